@@ -1,0 +1,165 @@
+"""The two array containers that every estimator reads: the current groups and the past visits.
+
+Shapes
+------
+``...`` are leading axes (replicates, training steps of a whole log), ``P`` prompts of the step,
+``G`` completions of a prompt, ``V`` past visits of a prompt. Leading axes broadcast.
+
+Every averaging estimator is written in terms of a *mass* and the rewards it carries: the mass of a completion is
+its weight, or one. So the variance-optimal form (Greensmith et al., 2004: smooth ``sum W Z`` over ``sum W``) and the
+plain form (smooth rewards over counts) are the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from array_api_compat import array_namespace
+
+Array = Any  # a NumPy array or a torch tensor; the array API standard has no common base class
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The completions of one training step, one row per prompt.
+
+    Attributes
+    ----------
+    reward : array, shape (..., P, G)
+        Rewards, floating point. Entries outside ``mask`` may hold anything finite.
+    mask : boolean array, shape (..., P, G), optional
+        True where there is a completion. None means that all groups are full.
+    weight : array, shape (..., P, G), optional
+        Non-negative weight of each completion, for the variance-optimal forms. None means one.
+    prompt_ids : sequence of hashables, length P, optional
+        Who the rows are; only baselines that look prompts up (`Oracle`, `Critic`) need it.
+    divergence : array, shape (..., P), optional
+        Policy divergence since the prompt's previous visit (nats); only `Spo` with an adaptive rate reads it.
+    """
+
+    reward: Array
+    mask: Array | None = None
+    weight: Array | None = None
+    prompt_ids: Sequence[Hashable] | None = None
+    divergence: Array | None = None
+
+    @property
+    def xp(self):
+        """The array namespace (NumPy's or torch's) that the rewards live in."""
+        return array_namespace(self.reward)
+
+    @property
+    def present(self) -> Array:
+        """One where there is a completion, zero in the padding; shape (..., P, G)."""
+        xp = self.xp
+        return xp.ones_like(self.reward) if self.mask is None else xp.astype(self.mask, self.reward.dtype)
+
+    @property
+    def mass(self) -> Array:
+        """Weight of each completion, zero in the padding; shape (..., P, G)."""
+        if self.weight is None:
+            return self.present
+        return self.weight if self.mask is None else self.weight * self.present
+
+    @property
+    def carried(self) -> Array:
+        """Mass times reward of each completion, zero in the padding; shape (..., P, G)."""
+        if self.weight is None and self.mask is None:
+            return self.reward
+        xp = self.xp
+        carried = self.reward if self.weight is None else self.weight * self.reward
+        return carried if self.mask is None else xp.where(self.mask, carried, xp.zeros_like(carried))
+
+    @property
+    def count(self) -> Array:
+        """Completions per prompt; shape (..., P, 1)."""
+        return self.xp.sum(self.present, axis=-1, keepdims=True)
+
+    def leave_one_out(self) -> tuple[Array, Array]:
+        """Mass and carried reward of the *other* completions of the same prompt; both broadcast to (..., P, G)."""
+        xp = self.xp
+        total = xp.sum(self.carried, axis=-1, keepdims=True)
+        if self.mask is None and self.weight is None:
+            mass = xp.full_like(total, float(self.reward.shape[-1] - 1))
+            return mass, total - self.reward
+        mass = xp.sum(self.mass, axis=-1, keepdims=True) - self.mass
+        return _clear_rounding(mass, self.mass, xp), total - self.carried
+
+    def other_prompts(self) -> tuple[Array, Array]:
+        """Mass and carried reward of the other prompts of the step; both (..., P, 1)."""
+        xp = self.xp
+        mass = xp.sum(self.mass, axis=-1, keepdims=True)
+        carried = xp.sum(self.carried, axis=-1, keepdims=True)
+        others = xp.sum(mass, axis=-2, keepdims=True) - mass
+        return _clear_rounding(others, mass, xp), xp.sum(carried, axis=-2, keepdims=True) - carried
+
+
+@dataclass(frozen=True, eq=False)
+class Visits:
+    """Sufficient statistics of the past visits of each prompt; a visit is one step at which it was sampled.
+
+    Visits stand in the order of time, oldest first, and padding (``count == 0``, all totals 0) may stand anywhere.
+
+    Attributes
+    ----------
+    lag : array, shape (..., P, V)
+        Current step minus the visit's step; at least 1 for a visit, any finite number in the padding.
+    count, total, total_sq : array, shape (..., P, V)
+        Number of completions, sum of their rewards and of the squared rewards.
+    weight, weight_sq, weighted_total, weighted_total_sq : array, shape (..., P, V), optional
+        The same sums with completions weighted: ``sum W``, ``sum W^2``, ``sum W Z``, ``sum W Z^2``.
+    divergence : array, shape (..., P, V), optional
+        Policy divergence between this visit and the prompt's visit before it (nats).
+    """
+
+    lag: Array
+    count: Array
+    total: Array
+    total_sq: Array
+    weight: Array | None = None
+    weight_sq: Array | None = None
+    weighted_total: Array | None = None
+    weighted_total_sq: Array | None = None
+    divergence: Array | None = None
+
+    @property
+    def mass(self) -> Array:
+        """Sum of the weights, or the count; shape (..., P, V)."""
+        return self.count if self.weight is None else self.weight
+
+    @property
+    def mass_sq(self) -> Array:
+        """Sum of the squared weights, or the count; shape (..., P, V)."""
+        return self.count if self.weight_sq is None else self.weight_sq
+
+    @property
+    def carried(self) -> Array:
+        """Sum of weight times reward; shape (..., P, V)."""
+        return self.total if self.weighted_total is None else self.weighted_total
+
+    @property
+    def carried_sq(self) -> Array:
+        """Sum of weight times squared reward; shape (..., P, V)."""
+        return self.total_sq if self.weighted_total_sq is None else self.weighted_total_sq
+
+    @classmethod
+    def empty(cls, groups: Groups) -> Visits:
+        """No past at all, in the shape, type and device that fit ``groups``."""
+        none = groups.reward[..., :0]
+        return cls(lag=none, count=none, total=none, total_sq=none)
+
+
+def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp) -> Array:
+    """``numerator / denominator`` where the denominator is positive, elsewhere ``otherwise``; never warns."""
+    positive = denominator > 0
+    safe = xp.where(positive, denominator, xp.ones_like(denominator))
+    quotient = numerator / safe
+    return xp.where(positive, quotient, otherwise + xp.zeros_like(quotient))
+
+
+def _clear_rounding(remaining: Array, removed: Array, xp) -> Array:
+    """Zero where subtracting a mass from its own sum left only rounding error (else 1e-17 would be divided by)."""
+    tiny = 1e-12 * (xp.abs(remaining) + removed)
+    return xp.where(remaining > tiny, remaining, xp.zeros_like(remaining))

@@ -1,0 +1,54 @@
+"""Bandwidth selectors, one per file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kaestat.bandwidth.base import BandwidthSelection, Selector
+from kaestat.bandwidth.fixed import Fixed
+from kaestat.bandwidth.fraction import Fraction
+from kaestat.bandwidth.rate import Rate
+
+SELECTORS: dict[str, type[Selector]] = {selector.name: selector for selector in (Fixed, Fraction, Rate)}
+
+__all__ = ["SELECTORS", "BandwidthSelection", "Fixed", "Fraction", "Rate", "Selector", "as_selector", "make_selector"]
+
+
+def make_selector(name: str, **params: Any) -> Selector:
+    """The selector of that name.
+
+    Parameters
+    ----------
+    name : str
+        One of ``SELECTORS``.
+    **params
+        The selector's own parameters.
+
+    Raises
+    ------
+    ValueError
+        If the name or a parameter is unknown.
+    """
+    from kaestat.spec import check_parameters
+
+    if name not in SELECTORS:
+        raise ValueError(f"selector: unknown name {name!r}; choose one of {', '.join(SELECTORS)}.")
+    check_parameters(f"selector {name!r}", SELECTORS[name], params)
+    return SELECTORS[name](**params)
+
+
+def as_selector(bandwidth: float | str | Selector) -> Selector:
+    """A number of steps, a selector's name or a selector, as a selector.
+
+    Raises
+    ------
+    ValueError
+        If a number is not positive or a name unknown.
+    TypeError
+        If it is none of the three.
+    """
+    if isinstance(bandwidth, Selector):
+        return bandwidth
+    if isinstance(bandwidth, str):
+        return make_selector(bandwidth)
+    return Fixed(bandwidth)

@@ -1,0 +1,40 @@
+"""Baselines, one family per file; `kaestat.make_baseline` makes them by name."""
+
+from kaestat.baselines.base import Baseline
+from kaestat.baselines.batch_mean import BatchMean
+from kaestat.baselines.critic import Critic
+from kaestat.baselines.ebpo import Ebpo
+from kaestat.baselines.group_mean import GroupMean
+from kaestat.baselines.james_stein import JamesStein
+from kaestat.baselines.kae import Kae
+from kaestat.baselines.kae_eb import KaeEb
+from kaestat.baselines.kae_stream import KaeStream
+from kaestat.baselines.kalman import Kalman
+from kaestat.baselines.krpo import Krpo
+from kaestat.baselines.local_polynomial import LocalLinear, LocalPolynomial
+from kaestat.baselines.oracle import Oracle
+from kaestat.baselines.pooled import Pooled
+from kaestat.baselines.reinforce import Zero
+from kaestat.baselines.sieve import Sieve
+from kaestat.baselines.spo import Spo
+
+__all__ = [
+    "Baseline",
+    "BatchMean",
+    "Critic",
+    "Ebpo",
+    "GroupMean",
+    "JamesStein",
+    "Kae",
+    "KaeEb",
+    "KaeStream",
+    "Kalman",
+    "Krpo",
+    "LocalLinear",
+    "LocalPolynomial",
+    "Oracle",
+    "Pooled",
+    "Sieve",
+    "Spo",
+    "Zero",
+]

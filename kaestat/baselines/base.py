@@ -1,0 +1,95 @@
+"""What every baseline is: a small frozen object whose `values` maps arrays to values."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from kaestat.arrays import Array, Groups, Visits
+
+
+@dataclass(frozen=True)
+class Baseline(ABC):
+    """A baseline: the value that is subtracted from each completion's reward.
+
+    Class attributes say what a baseline needs, so that `AdvantageEstimator` and `value_risk` can serve it:
+
+    Attributes
+    ----------
+    unit : {"prompt", "group"}
+        What a row is: all completions of a prompt at a step, or each of its groups (streams) on its own.
+    takes_weights : bool
+        Whether completions may carry weights (averaging baselines).
+    needs : str
+        Plain words for an input beyond rewards that must be given before use; empty if nothing is missing.
+    """
+
+    unit: ClassVar[Literal["prompt", "group"]] = "prompt"
+    takes_weights: ClassVar[bool] = False
+
+    @abstractmethod
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        """Value assigned to each completion.
+
+        Parameters
+        ----------
+        groups : Groups
+            Rewards of the current step, shape (..., P, G).
+        visits : Visits
+            Past visits of the same prompts, shape (..., P, V).
+        step : int, or array broadcastable to (..., 1, 1)
+            Current training step, 0-based.
+        carry : optional
+            State beyond the visits as of before this step (see `initial_carry`); None means a fresh start.
+
+        Returns
+        -------
+        array, shape (..., P, G)
+            Finite everywhere; entries outside the mask mean nothing.
+        """
+
+    @property
+    def horizon(self) -> float:
+        """Largest lag (steps) whose visit can matter: 0 for memoryless baselines, ``inf`` for unbounded ones."""
+        return 0.0
+
+    @property
+    def needs(self) -> str:
+        return ""
+
+    def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
+        """Derivative of a completion's value in its own reward, broadcastable to (..., P, G).
+
+        Zero for leave-one-out baselines, whose gradient is therefore unbiased.
+        """
+        return 0.0
+
+    def deviation(self, groups: Groups, visits: Visits, *, step: int | Array) -> Array | None:
+        """A scale that belongs to the method itself (Kalman gain of `Krpo`); None for the rest."""
+        return None
+
+    def initial_carry(self) -> Any:
+        """Arrays (a dict of NumPy arrays) that must survive between steps beyond the visits; None if there are none."""
+        return None
+
+    def advance(self, carry: Any, groups: Groups, visits: Visits, *, step: int | Array) -> Any:
+        """The carry after this step."""
+        return carry
+
+    def leave_one_out(self) -> Baseline:
+        """The same baseline without the completion's own reward, as the paper's Table 1 compares them."""
+        return self
+
+
+def check_positive(name: str, value: Any, *, allow_inf: bool = False, allow_zero: bool = False) -> float:
+    """Return ``value`` as a float, or raise a ValueError that names it."""
+    kind = "non-negative" if allow_zero else "positive"
+    if isinstance(value, bool) or not isinstance(value, int | float) and not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a {kind} number, got {value!r}.")
+    number = float(value)
+    in_range = number >= 0 if allow_zero else number > 0
+    if not in_range or (math.isinf(number) and not allow_inf):
+        raise ValueError(f"{name} must be {kind}{'' if allow_inf else ' and finite'}, got {value!r}.")
+    return number

@@ -1,0 +1,43 @@
+"""REINFORCE++: the mean reward over all prompts of the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.baselines.base import Baseline
+
+
+@dataclass(frozen=True)
+class BatchMean(Baseline):
+    """Mean reward over every completion of the step (Hu et al., 2025; paper, section 3, second approach).
+
+    With weights it is the score-weighted batch baseline ``sum W Z / sum W``.
+
+    Parameters
+    ----------
+    without_own : bool
+        Leave the completion's own reward out, as in the paper's Table 1. The published method keeps it in.
+        A lone completion then has value 0.
+    """
+
+    without_own: bool = False
+
+    takes_weights: ClassVar[bool] = True
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        xp = groups.xp
+        mass = xp.sum(groups.mass, axis=(-2, -1), keepdims=True)
+        carried = xp.sum(groups.carried, axis=(-2, -1), keepdims=True)
+        if self.without_own:
+            mass, carried = mass - groups.mass, carried - groups.carried
+        return ratio(carried, mass, 0.0, xp) + xp.zeros_like(groups.reward)
+
+    def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
+        if self.without_own:
+            return 0.0
+        return ratio(groups.mass, groups.xp.sum(groups.mass, axis=(-2, -1), keepdims=True), 0.0, groups.xp)
+
+    def leave_one_out(self) -> BatchMean:
+        return BatchMean(without_own=True)

@@ -1,0 +1,94 @@
+"""A critic: a value function of prompt features, learned along the run (the baseline of A2C and PPO)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kaestat.arrays import Array, Groups, Visits
+from kaestat.baselines.base import Baseline, check_positive
+
+
+@dataclass(frozen=True, eq=False)
+class Critic(Baseline):
+    """Recursive ridge regression of rewards on prompt features with forgetting.
+
+    A deep value network (Mnih et al., 2016; Schulman et al., 2017) is the same thing with learned features; here they
+    are given (an embedding of the prompt, its source, its length). The critic sees rewards of *earlier* steps only,
+    so its value does not depend on the completion's own reward. Before the first step it predicts 0.
+
+    Parameters
+    ----------
+    features : mapping or callable, optional
+        ``{prompt_id: vector}``, or ``features(prompt_ids) -> array of shape (P, F)``. An intercept is added.
+        None leaves the intercept alone: the forgetting mean of all rewards so far.
+    forgetting : float
+        Factor in (0, 1] by which earlier steps lose weight at every step.
+    ridge : float
+        Penalty on the coefficients of the features (not on the intercept), in completions.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of range, a prompt has no features, or their number changes.
+    """
+
+    features: Mapping | Callable | None = None
+    forgetting: float = 0.98
+    ridge: float = 1.0
+
+    def __post_init__(self):
+        if not 0 < self.forgetting <= 1:
+            raise ValueError(f"forgetting must lie in (0, 1], got {self.forgetting!r}.")
+        check_positive("ridge", self.ridge)
+
+    @property
+    def needs(self) -> str:
+        return "" if self.features is not None else "features= (a mapping or a function of prompt ids)"
+
+    def advance(self, carry: Any, groups: Groups, visits: Visits, *, step: int | Array) -> dict[str, np.ndarray]:
+        design = self._design(groups)
+        count, total = (np.asarray(a, dtype=float) for a in (groups.count[..., 0], groups.xp.sum(groups.carried, axis=-1)))
+        gram, moment = self._past(carry, design.shape[-1])
+        return {
+            "gram": self.forgetting * gram + design.T @ (count[:, None] * design),
+            "moment": self.forgetting * moment + design.T @ total,
+        }
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        xp = groups.xp
+        design = self._design(groups)
+        gram, moment = self._past(carry, design.shape[-1])
+        penalty = np.diag([1e-9, *[self.ridge] * (design.shape[-1] - 1)])
+        predicted = design @ np.linalg.solve(gram + penalty, moment)
+        return xp.asarray(predicted, dtype=groups.reward.dtype)[:, None] + xp.zeros_like(groups.reward)
+
+    def _past(self, carry: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
+        if carry is None:
+            return np.zeros((size, size)), np.zeros(size)
+        if carry["moment"].shape != (size,):
+            raise ValueError(f"critic: prompts had {len(carry['moment']) - 1} features before, now {size - 1}.")
+        return carry["gram"], carry["moment"]
+
+    def _design(self, groups: Groups) -> np.ndarray:
+        if groups.reward.ndim != 2:
+            raise ValueError("critic: it learns step by step; give one step at a time, reward of shape (P, G).")
+        intercept = np.ones((groups.reward.shape[0], 1))
+        if self.features is None:
+            return intercept
+        if groups.prompt_ids is None:
+            raise ValueError("critic: groups carry no prompt_ids to look features up by.")
+        prompts = list(groups.prompt_ids)
+        if callable(self.features):
+            found = np.asarray(self.features(prompts), dtype=float)
+        else:
+            missing = [prompt for prompt in prompts if prompt not in self.features]
+            if missing:
+                raise ValueError(f"critic: no features given for prompt {missing[0]!r} (and {len(missing) - 1} more).")
+            found = np.array([self.features[prompt] for prompt in prompts], dtype=float)
+        if found.ndim != 2 or len(found) != len(prompts):
+            raise ValueError(f"critic: features must have shape ({len(prompts)}, F), got {found.shape}.")
+        return np.concatenate([intercept, found], axis=1)

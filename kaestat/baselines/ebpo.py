@@ -1,0 +1,85 @@
+"""EBPO: empirical-Bayes shrinkage of the group mean towards a running global mean (Han et al., 2026)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.baselines.base import Baseline
+
+
+@dataclass(frozen=True)
+class Ebpo(Baseline):
+    """``b = (1 - S) * group mean + S * mu`` with ``S = (sigma^2 / G) / (sigma^2 / G + tau^2)``.
+
+    ``mu`` and ``sigma^2`` are the running mean and (unbiased) variance of all rewards so far, ``tau^2`` that of all
+    group means; both include the current step, before use. The value therefore contains the completion's own
+    reward: the gradient is not unbiased, and `own_weight` treats S as given, which is exact up to O(1 / rewards seen).
+
+    With fewer than two rewards or groups seen, the variances are 0; S is 0 where both are.
+    """
+
+    unit: ClassVar[Literal["prompt", "group"]] = "group"
+
+    def initial_carry(self) -> dict[str, np.ndarray]:
+        """Count, mean and sum of squared deviations (Welford) of rewards and of group means."""
+        return {"rewards": np.zeros(3), "group_means": np.zeros(3)}
+
+    def advance(self, carry: Any, groups: Groups, visits: Visits, *, step: int | Array) -> dict[str, Array]:
+        xp = groups.xp
+        carry = self.initial_carry() if carry is None else carry
+        count = groups.count[..., 0]
+        mean = ratio(xp.sum(groups.carried, axis=-1), count, 0.0, xp)
+        flat = (*groups.reward.shape[:-2], -1)
+        present, reward = (xp.reshape(a, flat) for a in (groups.present, groups.reward))
+        return {
+            "rewards": _welford(carry["rewards"], reward, present, xp),
+            "group_means": _welford(carry["group_means"], mean, xp.astype(count > 0, mean.dtype), xp),
+        }
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        xp = groups.xp
+        seen = self.advance(carry, groups, visits, step=step)
+        shrinkage = self._shrinkage(groups, seen)
+        mean = ratio(xp.sum(groups.carried, axis=-1, keepdims=True), groups.count, 0.0, xp)
+        mu = seen["rewards"][..., 1][..., None, None]
+        return (1 - shrinkage) * mean + shrinkage * mu + xp.zeros_like(groups.reward)
+
+    def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
+        xp = groups.xp
+        seen = self.advance(carry, groups, visits, step=step)
+        shrinkage = self._shrinkage(groups, seen)
+        rewards_seen = seen["rewards"][..., 0][..., None, None]
+        return ratio(1 - shrinkage, groups.count, 0.0, xp) + ratio(shrinkage, rewards_seen, 0.0, xp)
+
+    def _shrinkage(self, groups: Groups, seen: dict[str, Array]) -> Array:
+        xp = groups.xp
+        sigma2, tau2 = (_variance(seen[key], xp)[..., None, None] for key in ("rewards", "group_means"))
+        noise = ratio(sigma2 + xp.zeros_like(groups.count), groups.count, 0.0, xp)
+        return ratio(noise, noise + tau2, 0.0, xp)
+
+
+def _welford(accumulator: Array, sample: Array, present: Array, xp) -> Array:
+    """Merge a batch (..., N) into the accumulator (..., 3) of count, mean and sum of squared deviations (Chan et al.)."""
+    accumulator = xp.asarray(accumulator, dtype=sample.dtype) + xp.zeros_like(sample[..., :1])
+    n, mean, m2 = (accumulator[..., k] for k in range(3))
+    batch_n = xp.sum(present, axis=-1)
+    batch_mean = ratio(xp.sum(present * sample, axis=-1), batch_n, 0.0, xp)
+    batch_m2 = xp.sum(present * (sample - batch_mean[..., None]) ** 2, axis=-1)
+    total = n + batch_n
+    delta = batch_mean - mean
+    return xp.stack(
+        [
+            total,
+            mean + delta * ratio(batch_n, total, 0.0, xp),
+            m2 + batch_m2 + delta**2 * ratio(n * batch_n, total, 0.0, xp),
+        ],
+        axis=-1,
+    )
+
+
+def _variance(accumulator: Array, xp) -> Array:
+    return ratio(accumulator[..., 2], accumulator[..., 0] - 1, 0.0, xp)

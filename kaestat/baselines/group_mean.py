@@ -1,0 +1,45 @@
+"""GRPO, Dr. GRPO, GPG and RLOO: the mean reward of the completion's own group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.baselines.base import Baseline
+
+
+@dataclass(frozen=True)
+class GroupMean(Baseline):
+    """Mean reward of the group (GRPO: Shao et al., 2024; RLOO: Kool et al., 2019).
+
+    A singleton group has value ``Z`` (advantage 0) with its own reward kept in, and value 0 (the advantage is the raw
+    reward, REINFORCE) with it left out. Frameworks differ here: verl gives the raw reward in both cases.
+
+    Parameters
+    ----------
+    without_own : bool
+        Leave the completion's own reward out. GRPO, Dr. GRPO and GPG keep it in.
+    """
+
+    without_own: bool = False
+
+    unit: ClassVar[Literal["prompt", "group"]] = "group"
+    takes_weights: ClassVar[bool] = True
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        xp = groups.xp
+        if self.without_own:
+            mass, carried = groups.leave_one_out()
+            return ratio(carried, mass, 0.0, xp) + xp.zeros_like(groups.reward)
+        mass = xp.sum(groups.mass, axis=-1, keepdims=True)
+        carried = xp.sum(groups.carried, axis=-1, keepdims=True)
+        return ratio(carried, mass, 0.0, xp) + xp.zeros_like(groups.reward)
+
+    def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
+        if self.without_own:
+            return 0.0
+        return ratio(groups.mass, groups.xp.sum(groups.mass, axis=-1, keepdims=True), 0.0, groups.xp)
+
+    def leave_one_out(self) -> GroupMean:
+        return GroupMean(without_own=True)

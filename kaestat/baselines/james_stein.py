@@ -1,0 +1,80 @@
+"""James-Stein shrinkage of the leave-one-out group mean towards the other prompts' mean (Zeng et al., 2025)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.baselines.base import Baseline, check_positive
+
+
+@dataclass(frozen=True)
+class JamesStein(Baseline):
+    """``(1 - lambda) LOO + lambda * mean of the other prompts``, with lambda estimated from the other prompts.
+
+    Over the other prompts k of the step, ``v`` is the mean of ``var_unbiased(r_k) / m_k``, ``s`` the population
+    variance of the group means, and ``lambda = v / (v + s + eps)``. Nothing of the prompt itself enters lambda or
+    the target, so the gradient stays unbiased.
+
+    Groups of one completion have no variance and drop out of ``v``. With no other prompt, lambda is 0; with no
+    completion left in the prompt's own group, lambda is 1.
+
+    Parameters
+    ----------
+    paper_factor : bool
+        Multiply lambda by (n - 1) / n for n other prompts, as in the paper; the authors' code does not.
+    eps : float
+        Added to the denominator.
+    """
+
+    paper_factor: bool = False
+    eps: float = 1e-6
+
+    unit: ClassVar[Literal["prompt", "group"]] = "group"
+    takes_weights: ClassVar[bool] = True
+
+    def __post_init__(self):
+        check_positive("eps", self.eps, allow_zero=True)
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        xp = groups.xp
+        own_mass, own_carried = groups.leave_one_out()
+        target = self._mean_of_others(groups)
+        shrinkage = self.shrinkage(groups)
+        own = ratio(own_carried, own_mass, target, xp)
+        return (1 - shrinkage) * own + shrinkage * target + xp.zeros_like(groups.reward)
+
+    def shrinkage(self, groups: Groups) -> Array:
+        """lambda of each prompt, shape (..., P, 1)."""
+        xp = groups.xp
+        mean, filled, noise, noisy = self._moments(groups)
+        n = _others(filled, xp)
+        center = ratio(_others(mean * filled, xp), n, 0.0, xp)
+        spread = xp.clip(ratio(_others(mean**2 * filled, xp), n, 0.0, xp) - center**2, 0.0, None)
+        v = ratio(_others(noise * noisy, xp), _others(noisy, xp), 0.0, xp)
+        shrinkage = ratio(v, v + spread + self.eps, 0.0, xp)
+        return shrinkage * ratio(n - 1, n, 0.0, xp) if self.paper_factor else shrinkage
+
+    def _mean_of_others(self, groups: Groups) -> Array:
+        xp = groups.xp
+        mean, filled, _, _ = self._moments(groups)
+        own = ratio(groups.leave_one_out()[1], groups.leave_one_out()[0], 0.0, xp)
+        return ratio(_others(mean * filled, xp), _others(filled, xp), own, xp)
+
+    def _moments(self, groups: Groups) -> tuple[Array, Array, Array, Array]:
+        """Per prompt: group mean, whether it has one, variance of that mean, and whether it has that; (..., P, 1)."""
+        xp = groups.xp
+        mass = xp.sum(groups.mass, axis=-1, keepdims=True)
+        mean = ratio(xp.sum(groups.carried, axis=-1, keepdims=True), mass, 0.0, xp)
+        squares = xp.sum(groups.mass * (groups.reward - mean) ** 2, axis=-1, keepdims=True)
+        mass_sq = xp.sum(groups.mass**2, axis=-1, keepdims=True)
+        # With unit weights this is sum (r - mean)^2 / (m - 1) / m; with weights the effective size takes m's place.
+        effective = ratio(mass**2, mass_sq, 0.0, xp)
+        noise = ratio(ratio(squares, mass, 0.0, xp), effective - 1, 0.0, xp)
+        return mean, xp.astype(mass > 0, mean.dtype), noise, xp.astype(effective > 1 + 1e-9, mean.dtype)
+
+
+def _others(per_prompt: Array, xp) -> Array:
+    """Sum over the other prompts of the step, (..., P, 1)."""
+    return xp.sum(per_prompt, axis=-2, keepdims=True) - per_prompt

@@ -1,0 +1,134 @@
+"""KAE: kernelized advantage estimation, Algorithm 1 of the paper."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from array_api_compat import array_namespace
+
+from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.bandwidth import Selector, as_selector
+from kaestat.baselines.base import Baseline, check_positive
+from kaestat.kernels import Kernel, as_kernel
+
+NORMALIZATIONS = ("nadaraya-watson", "algorithm1")
+
+
+@dataclass(frozen=True)
+class KernelBaseline(Baseline):
+    """Shared by the baselines that weigh visits by a kernel of their lag.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or callable
+        One-sided kernel; see `kaestat.kernels.as_kernel`.
+    bandwidth : float, str or Selector
+        A number of steps (``inf`` weighs all visits alike), the name of a selector, or a selector.
+    """
+
+    kernel: str | Kernel | Callable = "triangular"
+    bandwidth: float | str | Selector = 10.0
+
+    takes_weights: ClassVar[bool] = True
+
+    def __post_init__(self):
+        object.__setattr__(self, "kernel", as_kernel(self.kernel))
+        object.__setattr__(self, "bandwidth", as_selector(self.bandwidth))
+
+    @property
+    def horizon(self) -> float:
+        return self.bandwidth.memory * self.kernel.support
+
+
+@dataclass(frozen=True)
+class Kae(KernelBaseline):
+    """Kernel-weighted mean of the prompt's past rewards and the rest of its current group.
+
+    ::
+
+        Vhat_g = [ sum_v K(l_v / b) S_v  +  K(0) (sum_k Z_k - Z_g) ] / M
+
+    with past visits v of lag ``l_v``, count ``n_v`` and reward sum ``S_v`` (paper, Algorithm 1, line 8), and
+
+    - ``normalization="nadaraya-watson"``: ``M = sum_v K(l_v / b) n_v + K(0) (G - 1)``, the paper's experiments;
+    - ``normalization="algorithm1"``: ``M = (b / i) sum_v n_v + K(0) (G - 1)`` over the whole history, the paper's
+      theory (``h |H_i| + K(0) (G - 1)``); it equals the first only when visits are evenly spread over the steps.
+
+    Parameters
+    ----------
+    kernel, bandwidth
+        See `KernelBaseline`.
+    normalization : {"nadaraya-watson", "algorithm1"}
+        The denominator.
+    cold_start : "batch_mean" or float
+        The value where M is 0 (a prompt without usable past and alone in its group): the mean of the other prompts
+        of this step (0 if there are none), or the number given.
+    """
+
+    normalization: Literal["nadaraya-watson", "algorithm1"] = "nadaraya-watson"
+    cold_start: Literal["batch_mean"] | float = "batch_mean"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.normalization not in NORMALIZATIONS:
+            raise ValueError(f"normalization must be one of {NORMALIZATIONS}, got {self.normalization!r}.")
+        check_cold_start(self.cold_start)
+
+    @property
+    def horizon(self) -> float:
+        return math.inf if self.normalization == "algorithm1" else super().horizon
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        xp = groups.xp
+        own_mass, own_carried = groups.leave_one_out()
+        at_zero = self.kernel.at_zero
+        mixed = None
+        for bandwidth, share in self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel):
+            past_mass, past_carried = kernel_sums(visits, self.kernel, bandwidth)
+            if self.normalization == "algorithm1":
+                past_mass = _whole_history_mass(visits, bandwidth, step, xp)
+            mass = past_mass + at_zero * own_mass
+            value = (past_carried + at_zero * own_carried) / xp.where(mass > 0, mass, math.inf)
+            if not bool(xp.all(mass > 0)):
+                value = xp.where(mass > 0, value, cold_start_value(groups, self.cold_start))
+            mixed = value if isinstance(share, float) and share == 1.0 else _add(mixed, share * value)
+        return mixed
+
+
+def kernel_sums(visits: Visits, kernel: Kernel, bandwidth: Array | float) -> tuple[Array, Array]:
+    """Kernel-weighted mass and carried reward of the past visits; both (..., P, 1)."""
+    xp = array_namespace(visits.lag)
+    weight = kernel.weight(visits.lag / bandwidth, xp)
+    mass = xp.vecdot(weight, visits.mass + xp.zeros_like(weight[..., :1]))
+    carried = xp.vecdot(weight, visits.carried + xp.zeros_like(weight[..., :1]))
+    return mass[..., None], carried[..., None]
+
+
+def cold_start_value(groups: Groups, cold_start: Literal["batch_mean"] | float) -> Array:
+    """Value of a prompt about which nothing else is known; shape (..., P, 1)."""
+    xp = groups.xp
+    mass, carried = groups.other_prompts()
+    if cold_start == "batch_mean":
+        return ratio(carried, mass, 0.0, xp)
+    return xp.full_like(carried, float(cold_start))
+
+
+def check_cold_start(cold_start: Any) -> None:
+    """Raise unless ``cold_start`` is "batch_mean" or a finite number."""
+    if isinstance(cold_start, str):
+        if cold_start != "batch_mean":
+            raise ValueError(f'cold_start must be "batch_mean" or a number, got {cold_start!r}.')
+    else:
+        check_positive("cold_start", abs(cold_start), allow_zero=True)
+
+
+def _whole_history_mass(visits: Visits, bandwidth: Array | float, step: int | Array, xp) -> Array:
+    elapsed = xp.clip(xp.asarray(step, dtype=visits.mass.dtype), 1.0, None)
+    return bandwidth / elapsed * xp.sum(visits.mass, axis=-1, keepdims=True)
+
+
+def _add(left: Array | None, right: Array) -> Array:
+    return right if left is None else left + right

@@ -1,0 +1,55 @@
+"""The paper's one-shot variant of KAE: each repeated copy of the prompt is a stream, each visit weighs the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from array_api_compat import array_namespace
+
+from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.baselines.kae import KernelBaseline, check_cold_start, cold_start_value
+
+
+@dataclass(frozen=True)
+class KaeStream(KernelBaseline):
+    """Kernel-weighted mean of *group means*: ``[sum_v w_v Zbar_v + w_0 Zbar_{-g}] / [sum_v w_v + w_0]``.
+
+    Paper, appendix "Baseline construction in the one-shot experiment". It equals `Kae` where every visit has the
+    same number of completions, except that the current group, with one completion left out, weighs as much as a
+    full one. With a lone completion the current term drops out.
+
+    Rows are streams, so ``stream_ids`` must mean the same stream at every step (the position of the copy in the
+    batch, not a random id).
+
+    Parameters
+    ----------
+    kernel, bandwidth
+        See `KernelBaseline`.
+    cold_start : "batch_mean" or float
+        As in `Kae`; the other rows of the step are the other streams.
+    """
+
+    cold_start: Literal["batch_mean"] | float = "batch_mean"
+
+    unit: ClassVar[Literal["prompt", "group"]] = "group"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_cold_start(self.cold_start)
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        xp = groups.xp
+        own_mass, own_carried = groups.leave_one_out()
+        current = self.kernel.at_zero * xp.astype(own_mass > 0, own_carried.dtype)
+        own_mean = ratio(own_carried, own_mass, 0.0, xp)
+        visit_mean = ratio(visits.carried, visits.mass, 0.0, xp)
+        visited = xp.astype(visits.mass > 0, visits.mass.dtype)
+        otherwise = cold_start_value(groups, self.cold_start)
+        value = xp.zeros_like(groups.reward)
+        for bandwidth, share in self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel):
+            weight = self.kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)) * visited
+            mass = xp.sum(weight, axis=-1, keepdims=True) + current
+            carried = xp.sum(weight * visit_mean, axis=-1, keepdims=True) + current * own_mean
+            value = value + share * ratio(carried, mass, otherwise, xp)
+        return value

@@ -1,0 +1,150 @@
+"""A local-level Kalman filter across steps, with binomial observation noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from kaestat.arrays import Array, Groups, Visits
+from kaestat.baselines.base import Baseline, check_positive
+
+
+@dataclass(frozen=True)
+class Kalman(Baseline):
+    """Filtered value of a random walk observed through group means.
+
+    ``V_t = V_{t-1} + noise of variance drift_variance`` per step, and a visit of n completions observes V with
+    variance ``s2 / n``. The reward variance s2 of a prompt is ``m (1 - m)``, m its own past mean pulled towards
+    ``initial_mean`` by ``variance_count`` pseudo-completions, so rewards are taken to lie in [0, 1] (s2 is kept above
+    1e-4); a number given as ``reward_variance`` replaces it. Gains then do not depend on the current rewards, the
+    value is linear in them, and the completion itself is left out.
+
+    With constant group size and one visit a step the gain settles, and the filter is the exponential kernel:
+    ``rho = 1 - K`` with ``K^2 / (1 - K) = drift_variance * n / s2``.
+
+    Parameters
+    ----------
+    drift_variance : float
+        Variance of the value's change per step.
+    initial_mean, initial_variance : float
+        The prior before the first visit; the default is the uniform distribution's.
+    reward_variance : float, optional
+        Known variance of a single reward.
+    variance_count : float
+        Pseudo-completions behind the plug-in variance.
+    """
+
+    drift_variance: float = 2e-4
+    initial_mean: float = 0.5
+    initial_variance: float = 1 / 12
+    reward_variance: float | None = None
+    variance_count: float = 2.0
+
+    def __post_init__(self):
+        check_positive("drift_variance", self.drift_variance, allow_zero=True)
+        check_positive("initial_variance", self.initial_variance)
+        check_positive("variance_count", self.variance_count)
+        if self.reward_variance is not None:
+            check_positive("reward_variance", self.reward_variance)
+
+    @property
+    def horizon(self) -> float:
+        return math.inf
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        xp = groups.xp
+        noise = self._reward_variance(groups, visits)
+        mean, variance = self._predict(visits, noise)
+        own_mass, own_carried = groups.leave_one_out()
+        gain = variance / (variance * own_mass + noise)  # per completion
+        return mean + gain * (own_carried - own_mass * mean) + xp.zeros_like(groups.reward)
+
+    def _reward_variance(self, groups: Groups, visits: Visits) -> Array:
+        xp = groups.xp
+        if self.reward_variance is not None:
+            return xp.full_like(groups.reward[..., :1], self.reward_variance)
+        total = xp.sum(visits.total, axis=-1, keepdims=True) + self.variance_count * self.initial_mean
+        mean = total / (xp.sum(visits.count, axis=-1, keepdims=True) + self.variance_count)
+        return xp.clip(mean * (1 - mean), 1e-4, None)
+
+    def _predict(self, visits: Visits, noise: Array) -> tuple[Array, Array]:
+        """Predicted mean and variance at the current step, both (..., P, 1).
+
+        The filter's steps compose associatively (Sarkka and Garcia-Fernandez, 2021), so V visits are folded in
+        log2(V) array operations instead of V sequential ones.
+        """
+        xp = array_namespace(visits.lag)
+        if visits.lag.shape[-1] == 0:
+            mean = xp.full_like(noise, self.initial_mean)
+            return mean, xp.full_like(noise, self.initial_variance)
+        visited = visits.count > 0
+        count = xp.where(visited, visits.count, xp.ones_like(visits.count))
+        observed = visits.total / count
+        observation = noise / count
+        # Drift before a visit is what passed since the visit before it; the first visit starts at the prior itself.
+        lag = xp.where(visited, visits.lag, xp.zeros_like(visits.lag))
+        before = _previous_lag(lag, visited, xp)
+        walked = self.drift_variance * xp.where(before > 0, before - lag, xp.zeros_like(lag))
+        gain = walked / (walked + observation)
+        one, zero = xp.ones_like(lag), xp.zeros_like(lag)
+        elements = [
+            xp.where(visited, 1 - gain, one),  # A: slope on the earlier state
+            xp.where(visited, gain * observed, zero),  # b: intercept
+            xp.where(visited, (1 - gain) * walked, zero),  # C: variance given the earlier state
+            xp.where(visited, observed / (walked + observation), zero),  # eta, J: likelihood of the earlier state
+            xp.where(visited, 1 / (walked + observation), zero),
+        ]
+        a, b, c, eta, j = _fold(elements, xp)
+        # Apply the folded map to the prior.
+        posterior = self.initial_variance / (1 + self.initial_variance * j)
+        start = posterior * (self.initial_mean / self.initial_variance + eta)
+        newest = xp.min(xp.where(visited, visits.lag, xp.full_like(lag, math.inf)), axis=-1, keepdims=True)
+        since = xp.where(newest < math.inf, newest, xp.zeros_like(newest))
+        return a * start + b, a * a * posterior + c + self.drift_variance * since
+
+
+def _previous_lag(lag: Array, visited: Array, xp) -> Array:
+    """Lag of the visit before each visit, 0 where there is none; padding may stand anywhere.
+
+    Visits are oldest first, so the smallest lag so far is the latest visit so far.
+    """
+    big = xp.full_like(lag, math.inf)
+    lags = xp.where(visited, lag, big)
+    latest = _running_minimum(lags, xp)
+    before = xp.concat([big[..., :1], latest[..., :-1]], axis=-1)
+    return xp.where(before < math.inf, before, xp.zeros_like(before))
+
+
+def _running_minimum(values: Array, xp) -> Array:
+    """Cumulative minimum along the last axis by doubling (the array API has none)."""
+    shift = 1
+    while shift < values.shape[-1]:
+        values = xp.concat([values[..., :shift], xp.minimum(values[..., shift:], values[..., :-shift])], axis=-1)
+        shift *= 2
+    return values
+
+
+def _fold(elements: list[Array], xp) -> list[Array]:
+    """Compose the filtering elements of all visits, oldest first, by pairwise reduction; (..., P, 1) each."""
+    identity = (1.0, 0.0, 0.0, 0.0, 0.0)
+    while elements[0].shape[-1] > 1:
+        if elements[0].shape[-1] % 2:
+            elements = [
+                xp.concat([xp.full_like(e[..., :1], neutral), e], axis=-1)
+                for e, neutral in zip(elements, identity, strict=True)
+            ]
+        early, late = [e[..., 0::2] for e in elements], [e[..., 1::2] for e in elements]
+        a1, b1, c1, eta1, j1 = early
+        a2, b2, c2, eta2, j2 = late
+        scale = 1 / (1 + c1 * j2)
+        elements = [
+            a2 * a1 * scale,
+            a2 * scale * (b1 + c1 * eta2) + b2,
+            a2 * a2 * c1 * scale + c2,
+            a1 * scale * (eta2 - j2 * b1) + eta1,
+            a1 * a1 * j2 * scale + j1,
+        ]
+    return elements

@@ -1,0 +1,68 @@
+"""KRPO: a scalar Kalman filter over the completions of one group (Wang et al., 2025)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from kaestat.arrays import Array, Groups, Visits
+from kaestat.baselines.base import Baseline, check_positive
+
+
+@dataclass(frozen=True)
+class Krpo(Baseline):
+    """Filtered group reward just after each completion, the filter re-created for every group.
+
+    Over the samples in order: ``P- = P + Q``, ``K = P- / (P- + R)``, ``x += K (r - x)``, ``P = (1 - K) P-``.
+    Each completion's value is x just after its own update, and the method divides its advantage by
+    ``sqrt(P) + 1e-8`` unless another scaling is asked for.
+
+    The value contains the completion's own reward, and depends on the order of the completions: reordering a group
+    changes its advantages. Both are properties of the published method.
+
+    Parameters
+    ----------
+    process_noise, measurement_noise : float
+        Q and R.
+    initial_value, initial_variance : float
+        x0 and P0.
+    """
+
+    process_noise: float = 1e-5
+    measurement_noise: float = 1e-2
+    initial_value: float = 0.0
+    initial_variance: float = 1.0
+
+    unit: ClassVar[Literal["prompt", "group"]] = "group"
+
+    def __post_init__(self):
+        check_positive("process_noise", self.process_noise, allow_zero=True)
+        check_positive("measurement_noise", self.measurement_noise)
+        check_positive("initial_variance", self.initial_variance, allow_zero=True)
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        return self._filter(groups)[0]
+
+    def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        return self._filter(groups)[1]
+
+    def deviation(self, groups: Groups, visits: Visits, *, step: int | Array) -> Array:
+        return groups.xp.sqrt(self._filter(groups)[2]) + 1e-8
+
+    def _filter(self, groups: Groups) -> tuple[Array, Array, Array]:
+        """State, gain and variance after each completion, all (..., P, G); the recursion runs over the G positions."""
+        xp = groups.xp
+        present, reward = groups.present, groups.carried
+        state = xp.full_like(present[..., :1], self.initial_value)
+        variance = xp.full_like(present[..., :1], self.initial_variance)
+        states, gains, variances = [], [], []
+        for g in range(present.shape[-1]):
+            here = present[..., g : g + 1]
+            prior = variance + self.process_noise
+            gain = here * prior / (prior + self.measurement_noise)
+            state = state + gain * (reward[..., g : g + 1] - state)
+            variance = xp.where(here > 0, (1 - gain) * prior, variance)
+            states.append(state)
+            gains.append(gain)
+            variances.append(variance)
+        return xp.concat(states, axis=-1), xp.concat(gains, axis=-1), xp.concat(variances, axis=-1)

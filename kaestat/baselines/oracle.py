@@ -1,0 +1,58 @@
+"""The oracle: the true value, given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kaestat.arrays import Array, Groups, Visits
+from kaestat.baselines.base import Baseline
+
+
+@dataclass(frozen=True, eq=False)
+class Oracle(Baseline):
+    """The value that is handed in: the bound that every estimator is measured against.
+
+    Parameters
+    ----------
+    value : mapping, callable or array
+        ``{prompt_id: value}``; or ``value(prompt_ids, step) -> sequence of P values``; or an array broadcastable to
+        (..., P), for direct use on arrays.
+
+    Raises
+    ------
+    ValueError
+        If no value is given, or a prompt's is missing.
+    """
+
+    value: Mapping | Callable | Array | None = None
+
+    @property
+    def needs(self) -> str:
+        return "" if self.value is not None else "value= (a mapping, a function of prompt ids and step, or an array)"
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        xp = groups.xp
+        if self.value is None:
+            raise ValueError(f"oracle: give it {self.needs}.")
+        value = self.value
+        if isinstance(value, Mapping) or callable(value):
+            if groups.prompt_ids is None:
+                raise ValueError("oracle: groups carry no prompt_ids to look values up by; give value as an array.")
+            value = self._look_up(list(groups.prompt_ids), step)
+        value = xp.asarray(value, dtype=groups.reward.dtype)
+        return value[..., None] + xp.zeros_like(groups.reward)
+
+    def _look_up(self, prompt_ids: list, step: int | Array) -> np.ndarray:
+        if callable(self.value):
+            found = np.asarray(self.value(prompt_ids, step), dtype=float)
+            if found.shape != (len(prompt_ids),):
+                raise ValueError(f"oracle: value(...) must return {len(prompt_ids)} numbers, got shape {found.shape}.")
+            return found
+        missing = [prompt for prompt in prompt_ids if prompt not in self.value]
+        if missing:
+            raise ValueError(f"oracle: no value given for prompt {missing[0]!r} (and {len(missing) - 1} more).")
+        return np.array([self.value[prompt] for prompt in prompt_ids], dtype=float)

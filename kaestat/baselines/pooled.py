@@ -1,0 +1,24 @@
+"""The one-shot oracle of the paper: leave-one-out mean over every completion of the same prompt at this step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.baselines.base import Baseline
+
+
+@dataclass(frozen=True)
+class Pooled(Baseline):
+    """Leave-one-out mean over all groups of the prompt (paper, appendix "Baseline construction in the one-shot experiment").
+
+    It differs from RLOO only where a prompt has several groups in one step: rows are prompts here, groups there.
+    A prompt with a single completion has value 0.
+    """
+
+    takes_weights: ClassVar[bool] = True
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        mass, carried = groups.leave_one_out()
+        return ratio(carried, mass, 0.0, groups.xp) + groups.xp.zeros_like(groups.reward)

@@ -1,0 +1,19 @@
+"""REINFORCE: no baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kaestat.arrays import Array, Groups, Visits
+from kaestat.baselines.base import Baseline
+
+
+@dataclass(frozen=True)
+class Zero(Baseline):
+    """The value 0 for everything (Williams, 1992)."""
+
+    takes_weights: ClassVar[bool] = True
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        return groups.xp.zeros_like(groups.reward)

@@ -1,0 +1,119 @@
+"""Sieve least squares: a spline or polynomial in the step, fitted to the prompt's whole past."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.baselines.base import Baseline
+from kaestat.baselines.kae import cold_start_value
+
+
+@dataclass(frozen=True)
+class Sieve(Baseline):
+    """Least-squares series estimator (Grenander, 1981), evaluated at the current step.
+
+    Time runs from the prompt's first visit (0) to now (1). The past alone gives a prediction f with variance
+    ``h sigma^2``; the rest of the current group, with mass m and mean z, updates it to
+    ``(f + h m z) / (1 + h m)`` - the exact leave-one-out least-squares fit, by Sherman-Morrison.
+
+    A prompt gets as many basis functions as it has distinct past visits, at most ``n_basis``: one visit gives a
+    constant. Without any past it is the leave-one-out mean of the group, or the mean of the other prompts.
+    The fit may leave [0, 1].
+
+    Parameters
+    ----------
+    n_basis : int
+        Dimension of the sieve, at least 1 (1 is the running mean).
+    degree : int
+        Degree of the B-splines, at most ``n_basis - 1``; unused for the polynomial basis.
+    basis : {"bspline", "polynomial"}
+        Clamped B-splines on equal knots, or Legendre polynomials.
+    """
+
+    n_basis: int = 3
+    degree: int = 1
+    basis: Literal["bspline", "polynomial"] = "bspline"
+
+    takes_weights: ClassVar[bool] = True
+
+    def __post_init__(self):
+        if isinstance(self.n_basis, bool) or not isinstance(self.n_basis, int) or not 1 <= self.n_basis <= 20:
+            raise ValueError(f"n_basis must be an integer from 1 to 20, got {self.n_basis!r}.")
+        if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 0:
+            raise ValueError(f"degree must be a non-negative integer, got {self.degree!r}.")
+        if self.basis not in ("bspline", "polynomial"):
+            raise ValueError(f'basis must be "bspline" or "polynomial", got {self.basis!r}.')
+
+    @property
+    def horizon(self) -> float:
+        return math.inf
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        xp = groups.xp
+        own_mass, own_carried = groups.leave_one_out()
+        value = ratio(own_carried, own_mass, cold_start_value(groups, "batch_mean"), xp)
+        if visits.count.shape[-1] == 0:
+            return value + xp.zeros_like(groups.reward)
+        visited = xp.astype(visits.mass > 0, visits.lag.dtype)
+        span = xp.max(visits.lag * visited, axis=-1, keepdims=True)
+        time = xp.clip(1 - visits.lag / xp.where(span > 0, span, xp.ones_like(span)), 0.0, 1.0)
+        distinct = xp.sum(visited, axis=-1, keepdims=True)
+        for size in range(1, self.n_basis + 1):
+            prediction, variance = self._predict(time, visits, size, xp)
+            fitted = (prediction + variance * own_carried) / (1 + variance * own_mass)
+            value = xp.where(distinct >= size, fitted, value)
+        return value + xp.zeros_like(groups.reward)
+
+    def _predict(self, time: Array, visits: Visits, size: int, xp) -> tuple[Array, Array]:
+        """Prediction at time 1 from the past and its relative variance h, both (..., P, 1)."""
+        design = self._design(time, size, xp)  # (..., P, V, k)
+        now = self._design(xp.ones_like(time[..., :1]), size, xp)  # (..., P, 1, k)
+        transposed = xp.matrix_transpose(design)
+        gram = xp.matmul(transposed, visits.mass[..., None] * design)
+        moment = xp.matmul(transposed, visits.carried[..., None])
+        # Minimum-norm least squares: uneven visits can leave a spline without data.
+        inverse = xp.linalg.pinv(gram)
+        prediction = xp.matmul(now, xp.matmul(inverse, moment))
+        variance = xp.matmul(now, xp.matmul(inverse, xp.matrix_transpose(now)))
+        return prediction[..., 0], xp.clip(variance[..., 0], 0.0, None)
+
+    def _design(self, time: Array, size: int, xp) -> Array:
+        if self.basis == "polynomial":
+            return _legendre(time, size, xp)
+        return _bsplines(time, size, min(self.degree, size - 1), xp)
+
+
+def _legendre(time: Array, size: int, xp) -> Array:
+    """Legendre polynomials on [0, 1] by their three-term recursion; (..., size)."""
+    x = 2 * time - 1
+    columns = [xp.ones_like(x), x]
+    for k in range(1, size - 1):
+        columns.append(((2 * k + 1) * x * columns[-1] - k * columns[-2]) / (k + 1))
+    return xp.stack(columns[:size], axis=-1)
+
+
+def _bsplines(time: Array, size: int, degree: int, xp) -> Array:
+    """Clamped B-splines of equal knots on [0, 1] by the Cox-de Boor recursion; (..., size)."""
+    pieces = size - degree
+    knots = [0.0] * degree + [j / pieces for j in range(pieces + 1)] + [1.0] * degree
+    last = degree + pieces - 1  # the last non-empty interval is closed on the right
+    columns = [
+        xp.astype((time >= knots[j]) & ((time < knots[j + 1]) | (j == last)), time.dtype)
+        if knots[j] < knots[j + 1]
+        else xp.zeros_like(time)
+        for j in range(len(knots) - 1)
+    ]
+    for k in range(1, degree + 1):
+        columns = [
+            _share(time - knots[j], knots[j + k] - knots[j]) * columns[j]
+            + _share(knots[j + k + 1] - time, knots[j + k + 1] - knots[j + 1]) * columns[j + 1]
+            for j in range(len(columns) - 1)
+        ]
+    return xp.stack(columns, axis=-1)
+
+
+def _share(distance: Array, width: float) -> Array:
+    return distance / width if width > 0 else 0.0 * distance

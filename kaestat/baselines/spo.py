@@ -1,0 +1,93 @@
+"""SPO: a Beta-Bernoulli tracker with forgetting for each prompt (Xu and Ding, 2025)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from kaestat.arrays import Array, Groups, Visits
+from kaestat.baselines.base import Baseline, check_positive
+
+
+@dataclass(frozen=True)
+class Spo(Baseline):
+    """``v = a / (a + b)`` from the past visits alone; then ``a <- rho a + r``, ``b <- rho b + 1 - r``.
+
+    A visit with several completions forgets once and adds them all. Rewards must lie in [0, 1].
+    The method whitens its advantages over the batch unless another scaling is asked for.
+
+    Parameters
+    ----------
+    rho : float, optional
+        Constant forgetting factor in (0, 1]. None makes it adaptive: ``2^(-D / half_life)`` clipped to
+        [rho_min, rho_max], with D the policy divergence since the prompt's previous visit, passed along with the
+        step (``divergence``); a step without it counts as D = 0.
+    half_life : float
+        Divergence (nats) at which half is forgotten.
+    rho_min, rho_max : float
+        Bounds of the adaptive factor.
+    prior_mean, prior_count : float, optional
+        The tracker starts at ``a = prior_mean * prior_count``; the count defaults to 1 / (1 - rho_min), as in the
+        reference.
+
+    Raises
+    ------
+    ValueError
+        If a factor lies outside (0, 1], or a reward outside [0, 1].
+    """
+
+    rho: float | None = None
+    half_life: float = 0.06
+    rho_min: float = 0.875
+    rho_max: float = 0.96
+    prior_mean: float = 0.5
+    prior_count: float | None = None
+
+    def __post_init__(self):
+        for name in ("rho", "rho_min", "rho_max"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1:
+                raise ValueError(f"{name} must lie in (0, 1], got {value!r}.")
+        if self.rho_min > self.rho_max:
+            raise ValueError(f"rho_min ({self.rho_min}) must not exceed rho_max ({self.rho_max}).")
+        if not 0 <= self.prior_mean <= 1:
+            raise ValueError(f"prior_mean must lie in [0, 1], got {self.prior_mean!r}.")
+        check_positive("half_life", self.half_life)
+        if self.prior_count is not None:
+            check_positive("prior_count", self.prior_count)
+
+    @property
+    def horizon(self) -> float:
+        return math.inf
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        xp = groups.xp
+        for total, count in ((visits.total, visits.count), (groups.carried, groups.present)):
+            if bool(xp.any((total < 0) | (total > count))):
+                raise ValueError("rewards: spo tracks success probabilities, so every reward must lie in [0, 1].")
+        count = self._initial_count()
+        if visits.count.shape[-1] == 0:
+            return xp.full_like(groups.reward, self.prior_mean)
+        # log of the product of the factors applied after each visit: a reversed cumulative sum, itself excluded
+        visited = xp.astype(visits.count > 0, visits.count.dtype)
+        log_rho = self._log_rho(visits, xp) * visited
+        whole = xp.sum(log_rho, axis=-1, keepdims=True)
+        kept = xp.exp(whole - xp.cumulative_sum(log_rho, axis=-1))
+        start = xp.exp(whole)
+        a = start * (self.prior_mean * count) + xp.sum(kept * visits.total, axis=-1, keepdims=True)
+        seen = start * count + xp.sum(kept * visits.count, axis=-1, keepdims=True)
+        return a / seen + xp.zeros_like(groups.reward)
+
+    def _initial_count(self) -> float:
+        if self.prior_count is not None:
+            return self.prior_count
+        return 1 / (1 - self.rho_min) if self.rho_min < 1 else 1.0
+
+    def _log_rho(self, visits: Visits, xp) -> Array:
+        if self.rho is not None:
+            return xp.full_like(visits.count, math.log(self.rho))
+        if visits.divergence is None:
+            return xp.full_like(visits.count, math.log(self.rho_max))
+        exponent = -math.log(2) / self.half_life * visits.divergence
+        return xp.clip(exponent, math.log(self.rho_min), math.log(self.rho_max))

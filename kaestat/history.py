@@ -1,0 +1,242 @@
+"""The bounded record of past visits, the only state that the history baselines have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kaestat.arrays import Visits
+from kaestat.storage import decode_keys, encode_keys, load_state, save_state
+
+PLAIN_FIELDS = ("step", "count", "total", "total_sq")
+WEIGHTED_FIELDS = ("weight", "weight_sq", "weighted_total", "weighted_total_sq")
+INTEGER_FIELDS = ("step", "count")
+MAX_STEP = 2**31 - 2
+
+
+class RewardHistory:
+    """Per-prompt sufficient statistics of past visits, oldest first, within a horizon of steps.
+
+    Rows are prompts (or streams of a prompt), columns are visits, right-aligned: the newest visit stands in the last
+    column, and unused columns have count 0. Row 0 is always empty and stands for prompts never seen. Memory is
+    O(prompts x visits within the horizon): 24 bytes a visit, plus the ids.
+
+    Parameters
+    ----------
+    horizon : float
+        Visits that no later step can reach within this many steps are dropped; ``inf`` keeps all.
+    weighted : bool
+        Keep the weighted sums as well.
+    with_divergence : bool
+        Keep the policy divergence since the visit before.
+
+    Examples
+    --------
+    >>> history = RewardHistory(horizon=10)
+    >>> history.record(["a", "b"], step=0, count=[4, 4], total=[1.0, 4.0], total_sq=[1.0, 4.0])
+    >>> history.visits(["b", "never seen"], step=3).total[:, -1].tolist()
+    [4.0, 0.0]
+    """
+
+    def __init__(self, horizon: float = math.inf, *, weighted: bool = False, with_divergence: bool = False):
+        if not horizon > 0:
+            raise ValueError(f"horizon must be positive (steps), got {horizon!r}.")
+        self.horizon = float(horizon)
+        self.last_step = -1
+        self._row: dict[Hashable, int] = {}
+        names = PLAIN_FIELDS + (WEIGHTED_FIELDS if weighted else ()) + (("divergence",) if with_divergence else ())
+        self._fields = {name: np.zeros((1, 1), dtype=_dtype(name)) for name in names}
+
+    def __len__(self) -> int:
+        """Number of prompts seen."""
+        return len(self._row)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether weighted sums are kept."""
+        return "weight" in self._fields
+
+    @property
+    def with_divergence(self) -> bool:
+        """Whether policy divergences are kept."""
+        return "divergence" in self._fields
+
+    @property
+    def width(self) -> int:
+        """Number of visit columns at present."""
+        return self._fields["step"].shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the arrays; the ids come on top."""
+        return sum(field.nbytes for field in self._fields.values())
+
+    def rows(self, keys: Sequence[Hashable]) -> np.ndarray:
+        """Row of each key, 0 for a key never seen."""
+        return np.fromiter((self._row.get(key, 0) for key in keys), dtype=np.intp, count=len(keys))
+
+    def visits(self, keys: Sequence[Hashable], step: int) -> Visits:
+        """Past visits of ``keys`` as seen from ``step``; shape (P, V)."""
+        return self.visits_of_rows(self.rows(keys), step)
+
+    def visits_of_rows(self, rows: np.ndarray, step: int) -> Visits:
+        """`visits` for rows already looked up."""
+        gathered = {name: np.take(field, rows, axis=0) for name, field in self._fields.items()}
+        lag = np.subtract(step, gathered.pop("step"), dtype=np.float64)
+        count = gathered.pop("count").astype(np.float64)
+        return Visits(lag=lag, count=count, **gathered)
+
+    def check_new(self, keys: Sequence[Hashable], rows: np.ndarray, step: int) -> None:
+        """Raise unless ``step`` can be recorded for ``keys``.
+
+        Raises
+        ------
+        ValueError
+            If the step goes backwards, or one of the keys has been recorded at this step.
+        """
+        if not 0 <= step <= MAX_STEP:
+            raise ValueError(f"step must lie between 0 and {MAX_STEP}, got {step}.")
+        if step < self.last_step:
+            raise ValueError(
+                f"step went backwards: got {step} after {self.last_step}. To resume or replay from step {step}, load "
+                "the state that was saved before it."
+            )
+        newest_step, newest_count = self._fields["step"][rows, -1], self._fields["count"][rows, -1]
+        again = (newest_step == step) & (newest_count > 0)
+        if again.any():
+            key = keys[int(np.argmax(again))]
+            raise ValueError(
+                f"prompt {key!r} was already recorded at step {step}: its rewards would count twice. Pass all "
+                "completions of a prompt in one call, or load the state saved before this step to replay it."
+            )
+
+    def record(self, keys: Sequence[Hashable], *, step: int, **sums: Any) -> None:
+        """Append one visit for each of ``keys``.
+
+        Parameters
+        ----------
+        keys : sequence of hashables
+            Distinct prompts (or streams).
+        step : int
+            The step of this visit.
+        **sums : array-like, shape (P,)
+            ``count, total, total_sq`` and whatever else this history keeps. Keys with count 0 are skipped.
+
+        Raises
+        ------
+        ValueError
+            If the sums are not those this history keeps, a key comes twice, or `check_new` refuses. The history is
+            then unchanged.
+        """
+        keys = list(keys)
+        expected = set(self._fields) - {"step"}
+        if set(sums) != expected:
+            raise ValueError(f"this history records {', '.join(sorted(expected))}; got {', '.join(sorted(sums))}.")
+        columns = {name: np.asarray(values, dtype=float) for name, values in sums.items()}
+        for name, column in columns.items():
+            if column.shape != (len(keys),):
+                raise ValueError(f"{name} must have one entry per key ({len(keys)}), got shape {column.shape}.")
+            if not np.isfinite(column).all():
+                raise ValueError(f"{name} must be finite.")
+        if len(set(keys)) < len(keys):
+            raise ValueError("keys must be distinct: add up the completions of a prompt first.")
+        rows = self.rows(keys)
+        self.check_new(keys, rows, step)
+        present = columns["count"] > 0
+        if not present.all():
+            keys = [key for key, here in zip(keys, present, strict=True) if here]
+            rows, columns = rows[present], {name: column[present] for name, column in columns.items()}
+        self.append(keys, rows, step, columns)
+
+    def append(self, keys: Sequence[Hashable], rows: np.ndarray, step: int, columns: dict[str, np.ndarray]) -> None:
+        """`record` without checks, for rows already looked up; nothing fails once writing has begun."""
+        new = np.flatnonzero(rows == 0)
+        if len(new):
+            rows = rows.copy()
+            rows[new] = len(self._row) + 1 + np.arange(len(new))
+            self._reserve(len(self._row) + len(new) + 1)
+        oldest = self._fields["count"][rows, 0] > 0
+        if oldest.any() and (step + 1 - self._fields["step"][rows[oldest], 0] <= self.horizon).any():
+            self._widen()
+        for name, field in self._fields.items():
+            if field.shape[1] > 1:
+                field[rows, :-1] = field[rows, 1:]
+            field[rows, -1] = step if name == "step" else columns[name]
+        for j in new.tolist():
+            self._row[keys[j]] = len(self._row) + 1
+        self.last_step = step
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on, as plain data and NumPy arrays (copies)."""
+        return {
+            "horizon": self.horizon,
+            "last_step": self.last_step,
+            "keys": encode_keys(list(self._row)),
+            "fields": {name: field[1 : len(self._row) + 1].copy() for name, field in self._fields.items()},
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> RewardHistory:
+        """A history from `state_dict`.
+
+        Raises
+        ------
+        ValueError
+            If the parts of the state do not fit together.
+        """
+        fields = state["fields"]
+        history = cls(state["horizon"], weighted="weight" in fields, with_divergence="divergence" in fields)
+        keys = decode_keys(state["keys"])
+        if set(fields) != set(history._fields) or any(len(field) != len(keys) for field in fields.values()):
+            raise ValueError("state: the fields of the history do not fit its keys; the state was altered.")
+        for name, field in fields.items():
+            empty = np.zeros((1, field.shape[1]), dtype=_dtype(name))
+            history._fields[name] = np.concatenate([empty, np.asarray(field, dtype=_dtype(name))])
+        history._row = {key: row for row, key in enumerate(keys, start=1)}
+        history.last_step = int(state["last_step"])
+        return history
+
+    def save(self, path: Any) -> None:
+        """Write the history to a file, atomically and without pickle."""
+        save_state(path, {"history": self.state_dict()})
+
+    @classmethod
+    def load(cls, path: Any) -> RewardHistory:
+        """Read a history written by `save`.
+
+        Raises
+        ------
+        ValueError
+            If the file is torn or holds something else.
+        """
+        state = load_state(path)
+        if not isinstance(state.get("history"), dict):
+            raise ValueError(f"{path}: holds no reward history.")
+        return cls.from_state_dict(state["history"])
+
+    def _reserve(self, rows: int) -> None:
+        capacity = len(self._fields["step"])
+        if rows > capacity:
+            grown = max(rows, capacity + capacity // 4)
+            for name, field in self._fields.items():
+                self._fields[name] = _padded(field, (grown, field.shape[1]))
+
+    def _widen(self) -> None:
+        # By a quarter, not double: columns are paid for by every prompt ever seen.
+        width = min(self.width + max(2, self.width // 4), max(math.ceil(min(self.horizon, 2**40)), self.width + 1))
+        for name, field in self._fields.items():
+            self._fields[name] = _padded(field, (len(field), width))
+
+
+def _padded(field: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """The field in the upper right corner of a larger array of zeros (visits are right-aligned)."""
+    larger = np.zeros(shape, dtype=field.dtype)
+    larger[: field.shape[0], shape[1] - field.shape[1] :] = field
+    return larger
+
+
+def _dtype(name: str) -> type:
+    return np.int32 if name in INTEGER_FIELDS else np.float64

@@ -1,0 +1,76 @@
+"""Ragged rows of training samples <-> the (P, G) arrays of the formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """Where each sample of a step goes: row = its prompt (in order of first appearance), column = its place there.
+
+    Attributes
+    ----------
+    keys : list of hashables, length P
+        The distinct keys.
+    codes : ndarray of int, shape (N,)
+        Row of each sample.
+    order : ndarray of int, shape (N,), or None
+        Samples sorted by row, original order kept within it; None if they are sorted already.
+    counts : ndarray of int, shape (P,)
+        Samples of each row.
+    """
+
+    keys: list[Hashable]
+    codes: np.ndarray
+    order: np.ndarray | None
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, sample_keys: Sequence[Hashable]) -> Packing:
+        """Group samples by key.
+
+        Raises
+        ------
+        TypeError
+            If a key is not hashable.
+        """
+        keys = list(dict.fromkeys(sample_keys))
+        number = dict(zip(keys, range(len(keys)), strict=True))
+        codes = np.fromiter(map(number.__getitem__, sample_keys), dtype=np.intp, count=len(sample_keys))
+        sorted_already = len(codes) < 2 or bool((codes[1:] >= codes[:-1]).all())
+        order = None if sorted_already else np.argsort(codes, kind="stable")
+        return cls(keys, codes, order, np.bincount(codes, minlength=len(keys)))
+
+    @property
+    def full(self) -> bool:
+        """Whether all rows have the same number of samples."""
+        return len(self.counts) == 0 or bool((self.counts == self.counts[0]).all())
+
+    @property
+    def mask(self) -> np.ndarray | None:
+        """Boolean (P, G), True where there is a sample; None if all rows are full."""
+        if self.full:
+            return None
+        return np.arange(self.counts.max()) < self.counts[:, None]
+
+    def pack(self, samples: np.ndarray) -> np.ndarray:
+        """Samples (N,) as an array (P, G), 0 in the padding."""
+        ordered = samples if self.order is None else samples[self.order]
+        if self.full:
+            return ordered.reshape(len(self.keys), -1)
+        packed = np.zeros((len(self.keys), self.counts.max()), dtype=samples.dtype)
+        packed[self.mask] = ordered
+        return packed
+
+    def unpack(self, packed: np.ndarray) -> np.ndarray:
+        """The inverse of `pack`."""
+        ordered = packed.reshape(-1) if self.full else packed[self.mask]
+        if self.order is None:
+            return ordered
+        samples = np.empty_like(ordered)
+        samples[self.order] = ordered
+        return samples

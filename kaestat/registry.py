@@ -1,0 +1,166 @@
+"""The methods by name: a baseline, the scaling that goes with it, and where both come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from kaestat import baselines as b
+from kaestat.baselines.base import Baseline
+from kaestat.spec import check_parameters, parse_specification
+
+SCALES = ("none", "group_std", "batch_std")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named method.
+
+    Attributes
+    ----------
+    name : str
+        The name in `make_baseline`, `AdvantageEstimator` and on the command line.
+    baseline : type
+        Class of the baseline.
+    summary : str
+        One line: value, scaling, source.
+    scale : {"none", "group_std", "batch_std", "own"}
+        Scaling of the published method; "own" divides by the baseline's own `deviation`.
+    rescales_informative : bool
+        GPG's factor B / (B - M).
+    preset : mapping
+        Parameters of the class that the name fixes.
+    """
+
+    name: str
+    baseline: type[Baseline]
+    summary: str
+    scale: str = "none"
+    rescales_informative: bool = False
+    preset: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("none", b.Zero, "0: plain REINFORCE (Williams, 1992)"),
+        Method(
+            "reinforce++",
+            b.BatchMean,
+            "batch mean, advantages whitened over the batch (Hu et al., 2025)",
+            scale="batch_std",
+            preset={"without_own": False},
+        ),
+        Method(
+            "grpo",
+            b.GroupMean,
+            "group mean, divided by the group's std (Shao et al., 2024)",
+            scale="group_std",
+            preset={"without_own": False},
+        ),
+        Method("rloo", b.GroupMean, "leave-one-out group mean (Kool et al., 2019)", preset={"without_own": True}),
+        Method("dr_grpo", b.GroupMean, "group mean, no std (Liu et al., 2025)", preset={"without_own": False}),
+        Method(
+            "gpg",
+            b.GroupMean,
+            "group mean, times B/(B-M) for M samples in all-equal groups (Chu et al., 2025)",
+            rescales_informative=True,
+            preset={"without_own": False},
+        ),
+        Method("james_stein", b.JamesStein, "leave-one-out mean shrunk towards the other prompts (Zeng et al., 2025)"),
+        Method("ebpo", b.Ebpo, "group mean shrunk towards a running global mean (Han et al., 2026)"),
+        Method("krpo", b.Krpo, "Kalman filter over the group's completions, over its std (Wang et al., 2025)", "own"),
+        Method("kalman", b.Kalman, "local-level Kalman filter across steps, binomial noise"),
+        Method("spo", b.Spo, "Beta-Bernoulli with forgetting, advantages whitened (Xu and Ding, 2025)", "batch_std"),
+        Method("critic", b.Critic, "ridge regression on prompt features, learned along the run (A2C, PPO)"),
+        Method("oracle", b.Oracle, "the true value, given"),
+        Method("pooled", b.Pooled, "leave-one-out mean over all groups of the prompt at this step"),
+        Method("kae", b.Kae, "kernel mean of the prompt's past rewards and the rest of its group (the paper)"),
+        Method("kae_stream", b.KaeStream, "the paper's one-shot variant: group means, one stream per copy"),
+        Method("kae_eb", b.KaeEb, "kae, shrunk towards the other prompts by empirical Bayes (ours)"),
+        Method("local_linear", b.LocalLinear, "one-sided local linear fit"),
+        Method("local_polynomial", b.LocalPolynomial, "one-sided local polynomial fit of degree d"),
+        Method("sieve", b.Sieve, "B-spline or polynomial least squares in the step"),
+    )
+}
+
+
+def methods() -> tuple[str, ...]:
+    """Names of all methods, for `make_baseline` and `AdvantageEstimator`.
+
+    Examples
+    --------
+    >>> import kaestat
+    >>> "kae" in kaestat.methods()
+    True
+    """
+    return tuple(METHODS)
+
+
+def get_method(name: str) -> Method:
+    """The method of that name.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    TypeError
+        If it is no string.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"method must be a name or a Baseline, got {type(name).__name__}.")
+    if name not in METHODS:
+        raise ValueError(f"method: unknown name {name!r}; choose one of {', '.join(METHODS)}.")
+    return METHODS[name]
+
+
+def make_baseline(name: str, **params: Any) -> Baseline:
+    """The baseline of a method.
+
+    Parameters
+    ----------
+    name : str
+        One of `methods()`.
+    **params
+        Parameters of the baseline, e.g. ``bandwidth=20`` for ``"kae"``.
+
+    Returns
+    -------
+    Baseline
+        A frozen object; ``.values(groups, visits, step=i)`` gives the values.
+
+    Raises
+    ------
+    ValueError
+        If the name or a parameter is unknown, or a parameter out of range.
+
+    Examples
+    --------
+    >>> import kaestat
+    >>> kaestat.make_baseline("kae", bandwidth=20, kernel="exponential").horizon
+    inf
+    """
+    method = get_method(name)
+    for key in params:
+        if key in method.preset:
+            raise ValueError(f"method {name!r} fixes {key}={method.preset[key]!r}; leave it out.")
+    check_parameters(f"method {name!r}", method.baseline, params)
+    return method.baseline(**method.preset, **params)
+
+
+def parse_method(specification: str) -> tuple[str, dict[str, Any]]:
+    """Split ``"kae:bandwidth=10,kernel=exponential"`` into the method's name and its parameters.
+
+    Values are numbers, ``true``, ``false``, ``none``, names, or a selector with parameters such as
+    ``bandwidth=rate(c=2)``.
+
+    Raises
+    ------
+    ValueError
+        If the text cannot be read, or the method is unknown.
+    """
+    name, params = parse_specification(specification)
+    get_method(name)
+    return name, params

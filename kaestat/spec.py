@@ -1,0 +1,128 @@
+"""Parameters of frozen objects: checked by name, read from text, and stored as plain data."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from typing import Any
+
+
+def check_parameters(what: str, cls: type, params: dict[str, Any]) -> None:
+    """Raise a ValueError that lists the known parameters if one in ``params`` is unknown."""
+    known = _parameters(cls)
+    for name in params:
+        if name not in known:
+            choice = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise ValueError(f"{what}: unknown parameter {name!r}; {choice}.")
+
+
+def parse_specification(text: str) -> tuple[str, dict[str, Any]]:
+    """Read ``name`` or ``name:key=value,key=name(key=value)`` (see `kaestat.registry.parse_method`).
+
+    Raises
+    ------
+    ValueError
+        If the text cannot be read.
+    """
+    name, _, rest = text.strip().partition(":")
+    if not name:
+        raise ValueError(f"method specification {text!r} has no name; write for example kae:bandwidth=10.")
+    return name, _parse_parameters(rest, text)
+
+
+def dump(value: Any) -> Any:
+    """A parameter as plain data for JSON: numbers, strings, None, and tagged kernels, selectors and baselines.
+
+    Raises
+    ------
+    TypeError
+        For anything else, such as a user's function.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    known = _stored_types()
+    if type(value).__name__ in known and known[type(value).__name__] is type(value):
+        params = {name: dump(getattr(value, name)) for name in _parameters(type(value))}
+        return {"type": type(value).__name__, "params": params}
+    if isinstance(value, tuple | list):
+        return [dump(item) for item in value]
+    raise TypeError(
+        f"{type(value).__name__} {value!r} cannot be saved with the estimator: "
+        "save only the state (state_dict) and build the estimator from code before load_state_dict."
+    )
+
+
+def load(plain: Any) -> Any:
+    """The inverse of `dump`.
+
+    Raises
+    ------
+    ValueError
+        If the data names an unknown type.
+    """
+    if isinstance(plain, list):
+        return tuple(load(item) for item in plain)
+    if not isinstance(plain, dict):
+        return plain
+    known = _stored_types()
+    if plain.get("type") not in known:
+        raise ValueError(f"state: unknown type {plain.get('type')!r}; it was saved by another version of kaestat.")
+    return known[plain["type"]](**{name: load(value) for name, value in plain["params"].items()})
+
+
+def _parameters(cls: type) -> list[str]:
+    """Names that the constructor takes."""
+    if cls.__init__.__qualname__.startswith(f"{cls.__name__}.") and not getattr(cls, "__dataclass_params__").init:
+        code = cls.__init__.__code__
+        return list(code.co_varnames[1 : code.co_argcount])
+    return [field.name for field in dataclasses.fields(cls) if field.init]
+
+
+def _stored_types() -> dict[str, type]:
+    from kaestat import bandwidth, baselines, kernels
+
+    stored = [*bandwidth.SELECTORS.values(), kernels.Exponential, *(type(k) for k in kernels.KERNELS.values())]
+    stored += [getattr(baselines, name) for name in baselines.__all__]
+    return {cls.__name__: cls for cls in stored}
+
+
+def _parse_parameters(text: str, whole: str) -> dict[str, Any]:
+    params: dict[str, Any] = {}
+    for part in _split(text):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip().isidentifier() or not value.strip():
+            raise ValueError(f"cannot read {part!r} in {whole!r}; write parameters as key=value, separated by commas.")
+        if key.strip() in params:
+            raise ValueError(f"parameter {key.strip()!r} is given twice in {whole!r}.")
+        params[key.strip()] = _parse_value(value.strip(), whole)
+    return params
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas outside parentheses."""
+    return [part for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+
+
+def _parse_value(text: str, whole: str) -> Any:
+    plain = {"true": True, "false": False, "none": None, "inf": float("inf")}
+    if text.lower() in plain:
+        return plain[text.lower()]
+    call = re.fullmatch(r"([\w-]+)\((.*)\)", text)
+    if call:
+        return _make_part(call[1], _parse_parameters(call[2], whole))
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+    return value if isinstance(value, int | float | str) else text
+
+
+def _make_part(name: str, params: dict[str, Any]) -> Any:
+    from kaestat.bandwidth import make_selector
+    from kaestat.kernels import Exponential
+
+    if name == "exponential":
+        check_parameters("kernel 'exponential'", Exponential, params)
+        return Exponential(**params)
+    return make_selector(name, **params)
