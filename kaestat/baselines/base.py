@@ -22,12 +22,13 @@ class Baseline(ABC):
         What a row is: all completions of a prompt at a step, or each of its groups (streams) on its own.
     takes_weights : bool
         Whether completions may carry weights (averaging baselines).
-    needs : str
-        Plain words for an input beyond rewards that must be given before use; empty if nothing is missing.
+    stepwise : bool
+        Whether steps must be served one at a time and in order, because of a carry or of prompts to look up.
     """
 
     unit: ClassVar[Literal["prompt", "group"]] = "prompt"
     takes_weights: ClassVar[bool] = False
+    stepwise: ClassVar[bool] = False
 
     @abstractmethod
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
@@ -57,6 +58,7 @@ class Baseline(ABC):
 
     @property
     def needs(self) -> str:
+        """Plain words for an input beyond rewards that is still missing; empty if the baseline is ready."""
         return ""
 
     def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:

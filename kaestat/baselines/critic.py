@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,6 +39,8 @@ class Critic(Baseline):
     features: Mapping | Callable | None = None
     forgetting: float = 0.98
     ridge: float = 1.0
+
+    stepwise: ClassVar[bool] = True
 
     def __post_init__(self):
         if not 0 < self.forgetting <= 1:

@@ -23,6 +23,7 @@ class Ebpo(Baseline):
     """
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
+    stepwise: ClassVar[bool] = True
 
     def initial_carry(self) -> dict[str, np.ndarray]:
         """Count, mean and sum of squared deviations (Welford) of rewards and of group means."""

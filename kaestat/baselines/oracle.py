@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ class Oracle(Baseline):
     """
 
     value: Mapping | Callable | Array | None = None
+
+    stepwise: ClassVar[bool] = True
 
     @property
     def needs(self) -> str:
