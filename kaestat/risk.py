@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 
 from kaestat.baselines.base import Baseline
-from kaestat.inference import bootstrap_weights
+from kaestat.inference import cluster_bootstrap, mean_with_interval
 from kaestat.registry import make_baseline, parse_method
 from kaestat.replay import replay
 from kaestat.reward_log import RewardLog
 
+LEAVE_ONE_OUT_METHODS = ("grpo", "reinforce++")  # as in the paper's Table 1
 RISK_COLUMNS = ["method", "mse", "se", "ci_low", "ci_high", "vs_grpo", "n_prompts", "n_visits"]
 DIFFERENCE_COLUMNS = [
     "method",
@@ -72,13 +73,9 @@ def value_risk(
         If a method is unknown, no visit qualifies, or the log has one completion per visit throughout: then only
         differences between methods are identified (`risk_differences`).
     """
-    per_prompt = [
-        risk.per_prompt(absolute=True)
-        for risk in _method_risks(log, [*methods, "grpo"], min_visits=min_visits, absolute=True)
-    ]
-    risks = np.stack([risk for risk, _ in per_prompt], axis=1)  # (prompts, methods + 1)
-    n_visits = per_prompt[0][1]
-    mean, se, low, high = _summary(risks, n_boot, seed)
+    scored = _score(log, [*methods, "grpo"], min_visits=min_visits, absolute=True)
+    draws = cluster_bootstrap(scored.per_prompt, n_boot=n_boot, seed=seed)
+    mean, se, low, high = mean_with_interval(scored.per_prompt, draws)
     return pd.DataFrame(
         {
             "method": list(methods),
@@ -87,8 +84,148 @@ def value_risk(
             "ci_low": low[:-1],
             "ci_high": high[:-1],
             "vs_grpo": mean[:-1] / mean[-1] if mean[-1] != 0 else np.nan,
-            "n_prompts": len(risks),
-            "n_visits": n_visits,
+            "n_prompts": len(scored.per_prompt),
+            "n_visits": scored.n_visits,
         },
         columns=RISK_COLUMNS,
     )
+
+
+def risk_differences(
+    log: RewardLog,
+    methods: Sequence[str | Baseline],
+    reference: str | Baseline = "grpo",
+    *,
+    n_boot: int = 1000,
+    seed: int = 0,
+    min_visits: int = 1,
+) -> pd.DataFrame:
+    """Paired differences of value MSE between methods and a reference, which share the data.
+
+    Differences need no within-group variance, so they are identified with one completion per visit too.
+
+    Parameters
+    ----------
+    log, methods, n_boot, seed, min_visits
+        As in `value_risk`.
+    reference : str or Baseline
+        The method that the others are compared with.
+
+    Returns
+    -------
+    DataFrame
+        One row per method: ``method, reference, difference`` (negative where the method is better), its ``se`` over
+        prompts and 95 % interval ``ci_low, ci_high``; ``ratio`` of the MSEs with its bootstrap interval
+        ``ratio_low, ratio_high`` (NaN with one completion per visit, or without bootstrap); ``n_prompts, n_visits``.
+
+    Raises
+    ------
+    ValueError
+        As in `value_risk`, but for logs with one completion per visit; there, methods that contain their own reward
+        are refused.
+    """
+    absolute = bool((log.prompt_units.counts > 1).any())
+    scored = _score(log, [*methods, reference], min_visits=min_visits, absolute=absolute)
+    risks = scored.per_prompt
+    paired = risks[:, :-1] - risks[:, -1:]
+    draws = cluster_bootstrap(np.concatenate([risks, paired], axis=1), n_boot=n_boot, seed=seed)
+    drawn_risks, drawn_paired = draws[:, : risks.shape[1]], draws[:, risks.shape[1] :]
+    mean, se, low, high = mean_with_interval(paired, drawn_paired)
+    ratio = np.full((3, len(methods)), np.nan)
+    if absolute:
+        level = risks.mean(axis=0)
+        ratio[0] = np.divide(level[:-1], level[-1], out=np.full(len(methods), np.nan), where=level[-1] != 0)
+        if n_boot:
+            ratio[1:] = np.quantile(drawn_risks[:, :-1] / drawn_risks[:, -1:], [0.025, 0.975], axis=0)
+    return pd.DataFrame(
+        {
+            "method": list(methods),
+            "reference": [reference] * len(methods),
+            "difference": mean,
+            "se": se,
+            "ci_low": low,
+            "ci_high": high,
+            "ratio": ratio[0],
+            "ratio_low": ratio[1],
+            "ratio_high": ratio[2],
+            "n_prompts": len(risks),
+            "n_visits": scored.n_visits,
+        },
+        columns=DIFFERENCE_COLUMNS,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Scored:
+    """Risk of every method for each prompt, shape (prompts, methods), and the number of visits behind it."""
+
+    per_prompt: np.ndarray
+    n_visits: int
+
+
+def risk_baseline(method: str | Baseline) -> Baseline:
+    """The baseline whose risk stands for a method: as given, but ``grpo`` and ``reinforce++`` leave-one-out."""
+    if isinstance(method, Baseline):
+        baseline, name = method, type(method).__name__
+    else:
+        name, params = parse_method(method)
+        baseline = make_baseline(name, **params)
+    if baseline.needs:
+        raise ValueError(f"method {name!r} needs {baseline.needs}: pass a Baseline object that has it.")
+    return baseline.leave_one_out() if name in LEAVE_ONE_OUT_METHODS else baseline
+
+
+def _score(log: RewardLog, methods: Sequence[str | Baseline], *, min_visits: int, absolute: bool) -> _Scored:
+    if len(methods) < 2:
+        raise ValueError("methods is empty: name at least one, for example 'kae'.")
+    baselines = [risk_baseline(method) for method in methods]
+    eligible = _eligible_visits(log, min_visits, absolute)
+    units = log.prompt_units
+    prompt, per_prompt = units.visit_prompt[eligible], []
+    n = np.bincount(prompt, minlength=len(log.prompts))
+    for baseline in baselines:
+        risk = visit_risk(log, baseline, absolute=absolute)[eligible]
+        if not np.isfinite(risk).all():
+            raise ValueError(
+                f"{baseline}: contains the completion's own reward, and with one completion per visit its risk is not "
+                "identified, not even differences."
+            )
+        total = np.bincount(prompt, weights=risk, minlength=len(log.prompts))
+        per_prompt.append(total[n > 0] / n[n > 0])
+    return _Scored(np.stack(per_prompt, axis=1), int(eligible.sum()))
+
+
+def _eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndarray:
+    if isinstance(min_visits, bool) or not isinstance(min_visits, int | np.integer) or min_visits < 0:
+        raise ValueError(f"min_visits must be a whole number from 0 on, got {min_visits!r}.")
+    units = log.prompt_units
+    if absolute and not (units.counts > 1).any():
+        raise ValueError(
+            "the log has one completion per visit (G = 1): the reward variance is not identified, and so only differences "
+            "between methods are. Use risk_differences."
+        )
+    eligible = units.earlier >= min_visits
+    if absolute:
+        eligible &= units.counts > 1
+    if not eligible.any():
+        most = int(units.earlier.max())
+        raise ValueError(f"no visit has {min_visits} earlier ones (the most is {most}); lower min_visits.")
+    return eligible
+
+
+def visit_risk(log: RewardLog, baseline: Baseline, *, absolute: bool) -> np.ndarray:
+    """Unbiased squared error of the values at each visit of `RewardLog.prompt_units`, shape (W,).
+
+    Parameters
+    ----------
+    log : RewardLog
+    baseline : Baseline
+    absolute : bool
+        Subtract the reward variance (NaN where a visit has one completion); otherwise the result is the MSE plus the
+        reward variance, which is the same for all baselines.
+    """
+    units = log.prompt_units
+    values, own_weights = replay(log, baseline)
+    loss = np.add.reduceat((units.reward - values) ** 2, units.first) / units.counts
+    own = np.add.reduceat(own_weights, units.first) / units.counts
+    return loss + np.where(own != 0, 2 * own * units.variance, 0.0) - (units.variance if absolute else 0.0)
