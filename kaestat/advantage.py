@@ -63,7 +63,9 @@ class AdvantageEstimator:
             self.method, self.baseline = method, make_baseline(method, **params)
             own_scale, self._informative = known.scale, known.rescales_informative
         if scale is not None and scale not in SCALES:
-            raise ValueError(f"scale: unknown {scale!r}; choose one of {', '.join(SCALES)}, or None for the method's own.")
+            raise ValueError(
+                f"scale: unknown {scale!r}; choose one of {', '.join(SCALES)}, or None for the method's own."
+            )
         if self.baseline.needs:
             raise ValueError(f"method {self.method!r} needs {self.baseline.needs}.")
         self._params, self._scale = params, scale
@@ -232,7 +234,9 @@ class AdvantageEstimator:
             raise ValueError(f"weights: method {self.method!r} does not average rewards, so it takes none.")
         if self._history is not None:
             if self._history.weighted != (weight is not None):
-                raise ValueError("weights must be given at every step or at none: the history has been kept the other way.")
+                raise ValueError(
+                    "weights must be given at every step or at none: the history has been kept the other way."
+                )
             if self._history.with_divergence != (divergence is not None):
                 raise ValueError("divergence must be given at every step or at none.")
 
@@ -323,7 +327,9 @@ def _ids(name: str, ids: Any, size: int) -> list:
     try:
         distinct = set(ids)
     except TypeError as error:
-        raise TypeError(f"{name} must be hashable ({error}); turn lists into tuples, or hash the prompt text.") from None
+        raise TypeError(
+            f"{name} must be hashable ({error}); turn lists into tuples, or hash the prompt text."
+        ) from None
     if None in distinct or any(key != key for key in distinct):
         raise ValueError(
             f"{name}: None or NaN is no id. Key prompts by (source, split, index), or by a hash of the prompt text."

@@ -42,9 +42,7 @@ def cluster_bootstrap(samples: np.ndarray, *, n_boot: int, seed: int) -> np.ndar
     return means
 
 
-def mean_with_interval(
-    samples: np.ndarray, draws: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Mean over clusters, its standard error, and a 95 % interval.
 
     Parameters

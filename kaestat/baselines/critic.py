@@ -53,7 +53,9 @@ class Critic(Baseline):
 
     def advance(self, carry: Any, groups: Groups, visits: Visits, *, step: int | Array) -> dict[str, np.ndarray]:
         design = self._design(groups)
-        count, total = (np.asarray(a, dtype=float) for a in (groups.count[..., 0], groups.xp.sum(groups.carried, axis=-1)))
+        count, total = (
+            np.asarray(a, dtype=float) for a in (groups.count[..., 0], groups.xp.sum(groups.carried, axis=-1))
+        )
         gram, moment = self._past(carry, design.shape[-1])
         return {
             "gram": self.forgetting * gram + design.T @ (count[:, None] * design),

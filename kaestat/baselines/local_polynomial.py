@@ -84,9 +84,7 @@ class LocalLinear(LocalPolynomial):
             raise ValueError(f"local_linear has degree 1, got {self.degree!r}; use local_polynomial.")
 
 
-def _intercept(
-    mass: Array, carried: Array, s: list[Array], t: list[Array], degree: int, enough: Array, xp
-) -> Array:
+def _intercept(mass: Array, carried: Array, s: list[Array], t: list[Array], degree: int, enough: Array, xp) -> Array:
     """Intercept of the normal equations by the Schur complement of the slope block, which no current reward enters."""
     size = range(1, degree + 1)
     block = xp.stack([xp.concat([s[j + k] for k in size], axis=-1) for j in size], axis=-2)  # (..., P, d, d)
