@@ -7,7 +7,7 @@ A leave-one-out value is independent of its own reward given the past, so ``E (Z
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,22 +73,8 @@ def value_risk(
         If a method is unknown, no visit qualifies, or the log has one completion per visit throughout: then only
         differences between methods are identified (`risk_differences`).
     """
-    scored = _score(log, [*methods, "grpo"], min_visits=min_visits, absolute=True)
-    draws = cluster_bootstrap(scored.per_prompt, n_boot=n_boot, seed=seed)
-    mean, se, low, high = mean_with_interval(scored.per_prompt, draws)
-    return pd.DataFrame(
-        {
-            "method": list(methods),
-            "mse": mean[:-1],
-            "se": se[:-1],
-            "ci_low": low[:-1],
-            "ci_high": high[:-1],
-            "vs_grpo": mean[:-1] / mean[-1] if mean[-1] != 0 else np.nan,
-            "n_prompts": len(scored.per_prompt),
-            "n_visits": scored.n_visits,
-        },
-        columns=RISK_COLUMNS,
-    )
+    scored = score(log, [*methods, "grpo"], min_visits=min_visits)
+    return scored.risk_table(n_boot=n_boot, seed=seed)
 
 
 def risk_differences(
@@ -124,43 +110,90 @@ def risk_differences(
         As in `value_risk`, but for logs with one completion per visit; there, methods that contain their own reward
         are refused.
     """
-    absolute = bool((log.prompt_units.counts > 1).any())
-    scored = _score(log, [*methods, reference], min_visits=min_visits, absolute=absolute)
-    risks = scored.per_prompt
-    paired = risks[:, :-1] - risks[:, -1:]
-    draws = cluster_bootstrap(np.concatenate([risks, paired], axis=1), n_boot=n_boot, seed=seed)
-    drawn_risks, drawn_paired = draws[:, : risks.shape[1]], draws[:, risks.shape[1] :]
-    mean, se, low, high = mean_with_interval(paired, drawn_paired)
-    ratio = np.full((3, len(methods)), np.nan)
-    if absolute:
-        level = risks.mean(axis=0)
-        ratio[0] = np.divide(level[:-1], level[-1], out=np.full(len(methods), np.nan), where=level[-1] != 0)
-        if n_boot:
-            ratio[1:] = np.quantile(drawn_risks[:, :-1] / drawn_risks[:, -1:], [0.025, 0.975], axis=0)
-    return pd.DataFrame(
-        {
-            "method": list(methods),
-            "reference": [reference] * len(methods),
-            "difference": mean,
-            "se": se,
-            "ci_low": low,
-            "ci_high": high,
-            "ratio": ratio[0],
-            "ratio_low": ratio[1],
-            "ratio_high": ratio[2],
-            "n_prompts": len(risks),
-            "n_visits": scored.n_visits,
-        },
-        columns=DIFFERENCE_COLUMNS,
-    )
+    scored = score(log, [*methods, reference], min_visits=min_visits, differences_only=True)
+    unidentified = ~np.isfinite(scored.per_prompt).all(axis=0)
+    if unidentified.any():
+        raise ValueError(
+            f"{scored.methods[int(np.argmax(unidentified))]}: contains the completion's own reward, and with one "
+            "completion per visit its risk is not identified, not even differences."
+        )
+    return scored.difference_table(n_boot=n_boot, seed=seed)
 
 
 @dataclass(frozen=True, eq=False)
-class _Scored:
-    """Risk of every method for each prompt, shape (prompts, methods), and the number of visits behind it."""
+class PromptRisks:
+    """Risk of several methods for each prompt: what every table of one log is made of, at one replay per method.
 
+    Attributes
+    ----------
+    methods : tuple of str or Baseline, length M
+        As given; the last one is the reference of the tables.
+    per_prompt : ndarray, shape (C, M)
+        Mean risk over the eligible visits of each prompt that has any.
+    n_visits : int
+        Number of eligible visits.
+    absolute : bool
+        Whether the reward variance is subtracted. Where not, every risk is the MSE plus the same variance, and NaN
+        for methods that contain the completion's own reward.
+    """
+
+    methods: tuple[str | Baseline, ...]
     per_prompt: np.ndarray
     n_visits: int
+    absolute: bool
+
+    def take(self, positions: Sequence[int]) -> PromptRisks:
+        """The methods at these positions, in this order."""
+        methods = tuple(self.methods[position] for position in positions)
+        return PromptRisks(methods, self.per_prompt[:, list(positions)], self.n_visits, self.absolute)
+
+    def risk_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
+        """The table of `value_risk` for all methods but the last, which must be GRPO."""
+        draws = cluster_bootstrap(self.per_prompt, n_boot=n_boot, seed=seed)
+        mean, se, low, high = mean_with_interval(self.per_prompt, draws)
+        return pd.DataFrame(
+            {
+                "method": list(self.methods[:-1]),
+                "mse": mean[:-1],
+                "se": se[:-1],
+                "ci_low": low[:-1],
+                "ci_high": high[:-1],
+                "vs_grpo": mean[:-1] / mean[-1] if mean[-1] != 0 else np.nan,
+                "n_prompts": len(self.per_prompt),
+                "n_visits": self.n_visits,
+            },
+            columns=RISK_COLUMNS,
+        )
+
+    def difference_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
+        """The table of `risk_differences` between all methods but the last and the last."""
+        *methods, reference = self.methods
+        paired = self.per_prompt[:, :-1] - self.per_prompt[:, -1:]
+        draws = cluster_bootstrap(np.concatenate([self.per_prompt, paired], axis=1), n_boot=n_boot, seed=seed)
+        drawn_risks, drawn_paired = np.split(draws, [len(self.methods)], axis=1)
+        mean, se, low, high = mean_with_interval(paired, drawn_paired)
+        ratio = np.full((3, len(methods)), np.nan)
+        if self.absolute:
+            level = self.per_prompt.mean(axis=0)
+            ratio[0] = np.divide(level[:-1], level[-1], out=np.full(len(methods), np.nan), where=level[-1] != 0)
+            if n_boot:
+                ratio[1:] = np.quantile(drawn_risks[:, :-1] / drawn_risks[:, -1:], [0.025, 0.975], axis=0)
+        return pd.DataFrame(
+            {
+                "method": methods,
+                "reference": [reference] * len(methods),
+                "difference": mean,
+                "se": se,
+                "ci_low": low,
+                "ci_high": high,
+                "ratio": ratio[0],
+                "ratio_low": ratio[1],
+                "ratio_high": ratio[2],
+                "n_prompts": len(self.per_prompt),
+                "n_visits": self.n_visits,
+            },
+            columns=DIFFERENCE_COLUMNS,
+        )
 
 
 def risk_baseline(method: str | Baseline) -> Baseline:
@@ -175,24 +208,44 @@ def risk_baseline(method: str | Baseline) -> Baseline:
     return baseline.leave_one_out() if name in LEAVE_ONE_OUT_METHODS else baseline
 
 
-def _score(log: RewardLog, methods: Sequence[str | Baseline], *, min_visits: int, absolute: bool) -> _Scored:
+def score(
+    log: RewardLog,
+    methods: Sequence[str | Baseline],
+    *,
+    min_visits: int = 1,
+    differences_only: bool = False,
+    track: Callable[[Sequence[Baseline]], Iterable[Baseline]] = iter,
+) -> PromptRisks:
+    """Replay every method once; the last one is the reference of the tables.
+
+    Parameters
+    ----------
+    log, methods, min_visits
+        As in `value_risk`, but with the reference at the end of ``methods``.
+    differences_only : bool
+        Accept a log with one completion per visit, whose risks are known up to a constant.
+    track : callable
+        Wraps the sequence that is worked through, for a progress bar.
+
+    Raises
+    ------
+    ValueError
+        As in `value_risk`.
+    """
     if len(methods) < 2:
         raise ValueError("methods is empty: name at least one, for example 'kae'.")
     baselines = [risk_baseline(method) for method in methods]
-    eligible = _eligible_visits(log, min_visits, absolute)
     units = log.prompt_units
-    prompt, per_prompt = units.visit_prompt[eligible], []
+    absolute = not differences_only or bool((units.counts > 1).any())
+    eligible = _eligible_visits(log, min_visits, absolute)
+    prompt = units.visit_prompt[eligible]
     n = np.bincount(prompt, minlength=len(log.prompts))
-    for baseline in baselines:
+    per_prompt = []
+    for baseline in track(baselines):
         risk = visit_risk(log, baseline, absolute=absolute)[eligible]
-        if not np.isfinite(risk).all():
-            raise ValueError(
-                f"{baseline}: contains the completion's own reward, and with one completion per visit its risk is not "
-                "identified, not even differences."
-            )
         total = np.bincount(prompt, weights=risk, minlength=len(log.prompts))
         per_prompt.append(total[n > 0] / n[n > 0])
-    return _Scored(np.stack(per_prompt, axis=1), int(eligible.sum()))
+    return PromptRisks(tuple(methods), np.stack(per_prompt, axis=1), int(eligible.sum()), absolute)
 
 
 def _eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndarray:
@@ -201,8 +254,8 @@ def _eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndar
     units = log.prompt_units
     if absolute and not (units.counts > 1).any():
         raise ValueError(
-            "the log has one completion per visit (G = 1): the reward variance is not identified, and so only differences "
-            "between methods are. Use risk_differences."
+            "the log has one completion per visit (G = 1): the reward variance is not identified, and so only "
+            "differences between methods are. Use risk_differences."
         )
     eligible = units.earlier >= min_visits
     if absolute:
