@@ -1,0 +1,1 @@
+"""Speed and memory of kaestat, one script per claim; see ``python -m benchmarks --help``."""

@@ -1,0 +1,89 @@
+"""A training step's KAE advantages against verl's stateless vectorised GRPO, on the same rows.
+
+Timed on our side: all of ``AdvantageEstimator("kae").step``: checking, grouping the rows by id, looking up ten past
+visits of every prompt, values, advantages in the order and type of the rewards, and recording the step. On verl's:
+all of ``compute_grpo_vectorized_outcome_advantage``: grouping, means, standard deviations, advantages. Both get a
+float32 torch tensor of rewards on the CPU (verl as one token per completion, its cheapest shape, with its mask) and
+the same NumPy array of ids, built beforehand. verl's trainer makes UUID strings its ids, and to those the bound
+applies. Integers it takes for group numbers as they stand, with no grouping at all; those rows are for information.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from itertools import count
+
+import numpy as np
+
+from benchmarks.report import show
+from benchmarks.rows import Row
+from benchmarks.timing import estimate, interleaved, ratio
+from kaestat import AdvantageEstimator
+
+CLAIM = "A step of KAE with ten visits of history costs less than verl's stateless grpo_vectorized on the same rows"
+SIZES = {"full": ((256, 8, 200), (16_384, 8, 15)), "tiny": ((4, 2, 2),)}
+PAST_VISITS = 10
+
+
+def run(size: str = "full") -> list[Row]:
+    """Seconds of both and their ratio, by number of prompts, type of id and order of rows."""
+    rows = []
+    for n_prompts, group, repetitions in SIZES[size]:
+        for id_type in ("string", "integer"):
+            for order in ("grouped", "shuffled"):
+                rows += _case(n_prompts, group, id_type, order, repetitions)
+    return rows
+
+
+def _case(n_prompts: int, group: int, id_type: str, order: str, repetitions: int) -> list[Row]:
+    case = f"{n_prompts:,} × {group}, {id_type} ids, {order} rows"
+    ids, reward = _samples(n_prompts, group, id_type, order)
+    verl, missing = _verl(ids, reward)
+    pieces = {"kae": _kae(ids, _as_torch(reward))} | ({"verl": verl} if verl else {})
+    seconds = interleaved(pieces, repetitions=repetitions)
+    quantity, bound = "kae step / verl grpo_vectorized", 1.0 if id_type == "string" else None
+    return [
+        *(Row(case, f"{name} step", "ms", estimate(1e3 * sample)) for name, sample in seconds.items()),
+        Row(case, quantity, "ratio", ratio(seconds["kae"], seconds["verl"]) if verl else None, bound, note=missing),
+    ]
+
+
+def _samples(n_prompts: int, group: int, id_type: str, order: str) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    prompts = np.arange(n_prompts)
+    if id_type == "string":
+        prompts = np.array([str(uuid.UUID(bytes=rng.bytes(16))) for _ in prompts], dtype=object)
+    ids = np.repeat(prompts, group)
+    if order == "shuffled":
+        ids = rng.permutation(ids)
+    return ids, (rng.random(len(ids)) < 0.5).astype(np.float32)
+
+
+def _kae(ids: np.ndarray, reward: object) -> Callable[[], object]:
+    estimator, step = AdvantageEstimator("kae"), count()
+    for _ in range(PAST_VISITS):
+        estimator.step(ids, reward, step=next(step))
+    return lambda: estimator.step(ids, reward, step=next(step))
+
+
+def _verl(ids: np.ndarray, reward: np.ndarray) -> tuple[Callable[[], object] | None, str]:
+    try:
+        from verl.trainer.ppo.core_algos import compute_grpo_vectorized_outcome_advantage
+    except ImportError as error:
+        return None, f"The ratio to verl was not measured: verl cannot be imported here ({error})."
+    token_rewards = _as_torch(reward)[:, None]
+    mask = token_rewards.new_ones(token_rewards.shape)
+    return lambda: compute_grpo_vectorized_outcome_advantage(token_rewards, mask, ids), ""
+
+
+def _as_torch(reward: np.ndarray) -> object:
+    try:
+        import torch
+    except ImportError:
+        return reward
+    return torch.from_numpy(reward.copy())
+
+
+if __name__ == "__main__":
+    show(CLAIM, run())

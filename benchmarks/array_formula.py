@@ -1,0 +1,55 @@
+"""The array formula alone: ``Kae().values`` against one pass of NumPy over the same bytes.
+
+Timed on our side: ``Kae().values`` on rewards (P, G) and visits (P, V), all float64 and in place already; it reads
+the rewards and the lags, counts and totals of the visits, and writes a value per completion. The pass is
+``np.add(x, 1.0, out=y)`` over one float64 array as large as everything that the formula reads and writes together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.report import show
+from benchmarks.rows import Row
+from benchmarks.timing import estimate, interleaved, ratio
+from kaestat import Groups, Visits, make_baseline
+
+CLAIM = "The array formula of KAE is within 5 times one NumPy pass over the same bytes"
+SIZES = {
+    "full": ((256, 8, 10, 1000), (16_384, 8, 10, 100), (262_144, 8, 10, 20)),
+    "tiny": ((4, 2, 3, 2),),
+}
+
+
+def run(size: str = "full") -> list[Row]:
+    """Seconds of the formula and of the pass, and their ratio, by number of prompts."""
+    return [row for shape in SIZES[size] for row in _case(*shape)]
+
+
+def _case(n_prompts: int, group: int, n_visits: int, repetitions: int) -> list[Row]:
+    rng = np.random.default_rng(0)
+    count = np.full((n_prompts, n_visits), float(group))
+    total = rng.binomial(group, 0.5, size=count.shape).astype(float)
+    lag = np.tile(np.arange(n_visits, 0, -1.0), (n_prompts, 1))
+    groups = Groups(reward=rng.integers(2, size=(n_prompts, group)).astype(float))
+    visits = Visits(lag=lag, count=count, total=total, total_sq=total)
+    baseline = make_baseline("kae")
+    n_bytes = 2 * groups.reward.nbytes + lag.nbytes + count.nbytes + total.nbytes
+    source = np.zeros(n_bytes // 16)
+    target = np.zeros_like(source)
+    seconds = interleaved(
+        {
+            "kae values": lambda: baseline.values(groups, visits, step=n_visits),
+            "NumPy pass": lambda: np.add(source, 1.0, out=target),
+        },
+        repetitions=repetitions,
+    )
+    case = f"{n_prompts:,} prompts, {group} completions, {n_visits} visits ({n_bytes / 1e6:.3g} MB)"
+    return [
+        *(Row(case, name, "ms", estimate(1e3 * sample)) for name, sample in seconds.items()),
+        Row(case, "kae values / NumPy pass", "ratio", ratio(*seconds.values()), at_most=5.0),
+    ]
+
+
+if __name__ == "__main__":
+    show(CLAIM, run())

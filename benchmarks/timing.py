@@ -1,0 +1,63 @@
+"""Wall-clock times of several pieces of code in one run, and the interval of their ratio."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import binom
+
+COVERAGE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A median with a distribution-free interval of at least 95 % coverage (the whole range below six repetitions)."""
+
+    median: float
+    low: float
+    high: float
+
+
+def interleaved(pieces: Mapping[str, Callable[[], object]], *, repetitions: int, warm_up: int = 1) -> dict[str, np.ndarray]:
+    """Seconds of every call, the pieces taking turns, so that whatever slows the machine slows them alike.
+
+    Parameters
+    ----------
+    pieces : mapping of str to callable
+        What to time. The order turns round at every repetition.
+    repetitions, warm_up : int
+        Timed and untimed calls of each piece.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (repetitions,)
+    """
+    seconds = {name: np.empty(repetitions) for name in pieces}
+    gc.collect()
+    for repetition in range(-warm_up, repetitions):
+        turn = list(pieces) if repetition % 2 == 0 else list(reversed(pieces))
+        for name in turn:
+            piece = pieces[name]
+            start = time.perf_counter()
+            piece()
+            elapsed = time.perf_counter() - start
+            if repetition >= 0:
+                seconds[name][repetition] = elapsed
+    return seconds
+
+
+def estimate(samples: np.ndarray) -> Estimate:
+    """Median of the samples and the interval between the order statistics that hold it with 95 % probability."""
+    ordered = np.sort(samples)
+    n = len(ordered)
+    outside = max(int(binom.ppf((1 - COVERAGE) / 2, n, 0.5)), 1) - 1  # samples to leave out on either side
+    return Estimate(float(np.median(ordered)), float(ordered[outside]), float(ordered[n - 1 - outside]))
+
+
+def ratio(numerator: np.ndarray, denominator: np.ndarray) -> Estimate:
+    """`estimate` of the ratio, taken within each repetition."""
+    return estimate(numerator / denominator)
