@@ -1,4 +1,4 @@
-"""KAE with empirical-Bayes shrinkage of each prompt towards the other prompts."""
+"""KAE with empirical Bayes across prompts: a level shrunk towards the others', and the drift that they share."""
 
 from __future__ import annotations
 
@@ -8,34 +8,59 @@ from typing import Any, Literal
 from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Visits, ratio
-from kaestat.baselines.kae import KernelBaseline, check_cold_start, cold_start_value
+from kaestat.bandwidth import Selector
+from kaestat.baselines.kae import KernelBaseline, check_cold_start
+
+MIN_OTHERS = 5  # degrees of freedom given up in tau^2: with this many other prompts or fewer, no shrinkage
+DRIFT_Z2 = 4.0  # squared z-score that the common drift must exceed: two standard errors
 
 
 @dataclass(frozen=True)
 class KaeEb(KernelBaseline):
-    """``(1 - lambda_g) * KAE_g + lambda_g * mean of the other prompts``, lambda by moments from the other prompts.
+    """Kernel mean of the prompt, moved along the drift of the other prompts and shrunk towards their mean.
 
-    A kernel mean with effective sample size ``n = (sum w W)^2 / sum w^2 W^2`` has variance ``sigma^2 / n`` around the
-    prompt's value; the values spread with variance ``tau^2`` over prompts. The best linear estimator shrinks by
-    ``lambda = (sigma^2 / n) / (sigma^2 / n + tau^2)``, which for Beta-distributed success rates is the posterior mean.
-    For each prompt, ``sigma^2``, ``tau^2`` and the target are estimated from the *other* prompts of the step
-    (their past and present), by unbiased moments::
+    ``KAE_g`` has two errors, and the other prompts of the step say something about both.
 
-        sigma^2 = sum_k (q_k - m_k^2) / sum_k (1 - 1 / n_k)        m_k, q_k: kernel means of Z and Z^2
-        tau^2   = [ var_k(m_k) - sigma^2 mean_k(1 / n_k) ]_+
+    *Variance.* A kernel mean of effective size ``n = (sum w W)^2 / sum w^2 W^2`` has variance ``sigma^2 / n`` around
+    the prompt's value, and values spread over prompts with variance ``tau^2``. The best linear estimator shrinks
+    towards the other prompts' mean by ``lambda = (sigma^2 / n) / (sigma^2 / n + tau^2)``; for Beta-distributed
+    success rates this is the posterior mean. With m_k and q_k the kernel means of Z and Z^2 over past and present, and
+    K other prompts::
 
-    and KAE_g and its n leave the completion itself out: nothing depends on its own reward, so the gradient stays
-    unbiased. A prompt with no past, alone in its group, gets the other prompts' mean; with fewer than two other
-    prompts there is nothing to learn from and no shrinkage.
+        sigma^2 = sum_k (q_k - m_k^2) / sum_k (1 - 1 / n_k)
+        tau^2   = t (1 + 1 / K) + v / K,     v = sigma^2 mean_k(1 / n_k),
+                  t = [ sum_k (m_k - mbar)^2 / (K - 5) - v ]_+
+
+    K - 5 in place of K - 1, and the error of the estimated target in tau^2, let shrinkage fade out with few prompts
+    (James and Stein's K - 3 is for normal values; success rates are U-shaped). With K <= 5 there is none.
+
+    *Bias.* A one-sided mean lags behind a drifting value, by slope times mean lag. One prompt's slope is too noisy
+    to use (that is `LocalLinear`), but slopes have a common part: a policy step moves the logit of many prompts
+    alike, so their values by an amount proportional to the variance of their past rewards, ``f_k = [q_k - m_k^2]_+``
+    (past alone). The slope per unit of f is pooled over the other prompts by weighted least squares on the lag, each
+    prompt with a level of its own::
+
+        beta = - sum_k Sxz_k / sum_k f_k Sxx_k  *  [ 1 - 4 / z^2 ]_+,    z^2 = (sum_k Sxz_k)^2 / sum_k Sxz_k^2
+
+    and the value moves by ``beta f`` times the mean lag of its kernel mean. Drift within two standard errors of 0 is
+    taken as none; prompts that always or never succeed do not move.
+
+    sigma^2, tau^2, beta and the target of a prompt come from the *other* prompts alone (leave-one-prompt-out), f from
+    its past alone, and the kernel mean leaves the completion out: nothing depends on the completion's own reward, so
+    the gradient stays unbiased. A prompt with no past, alone in its group, gets the other prompts' mean.
+
+    Wider bandwidths pay off here, since the common part of the bias is removed: the default is twice KAE's.
 
     Parameters
     ----------
     kernel, bandwidth
         See `KernelBaseline`.
     cold_start : "batch_mean" or float
-        As in `Kae`; also the target of shrinkage.
+        Target of shrinkage, and value of a prompt of which nothing is known: the mean of the other prompts of this
+        step (0 if there are none), or the number given.
     """
 
+    bandwidth: float | str | Selector = 20.0
     cold_start: Literal["batch_mean"] | float = "batch_mean"
 
     def __post_init__(self):
@@ -45,58 +70,94 @@ class KaeEb(KernelBaseline):
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         value = groups.xp.zeros_like(groups.reward)
         for bandwidth, share in self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel):
-            value = value + share * self._shrunk(groups, visits, bandwidth)
+            value = value + share * self._values_at(groups, visits, bandwidth)
         return value
 
-    def _shrunk(self, groups: Groups, visits: Visits, bandwidth: Array | float) -> Array:
+    def _values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float) -> Array:
         xp = groups.xp
-        at_zero = self.kernel.at_zero
-        weight = self.kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag))
-        past_mass, past_carried, past_carried_sq = (
-            xp.sum(weight * past, axis=-1, keepdims=True) for past in (visits.mass, visits.carried, visits.carried_sq)
-        )
-        past_mass_sq = xp.sum(weight**2 * visits.mass_sq, axis=-1, keepdims=True)
-
-        target, noise, spread = self._prior_from_others(
-            mass=past_mass + at_zero * xp.sum(groups.mass, axis=-1, keepdims=True),
-            carried=past_carried + at_zero * xp.sum(groups.carried, axis=-1, keepdims=True),
-            carried_sq=past_carried_sq + at_zero * xp.sum(groups.carried * groups.reward, axis=-1, keepdims=True),
-            mass_sq=past_mass_sq + at_zero**2 * xp.sum(groups.mass**2, axis=-1, keepdims=True),
-            xp=xp,
-        )
+        sums = _KernelSums.of(groups, visits, self.kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)))
+        now = _KernelSums.of_current(groups, self.kernel.at_zero)
+        f = ratio(sums.carried_sq, sums.mass, 0.0, xp) - ratio(sums.carried, sums.mass, 0.0, xp) ** 2
+        f = xp.clip(f, 0.0, None)
+        drift = _common_drift(sums, now, f, xp)
+        target, noise, spread = _prior(sums, now, drift, f, xp)
         if self.cold_start != "batch_mean":
             target = xp.full_like(target, float(self.cold_start))
 
-        own_mass, own_carried = groups.leave_one_out()
-        mass = past_mass + at_zero * own_mass
-        others_sq = xp.sum(groups.mass**2, axis=-1, keepdims=True) - groups.mass**2
-        inverse_n = ratio(past_mass_sq + at_zero**2 * others_sq, mass**2, 0.0, xp)
-        shrinkage = ratio(noise * inverse_n, noise * inverse_n + spread, 0.0, xp)
-        own = ratio(past_carried + at_zero * own_carried, mass, target, xp)
-        return own + shrinkage * (target - own) + xp.zeros_like(groups.reward)
+        others_mass, others_carried = groups.leave_one_out()
+        mass = sums.mass + self.kernel.at_zero * others_mass
+        carried = sums.carried + self.kernel.at_zero * others_carried
+        own = ratio(carried + drift * f * sums.mass_lag, mass, target, xp)
+        mass_sq = sums.mass_sq + now.mass_sq - (self.kernel.at_zero * groups.mass) ** 2
+        variance = noise * ratio(mass_sq, mass**2, 0.0, xp)
+        return own + ratio(variance, variance + spread, 0.0, xp) * (target - own) + xp.zeros_like(groups.reward)
 
-    @staticmethod
-    def _prior_from_others(
-        *, mass: Array, carried: Array, carried_sq: Array, mass_sq: Array, xp
-    ) -> tuple[Array, Array, Array]:
-        """Target, sigma^2 and tau^2 for each prompt from all the others; (..., P, 1) each."""
-        mean = ratio(carried, mass, 0.0, xp)
-        inverse_n = ratio(mass_sq, mass**2, 0.0, xp)
-        scatter = xp.clip(ratio(carried_sq, mass, 0.0, xp) - mean**2, 0.0, None)
-        seen = xp.astype(mass > 0, mean.dtype)
 
-        def others(per_prompt: Array) -> Array:
-            return xp.sum(per_prompt, axis=-2, keepdims=True) - per_prompt
+@dataclass(frozen=True, eq=False)
+class _KernelSums:
+    """Kernel-weighted sums of each prompt, shape (..., P, 1); those of squared masses have the kernel squared too."""
 
-        n = others(seen)
-        target = ratio(others(mean), n, 0.0, xp)
-        # `1 - 1/n_k` is 0 up to rounding where a prompt has one completion: such prompts say nothing of sigma^2.
-        freedom = xp.where(inverse_n < 1 - 1e-9, 1 - inverse_n, xp.zeros_like(inverse_n)) * seen
-        noise = ratio(others(scatter), others(freedom), 0.0, xp)
-        # Deviations from the batch mean, so that removing one prompt's share loses no digits.
-        center = xp.sum(mean, axis=-2, keepdims=True) / xp.clip(xp.sum(seen, axis=-2, keepdims=True), 1.0, None)
-        deviation = (mean - center) * seen
-        between = others(deviation**2) - ratio(others(deviation) ** 2, n, 0.0, xp)
-        spread = ratio(between, n - 1, 0.0, xp) - noise * ratio(others(inverse_n), n, 0.0, xp)
-        few = n < 2
-        return target, xp.where(few, xp.zeros_like(noise), noise), xp.clip(spread, 0.0, None)
+    mass: Array
+    carried: Array
+    carried_sq: Array
+    mass_sq: Array
+    mass_lag: Array
+    mass_lag_sq: Array
+    carried_lag: Array
+
+    @classmethod
+    def of(cls, groups: Groups, visits: Visits, weight: Array) -> _KernelSums:
+        """Of the past visits."""
+        xp = groups.xp
+        mass, carried, lag = weight * visits.mass, weight * visits.carried, visits.lag
+        terms = (mass, carried, weight * visits.carried_sq, weight**2 * visits.mass_sq)
+        terms += (mass * lag, mass * lag**2, carried * lag)
+        return cls(*(xp.sum(term, axis=-1, keepdims=True) for term in terms))
+
+    @classmethod
+    def of_current(cls, groups: Groups, at_zero: float) -> _KernelSums:
+        """Of the whole current group, at lag 0."""
+        xp = groups.xp
+        mass, carried = groups.mass, groups.carried
+        terms = (at_zero * mass, at_zero * carried, at_zero * carried * groups.reward, (at_zero * mass) ** 2)
+        sums = [xp.sum(term, axis=-1, keepdims=True) for term in terms]
+        return cls(*sums, *[xp.zeros_like(sums[0])] * 3)
+
+
+def _common_drift(past: _KernelSums, now: _KernelSums, f: Array, xp) -> Array:
+    """Slope of the value in time per unit of f, from the other prompts; (..., P, 1)."""
+    mass, carried = past.mass + now.mass, past.carried + now.carried
+    sxz = past.carried_lag - past.mass_lag * ratio(carried, mass, 0.0, xp)
+    sxx = past.mass_lag_sq - past.mass_lag * ratio(past.mass_lag, mass, 0.0, xp)
+    score = _others(sxz, xp)
+    slope = -ratio(score, _others(f * sxx, xp), 0.0, xp)
+    return slope * xp.clip(1 - DRIFT_Z2 * ratio(_others(sxz**2, xp), score**2, 1.0, xp), 0.0, 1.0)
+
+
+def _prior(past: _KernelSums, now: _KernelSums, drift: Array, f: Array, xp) -> tuple[Array, Array, Array]:
+    """Target, sigma^2 and tau^2 for each prompt from the other prompts; (..., P, 1) each."""
+    mass, mass_sq = past.mass + now.mass, past.mass_sq + now.mass_sq
+    mean = ratio(past.carried + now.carried, mass, 0.0, xp)
+    scatter = xp.clip(ratio(past.carried_sq + now.carried_sq, mass, 0.0, xp) - mean**2, 0.0, None)
+    inverse_n = ratio(mass_sq, mass**2, 0.0, xp)
+    seen = xp.astype(mass > 0, mean.dtype)
+    n = _others(seen, xp)
+    target = ratio(_others(mean, xp) + drift * _others(f * ratio(past.mass_lag, mass, 0.0, xp), xp), n, 0.0, xp)
+
+    # 1 - 1/n_k is 0 up to rounding where a prompt has one completion: such prompts say nothing of sigma^2.
+    freedom = xp.where(inverse_n < 1 - 1e-9, 1 - inverse_n, xp.zeros_like(inverse_n)) * seen
+    noise = ratio(_others(scatter, xp), _others(freedom, xp), 0.0, xp)
+
+    # Deviations from the mean of all, so that taking one prompt out again loses no digits.
+    center = ratio(xp.sum(mean, axis=-2, keepdims=True), xp.sum(seen, axis=-2, keepdims=True), 0.0, xp)
+    deviation = (mean - center) * seen
+    squares = _others(deviation**2, xp) - ratio(_others(deviation, xp) ** 2, n, 0.0, xp)
+    error = noise * ratio(_others(inverse_n, xp), n, 0.0, xp)
+    spread = xp.clip(ratio(squares, n - MIN_OTHERS, 0.0, xp) - error, 0.0, None)
+    spread = spread + ratio(spread + error, n, 0.0, xp)
+    return target, xp.where(n > MIN_OTHERS, noise, xp.zeros_like(noise)), spread
+
+
+def _others(per_prompt: Array, xp) -> Array:
+    """Sum over the other prompts of the step."""
+    return xp.sum(per_prompt, axis=-2, keepdims=True) - per_prompt
