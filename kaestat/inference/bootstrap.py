@@ -1,4 +1,4 @@
-"""Standard errors and confidence intervals."""
+"""Bootstrap over clusters (prompts), and the intervals of means that come from it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,217 @@
+"""Confidence intervals for the value of each prompt at one step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from kaestat.arrays import Array, Groups, Visits
+from kaestat.bandwidth import Selector
+from kaestat.baselines.base import check_positive
+from kaestat.inference.bernstein import bernstein_half_width
+from kaestat.inference.honest import honest_half_width
+from kaestat.inference.linear_fit import LinearFit
+from kaestat.kernels import Kernel
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KINDS = ("normal", "robust", "honest", "bernstein")
+
+
+@dataclass(frozen=True, eq=False)
+class ValueInterval:
+    """Interval estimates of values, from `value_interval`.
+
+    Attributes
+    ----------
+    estimate, se, low, high : array, shape (..., P)
+        NaN for a prompt without data; ``se``, and what rests on it, also where no variance can be estimated (a single
+        completion in reach).
+    effective_size : array, shape (..., P)
+        Effective number of completions behind the estimate (`effective_sample_size`).
+    kind : str
+        One of `KINDS`.
+    level : float
+        Confidence level.
+    prompt_ids : sequence of hashables, length P, optional
+        Taken from the groups.
+    """
+
+    estimate: Array
+    se: Array
+    low: Array
+    high: Array
+    effective_size: Array
+    kind: str
+    level: float
+    prompt_ids: Sequence[Hashable] | None = None
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per prompt (and per entry of the leading axes, as ``axis_0``, ``axis_1``, ...).
+
+        Columns are ``prompt`` (the identifier, or the position without identifiers), ``estimate, se, low, high,
+        effective_size, kind, level``.
+        """
+        import pandas as pd
+
+        columns = {name: _numpy(getattr(self, name)) for name in ("estimate", "se", "low", "high", "effective_size")}
+        *leading, prompt = np.indices(columns["estimate"].shape)
+        labels = prompt.reshape(-1) if self.prompt_ids is None else [self.prompt_ids[p] for p in prompt.reshape(-1)]
+        return pd.DataFrame(
+            {f"axis_{k}": axis.reshape(-1) for k, axis in enumerate(leading)}
+            | {"prompt": labels}
+            | {name: column.reshape(-1) for name, column in columns.items()}
+            | {"kind": self.kind, "level": self.level}
+        )
+
+
+def value_interval(
+    groups: Groups,
+    visits: Visits,
+    *,
+    step: int | Array,
+    kernel: str | Kernel | Callable = "triangular",
+    bandwidth: float | str | Selector = 10.0,
+    kind: Literal["normal", "robust", "honest", "bernstein"] = "robust",
+    level: float = 0.95,
+    lipschitz: float | Array | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    reward_variance: float | Array | None = None,
+) -> ValueInterval:
+    """Confidence interval for the value ``V_i(x)`` of each prompt at the current step.
+
+    Here, unlike for a baseline, the *whole* current group enters: nothing is left out. Weights of completions play no
+    part, since the value is the plain mean reward.
+
+    ==============  =====================================  ===================================================
+    kind            centre                                 covers
+    ==============  =====================================  ===================================================
+    ``normal``      kernel mean                            the smoothed value ``sum_v w_v n_v V_v``, not V_i: at
+                                                           the MSE-optimal bandwidth and worst-case drift 89 %,
+                                                           not 95 %, for V_i
+    ``robust``      local linear fit: the kernel mean      V_i, if it drifts smoothly (two derivatives)
+                    less its estimated bias
+    ``honest``      kernel mean                            V_i, if it changes by at most ``lipschitz`` a step
+    ``bernstein``   kernel mean                            as ``normal`` without ``lipschitz``, as ``honest`` with
+                                                           it, and at every sample size
+    ==============  =====================================  ===================================================
+
+    The first three rest on the normal approximation and an estimated standard error (`LinearFit.reward_variance`): with
+    few completions, or a value near the bounds, they cover less, and a prompt whose rewards are all alike gets
+    ``se = 0``. All take the bandwidth as given before the data.
+
+    Parameters
+    ----------
+    groups : Groups
+        Current rewards, shape (..., P, G). G may be 0: the estimate then rests on the past alone.
+    visits : Visits
+        Past visits, shape (..., P, V).
+    step : int, or array broadcastable to (..., 1, 1)
+        Current step; only bandwidths that depend on it read it.
+    kernel, bandwidth
+        As in `kaestat.baselines.Kae`.
+    kind : {"normal", "robust", "honest", "bernstein"}
+        See above.
+    level : float
+        Confidence level, in [0.5, 1).
+    lipschitz : float or array broadcastable to (..., P), optional
+        Largest change of the value in one step. ``honest`` needs it, ``bernstein`` may have it, the others ignore it.
+    bounds : (float, float)
+        Range of the rewards; ``bernstein`` needs it, and cuts its interval to it. The others ignore it.
+    reward_variance : float or array broadcastable to (..., P), optional
+        Variance of a single reward where it is known; ``bernstein`` ignores it.
+
+    Returns
+    -------
+    ValueInterval
+        Arrays of shape (..., P), of the kind of the rewards.
+
+    Raises
+    ------
+    ValueError
+        If ``kind`` is unknown, a number is out of range, ``honest`` has no ``lipschitz``, or ``bernstein`` meets
+        rewards outside ``bounds``.
+
+    References
+    ----------
+    Calonico, S., Cattaneo, M. D. and Farrell, M. H. (2018), On the effect of bias estimation on coverage accuracy in
+    nonparametric inference (``robust``, with equal bandwidths for estimate and bias).
+    Armstrong, T. B. and Kolesar, M. (2020), Simple and honest confidence intervals in nonparametric regression.
+    Maurer, A. and Pontil, M. (2009), Empirical Bernstein bounds and sample variance penalization.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kaestat import Groups, Visits
+    >>> past = Visits(*(np.array([row]) for row in ([2.0, 1.0], [8.0, 8.0], [3.0, 5.0], [3.0, 5.0])))
+    >>> interval = value_interval(
+    ...     Groups(np.array([[1.0, 0, 1, 1, 0, 1, 1, 0]])), past, step=2, bandwidth=4, kind="honest", lipschitz=0.01
+    ... )
+    >>> interval.to_frame()[["estimate", "low", "high"]].round(3)
+       estimate    low   high
+    0     0.569  0.354  0.785
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
+    if isinstance(level, bool) or not 0.5 <= level < 1:
+        raise ValueError(f"level must lie in [0.5, 1), got {level!r}; write 0.95 for 95 %.")
+    if kind == "honest" and lipschitz is None:
+        raise ValueError(
+            "kind 'honest' needs lipschitz, the largest change of the value in one step (for example 0.01); without "
+            "such knowledge use kind='robust'."
+        )
+    _check_non_negative("lipschitz", lipschitz)
+    _check_non_negative("reward_variance", reward_variance)
+    fit = LinearFit.kernel_mean(groups, visits, step=step, kernel=kernel, bandwidth=bandwidth)
+    xp = fit.xp
+    if kind == "robust":
+        fit = fit.local_linear()
+    se = fit.standard_error(reward_variance)
+    if kind == "bernstein":
+        _check_bounds(bounds, fit.sample)
+        half_width = bernstein_half_width(fit, level, bounds)
+        half_width = half_width if lipschitz is None else half_width + fit.bias_bound(lipschitz)
+    elif kind == "honest":
+        half_width = honest_half_width(fit.bias_bound(lipschitz), se, level)
+    else:
+        half_width = _normal_quantile(level) * se
+    low, high = fit.estimate - half_width, fit.estimate + half_width
+    if kind == "bernstein":
+        low, high = xp.clip(low, bounds[0], None), xp.clip(high, None, bounds[1])
+    return ValueInterval(fit.estimate, se, low, high, fit.effective_size, kind, level, groups.prompt_ids)
+
+
+def _normal_quantile(level: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2))
+
+
+def _check_non_negative(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if not hasattr(value, "shape"):
+        check_positive(name, value, allow_zero=True)
+    elif not bool((value >= 0).all()):
+        raise ValueError(f"{name} must be 0 or more for every prompt, got {value}.")
+
+
+def _check_bounds(bounds: tuple[float, float], sample: Visits) -> None:
+    low, high = bounds
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"bounds must be two finite numbers, the lower first, got {bounds!r}.")
+    xp = array_namespace(sample.total)
+    slack = 1e-6 * (high - low) * sample.count
+    outside = (sample.total < low * sample.count - slack) | (sample.total > high * sample.count + slack)
+    if bool(xp.any(outside)):
+        raise ValueError(f"rewards lie outside bounds={bounds!r}; give the range that they are sure to keep to.")
+
+
+def _numpy(values: Array) -> np.ndarray:
+    return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
