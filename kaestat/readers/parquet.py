@@ -1,0 +1,68 @@
+"""Parquet files, read with pyarrow (the extra ``kaestat[parquet]``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kaestat.readers.table import Table
+from kaestat.readers.text_file import has_suffix
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+def recognises(path: Path) -> bool:
+    """Whether the name says that this is a Parquet file."""
+    return path.is_file() and has_suffix(path, ".parquet")
+
+
+def column_names(path: Path) -> list[str]:
+    """Names of the columns.
+
+    Raises
+    ------
+    ImportError
+        If pyarrow is missing.
+    ValueError
+        If the file is cut short or no Parquet.
+    """
+    return load(path, columns=()).schema.names
+
+
+def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
+    """Some columns of the file.
+
+    Raises
+    ------
+    ImportError, ValueError
+        As `column_names`, or if there is no row.
+    """
+    return as_table(path, load(path, columns=names), names)
+
+
+def as_table(path: Path, content: pyarrow.Table, names: Sequence[str]) -> Table:
+    """Some columns of what `load` returned."""
+    if content.num_rows == 0:
+        raise ValueError(f"{path}: has columns but no rows.")
+    columns = {name: content.column(name).to_pylist() for name in names}
+    return Table(path, columns, lambda row: f"row {row + 1}")
+
+
+def load(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
+    """The file as an Arrow table: all columns, or those named; without rows if none is named."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(f"{path}: reading Parquet needs pyarrow; run pip install 'kaestat[parquet]'.") from error
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            if columns is not None and not columns:
+                return file.schema_arrow.empty_table()
+            return file.read(columns=None if columns is None else list(columns))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(
+            f"{path}: is no complete Parquet file ({error}); it was cut short or is something else. Copy it again."
+        ) from error
