@@ -75,6 +75,8 @@ class Groups:
     @property
     def count(self) -> Array:
         """Completions per prompt; shape (..., P, 1)."""
+        if self.mask is None:
+            return self.xp.full_like(self.reward[..., :1], float(self.reward.shape[-1]))
         return self.xp.sum(self.present, axis=-1, keepdims=True)
 
     def leave_one_out(self) -> tuple[Array, Array]:

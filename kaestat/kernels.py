@@ -96,7 +96,7 @@ class Triangular(Kernel):
     square_moments: tuple[float, float, float] = (4 / 3, 1 / 3, 2 / 15)
 
     def weight(self, u: Array, xp) -> Array:
-        return xp.clip(2.0 - 2.0 * u, 0.0, None)
+        return xp.clip(u * -2.0 + 2.0, 0.0, None)
 
     @property
     def at_zero(self) -> float:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Visits, ratio
-from kaestat.bandwidth import Selector, as_selector
-from kaestat.baselines.base import Baseline, check_positive
+from kaestat.bandwidth import Fixed, Selector, as_selector
+from kaestat.baselines.base import Baseline, check_finite_number
 from kaestat.kernels import Kernel, as_kernel
 
 NORMALIZATIONS = ("nadaraya-watson", "algorithm1")
@@ -76,6 +76,8 @@ class Kae(KernelBaseline):
         if self.normalization not in NORMALIZATIONS:
             raise ValueError(f"normalization must be one of {NORMALIZATIONS}, got {self.normalization!r}.")
         check_cold_start(self.cold_start)
+        if self.normalization == "algorithm1" and self.bandwidth == Fixed(math.inf):
+            raise ValueError('normalization="algorithm1" divides by the bandwidth, so bandwidth must be finite.')
 
     @property
     def horizon(self) -> float:
@@ -102,9 +104,7 @@ def kernel_sums(visits: Visits, kernel: Kernel, bandwidth: Array | float) -> tup
     """Kernel-weighted mass and carried reward of the past visits; both (..., P, 1)."""
     xp = array_namespace(visits.lag)
     weight = kernel.weight(visits.lag / bandwidth, xp)
-    mass = xp.vecdot(weight, visits.mass + xp.zeros_like(weight[..., :1]))
-    carried = xp.vecdot(weight, visits.carried + xp.zeros_like(weight[..., :1]))
-    return mass[..., None], carried[..., None]
+    return xp.vecdot(weight, visits.mass)[..., None], xp.vecdot(weight, visits.carried)[..., None]
 
 
 def cold_start_value(groups: Groups, cold_start: Literal["batch_mean"] | float) -> Array:
@@ -122,7 +122,7 @@ def check_cold_start(cold_start: Any) -> None:
         if cold_start != "batch_mean":
             raise ValueError(f'cold_start must be "batch_mean" or a number, got {cold_start!r}.')
     else:
-        check_positive("cold_start", abs(cold_start), allow_zero=True)
+        check_finite_number("cold_start", cold_start)
 
 
 def _whole_history_mass(visits: Visits, bandwidth: Array | float, step: int | Array, xp) -> Array:
