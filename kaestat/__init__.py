@@ -2,6 +2,7 @@
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.arrays import Groups, Visits
+from kaestat.bandwidth.selection import select_bandwidth
 from kaestat.history import RewardHistory
 from kaestat.registry import make_baseline, methods
 from kaestat.reward_log import RewardLog
@@ -16,6 +17,7 @@ __all__ = [
     "make_baseline",
     "methods",
     "risk_differences",
+    "select_bandwidth",
     "value_risk",
 ]
 __version__ = "0.1.0.dev0"

@@ -10,6 +10,8 @@ import numpy as np
 from kaestat.arrays import Visits
 from kaestat.kernels import Kernel
 
+BLOCK_CELLS = 8_000_000  # numbers in a temporary array
+
 
 class CausalSmoother:
     """Past-only kernel sums ``sum_{v < i} K((t_i - t_v) / b) x_v`` at every visit i, for any kernel and bandwidth.
@@ -17,8 +19,16 @@ class CausalSmoother:
     Parameters
     ----------
     series : Visits
-        All visits of each prompt, shape (P, V), oldest first, padding on the right (`LogUnits.as_series`), or on the left
-        (`RewardHistory.visits`).
+        All visits of each prompt, shape (P, V), oldest first; padding may stand anywhere.
+
+    Attributes
+    ----------
+    present : ndarray of bool, shape (P, V)
+        Where there is a visit of positive mass.
+    time : ndarray, shape (P, V)
+        Minus the lag; NaN in the padding.
+    count, mass, carried : ndarray, shape (P, V)
+        As in `Visits`, 0 in the padding.
 
     Notes
     -----
@@ -28,10 +38,39 @@ class CausalSmoother:
     """
 
     def __init__(self, series: Visits):
-        self.present = np.asarray(series.count) > 0
+        self.present = np.asarray(series.mass) > 0
         self.time = np.where(self.present, -np.asarray(series.lag, dtype=float), np.nan)
-        self.mass = np.where(self.present, np.asarray(series.mass, dtype=float), 0.0)
-        self.carried = np.where(self.present, np.asarray(series.carried, dtype=float), 0.0)
+        self.count, self.mass, self.carried, self._carried_sq = (
+            np.where(self.present, np.asarray(column, dtype=float), 0.0)
+            for column in (series.count, series.mass, series.carried, series.carried_sq)
+        )
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """Mean reward of each visit, shape (P, V); 0 in the padding."""
+        return self.carried / np.where(self.present, self.mass, 1.0)
+
+    @cached_property
+    def scatter(self) -> np.ndarray:
+        """Mean squared deviation of the completions from their visit's mean, shape (P, V)."""
+        return np.clip(self._carried_sq / np.where(self.present, self.mass, 1.0) - self.mean**2, 0.0, None)
+
+    @cached_property
+    def variance(self) -> np.ndarray:
+        """Unbiased reward variance within each visit, shape (P, V); 0 for a lone completion."""
+        several = self.count > 1
+        return np.where(several, self.scatter * self.count / np.where(several, self.count - 1, 1.0), 0.0)
+
+    @cached_property
+    def before(self) -> np.ndarray:
+        """Column of the visit just before each column, shape (P, V); -1 where there is none."""
+        latest = np.maximum.accumulate(np.where(self.present, np.arange(self.present.shape[1]), -1), axis=1)
+        return np.concatenate([np.full((len(latest), 1), -1), latest[:, :-1]], axis=1)
+
+    @cached_property
+    def has_past(self) -> np.ndarray:
+        """Visits with an earlier one of the same prompt, shape (P, V)."""
+        return self.present & (self.before >= 0)
 
     @cached_property
     def common_time(self) -> np.ndarray | None:
@@ -45,6 +84,11 @@ class CausalSmoother:
             return None
         return np.where(filled, earliest, np.nan)
 
+    def previous(self, column: np.ndarray) -> np.ndarray:
+        """``column`` (shape (P, V)) at the visit just before each visit; 0 where there is none."""
+        row = np.arange(len(column))[:, None]
+        return np.where(self.before >= 0, column[row, self.before], 0.0)
+
     def past(self, kernel: Kernel, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
         """Mass and carried reward of the past of each visit, both (P, V), 0 where there is none.
 
@@ -54,19 +98,22 @@ class CausalSmoother:
         bandwidth : float
             In the unit of the lags.
         """
-        if self.common_time is not None:
-            lag = self.common_time[:, None] - self.common_time[None, :]
-            weight = np.where(lag > 0, kernel.weight(np.where(lag > 0, lag, 0.0) / bandwidth, np), 0.0)
-            return self.mass @ weight.T, self.carried @ weight.T
-        return self._windowed(kernel, bandwidth)
+        if self.common_time is None:
+            return self._windowed(kernel, bandwidth)
+        lag = self.common_time[:, None] - self.common_time[None, :]
+        weight = _past_weight(lag, kernel, bandwidth)
+        if (self.mass == self.mass[:1]).all():  # one design for all prompts
+            return np.broadcast_to(self.mass[:1] @ weight.T, self.mass.shape), self.carried @ weight.T
+        return self.mass @ weight.T, self.carried @ weight.T
 
-    def last(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mass and carried reward of the visit just before each visit: the limit of a vanishing bandwidth."""
-        position = np.where(self.present, np.arange(self.present.shape[1]), -1)
-        latest = np.maximum.accumulate(position, axis=1)
-        before = np.concatenate([np.full((len(latest), 1), -1), latest[:, :-1]], axis=1)
-        row = np.arange(len(before))[:, None]
-        return (np.where(before >= 0, column[row, before], 0.0) for column in (self.mass, self.carried))
+    def forward(self, kernel: Kernel, bandwidth: float) -> np.ndarray:
+        """Prediction of each visit from the visits before it, shape (P, V).
+
+        The kernel mean of the past; where no past visit has positive weight, the mean of the most recent one, which
+        is the limit of a vanishing bandwidth. 0 without any past.
+        """
+        mass, carried = self.past(kernel, bandwidth)
+        return np.where(mass > 0, carried / np.where(mass > 0, mass, 1.0), self.previous(self.mean))
 
     def _windowed(self, kernel: Kernel, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
         n_visits = self.present.shape[1]
@@ -80,12 +127,10 @@ class CausalSmoother:
             return np.lib.stride_tricks.sliding_window_view(padded, reach, axis=1)[:, :n_visits]
 
         time, mass_before, carried_before = windows(self.time, np.nan), windows(self.mass, 0), windows(self.carried, 0)
-        rows = max(1, 8_000_000 // (n_visits * reach))
+        rows = max(1, BLOCK_CELLS // (n_visits * reach))
         for start in range(0, len(self.time), rows):  # blocks of prompts, to bound memory
             block = slice(start, start + rows)
-            lag = self.time[block, :, None] - time[block]
-            known = lag > 0
-            weight = np.where(known, kernel.weight(np.where(known, lag, 0.0) / bandwidth, np), 0.0)
+            weight = _past_weight(self.time[block, :, None] - time[block], kernel, bandwidth)
             mass[block] = np.einsum("pvd,pvd->pv", weight, mass_before[block])
             carried[block] = np.einsum("pvd,pvd->pv", weight, carried_before[block])
         return mass, carried
@@ -95,10 +140,18 @@ class CausalSmoother:
         n_visits = self.present.shape[1]
         if math.isinf(width):
             return max(n_visits - 1, 0)
-        low, high = 0, n_visits - 1  # bisection: if no visit d columns back is within reach, none further back is
-        while low < high:
+        earliest = np.min(self.time, where=self.present, initial=0.0)
+        # Padding takes the time of the visit before it, so that looking further back never comes nearer.
+        filled = np.maximum.accumulate(np.where(self.present, self.time, earliest - 2 * width), axis=1)
+        low, high = 0, n_visits - 1
+        while low < high:  # bisection: if no visit d columns back is within reach, none further back is
             middle = (low + high + 1) // 2
-            with np.errstate(invalid="ignore"):
-                within = (self.time[:, middle:] - self.time[:, :-middle] <= width).any()
+            within = (self.present[:, middle:] & (filled[:, middle:] - filled[:, :-middle] <= width)).any()
             low, high = (middle, high) if within else (low, middle - 1)
         return low
+
+
+def _past_weight(lag: np.ndarray, kernel: Kernel, bandwidth: float) -> np.ndarray:
+    """``K(lag / bandwidth)`` where the lag is positive, 0 elsewhere (the present, the future and padding)."""
+    past = lag > 0
+    return np.where(past, kernel.weight(np.where(past, lag, 0.0) / bandwidth, np), 0.0)

@@ -4,14 +4,40 @@ from __future__ import annotations
 
 from typing import Any
 
+from kaestat.bandwidth.aggregated import Aggregated
+from kaestat.bandwidth.aicc import Aicc
 from kaestat.bandwidth.base import BandwidthSelection, Selector
 from kaestat.bandwidth.fixed import Fixed
+from kaestat.bandwidth.forward_cv import ForwardCv
 from kaestat.bandwidth.fraction import Fraction
+from kaestat.bandwidth.gcv import Gcv
+from kaestat.bandwidth.lepski import Lepski
+from kaestat.bandwidth.loo_cv import LooCv
+from kaestat.bandwidth.plug_in import PlugIn
 from kaestat.bandwidth.rate import Rate
 
-SELECTORS: dict[str, type[Selector]] = {selector.name: selector for selector in (Fixed, Fraction, Rate)}
+SELECTORS: dict[str, type[Selector]] = {
+    selector.name: selector
+    for selector in (Fixed, Fraction, Rate, ForwardCv, LooCv, Gcv, Aicc, PlugIn, Lepski, Aggregated)
+}
 
-__all__ = ["SELECTORS", "BandwidthSelection", "Fixed", "Fraction", "Rate", "Selector", "as_selector", "make_selector"]
+__all__ = [
+    "SELECTORS",
+    "Aggregated",
+    "Aicc",
+    "BandwidthSelection",
+    "Fixed",
+    "ForwardCv",
+    "Fraction",
+    "Gcv",
+    "Lepski",
+    "LooCv",
+    "PlugIn",
+    "Rate",
+    "Selector",
+    "as_selector",
+    "make_selector",
+]
 
 
 def make_selector(name: str, **params: Any) -> Selector:

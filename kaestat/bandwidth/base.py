@@ -11,13 +11,15 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from kaestat.arrays import Array, Visits
 from kaestat.kernels import Kernel
 
 if TYPE_CHECKING:
     import pandas as pd
+
+PATH_COLUMNS = ["bandwidth", "risk", "se", "difference_se"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +33,8 @@ class BandwidthSelection:
     se : float
         Standard error of ``bandwidth`` (bootstrap over prompts); NaN where the selector is no function of the data.
     path : pandas.DataFrame
-        One row per candidate: ``bandwidth, risk, se`` (Monte Carlo error over prompts), and ``difference_se``, the
-        standard error of the paired difference to the selected one. Empty for selectors without a path.
+        One row per candidate: ``bandwidth, risk, se`` (of the risk, by the same bootstrap), and ``difference_se``, the
+        standard error of the paired difference to the candidate of lowest risk. Empty for selectors without a path.
     selector : str
         Name of the selector.
     time_axis : {"step", "visit"}
@@ -80,17 +82,25 @@ class Selector(ABC):
         """
 
     @abstractmethod
-    def select(self, series: Visits, *, kernel: Kernel, seed: int = 0) -> BandwidthSelection:
+    def select(self, series: Visits, *, kernel: Kernel, seed: int = 0, n_boot: int = 200) -> BandwidthSelection:
         """The bandwidth for a whole log.
 
         Parameters
         ----------
         series : Visits
-            Every visit of every prompt, shape (P, V); ``lag`` counts back from one common point in time.
+            Every visit of every prompt, NumPy arrays of shape (P, V); ``lag`` counts back from one common point in
+            time.
         kernel : Kernel
             The kernel that will use the bandwidth.
         seed : int
             Seed of the bootstrap over prompts.
+        n_boot : int
+            Draws of the bootstrap; below 2 the standard errors are NaN.
+
+        Raises
+        ------
+        ValueError
+            If the bandwidth depends on rewards and no prompt has two visits.
         """
 
 
@@ -98,7 +108,7 @@ class Selector(ABC):
 class FormulaSelector(Selector):
     """A selector that needs no rewards, only counts and the step."""
 
-    def select(self, series: Visits, *, kernel: Kernel, seed: int = 0) -> BandwidthSelection:
+    def select(self, series: Visits, *, kernel: Kernel, seed: int = 0, n_boot: int = 200) -> BandwidthSelection:
         import numpy as np
         import pandas as pd
 
@@ -109,11 +119,11 @@ class FormulaSelector(Selector):
         count = np.sum(series.count, axis=-1, keepdims=True)
         resolved = self.resolve(series, np.zeros_like(count), step=elapsed, kernel=kernel)
         bandwidth = float(np.median(np.asarray(resolved[0][0], dtype=float)))
-        path = pd.DataFrame(columns=["bandwidth", "risk", "se", "difference_se"], dtype=float)
+        path = pd.DataFrame(columns=PATH_COLUMNS, dtype=float)
         return BandwidthSelection(bandwidth=bandwidth, se=math.nan, path=path, selector=self.name)
 
 
 def steps_like(visits: Visits, value: Any) -> Array:
-    """``value`` as an array of the visits' own kind."""
+    """``value`` as an array of the visits' own kind, on their device."""
     xp = array_namespace(visits.lag)
-    return xp.asarray(value, dtype=visits.lag.dtype)
+    return xp.asarray(value, dtype=visits.lag.dtype, device=device(visits.lag))

@@ -1,0 +1,56 @@
+"""Leave-one-out cross-validation of KAE itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from kaestat.bandwidth.data_driven import DataDriven, average_within_prompts, scored_visits
+from kaestat.kernels import Kernel
+from kaestat.smoothing import CausalSmoother
+
+
+@dataclass(frozen=True)
+class LooCv(DataDriven):
+    """Every completion is predicted by `Kae`: the kernel mean of the past and the rest of its own group.
+
+    The path is the unbiased value MSE of KAE at each bandwidth, as `kaestat.value_risk` reports it for
+    ``kae:bandwidth=b``. A lone completion has no rest of its group: there it is `ForwardCv`.
+
+    Weighted completions enter with their visit's mean weight, as visits keep sums only.
+
+    Parameters
+    ----------
+    grid : sequence of float, optional
+        See `DataDriven`.
+    """
+
+    name: ClassVar[str] = "loo_cv"
+
+    def statistics(self, smoother: CausalSmoother, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
+        scored = scored_visits(smoother)
+        columns = [average_within_prompts(leave_one_out_loss(smoother, kernel, b), scored) for b in grid]
+        return np.stack(columns, axis=1)
+
+    def risk(self, mean: np.ndarray, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
+        return mean
+
+
+def leave_one_out_loss(smoother: CausalSmoother, kernel: Kernel, bandwidth: float) -> np.ndarray:
+    """Unbiased squared error of KAE's values at each visit, shape (P, V).
+
+    With past mass A and carried reward C, ``a = K(0)`` and ``D = A + a (n - 1)``, a completion with deviation
+    ``e_g = Z_g - Zbar`` has the value ``v - (a / D) e_g``, where ``v = (C + a (n - 1) Zbar) / D``. So the mean squared
+    error is ``(Zbar - v)^2 + (1 + a / D)^2 mean(e_g^2)``, and the unbiased variance is taken off.
+    """
+    past_mass, past_carried = smoother.past(kernel, bandwidth)
+    count = np.where(smoother.present, smoother.count, 1.0)
+    own = kernel.at_zero * smoother.mass / count
+    mass = past_mass + own * (count - 1)
+    known = mass > 0
+    safe = np.where(known, mass, 1.0)
+    value = np.where(known, (past_carried + own * (count - 1) * smoother.mean) / safe, smoother.previous(smoother.mean))
+    stretch = np.where(known, 1 + own / safe, 1.0)
+    return (smoother.mean - value) ** 2 + stretch**2 * smoother.scatter - smoother.variance
