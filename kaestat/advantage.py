@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-import array_api_compat
 import numpy as np
 
 from kaestat import spec
 from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Baseline
-from kaestat.history import MAX_STEP, RewardHistory
-from kaestat.registry import METHODS, SCALES, get_method, make_baseline
+from kaestat.history import RewardHistory, whole_step
+from kaestat.inputs import check_finite, like, read_ids, read_mask, read_numbers, scatter
 from kaestat.packing import Packing
+from kaestat.registry import SCALES, get_method, make_baseline
 from kaestat.scaling import divide_by_group_std, rescale_informative, whiten_over_batch
-from kaestat.storage import load_state, save_state
+from kaestat.storage import decode_keys, encode_keys, load_state, pack_arrays, save_state, unpack_arrays
 
-_FLOATS = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
+STEPS_BEFORE_WARNING = 100  # more than an epoch of most runs: by then some prompt has come back, if its id is stable
 
 
 class AdvantageEstimator:
@@ -27,7 +28,7 @@ class AdvantageEstimator:
     Parameters
     ----------
     method : str or Baseline
-        One of `kaestat.methods()`, or a baseline of your own.
+        One of `kaestat.methods()`, or a baseline object, whose own scaling is none.
     scale : {"none", "group_std", "batch_std"}, optional
         Overrides the method's own scaling: none; division by the group's standard deviation; whitening over the
         batch. None keeps the published one (`kaestat.registry.METHODS`).
@@ -68,12 +69,15 @@ class AdvantageEstimator:
             )
         if self.baseline.needs:
             raise ValueError(f"method {self.method!r} needs {self.baseline.needs}.")
-        self._params, self._scale = params, scale
+        self._named, self._params, self._scale = isinstance(method, str), params, scale
         self.scale = own_scale if scale is None else scale
         self.values: Array | None = None
         self._history: RewardHistory | None = None
         self._carry = self.baseline.initial_carry()
         self._last_step = -1
+        self._recorded: set[Hashable] = set()  # prompts of the last step, for methods with a carry but no history
+        self._with_streams: bool | None = None
+        self._steps_without_return = 0
 
     @property
     def history(self) -> RewardHistory | None:
@@ -105,21 +109,24 @@ class AdvantageEstimator:
             Training step, 0-based; never smaller than the last one. Different prompts may come in several calls with
             the same step, but a prompt only once.
         mask : array of bool, shape (N,), optional
-            False for padding: such samples get advantage 0 and are not recorded.
+            False for padding: such samples get advantage 0 and are not recorded, whatever their reward, id or weight.
         stream_ids : sequence of hashables, length N, optional
             Splits a prompt's samples into groups. Group baselines (grpo, rloo, james_stein, ...) compare within
             a group; ``kae_stream`` keeps one history per (prompt, stream), so there the ids must be stable from step to
-            step; all others pool the prompt. None makes all samples of a prompt one group.
+            step (the copy's position in the batch, not a random uid) and given at every step or at none; all others
+            pool the prompt. None makes all samples of a prompt one group.
         weights : array of float, shape (N,), optional
             Non-negative weight of each completion (its squared score norm, or a proxy): averaging baselines
-            become variance-optimal ones. Give it at every step or at none.
+            become variance-optimal ones. Methods with a history want it at every step or at none.
         divergence : array of float, shape (N,), optional
-            Policy divergence since the prompt's last visit, the same for all its samples; only for adaptive ``spo``.
+            Policy divergence since the prompt's last visit (nats), the same for all its samples; only for
+            adaptive ``spo``, at every step or at none.
 
         Returns
         -------
         array, shape (N,)
-            Same type, device, floating type and order as ``rewards`` (float64 NumPy for sequences and integers).
+            Same array type, device, floating type and order as ``rewards``. NumPy for sequences and pandas Series;
+            float64 for NumPy integers and Booleans, torch's default type for its integers.
 
         Raises
         ------
@@ -128,39 +135,39 @@ class AdvantageEstimator:
             recorded twice at one step, or negative weights. The state is then unchanged.
         TypeError
             For unhashable ids, or rewards that are no numbers.
+
+        Warns
+        -----
+        UserWarning
+            If a method with a history has not seen a single prompt come back in 100 steps.
         """
-        step = _whole_step(step)
-        reward = _numbers("rewards", rewards)
+        step = whole_step(step)
+        reward = read_numbers("rewards", rewards)
         size = len(reward)
-        keys = self._keys(_ids("prompt_ids", prompt_ids, size), stream_ids, size)
-        weight = None if weights is None else _numbers("weights", weights, size)
-        drift = None if divergence is None else _numbers("divergence", divergence, size)
-        keep = None if mask is None else _mask(mask, size)
-        self._check(step, weight, drift)
-        if keep is not None and not keep.all():
-            keys = [key for key, kept in zip(keys, keep.tolist(), strict=True) if kept]
+        keep = None if mask is None else read_mask(mask, size)
+        keys = read_ids("prompt_ids", prompt_ids, size, keep)
+        streams = None if stream_ids is None else read_ids("stream_ids", stream_ids, size, keep)
+        weight = None if weights is None else read_numbers("weights", weights, size)
+        drift = None if divergence is None else read_numbers("divergence", divergence, size)
+        if keep is not None:
             reward, weight, drift = (None if a is None else a[keep] for a in (reward, weight, drift))
-        else:
-            keep = None
-        if not np.isfinite(reward).all():
-            raise ValueError(f"rewards must be finite: {_first_bad(reward)}. Mask samples without a reward.")
-        if weight is not None and not (np.isfinite(weight).all() and (weight >= 0).all()):
-            raise ValueError("weights must be finite and non-negative.")
+        check_finite(reward, weight, drift)
+        self._check(step, weight, drift, streams)
+        if streams is not None and self.baseline.unit == "group":
+            keys = list(zip(keys, streams, strict=True))
 
         advantages, values = self._advance(keys, reward, weight, drift, step)
-        if keep is not None:
-            advantages, values = _scatter(advantages, keep), _scatter(values, keep)
-        self.values = _like(values, rewards)
-        return _like(advantages, rewards)
+        if keys and self._history is not None:
+            self._with_streams = streams is not None
+        self.values = like(scatter(values, keep), rewards)
+        return like(scatter(advantages, keep), rewards)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as plain data and NumPy arrays, for a trainer's checkpoint."""
-        return {
-            "method": self.method,
-            "last_step": self._last_step,
-            "carry": None if self._carry is None else {name: np.array(a) for name, a in self._carry.items()},
-            "history": None if self._history is None else self._history.state_dict(),
-        }
+        """The state as plain data (arrays as bytes), for a trainer's checkpoint.
+
+        It survives pickle and ``torch.save`` with ``torch.load(weights_only=True)``.
+        """
+        return pack_arrays(self._state())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state from `state_dict`; the estimator must have been built with the same method.
@@ -170,20 +177,9 @@ class AdvantageEstimator:
         ValueError
             If the state belongs to another method or does not fit together. The estimator is then unchanged.
         """
-        if not isinstance(state, dict) or not {"method", "last_step", "carry", "history"} <= set(state):
+        if not isinstance(state, dict) or not set(self._state()) <= set(state):
             raise ValueError("state: not a state_dict of an AdvantageEstimator.")
-        if state["method"] != self.method:
-            raise ValueError(f"state: saved by method {state['method']!r}, this estimator is {self.method!r}.")
-        history = None if state["history"] is None else RewardHistory.from_state_dict(state["history"])
-        if history is not None and history.horizon != self.baseline.horizon:
-            raise ValueError(
-                f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
-                f"{self.baseline.horizon:g}; build it with the parameters that were saved."
-            )
-        self._carry = None if state["carry"] is None else {name: np.array(a) for name, a in state["carry"].items()}
-        self._history = history
-        self._last_step = int(state["last_step"])
-        self.values = None
+        self._take(unpack_arrays(state))
 
     def save(self, path: str | os.PathLike) -> None:
         """Write method, parameters and state to one file, atomically and without pickle.
@@ -194,11 +190,11 @@ class AdvantageEstimator:
             If a parameter (a kernel function of your own) or a prompt id cannot be stored.
         """
         plan = {
-            "method": spec.dump(self.baseline) if self.method not in METHODS else self.method,
+            "method": self.method if self._named else spec.dump(self.baseline),
             "scale": self._scale,
             "params": {name: spec.dump(value) for name, value in self._params.items()},
         }
-        save_state(path, {"estimator": plan, "state": self.state_dict()})
+        save_state(path, {"estimator": plan, "state": self._state()})
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> AdvantageEstimator:
@@ -215,16 +211,37 @@ class AdvantageEstimator:
             raise ValueError(f"{path}: holds no AdvantageEstimator.")
         params = {name: spec.load(value) for name, value in plan["params"].items()}
         estimator = cls(spec.load(plan["method"]), scale=plan["scale"], **params)
-        estimator.load_state_dict(content["state"])
+        estimator._take(content["state"])
         return estimator
 
-    def _keys(self, prompts: list, stream_ids: Sequence[Hashable] | None, size: int) -> list:
-        if stream_ids is None:
-            return prompts
-        streams = _ids("stream_ids", stream_ids, size)
-        return list(zip(prompts, streams, strict=True)) if self.baseline.unit == "group" else prompts
+    def _state(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "last_step": self._last_step,
+            "carry": None if self._carry is None else {name: np.array(a) for name, a in self._carry.items()},
+            "history": None if self._history is None else self._history.state_dict(),
+            "recorded": encode_keys(list(self._recorded)),
+            "with_streams": self._with_streams,
+        }
 
-    def _check(self, step: int, weight: np.ndarray | None, divergence: np.ndarray | None) -> None:
+    def _take(self, state: dict[str, Any]) -> None:
+        if state["method"] != self.method:
+            raise ValueError(f"state: saved by method {state['method']!r}, this estimator is {self.method!r}.")
+        history = None if state["history"] is None else RewardHistory.from_state_dict(state["history"])
+        if history is not None and history.horizon != self.baseline.horizon:
+            raise ValueError(
+                f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
+                f"{self.baseline.horizon:g}; build it with the parameters that were saved."
+            )
+        carry = None if state["carry"] is None else {name: np.array(a) for name, a in state["carry"].items()}
+        fresh = self.baseline.initial_carry()
+        if fresh is not None and _shapes(fresh) != _shapes(carry or {}):
+            raise ValueError(f"state: the carry of method {self.method!r} is incomplete; the state was altered.")
+        last_step, recorded = int(state["last_step"]), set(decode_keys(state["recorded"]))
+        self._carry, self._history, self._last_step, self._recorded = carry, history, last_step, recorded
+        self._with_streams, self._steps_without_return, self.values = state["with_streams"], 0, None
+
+    def _check(self, step: int, weight: np.ndarray | None, divergence: np.ndarray | None, streams: list | None) -> None:
         if step < self._last_step:
             raise ValueError(
                 f"step went backwards: got {step} after {self._last_step}. To resume or replay from step {step}, load "
@@ -232,48 +249,81 @@ class AdvantageEstimator:
             )
         if weight is not None and not self.baseline.takes_weights:
             raise ValueError(f"weights: method {self.method!r} does not average rewards, so it takes none.")
-        if self._history is not None:
-            if self._history.weighted != (weight is not None):
-                raise ValueError(
-                    "weights must be given at every step or at none: the history has been kept the other way."
-                )
-            if self._history.with_divergence != (divergence is not None):
-                raise ValueError("divergence must be given at every step or at none.")
+        if divergence is not None and not self.baseline.takes_divergence:
+            raise ValueError(f"divergence: method {self.method!r} makes no use of it; only spo without rho= does.")
+        if self._history is None:
+            return
+        if self._history.weighted != (weight is not None):
+            raise ValueError("weights must be given at every step or at none: the history has been kept the other way.")
+        if self._history.with_divergence != (divergence is not None):
+            raise ValueError("divergence must be given at every step or at none.")
+        if self.baseline.unit == "group" and self._with_streams != (streams is not None):
+            raise ValueError("stream_ids must be given at every step or at none: histories are kept by them.")
 
     def _advance(
         self, keys: list, reward: np.ndarray, weight: np.ndarray | None, divergence: np.ndarray | None, step: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Advantages and values in sample order; the state changes only once both are there."""
+        if not keys:
+            self._last_step = step
+            return np.zeros(0), np.zeros(0)
         packing = Packing.of(keys)
         groups = Groups(
             reward=packing.pack(reward),
             mask=packing.mask,
             weight=None if weight is None else packing.pack(weight),
             prompt_ids=packing.keys,
-            divergence=None if divergence is None else packing.pack(divergence)[:, 0],
+            divergence=None if divergence is None else _one_per_row(divergence, packing),
         )
-        history = self._history
-        if history is None and self.baseline.horizon > 0:
-            history = RewardHistory(
-                self.baseline.horizon, weighted=weight is not None, with_divergence=divergence is not None
+        history, rows, visits = self._look_back(groups, step)
+        values = self.baseline.values(groups, visits, step=step, carry=self._carry)
+        if values.shape != groups.reward.shape:
+            raise ValueError(
+                f"method {self.method!r}: values have shape {values.shape}, rewards {groups.reward.shape}."
             )
+        advantages = packing.unpack(self._scaled(groups.reward - values, groups, visits, step))
+        if not np.isfinite(advantages).all():
+            raise ValueError(
+                f"rewards: method {self.method!r} gives advantages that are not finite; rewards too large?"
+            )
+        carry = self.baseline.advance(self._carry, groups, visits, step=step)
+
+        if history is not None:
+            self._watch_returns(rows)
+            history.append(packing.keys, rows, step, _sums(groups))
+        elif carry is not None:
+            self._recorded = set(packing.keys) | (self._recorded if step == self._last_step else set())
+        self._history, self._carry, self._last_step = history, carry, step
+        return advantages, packing.unpack(values)
+
+    def _look_back(self, groups: Groups, step: int) -> tuple[RewardHistory | None, np.ndarray | None, Visits]:
+        """The history (new at the first step, None for methods without), the prompts' rows in it, and their visits."""
+        history, keys = self._history, groups.prompt_ids
+        if self.baseline.horizon == 0:
+            again = self._recorded.intersection(keys) if step == self._last_step else ()
+            if again:
+                raise ValueError(
+                    f"prompt {next(iter(again))!r} was already recorded at step {step}: its rewards would count twice."
+                )
+            return None, None, Visits.empty(groups)
         if history is None:
-            rows, visits = None, Visits.empty(groups)
-        else:
-            rows = history.rows(packing.keys)
-            history.check_new(packing.keys, rows, step)
-            visits = history.visits_of_rows(rows, step)
-        if len(packing.keys) > 0:
-            values = self.baseline.values(groups, visits, step=step, carry=self._carry)
-            advantages = self._scaled(groups.reward - values, groups, visits, step)
-            carry = self.baseline.advance(self._carry, groups, visits, step=step)
-            if history is not None:
-                history.append(packing.keys, rows, step, _sums(groups))
-            self._history, self._carry = history, carry
-        else:
-            values = advantages = groups.reward
-        self._last_step = step
-        return packing.unpack(advantages), packing.unpack(values)
+            history = RewardHistory(
+                self.baseline.horizon,
+                weighted=groups.weight is not None,
+                with_divergence=groups.divergence is not None,
+            )
+        rows = history.rows(keys)
+        history.check_new(keys, rows, step)
+        return history, rows, history.visits_of_rows(rows, step)
+
+    def _watch_returns(self, rows: np.ndarray) -> None:
+        self._steps_without_return = 0 if rows.any() else self._steps_without_return + 1
+        if self._steps_without_return == STEPS_BEFORE_WARNING:
+            warnings.warn(
+                f"{self.method}: no prompt has come back in {STEPS_BEFORE_WARNING} steps, so no value has a past. If "
+                "prompts do repeat, their prompt_ids (or stream_ids) are not stable: some trainers make random ones.",
+                stacklevel=4,
+            )
 
     def _scaled(self, advantages: np.ndarray, groups: Groups, visits: Visits, step: int) -> np.ndarray:
         if self._informative:
@@ -309,73 +359,13 @@ def _sums(groups: Groups) -> dict[str, np.ndarray]:
     return sums
 
 
-def _whole_step(step: Any) -> int:
-    number = step.item() if hasattr(step, "item") else step
-    if isinstance(number, bool) or not isinstance(number, int | float) or number != int(number):
-        raise TypeError(f"step must be a whole number, got {step!r}.")
-    if not 0 <= number <= MAX_STEP:
-        raise ValueError(f"step must lie between 0 and {MAX_STEP}, got {step!r}.")
-    return int(number)
+def _one_per_row(samples: np.ndarray, packing: Packing) -> np.ndarray:
+    packed = packing.pack(samples)
+    same = packed == packed[:, :1]
+    if not (same if packing.mask is None else same | ~packing.mask).all():
+        raise ValueError("divergence must be the same for all samples of a prompt.")
+    return packed[:, 0].copy()
 
 
-def _ids(name: str, ids: Any, size: int) -> list:
-    if isinstance(ids, str | bytes):
-        raise TypeError(f"{name} must be a sequence with one id per sample, got one {type(ids).__name__}.")
-    ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-    if len(ids) != size:
-        raise ValueError(f"{name} has {len(ids)} entries for {size} rewards; give one id per sample.")
-    try:
-        distinct = set(ids)
-    except TypeError as error:
-        raise TypeError(
-            f"{name} must be hashable ({error}); turn lists into tuples, or hash the prompt text."
-        ) from None
-    if None in distinct or any(key != key for key in distinct):
-        raise ValueError(
-            f"{name}: None or NaN is no id. Key prompts by (source, split, index), or by a hash of the prompt text."
-        )
-    return ids
-
-
-def _numbers(name: str, values: Any, size: int | None = None) -> np.ndarray:
-    """A float64 array of shape (N,) from whatever came, or an error that names it."""
-    if array_api_compat.is_torch_array(values):
-        values = values.detach().cpu().double().numpy()
-    try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be numbers, one per sample ({error}).") from None
-    if numbers.ndim != 1:
-        raise ValueError(f"{name} must have one axis (one entry per sample), got shape {numbers.shape}.")
-    if size is not None and len(numbers) != size:
-        raise ValueError(f"{name} has {len(numbers)} entries for {size} rewards; give one per sample.")
-    return numbers
-
-
-def _mask(mask: Any, size: int) -> np.ndarray:
-    numbers = _numbers("mask", mask, size)
-    if not ((numbers == 0) | (numbers == 1)).all():
-        raise ValueError("mask must be boolean (True where there is a sample).")
-    return numbers > 0
-
-
-def _first_bad(reward: np.ndarray) -> str:
-    index = int(np.argmax(~np.isfinite(reward)))
-    return f"{(~np.isfinite(reward)).sum()} of {len(reward)} are not, the first is {reward[index]} at position {index}"
-
-
-def _scatter(samples: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    scattered = np.zeros(len(keep))
-    scattered[keep] = samples
-    return scattered
-
-
-def _like(samples: np.ndarray, template: Any) -> Array:
-    """``samples`` in the array type, device and floating type of ``template``."""
-    if array_api_compat.is_torch_array(template):
-        import torch
-
-        dtype = template.dtype if template.is_floating_point() else torch.get_default_dtype()
-        return torch.from_numpy(np.ascontiguousarray(samples)).to(device=template.device, dtype=dtype)
-    dtype = getattr(template, "dtype", None)
-    return samples.astype(dtype) if dtype in _FLOATS else samples
+def _shapes(carry: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in carry.items()}

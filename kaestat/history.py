@@ -79,8 +79,18 @@ class RewardHistory:
         return np.fromiter((self._row.get(key, 0) for key in keys), dtype=np.intp, count=len(keys))
 
     def visits(self, keys: Sequence[Hashable], step: int) -> Visits:
-        """Past visits of ``keys`` as seen from ``step``; shape (P, V)."""
-        return self.visits_of_rows(self.rows(keys), step)
+        """Past visits of ``keys`` as seen from ``step``; shape (P, V).
+
+        Raises
+        ------
+        ValueError
+            If one of them was visited at ``step`` or later: a value must not see its own step or the future.
+        """
+        rows = self.rows(keys)
+        seen = self._fields["count"][rows, -1] > 0
+        if (seen & (self._fields["step"][rows, -1] >= step)).any():
+            raise ValueError(f"step {step} is not after the last visit of every prompt asked for; visits are the past.")
+        return self.visits_of_rows(rows, step)
 
     def visits_of_rows(self, rows: np.ndarray, step: int) -> Visits:
         """`visits` for rows already looked up."""
@@ -97,8 +107,6 @@ class RewardHistory:
         ValueError
             If the step goes backwards, or one of the keys has been recorded at this step.
         """
-        if not 0 <= step <= MAX_STEP:
-            raise ValueError(f"step must lie between 0 and {MAX_STEP}, got {step}.")
         if step < self.last_step:
             raise ValueError(
                 f"step went backwards: got {step} after {self.last_step}. To resume or replay from step {step}, load "
@@ -131,7 +139,7 @@ class RewardHistory:
             If the sums are not those this history keeps, a key comes twice, or `check_new` refuses. The history is
             then unchanged.
         """
-        keys = list(keys)
+        keys, step = list(keys), whole_step(step)
         expected = set(self._fields) - {"step"}
         if set(sums) != expected:
             raise ValueError(f"this history records {', '.join(sorted(expected))}; got {', '.join(sorted(sums))}.")
@@ -141,11 +149,14 @@ class RewardHistory:
                 raise ValueError(f"{name} must have one entry per key ({len(keys)}), got shape {column.shape}.")
             if not np.isfinite(column).all():
                 raise ValueError(f"{name} must be finite.")
+        count = columns["count"]
+        if not ((count >= 0) & (count == np.floor(count)) & (count <= MAX_STEP)).all():
+            raise ValueError("count must hold whole numbers of completions, 0 or more.")
         if len(set(keys)) < len(keys):
             raise ValueError("keys must be distinct: add up the completions of a prompt first.")
         rows = self.rows(keys)
         self.check_new(keys, rows, step)
-        present = columns["count"] > 0
+        present = count > 0
         if not present.all():
             keys = [key for key, here in zip(keys, present, strict=True) if here]
             rows, columns = rows[present], {name: column[present] for name, column in columns.items()}
@@ -187,16 +198,24 @@ class RewardHistory:
         ValueError
             If the parts of the state do not fit together.
         """
-        fields = state["fields"]
-        history = cls(state["horizon"], weighted="weight" in fields, with_divergence="divergence" in fields)
-        keys = decode_keys(state["keys"])
-        if set(fields) != set(history._fields) or any(len(field) != len(keys) for field in fields.values()):
-            raise ValueError("state: the fields of the history do not fit its keys; the state was altered.")
-        for name, field in fields.items():
-            empty = np.zeros((1, field.shape[1]), dtype=_dtype(name))
-            history._fields[name] = np.concatenate([empty, np.asarray(field, dtype=_dtype(name))])
+        try:
+            fields = {name: np.asarray(field, dtype=_dtype(name)) for name, field in state["fields"].items()}
+            history = cls(state["horizon"], weighted="weight" in fields, with_divergence="divergence" in fields)
+            keys, last_step = decode_keys(state["keys"]), int(state["last_step"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
         history._row = {key: row for row, key in enumerate(keys, start=1)}
-        history.last_step = int(state["last_step"])
+        shapes = {field.shape for field in fields.values()}
+        if set(fields) != set(history._fields) or len(shapes) != 1 or len(history._row) != len(keys):
+            raise ValueError("state: the fields of the history do not fit together; the state was altered.")
+        (shape,) = shapes
+        if len(shape) != 2 or shape[0] != len(keys) or shape[1] < 1:
+            raise ValueError("state: the fields of the history do not fit its keys; the state was altered.")
+        if fields["step"].max(initial=-1, where=fields["count"] > 0) > last_step:
+            raise ValueError("state: the history has visits after its last step; the state was altered.")
+        for name, field in fields.items():
+            history._fields[name] = np.concatenate([np.zeros((1, shape[1]), dtype=field.dtype), field])
+        history.last_step = last_step
         return history
 
     def save(self, path: Any) -> None:
@@ -229,6 +248,16 @@ class RewardHistory:
         width = min(self.width + max(2, self.width // 4), max(math.ceil(min(self.horizon, 2**40)), self.width + 1))
         for name, field in self._fields.items():
             self._fields[name] = _padded(field, (len(field), width))
+
+
+def whole_step(step: Any) -> int:
+    """``step`` as an int, or an error that names it."""
+    number = step.item() if getattr(step, "ndim", None) == 0 else step
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise TypeError(f"step must be a whole number, got {step!r}.")
+    if not (0 <= number <= MAX_STEP and number == int(number)):
+        raise ValueError(f"step must be a whole number between 0 and {MAX_STEP}, got {step!r}.")
+    return int(number)
 
 
 def _padded(field: np.ndarray, shape: tuple[int, int]) -> np.ndarray:

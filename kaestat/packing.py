@@ -61,7 +61,7 @@ class Packing:
         """Samples (N,) as an array (P, G), 0 in the padding."""
         ordered = samples if self.order is None else samples[self.order]
         if self.full:
-            return ordered.reshape(len(self.keys), -1)
+            return ordered.reshape(len(self.keys), self.counts.max(initial=0))
         packed = np.zeros((len(self.keys), self.counts.max()), dtype=samples.dtype)
         packed[self.mask] = ordered
         return packed

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
+import reprlib
 from typing import Any
+
+import numpy as np
 
 
 def check_parameters(what: str, cls: type, params: dict[str, Any]) -> None:
@@ -24,7 +27,11 @@ def parse_specification(text: str) -> tuple[str, dict[str, Any]]:
     ------
     ValueError
         If the text cannot be read.
+    TypeError
+        If it is no text.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"a method specification is text such as kae:bandwidth=10, got {type(text).__name__}.")
     name, _, rest = text.strip().partition(":")
     if not name:
         raise ValueError(f"method specification {text!r} has no name; write for example kae:bandwidth=10.")
@@ -39,6 +46,8 @@ def dump(value: Any) -> Any:
     TypeError
         For anything else, such as a user's function.
     """
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
     known = _stored_types()
@@ -48,7 +57,7 @@ def dump(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [dump(item) for item in value]
     raise TypeError(
-        f"{type(value).__name__} {value!r} cannot be saved with the estimator: "
+        f"{reprlib.repr(value)} of type {type(value).__name__} cannot be saved with the estimator: "
         "save only the state (state_dict) and build the estimator from code before load_state_dict."
     )
 
@@ -73,7 +82,7 @@ def load(plain: Any) -> Any:
 
 def _parameters(cls: type) -> list[str]:
     """Names that the constructor takes."""
-    if cls.__init__.__qualname__.startswith(f"{cls.__name__}.") and not getattr(cls, "__dataclass_params__").init:
+    if cls.__init__.__qualname__.startswith(f"{cls.__name__}.") and not cls.__dataclass_params__.init:
         code = cls.__init__.__code__
         return list(code.co_varnames[1 : code.co_argcount])
     return [field.name for field in dataclasses.fields(cls) if field.init]
@@ -89,7 +98,7 @@ def _stored_types() -> dict[str, type]:
 
 def _parse_parameters(text: str, whole: str) -> dict[str, Any]:
     params: dict[str, Any] = {}
-    for part in _split(text):
+    for part in _split(text, whole):
         key, equals, value = part.partition("=")
         if not equals or not key.strip().isidentifier() or not value.strip():
             raise ValueError(f"cannot read {part!r} in {whole!r}; write parameters as key=value, separated by commas.")
@@ -99,9 +108,20 @@ def _parse_parameters(text: str, whole: str) -> dict[str, Any]:
     return params
 
 
-def _split(text: str) -> list[str]:
-    """Split at commas outside parentheses."""
-    return [part for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+def _split(text: str, whole: str) -> list[str]:
+    """Split at commas outside parentheses and brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        if depth < 0:
+            break
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    if depth != 0:
+        raise ValueError(f"parentheses do not match in {whole!r}.")
+    return [part for part in parts if part.strip()]
 
 
 def _parse_value(text: str, whole: str) -> Any:
@@ -115,7 +135,7 @@ def _parse_value(text: str, whole: str) -> Any:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
-    return value if isinstance(value, int | float | str) else text
+    return value if isinstance(value, int | float | str | tuple) else text
 
 
 def _make_part(name: str, params: dict[str, Any]) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
-import tempfile
-import zipfile
+import secrets
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -21,21 +21,22 @@ def write_atomically(path: str | os.PathLike, content: bytes | str) -> None:
     """Replace the file at ``path`` in one go: readers see the old file or the new one, never half of it."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def save_state(path: str | os.PathLike, state: dict[str, Any]) -> None:
-    """Write a state (a dict of plain data, with NumPy arrays anywhere among its values).
+    """Write a state: a dict of plain data, with NumPy arrays among its values and those of the dicts within.
+
+    The file is one line of text (format, version, SHA-256 of the rest) and a NumPy archive.
 
     Raises
     ------
@@ -43,10 +44,14 @@ def save_state(path: str | os.PathLike, state: dict[str, Any]) -> None:
         If the state holds something that cannot be stored without pickle.
     """
     arrays: dict[str, np.ndarray] = {}
-    header = {"format": FORMAT, "version": VERSION, "state": _take_arrays(state, arrays)}
+    header = json.dumps(_take_arrays(state, arrays)).encode()
     buffer = io.BytesIO()
-    np.savez(buffer, header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8), **arrays)
-    write_atomically(path, buffer.getvalue())
+    buffer.write(_first_line("0" * 64))
+    start = buffer.tell()
+    np.savez(buffer, header=np.frombuffer(header, dtype=np.uint8), **arrays)
+    content = buffer.getbuffer()
+    content[:start] = _first_line(hashlib.sha256(content[start:]).hexdigest())
+    write_atomically(path, content)
 
 
 def load_state(path: str | os.PathLike) -> dict[str, Any]:
@@ -57,28 +62,44 @@ def load_state(path: str | os.PathLike) -> dict[str, Any]:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the file is torn, no state of kaestat, or of a newer version.
+        If the file is torn or altered, no state of kaestat, or of another version.
     """
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            header = json.loads(bytes(archive["header"]).decode())
-            arrays = {name: archive[name] for name in archive.files if name != "header"}
-        known = header["format"] == FORMAT
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise ValueError(
-            f"{path}: not a complete kaestat state file ({error}); it was cut short or is something else. "
-            "Use the checkpoint before it."
-        ) from error
-    if not known:
-        raise ValueError(f"{path}: not a kaestat state file (format {header['format']!r}).")
-    if header["version"] != VERSION:
-        raise ValueError(
-            f"{path}: state version {header['version']}, but this kaestat reads version {VERSION}; install the kaestat "
-            "that wrote it."
-        )
-    return _put_arrays(header["state"], arrays)
+    with open(path, "rb") as file:
+        first = file.readline(len(_first_line("0" * 64)))
+        words = first.split()
+        if len(words) < 2 or words[0] != FORMAT.encode():
+            raise ValueError(f"{path}: not a kaestat state file; it is something else, or was cut short.")
+        if words[1] != str(VERSION).encode():
+            raise ValueError(
+                f"{path}: state version {words[1].decode(errors='replace')}, but this kaestat reads version {VERSION}; "
+                "install the kaestat that wrote it."
+            )
+        if first != _first_line(hashlib.file_digest(file, "sha256").hexdigest()):
+            raise ValueError(
+                f"{path}: not a complete kaestat state file; it was cut short or altered. Use the checkpoint before it."
+            )
+        file.seek(len(first))
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    return _put_arrays(json.loads(arrays.pop("header").tobytes()), arrays)
+
+
+def pack_arrays(value: Any) -> Any:
+    """A state with its arrays as plain bytes, to survive ``torch.save`` and ``torch.load(weights_only=True)``."""
+    if isinstance(value, np.ndarray):
+        return {"__bytes__": value.tobytes(), "dtype": value.dtype.str, "shape": list(value.shape)}
+    if isinstance(value, dict):
+        return {key: pack_arrays(item) for key, item in value.items()}
+    return value
+
+
+def unpack_arrays(value: Any) -> Any:
+    """The inverse of `pack_arrays`; the arrays are copies."""
+    if isinstance(value, dict):
+        if "__bytes__" in value:
+            return np.frombuffer(value["__bytes__"], dtype=value["dtype"]).reshape(value["shape"]).copy()
+        return {key: unpack_arrays(item) for key, item in value.items()}
+    return value
 
 
 def encode_keys(keys: list[Hashable]) -> list[Any] | np.ndarray:
@@ -104,8 +125,15 @@ def decode_keys(keys: list[Any] | np.ndarray) -> list[Hashable]:
 def _encode_key(key: Hashable) -> Any:
     if isinstance(key, np.generic):
         key = key.item()
-    if isinstance(key, bool | int | float | str):
-        return {type(key).__name__: key.hex() if isinstance(key, float) else str(key)}
+    # By base type: an enumeration's member or a named tuple equals the plain value, and is found under it again.
+    if isinstance(key, bool):
+        return {"bool": str(key)}
+    if isinstance(key, int):
+        return {"int": hex(key)}
+    if isinstance(key, float):
+        return {"float": float.hex(key)}
+    if isinstance(key, str):
+        return {"str": str.__str__(key)}
     if isinstance(key, bytes):
         return {"bytes": key.hex()}
     if isinstance(key, tuple):
@@ -113,7 +141,7 @@ def _encode_key(key: Hashable) -> Any:
     if key is None:
         return {"none": ""}
     raise TypeError(
-        f"prompt id {key!r} of type {type(key).__name__} cannot be saved; use strings, numbers, bytes or tuples of them."
+        f"prompt id {key!r} of type {type(key).__name__} cannot be saved; use strings, numbers, bytes or tuples."
     )
 
 
@@ -123,12 +151,16 @@ def _decode_key(plain: dict[str, Any]) -> Hashable:
         return tuple(_decode_key(part) for part in text)
     return {
         "str": str,
-        "int": int,
+        "int": lambda value: int(value, 16),
         "float": float.fromhex,
         "bool": lambda value: value == "True",
         "bytes": bytes.fromhex,
         "none": lambda value: None,
     }[kind](text)
+
+
+def _first_line(digest: str) -> bytes:
+    return f"{FORMAT} {VERSION} {digest}\n".encode()
 
 
 def _take_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
@@ -140,8 +172,6 @@ def _take_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         return {"__array__": name}
     if isinstance(value, dict):
         return {key: _take_arrays(item, arrays) for key, item in value.items()}
-    if isinstance(value, list) and any(isinstance(item, np.ndarray) for item in value):
-        return [_take_arrays(item, arrays) for item in value]
     return value
 
 
@@ -151,9 +181,3 @@ def _put_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
             return arrays[value["__array__"]]
         return {key: _put_arrays(item, arrays) for key, item in value.items()}
     return value
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -57,6 +57,11 @@ class Baseline(ABC):
         return 0.0
 
     @property
+    def takes_divergence(self) -> bool:
+        """Whether the policy divergence between visits enters the value."""
+        return False
+
+    @property
     def needs(self) -> str:
         """Plain words for an input beyond rewards that is still missing; empty if the baseline is ready."""
         return ""
@@ -87,11 +92,33 @@ class Baseline(ABC):
 
 def check_positive(name: str, value: Any, *, allow_inf: bool = False, allow_zero: bool = False) -> float:
     """Return ``value`` as a float, or raise a ValueError that names it."""
-    kind = "non-negative" if allow_zero else "positive"
-    if isinstance(value, bool) or not isinstance(value, int | float) and not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a {kind} number, got {value!r}.")
-    number = float(value)
+    kind = ("non-negative" if allow_zero else "positive") + ("" if allow_inf else " and finite")
+    number = check_number(name, value, f"a {kind} number")
     in_range = number >= 0 if allow_zero else number > 0
     if not in_range or (math.isinf(number) and not allow_inf):
-        raise ValueError(f"{name} must be {kind}{'' if allow_inf else ' and finite'}, got {value!r}.")
+        raise ValueError(f"{name} must be {kind}, got {value!r}.")
+    return number
+
+
+def check_number(name: str, value: Any, wanted: str = "a number") -> float:
+    """Return ``value`` as a float, NaN and infinities included, or raise a TypeError that names it."""
+    is_bool = isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
+    if is_bool or getattr(value, "ndim", 0) != 0 or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be {wanted}, got {value!r}.")
+    return float(value)
+
+
+def check_finite_number(name: str, value: Any) -> float:
+    """Return ``value`` as a finite float, or raise an error that names it."""
+    number = check_number(name, value)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, got {value!r}.")
+    return number
+
+
+def check_share(name: str, value: Any, *, allow_zero: bool = False) -> float:
+    """Return ``value`` as a float in (0, 1] (or [0, 1]), or raise an error that names it."""
+    number = check_number(name, value)
+    if not (0 < number <= 1 or (allow_zero and number == 0)):
+        raise ValueError(f"{name} must lie in {'[' if allow_zero else '('}0, 1], got {value!r}.")
     return number

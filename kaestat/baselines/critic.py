@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kaestat.arrays import Array, Groups, Visits
-from kaestat.baselines.base import Baseline, check_positive
+from kaestat.baselines.base import Baseline, check_positive, check_share
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +43,7 @@ class Critic(Baseline):
     stepwise: ClassVar[bool] = True
 
     def __post_init__(self):
-        if not 0 < self.forgetting <= 1:
-            raise ValueError(f"forgetting must lie in (0, 1], got {self.forgetting!r}.")
+        check_share("forgetting", self.forgetting)
         check_positive("ridge", self.ridge)
 
     @property

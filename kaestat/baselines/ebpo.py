@@ -64,7 +64,7 @@ class Ebpo(Baseline):
 
 
 def _welford(accumulator: Array, sample: Array, present: Array, xp) -> Array:
-    """Merge a batch (..., N) into the accumulator (..., 3) of count, mean and sum of squared deviations (Chan et al.)."""
+    """Merge a batch (..., N) into the accumulator (..., 3): count, mean, sum of squared deviations (Chan et al.)."""
     accumulator = xp.asarray(accumulator, dtype=sample.dtype) + xp.zeros_like(sample[..., :1])
     n, mean, m2 = (accumulator[..., k] for k in range(3))
     batch_n = xp.sum(present, axis=-1)

@@ -9,7 +9,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Visits
-from kaestat.baselines.base import Baseline, check_positive
+from kaestat.baselines.base import Baseline, check_finite_number, check_positive
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Kalman(Baseline):
 
     def __post_init__(self):
         check_positive("drift_variance", self.drift_variance, allow_zero=True)
+        check_finite_number("initial_mean", self.initial_mean)
         check_positive("initial_variance", self.initial_variance)
         check_positive("variance_count", self.variance_count)
         if self.reward_variance is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from kaestat.arrays import Array, Groups, Visits
-from kaestat.baselines.base import Baseline, check_positive
+from kaestat.baselines.base import Baseline, check_finite_number, check_positive
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Krpo(Baseline):
     def __post_init__(self):
         check_positive("process_noise", self.process_noise, allow_zero=True)
         check_positive("measurement_noise", self.measurement_noise)
+        check_finite_number("initial_value", self.initial_value)
         check_positive("initial_variance", self.initial_variance, allow_zero=True)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:

@@ -11,7 +11,7 @@ from kaestat.baselines.base import Baseline
 
 @dataclass(frozen=True)
 class Pooled(Baseline):
-    """Leave-one-out mean over all groups of the prompt (paper, appendix "Baseline construction in the one-shot experiment").
+    """Leave-one-out mean over all groups of the prompt (paper, appendix on the one-shot experiment).
 
     It differs from RLOO only where a prompt has several groups in one step: rows are prompts here, groups there.
     A prompt with a single completion has value 0.

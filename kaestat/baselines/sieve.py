@@ -19,8 +19,9 @@ class Sieve(Baseline):
     ``h sigma^2``; the rest of the current group, with mass m and mean z, updates it to
     ``(f + h m z) / (1 + h m)`` - the exact leave-one-out least-squares fit, by Sherman-Morrison.
 
-    A prompt gets as many basis functions as it has distinct past visits, at most ``n_basis``: one visit gives a
-    constant. Without any past it is the leave-one-out mean of the group, or the mean of the other prompts.
+    A prompt gets as many basis functions as it has distinct past visits, at most ``n_basis`` (one visit gives a
+    constant), and no more than let the visits determine the value now: after a long gap the last spline has no data.
+    Without any past it is the leave-one-out mean of the group, or the mean of the other prompts.
     The fit may leave [0, 1].
 
     Parameters
@@ -28,7 +29,8 @@ class Sieve(Baseline):
     n_basis : int
         Dimension of the sieve, at least 1 (1 is the running mean).
     degree : int
-        Degree of the B-splines, at most ``n_basis - 1``; unused for the polynomial basis.
+        Degree of the B-splines; one less than the basis functions in use where they are few. Unused for the
+        polynomial basis.
     basis : {"bspline", "polynomial"}
         Clamped B-splines on equal knots, or Legendre polynomials.
     """
@@ -62,13 +64,13 @@ class Sieve(Baseline):
         time = xp.clip(1 - visits.lag / xp.where(span > 0, span, xp.ones_like(span)), 0.0, 1.0)
         distinct = xp.sum(visited, axis=-1, keepdims=True)
         for size in range(1, self.n_basis + 1):
-            prediction, variance = self._predict(time, visits, size, xp)
+            prediction, variance, determined = self._predict(time, visits, size, xp)
             fitted = (prediction + variance * own_carried) / (1 + variance * own_mass)
-            value = xp.where(distinct >= size, fitted, value)
+            value = xp.where((distinct >= size) & determined, fitted, value)
         return value + xp.zeros_like(groups.reward)
 
-    def _predict(self, time: Array, visits: Visits, size: int, xp) -> tuple[Array, Array]:
-        """Prediction at time 1 from the past and its relative variance h, both (..., P, 1)."""
+    def _predict(self, time: Array, visits: Visits, size: int, xp) -> tuple[Array, Array, Array]:
+        """Prediction at time 1 from the past, its relative variance h, whether the past fixes it; all (..., P, 1)."""
         design = self._design(time, size, xp)  # (..., P, V, k)
         now = self._design(xp.ones_like(time[..., :1]), size, xp)  # (..., P, 1, k)
         transposed = xp.matrix_transpose(design)
@@ -78,7 +80,8 @@ class Sieve(Baseline):
         inverse = xp.linalg.pinv(gram)
         prediction = xp.matmul(now, xp.matmul(inverse, moment))
         variance = xp.matmul(now, xp.matmul(inverse, xp.matrix_transpose(now)))
-        return prediction[..., 0], xp.clip(variance[..., 0], 0.0, None)
+        missed = xp.max(xp.abs(now - xp.matmul(now, xp.matmul(inverse, gram))), axis=-1)
+        return prediction[..., 0], xp.clip(variance[..., 0], 0.0, None), missed < 1e-6
 
     def _design(self, time: Array, size: int, xp) -> Array:
         if self.basis == "polynomial":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kaestat.arrays import Array, Groups, Visits
-from kaestat.baselines.base import Baseline, check_positive
+from kaestat.baselines.base import Baseline, check_positive, check_share
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,11 @@ class Spo(Baseline):
     def __post_init__(self):
         for name in ("rho", "rho_min", "rho_max"):
             value = getattr(self, name)
-            if value is not None and not 0 < value <= 1:
-                raise ValueError(f"{name} must lie in (0, 1], got {value!r}.")
+            if value is not None or name != "rho":
+                check_share(name, value)
         if self.rho_min > self.rho_max:
             raise ValueError(f"rho_min ({self.rho_min}) must not exceed rho_max ({self.rho_max}).")
-        if not 0 <= self.prior_mean <= 1:
-            raise ValueError(f"prior_mean must lie in [0, 1], got {self.prior_mean!r}.")
+        check_share("prior_mean", self.prior_mean, allow_zero=True)
         check_positive("half_life", self.half_life)
         if self.prior_count is not None:
             check_positive("prior_count", self.prior_count)
@@ -61,10 +60,15 @@ class Spo(Baseline):
     def horizon(self) -> float:
         return math.inf
 
+    @property
+    def takes_divergence(self) -> bool:
+        return self.rho is None
+
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
-        for total, count in ((visits.total, visits.count), (groups.carried, groups.present)):
-            if bool(xp.any((total < 0) | (total > count))):
+        # z^2 > z for every reward outside [0, 1]; completions are checked one by one, visits by their sums.
+        for total, total_sq in ((visits.total, visits.total_sq), (groups.carried, groups.carried * groups.reward)):
+            if bool(xp.any((total < 0) | (total_sq > total * (1 + 1e-9)))):
                 raise ValueError("rewards: spo tracks success probabilities, so every reward must lie in [0, 1].")
         count = self._initial_count()
         if visits.count.shape[-1] == 0:

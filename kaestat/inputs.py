@@ -1,0 +1,124 @@
+"""What a training loop hands in, checked and turned into NumPy arrays; and results turned back into its kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from kaestat.arrays import Array
+
+_FLOATS = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
+
+
+def read_numbers(name: str, values: Any, size: int | None = None) -> np.ndarray:
+    """A float64 array of shape (N,); it may share memory with ``values``.
+
+    Raises
+    ------
+    TypeError
+        If there is something that is no real number.
+    ValueError
+        If there is not one axis with ``size`` entries.
+    """
+    if array_api_compat.is_torch_array(values):
+        values = values.detach().cpu()
+        values = values.numpy() if values.dtype.is_complex else values.double().numpy()
+    try:
+        given = np.asarray(values)
+        if given.dtype.kind not in "biufO":
+            raise TypeError(f"dtype {given.dtype}")
+        numbers = given.astype(np.float64, copy=False)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} must be numbers, one per sample ({error}).") from None
+    if numbers.ndim != 1:
+        raise ValueError(f"{name} must have one axis (one entry per sample), got shape {numbers.shape}.")
+    if size is not None and len(numbers) != size:
+        raise ValueError(f"{name} has {len(numbers)} entries for {size} rewards; give one per sample.")
+    return numbers
+
+
+def read_mask(mask: Any, size: int) -> np.ndarray | None:
+    """A boolean array of shape (N,), or None if nothing is masked.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not boolean, or does not fit.
+    """
+    numbers = read_numbers("mask", mask, size)
+    if not ((numbers == 0) | (numbers == 1)).all():
+        raise ValueError("mask must be boolean (True where there is a sample).")
+    return None if numbers.all() else numbers > 0
+
+
+def read_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> list:
+    """One id per sample that is not masked.
+
+    Raises
+    ------
+    TypeError
+        If an id is not hashable, or is an array, which no two steps would share.
+    ValueError
+        If their number is wrong, or an id is missing.
+    """
+    if isinstance(ids, str | bytes):
+        raise TypeError(f"{name} must be a sequence with one id per sample, got one {type(ids).__name__}.")
+    ids = ids.tolist() if hasattr(ids, "tolist") else ids
+    try:
+        ids = list(ids)
+    except TypeError:
+        raise TypeError(f"{name} must be a sequence with one id per sample, got {type(ids).__name__}.") from None
+    if len(ids) != size:
+        raise ValueError(f"{name} has {len(ids)} entries for {size} rewards; give one id per sample.")
+    if keep is not None:
+        ids = [key for key, kept in zip(ids, keep.tolist(), strict=True) if kept]
+    try:
+        distinct = set(ids)
+    except TypeError as error:
+        raise TypeError(
+            f"{name} must be hashable ({error}); turn lists into tuples, or hash the prompt text."
+        ) from None
+    for kind in {type(key) for key in distinct}:
+        if hasattr(kind, "__array__") and not issubclass(kind, np.generic):
+            raise TypeError(f"{name} holds arrays ({kind.__name__}), which differ at every step; pass ids.tolist().")
+    if None in distinct or any(key != key for key in distinct):
+        raise ValueError(
+            f"{name}: None or NaN is no id. Key prompts by (source, split, index), or by a hash of the prompt text."
+        )
+    return ids
+
+
+def check_finite(reward: np.ndarray, weight: np.ndarray | None, divergence: np.ndarray | None) -> None:
+    """Raise a ValueError unless rewards are finite, and weights and divergences finite and non-negative."""
+    finite = np.isfinite(reward)
+    if not finite.all():
+        first = int(np.argmin(finite))
+        raise ValueError(
+            f"rewards must be finite: {(~finite).sum()} of {len(reward)} unmasked ones are not, the first is "
+            f"{reward[first]} at position {first} among them. Mask samples without a reward."
+        )
+    for name, numbers in (("weights", weight), ("divergence", divergence)):
+        if numbers is not None and not (np.isfinite(numbers).all() and (numbers >= 0).all()):
+            raise ValueError(f"{name} must be finite and non-negative.")
+
+
+def scatter(samples: np.ndarray, keep: np.ndarray | None) -> np.ndarray:
+    """Samples back among the masked ones, which get 0."""
+    if keep is None:
+        return samples
+    scattered = np.zeros(len(keep))
+    scattered[keep] = samples
+    return scattered
+
+
+def like(samples: np.ndarray, template: Any) -> Array:
+    """``samples`` in the array type, device and floating type of ``template``."""
+    if array_api_compat.is_torch_array(template):
+        import torch
+
+        dtype = template.dtype if template.is_floating_point() else torch.get_default_dtype()
+        return torch.from_numpy(np.ascontiguousarray(samples)).to(device=template.device, dtype=dtype)
+    dtype = getattr(template, "dtype", None)
+    return samples.astype(dtype) if dtype in _FLOATS else samples
