@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -141,8 +142,7 @@ def summarise(study: Study, store: Store, target: dict[str, int], skip: Iterable
 
 def _missing(study: Study, cell: Cell, replicates: int, store: Store) -> list[Task]:
     edges = [*range(0, replicates, study.shard), replicates]
-    shards = zip(edges[:-1], edges[1:], strict=True)
-    return [(cell, first, last) for first, last in shards if not store.has(cell, first, last)]
+    return [(cell, first, last) for first, last in pairwise(edges) if not store.has(cell, first, last)]
 
 
 def _execute(

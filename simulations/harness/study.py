@@ -118,10 +118,9 @@ class Study:
         if not self.cells:
             raise ValueError(f"study {self.name!r} has no cells.")
         for name in ("replicates", "shard"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(
-                    f"study {self.name!r}: {name} must be a positive integer, got {getattr(self, name)!r}."
-                )
+            size = getattr(self, name)
+            if not isinstance(size, int) or size < 1:
+                raise ValueError(f"study {self.name!r}: {name} must be a positive integer, got {size!r}.")
         keys = [cell.key for cell in self.cells]
         if len(set(keys)) < len(keys):
             raise ValueError(f"study {self.name!r}: two cells are the same.")
