@@ -1,0 +1,244 @@
+"""Closed forms against brute force: errors of linear smoothers, minimax weights, bandwidths, rates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog, minimize
+
+from kaestat.arrays import Groups, Visits
+from kaestat.baselines import Kalman
+from kaestat.kernels import KERNELS, Triangular
+from kaestat.theory import (
+    integer_bandwidth_error,
+    linear_error,
+    local_rate_slopes,
+    minimax_weights,
+    optimal_bandwidth,
+    optimal_integer_bandwidth,
+    optimal_mse,
+    steady_state_gain,
+    worst_case_bias,
+    worst_case_error,
+)
+
+quick = settings(derandomize=True, deadline=None, max_examples=50)
+
+
+def test_linear_error_of_a_hand_computed_smoother():
+    # 0.5 (Y_0 + Y_2): mean (0.6 + 0.2) / 2 against 0.6, variance (0.24 + 0.16) / 4.
+    error = linear_error(np.array([0.5, 0.5]), np.array([0.6, 0.2]), np.array([0.24, 0.16]), target=0.6)
+    assert error.bias == pytest.approx(-0.2)
+    assert error.variance == pytest.approx(0.1)
+    assert error.mse == pytest.approx(0.14)
+
+
+def test_linear_error_broadcasts_over_leading_axes():
+    rng = np.random.default_rng(0)
+    weights, path = rng.random((3, 4, 5)), rng.random((4, 5))
+    error = linear_error(weights, path, 0.25, target=path[:, 0])
+    assert error.mse.shape == (3, 4)
+    assert error.mse[2, 1] == pytest.approx(
+        (weights[2, 1] @ path[1] - path[1, 0]) ** 2 + 0.25 * weights[2, 1] @ weights[2, 1]
+    )
+
+
+def slow_worst_case_bias(weights: np.ndarray, lags: np.ndarray, lipschitz: float) -> float:
+    """The largest bias as a linear programme over the values at the lags."""
+    n = len(lags)
+    rows, limits = [], []
+    for j in range(n):
+        for k in range(n):
+            row = np.zeros(n)
+            row[j] += 1
+            row[k] -= 1
+            rows.append(row)
+            limits.append(lipschitz * abs(lags[j] - lags[k]))
+    bounds = [(-lipschitz * lag, lipschitz * lag) for lag in lags]  # V(0) = 0
+    return -linprog(-weights, A_ub=np.array(rows), b_ub=limits, bounds=bounds).fun
+
+
+@given(seed=st.integers(0, 10_000), n=st.integers(1, 6), signed=st.booleans())
+@quick
+def test_worst_case_bias_is_the_maximum_over_the_lipschitz_class(seed, n, signed):
+    rng = np.random.default_rng(seed)
+    lags = rng.integers(0, 8, size=n).astype(float)
+    weights = rng.normal(size=n) if signed else rng.random(n)
+    weights = weights / weights.sum()
+    expected = slow_worst_case_bias(weights, lags, 0.3)
+    assert worst_case_bias(weights, lags, 0.3) == pytest.approx(expected, rel=1e-7, abs=1e-9)
+    if not signed:
+        assert expected == pytest.approx(0.3 * weights @ lags, rel=1e-7, abs=1e-9)
+
+
+def test_worst_case_bias_agrees_between_numpy_and_torch():
+    rng = np.random.default_rng(1)
+    weights, lags = rng.normal(size=(3, 6)), rng.integers(0, 9, size=6).astype(float)
+    bias = worst_case_bias(torch.from_numpy(weights), torch.from_numpy(lags), 0.1)
+    np.testing.assert_allclose(bias.numpy(), worst_case_bias(weights, lags, 0.1), rtol=1e-14)
+
+
+def worst_case_mse(weights, lags, noise, lipschitz) -> float:
+    return float(worst_case_error(weights, lags, noise, lipschitz).mse)
+
+
+@given(seed=st.integers(0, 10_000), n=st.integers(1, 8))
+@quick
+def test_no_linear_smoother_beats_the_minimax_weights(seed, n):
+    rng = np.random.default_rng(seed)
+    lags, noise = rng.integers(0, 12, size=n).astype(float), rng.uniform(0.02, 0.5, size=n)
+    lipschitz = float(rng.uniform(0.01, 0.3))
+    best = minimax_weights(lags, noise, lipschitz)
+    assert best.sum() == pytest.approx(1)
+    assert (best >= 0).all()
+    least = worst_case_mse(best, lags, noise, lipschitz)
+    searched = minimize(
+        lambda w: (lipschitz * w @ lags) ** 2 + noise @ w**2,
+        np.full(n, 1 / n),
+        bounds=[(0, 1)] * n,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    assert least <= searched.fun + 1e-12
+    assert searched.fun == pytest.approx(least, rel=1e-5)
+    for _ in range(20):  # signed weights as well: the problem is convex, so near ones suffice
+        step = rng.normal(size=n)
+        other = best + rng.choice([1e-1, 1e-3]) * (step - step.mean())
+        assert worst_case_mse(other, lags, noise, lipschitz) >= least - 1e-14
+
+
+def test_minimax_weights_are_triangular_in_the_lag():
+    lags = np.arange(30.0)
+    weights = minimax_weights(lags, 0.25, 0.03)
+    used = weights > 0
+    assert 3 < used.sum() < 30
+    np.testing.assert_allclose(np.diff(weights[used]), np.diff(weights[used])[0], rtol=1e-9)
+    assert (weights[~used] == 0).all() and used[: used.sum()].all()
+
+
+def test_minimax_weights_approach_the_triangular_kernel_at_its_optimal_bandwidth():
+    lags, lipschitz = np.arange(15_000.0), 1e-5
+    weights = minimax_weights(lags, 0.25, lipschitz)
+    bandwidth = optimal_bandwidth("triangular", lipschitz=lipschitz, noise_variance=0.25)
+    kernel = Triangular()(lags / bandwidth)
+    assert np.abs(weights - kernel / kernel.sum()).max() < 1e-3 * weights.max()
+    mse = worst_case_mse(weights, lags, 0.25, lipschitz)
+    assert mse == pytest.approx(optimal_mse("triangular", lipschitz=lipschitz, noise_variance=0.25), rel=2e-3)
+    for name in ("uniform", "exponential", "epanechnikov", "half-normal"):
+        width = optimal_bandwidth(name, lipschitz=lipschitz, noise_variance=0.25)
+        other = KERNELS[name](lags / width)
+        cost = worst_case_mse(other / other.sum(), lags, 0.25, lipschitz) / mse
+        ratio = KERNELS[name].worst_case_mse_constant / Triangular().worst_case_mse_constant
+        assert cost == pytest.approx(ratio, rel=5e-3)
+
+
+def test_minimax_weights_without_drift_weigh_by_precision():
+    noise = np.array([0.1, 0.2, 0.4])
+    np.testing.assert_allclose(minimax_weights(np.arange(3.0), noise, 0.0), (1 / noise) / (1 / noise).sum())
+    np.testing.assert_allclose(minimax_weights(np.zeros(4), 0.2, 0.5), 0.25)
+    np.testing.assert_allclose(minimax_weights(np.array([[0.0, 1e9], [5.0, 5.0]]), 0.2, 0.5), [[1, 0], [0.5, 0.5]])
+
+
+@pytest.mark.parametrize(
+    ("lags", "noise", "lipschitz", "message"),
+    [
+        (np.array([]), 0.2, 0.1, "lags must be"),
+        (np.array([-1.0]), 0.2, 0.1, "lags must be"),
+        (np.array([1.0]), 0.0, 0.1, "noise_variance must be positive"),
+        (np.array([1.0]), 0.2, -0.1, "lipschitz must be non-negative"),
+    ],
+)
+def test_minimax_weights_refuse_what_is_no_problem(lags, noise, lipschitz, message):
+    with pytest.raises(ValueError, match=message):
+        minimax_weights(lags, noise, lipschitz)
+
+
+@given(m=st.integers(1, 300))
+@quick
+def test_integer_bandwidth_closed_form_equals_the_weights(m):
+    lags = np.arange(float(m))
+    weights = Triangular()(lags / m)
+    weights = weights / weights.sum()
+    exact = worst_case_error(weights, lags, 0.25, 0.01)
+    closed = integer_bandwidth_error(m, lipschitz=0.01, noise_variance=0.25)
+    assert closed.bias == pytest.approx(exact.bias, rel=1e-12, abs=1e-15)
+    assert closed.variance == pytest.approx(exact.variance, rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 100, 1000, 3333])
+@pytest.mark.parametrize("noise", [1e-4, 0.01, 0.25, 3.0])
+def test_optimal_integer_bandwidth_equals_an_exhaustive_search(n, noise):
+    candidates = np.arange(1, 20_000)
+    mse = integer_bandwidth_error(candidates, lipschitz=1 / n, noise_variance=noise).mse
+    assert optimal_integer_bandwidth(lipschitz=1 / n, noise_variance=noise) == candidates[np.argmin(mse)]
+
+
+def test_local_slopes_of_the_exact_mse_approach_two_thirds_as_in_the_design():
+    slopes = local_rate_slopes([10**3, 10**4, 10**5, 10**6, 10**7])
+    np.testing.assert_allclose(slopes, [-0.66370, -0.66603, -0.66653, -0.66664], atol=5e-6, rtol=0)
+    # Negative control: the digits tell another noise variance apart.
+    assert np.abs(local_rate_slopes([10**3, 10**4], noise_variance=0.5)[0] + 0.66370) > 5e-5
+
+
+def test_a_bandwidth_of_the_wrong_order_has_the_wrong_slope():
+    n = np.array([10**6, 10**7])
+    mse = [
+        integer_bandwidth_error(round(float(size) ** 0.5), lipschitz=1 / size, noise_variance=0.25).mse for size in n
+    ]
+    assert np.diff(np.log(mse))[0] / np.log(10) == pytest.approx(-0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_optimal_bandwidth_minimises_the_asymptotic_worst_case_mse(name):
+    kernel = KERNELS[name]
+    lipschitz, noise, per_step = 0.004, 0.2, 1.6
+    h = optimal_bandwidth(name, lipschitz=lipschitz, noise_variance=noise, per_step=per_step)
+
+    def mse(width):
+        return (lipschitz * width * kernel.mu1) ** 2 + noise * kernel.roughness / (per_step * width)
+
+    assert mse(h) == pytest.approx(optimal_mse(name, lipschitz=lipschitz, noise_variance=noise, per_step=per_step))
+    assert mse(h) < min(mse(0.999 * h), mse(1.001 * h))
+
+
+def test_steady_state_gain_solves_its_equation_at_every_signal_to_noise_ratio():
+    for ratio in (1e-12, 1e-4, 0.3, 1.0, 50.0):
+        gain = steady_state_gain(drift_variance=ratio * 0.02, noise_variance=0.02)
+        assert 0 < gain < 1
+        assert gain**2 / (1 - gain) == pytest.approx(ratio, rel=1e-10)
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_the_kalman_baseline_settles_to_the_exponential_kernel(count):
+    drift, noise, n_visits = 4e-4, 0.2, 600
+    baseline = Kalman(drift_variance=drift, reward_variance=noise)
+    lag = np.arange(n_visits, 0.0, -1)
+
+    # One row per visit, with a reward only there: the value minus that of a row without any is the visit's weight.
+    total = np.concatenate([np.eye(n_visits)[-60:], np.zeros((1, n_visits))]) * count
+    visits = Visits(lag=lag + 0 * total, count=np.full_like(total, count), total=total, total_sq=total)
+    values = baseline.values(Groups(np.zeros((61, 1))), visits, step=n_visits)[:, 0]
+    weights = (values[:-1] - values[-1])[::-1]  # lags 1, 2, ...
+
+    gain = steady_state_gain(drift_variance=drift, noise_variance=noise / count)
+    np.testing.assert_allclose(weights, gain * (1 - gain) ** np.arange(60), rtol=1e-9)
+    np.testing.assert_allclose(weights[1:] / weights[:-1], 1 - gain, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: optimal_bandwidth("triangular", lipschitz=0, noise_variance=0.2), "lipschitz must be positive"),
+        (lambda: optimal_mse("triangular", lipschitz=0.1, noise_variance=-1), "noise_variance must be positive"),
+        (lambda: optimal_bandwidth("cosine", lipschitz=0.1, noise_variance=1), "unknown name 'cosine'"),
+        (lambda: optimal_integer_bandwidth(lipschitz=-1, noise_variance=1), "lipschitz must be positive"),
+        (lambda: steady_state_gain(drift_variance=0, noise_variance=1), "drift_variance must be positive"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_by_name(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
