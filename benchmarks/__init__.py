@@ -1,1 +1,12 @@
-"""Speed and memory of kaestat, one script per claim; see ``python -m benchmarks --help``."""
+"""Speed and memory of kaestat, one script per claim: ``python -m benchmarks``, or one of them alone, such as
+``python -m benchmarks.advantage_step``."""
+
+BENCHMARKS = (
+    "advantage_step",
+    "array_formula",
+    "risk_path",
+    "analyze",
+    "history_memory",
+    "import_time",
+    "state_file",
+)

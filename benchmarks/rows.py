@@ -53,15 +53,12 @@ def markdown(rows: Sequence[Row]) -> str:
     """The rows as a Markdown table."""
     lines = ["| case | quantity | unit | median | interval | bound | holds |", "|---|---|---|--:|:-:|--:|:-:|"]
     for row in rows:
-        bound = "".join(
-            f"{sign} {number(limit)}" for sign, limit in (("≤", row.at_most), ("≥", row.at_least)) if limit is not None
-        )
-        measured = (
-            ("not measured", "")
-            if row.value is None
-            else (number(row.value.median), f"{number(row.value.low)} – {number(row.value.high)}")
-        )
+        limits = (("≤", row.at_most), ("≥", row.at_least))
+        bound = "".join(f"{sign} {number(limit)}" for sign, limit in limits if limit is not None)
+        measured = ("not measured", "")
+        if row.value is not None:
+            measured = number(row.value.median), f"{number(row.value.low)} – {number(row.value.high)}"
         holds = {True: "yes", False: "**no**", None: ""}[row.holds]
-        lines.append(f"| {row.case} | {row.quantity} | {row.unit} | {measured[0]} | {measured[1]} | {bound} | {holds} |")
+        lines.append("| " + " | ".join([row.case, row.quantity, row.unit, *measured, bound, holds]) + " |")
     notes = dict.fromkeys(row.note for row in rows if row.note)
     return "\n".join([*lines, *(f"\n{note}" for note in notes)])

@@ -22,31 +22,31 @@ class Estimate:
     high: float
 
 
-def interleaved(pieces: Mapping[str, Callable[[], object]], *, repetitions: int, warm_up: int = 1) -> dict[str, np.ndarray]:
+def interleaved(
+    pieces: Mapping[str, Callable[[], object]], *, repetitions: int, warm_up: int = 1
+) -> dict[str, np.ndarray]:
     """Seconds of every call, the pieces taking turns, so that whatever slows the machine slows them alike.
 
     Parameters
     ----------
     pieces : mapping of str to callable
-        What to time. The order turns round at every repetition.
-    repetitions, warm_up : int
-        Timed and untimed calls of each piece.
+        What to time. Each is called once untimed, in the order given; then the order turns round at every repetition.
+    repetitions : int
+        Timed calls of each piece.
 
     Returns
     -------
     dict of str to ndarray, shape (repetitions,)
     """
     seconds = {name: np.empty(repetitions) for name in pieces}
+    for piece in pieces.values():
+        piece()
     gc.collect()
-    for repetition in range(-warm_up, repetitions):
-        turn = list(pieces) if repetition % 2 == 0 else list(reversed(pieces))
-        for name in turn:
-            piece = pieces[name]
+    for repetition in range(repetitions):
+        for name in pieces if repetition % 2 == 0 else reversed(pieces):
             start = time.perf_counter()
-            piece()
-            elapsed = time.perf_counter() - start
-            if repetition >= 0:
-                seconds[name][repetition] = elapsed
+            pieces[name]()
+            seconds[name][repetition] = time.perf_counter() - start
     return seconds
 
 

@@ -1,0 +1,32 @@
+"""``python -m benchmarks``: run all benchmarks, print them, and write ``results.md`` and ``results.json`` here."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import time
+from pathlib import Path
+
+from benchmarks import BENCHMARKS
+from benchmarks.provenance import provenance
+from benchmarks.report import show, write
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the tables")
+    parser.add_argument("--tiny", action="store_true", help="the smallest sizes, to see that everything runs")
+    arguments = parser.parse_args()
+    origin, results = provenance(), {}
+    for name in BENCHMARKS:
+        begin = time.perf_counter()
+        benchmark = importlib.import_module(f"benchmarks.{name}")
+        results[name] = benchmark.CLAIM, benchmark.run("tiny" if arguments.tiny else "full")
+        show(*results[name])
+        print(f"\n({name}: {time.perf_counter() - begin:.0f} s)", flush=True)
+    write(arguments.out, results, origin)
+
+
+if __name__ == "__main__":
+    main()

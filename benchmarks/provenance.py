@@ -1,0 +1,59 @@
+"""What a table of results must say about where it comes from."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+PACKAGES = ("kaestat", "numpy", "scipy", "pandas", "torch", "statsmodels", "verl")
+
+
+def provenance() -> dict[str, str]:
+    """Machine (by its processor, no names or paths), versions, date and git commit."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "commit": _commit(),
+        "processor": _processor(),
+        "cores": str(os.cpu_count()),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
+        "system": f"{platform.system()} {platform.machine()}",
+        "Python": platform.python_version(),
+    } | {package: _version(package) for package in PACKAGES}
+
+
+def _commit() -> str:
+    root = Path(__file__).parents[1]
+    commit = _git(root, "rev-parse", "--short=12", "HEAD")
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", "kaestat", "benchmarks/*.py")
+    if commit is None:
+        return "no git checkout"
+    return f"{commit} with uncommitted changes" if changed else commit
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        finished = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return finished.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    fields = dict(map(str.strip, line.split(":", 1)) for line in lines if ":" in line)
+    family = f" (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else ""
+    return fields.get("model name", platform.processor() or "unknown") + family
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,46 @@
+"""Saving and loading the state of an estimator: 17,000 prompts (a common training set) with ten visits each."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.report import show
+from benchmarks.rows import Row
+from benchmarks.timing import estimate, interleaved
+from kaestat import AdvantageEstimator
+
+CLAIM = "Saving, and loading, a state of 17,000 prompts × 10 visits takes less than 0.2 s each"
+SIZES = {"full": (17_000, 10, 20), "tiny": (5, 3, 2)}
+
+
+def run(size: str = "full") -> list[Row]:
+    """Seconds of `AdvantageEstimator.save` (to disk, synced) and `load`, and the size of the file, by type of id."""
+    n_prompts, n_visits, repetitions = SIZES[size]
+    return [row for id_type in ("string", "integer") for row in _case(n_prompts, n_visits, id_type, repetitions)]
+
+
+def _case(n_prompts: int, n_visits: int, id_type: str, repetitions: int) -> list[Row]:
+    estimator = AdvantageEstimator("kae")
+    ids = [i if id_type == "integer" else f"train/{i:07d}" for i in range(n_prompts)]
+    rng = np.random.default_rng(0)
+    for step in range(n_visits):
+        estimator.step(ids, rng.random(n_prompts), step=step)
+    case = f"{n_prompts:,} prompts × {n_visits} visits, {id_type} ids"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.npz"
+        seconds = interleaved(
+            {"save": lambda: estimator.save(path), "load": lambda: AdvantageEstimator.load(path)},
+            repetitions=repetitions,
+        )
+        size = path.stat().st_size / 1e6
+    return [
+        *(Row(case, name, "s", estimate(sample), at_most=0.2) for name, sample in seconds.items()),
+        Row(case, "file", "MB", estimate(np.array([size]))),
+    ]
+
+
+if __name__ == "__main__":
+    show(CLAIM, run())
