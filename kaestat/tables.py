@@ -1,0 +1,107 @@
+"""The rows that people read, as text: the same on the terminal and in the report. Risks are shown times 1000."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from kaestat.analysis import Analysis, LogFacts
+from kaestat.bandwidth import BandwidthSelection
+
+RISK_HEADER = ("method", "MSE", "se", "95 % interval", "/ grpo", "- kae", "95 % interval")
+DIFFERENCE_HEADER = ("method", "MSE - kae", "se", "95 % interval")
+RISK_UNIT = (
+    "MSE, its standard error (se), differences and intervals are in units of 0.001; / grpo is the ratio of MSEs."
+)
+PATH_HEADER = ("bandwidth", "risk", "se", "se of the difference to the lowest")
+
+
+def fact_lines(facts: LogFacts) -> Iterator[str]:
+    """What the log holds, in a few lines."""
+    yield (
+        f"{facts.n_completions:,} completions of {facts.n_prompts:,} prompts; {facts.n_visits:,} visits, "
+        f"{_span(facts.visits_per_prompt)} per prompt; groups of {_span(facts.group_size)}."
+    )
+    yield f"Time axis: {facts.time_axis}, {facts.n_steps:,} of them."
+    yield (
+        f"Mean {'accuracy' if facts.binary else 'reward'}: {facts.reward_start:.3f} over the first tenth of the "
+        f"completions, {facts.reward_end:.3f} over the last."
+    )
+
+
+def headline(analysis: Analysis) -> str:
+    """The main finding in one sentence."""
+    if analysis.risk is None:
+        best = analysis.differences.iloc[0]
+        gap = f"{signed(best['difference'])} × 0.001 against kae ({interval(best['ci_low'], best['ci_high'])}); "
+        return (
+            f"{best['method']} has the lowest value MSE of these methods: {'' if best['method'] == 'kae' else gap}"
+            "with one completion per visit, levels are not identified."
+        )
+    best = analysis.risk.iloc[0]
+    return (
+        f"{best['method']} has the lowest value MSE: {milli(best['mse'])} × 0.001 "
+        f"({interval(best['ci_low'], best['ci_high'])}), {_number(best['vs_grpo'], '.2f')} times that of GRPO."
+    )
+
+
+def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Header and rows of the main table: MSE of each method, or only differences where there is no more."""
+    to_kae = analysis.differences[analysis.differences["reference"] == "kae"]
+    if analysis.risk is None:
+        rows = [
+            (str(row.method), signed(row.difference), milli(row.se), interval(row.ci_low, row.ci_high))
+            for row in to_kae.itertuples()
+        ]
+        return DIFFERENCE_HEADER, rows
+    difference = {str(row.method): row for row in to_kae.itertuples()}
+    rows = []
+    for row in analysis.risk.itertuples():
+        paired = difference[str(row.method)]
+        rows.append(
+            (
+                str(row.method),
+                milli(row.mse),
+                milli(row.se),
+                interval(row.ci_low, row.ci_high),
+                _number(row.vs_grpo, ".3f"),
+                *(
+                    ("", "")
+                    if row.method == "kae"
+                    else (signed(paired.difference), interval(paired.ci_low, paired.ci_high))
+                ),
+            )
+        )
+    return RISK_HEADER, rows
+
+
+def path_rows(selection: BandwidthSelection) -> list[tuple[str, ...]]:
+    """Rows of a selector's risk path."""
+    return [
+        (f"{row.bandwidth:.2f}", milli(row.risk), milli(row.se), milli(row.difference_se))
+        for row in selection.path.itertuples()
+    ]
+
+
+def milli(risk: float) -> str:
+    """A risk times 1000."""
+    return _number(1e3 * risk, ".2f")
+
+
+def signed(difference: float) -> str:
+    """A difference of risks times 1000, with its sign."""
+    return _number(1e3 * difference, "+.2f")
+
+
+def interval(low: float, high: float) -> str:
+    """An interval of risks times 1000."""
+    return f"{milli(low)} to {milli(high)}"
+
+
+def _number(value: float, form: str) -> str:
+    return "-" if math.isnan(value) else format(value, form)
+
+
+def _span(ends: tuple[int, int]) -> str:
+    low, high = ends
+    return f"{low}" if low == high else f"{low} to {high}"
