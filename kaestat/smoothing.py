@@ -115,6 +115,15 @@ class CausalSmoother:
         mass, carried = self.past(kernel, bandwidth)
         return np.where(mass > 0, carried / np.where(mass > 0, mass, 1.0), self.previous(self.mean))
 
+    def fit(self, kernel: Kernel, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
+        """Mass and mean of the past and the current group of each visit, both (P, V).
+
+        In the padding the mass is infinite, so that whatever is divided by it drops out, and the mean 0.
+        """
+        past_mass, past_carried = self.past(kernel, bandwidth)
+        mass = np.where(self.present, past_mass + kernel.at_zero * self.mass, np.inf)
+        return mass, (past_carried + kernel.at_zero * self.carried) / mass
+
     def _windowed(self, kernel: Kernel, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
         n_visits = self.present.shape[1]
         reach = self._reach(bandwidth * kernel.support)

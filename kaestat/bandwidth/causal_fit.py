@@ -43,8 +43,6 @@ class CausalFitCriterion(DataDriven):
 
 def fit_and_trace(smoother: CausalSmoother, kernel: Kernel, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
     """Residual sum of squares and trace of each visit, both (P, V), 0 in the padding."""
-    past_mass, past_carried = smoother.past(kernel, bandwidth)
-    mass = np.where(smoother.present, past_mass + kernel.at_zero * smoother.mass, 1.0)
-    fitted = (past_carried + kernel.at_zero * smoother.carried) / mass
+    mass, fitted = smoother.fit(kernel, bandwidth)
     residual = smoother.mass * (smoother.scatter + (smoother.mean - fitted) ** 2)
     return residual, kernel.at_zero * smoother.mass / mass

@@ -9,7 +9,9 @@ import numpy as np
 
 from kaestat.bandwidth.data_driven import DataDriven
 from kaestat.kernels import Kernel
-from kaestat.smoothing import BLOCK_CELLS, CausalSmoother
+from kaestat.smoothing import CausalSmoother
+
+CACHED_CELLS = 500_000
 
 
 @dataclass(frozen=True)
@@ -39,21 +41,11 @@ class Lepski(DataDriven):
     name: ClassVar[str] = "lepski"
 
     def statistics(self, smoother: CausalSmoother, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
-        n_prompts, n_visits = smoother.present.shape
-        size = len(grid)
-        contributions = np.empty((n_prompts, 2, size, size))
-        rows = max(1, BLOCK_CELLS // (size * n_visits**2))
-        deviation = np.sqrt(visit_variance(smoother))
-        for start in range(0, n_prompts, rows):  # blocks of prompts, to bound memory
-            block = slice(start, start + rows)
-            weight = causal_weights(smoother.time[block], smoother.mass[block], kernel, grid)
-            fitted = np.einsum("pbiv,pv->pbi", weight, smoother.mean[block])
-            # Visit v's mean has variance deviation^2 / count.
-            weight *= (deviation[block] / np.sqrt(np.maximum(smoother.count[block], 1)))[:, None, None, :]
-            noise = weight.reshape(len(weight), size, -1)
-            contributions[block, 0] = _gram(fitted)
-            contributions[block, 1] = _gram(noise)
-        return np.append(contributions.reshape(n_prompts, -1), smoother.present.sum(axis=1)[:, None], axis=1)
+        n_prompts, size = len(smoother.present), len(grid)
+        mass, fitted = (np.stack(parts, axis=1) for parts in zip(*(smoother.fit(kernel, b) for b in grid), strict=True))
+        contributions = np.stack([_gram(fitted), noise_products(smoother, mass, kernel, grid)], axis=1)
+        visits = smoother.present.sum(axis=1)
+        return np.append(contributions.reshape(n_prompts, 2 * size**2), visits[:, None], axis=1)
 
     def risk(self, mean: np.ndarray, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
         size = len(grid)
@@ -65,14 +57,32 @@ class Lepski(DataDriven):
         return excess.max(axis=-1) + own_noise
 
 
-def causal_weights(time: np.ndarray, mass: np.ndarray, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
-    """Weight of visit v's mean in the estimate at visit i, shape (P, B, V, V); rows sum to 1, or 0 in the padding."""
+def noise_products(smoother: CausalSmoother, mass: np.ndarray, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
+    """Covariances ``cov(m_b, m_c)`` of each prompt's estimates, added over its visits; shape (P, B, B).
+
+    ``sum_v K(l / b) K(l / c) s_v^2 n_v / (T_b T_c)`` with T the kernel mass, shape (P, B, V).
+    """
+    deviation = np.sqrt(visit_variance(smoother) / np.maximum(smoother.count, 1)) * smoother.mass
+    time = smoother.time if smoother.common_time is None else smoother.common_time[None]
+    n_prompts, size, n_visits = mass.shape
+    products = np.empty((n_prompts, size, size))
+    rows = max(1, CACHED_CELLS // (size * n_visits**2))
+    weight = None
+    for start in range(0, n_prompts, rows):  # blocks of prompts, to stay within the processor's cache
+        block = slice(start, start + rows)
+        if weight is None or smoother.common_time is None:
+            weight = causal_weight(time[block], kernel, grid)
+        noise = weight * deviation[block, None, None, :]
+        noise /= mass[block, :, :, None]
+        products[block] = _gram(noise.reshape(len(noise), size, -1))
+    return products
+
+
+def causal_weight(time: np.ndarray, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
+    """``K((t_i - t_v) / b)`` for v up to and including i, 0 elsewhere; (P, V) to (P, B, V, V)."""
     lag = time[:, None, :, None] - time[:, None, None, :]
     known = lag >= 0
-    u = np.where(known, lag, 0.0) / grid[:, None, None]
-    weight = np.where(known, kernel.weight(u, np), 0.0) * mass[:, None, None, :]
-    total = weight.sum(axis=-1, keepdims=True)
-    return weight / np.where(total > 0, total, 1.0)
+    return np.where(known, kernel.weight(np.where(known, lag, 0.0) / grid[:, None, None], np), 0.0)
 
 
 def visit_variance(smoother: CausalSmoother) -> np.ndarray:

@@ -47,10 +47,12 @@ class PlugIn(DataDriven):
         noise = smoother.variance / np.where(usable, smoother.count, 1.0)
         # Sums behind the least squares of y = L^2 d^2 + 2 s^2: d^4, d^2, 1, d^2 y, y.
         sums = np.zeros((5, len(smoother.present)))
-        for back in range(1, min(FARTHEST, smoother.present.shape[1] - 1) + 1):
-            both = usable[:, back:] & usable[:, :-back]
-            square = np.where(both, smoother.time[:, back:] - smoother.time[:, :-back], 0.0) ** 2
-            y = (smoother.mean[:, back:] - smoother.mean[:, :-back]) ** 2 - noise[:, back:] - noise[:, :-back]
+        row, column = np.arange(len(smoother.present))[:, None], np.arange(smoother.present.shape[1])[None]
+        for _ in range(FARTHEST):  # one visit further back each time
+            column = np.where(column >= 0, smoother.before[row, column], -1)
+            both = usable & (column >= 0) & usable[row, column]
+            square = np.where(both, smoother.time - smoother.time[row, column], 0.0) ** 2
+            y = (smoother.mean - smoother.mean[row, column]) ** 2 - noise - noise[row, column]
             y = np.where(both, y, 0.0)
             sums += np.stack([square**2, square, both, square * y, y]).sum(axis=2)
         after_first = np.where(smoother.has_past, smoother.count, 0.0).sum(axis=1)
