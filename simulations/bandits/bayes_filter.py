@@ -1,0 +1,89 @@
+"""The Bayes filter: the exact posterior mean of a value, which no estimator can beat on average."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import betaln, expit
+from scipy.stats import norm
+
+GRID_SIZE, GRID_EDGE = 241, 14.0  # logits -14..14
+
+
+class BayesFilter:
+    """Posterior of success rates that start from a Beta distribution and walk on the logit scale, on a grid.
+
+    With the data-generating mechanism known, its posterior mean minimises the mean squared error among all functions
+    of the same rewards: a lower bound for every baseline, and a yardstick for what is left to gain.
+
+    Parameters
+    ----------
+    mean, within : float
+        Mean and ``E[p (1 - p)]`` of the starting values.
+    step_sd : float
+        Standard deviation of the walk, logits per step; 0 for static values.
+    """
+
+    def __init__(self, mean: float, within: float, step_sd: float):
+        self.logits = np.linspace(-GRID_EDGE, GRID_EDGE, GRID_SIZE)
+        self.values = expit(self.logits)
+        share = within / (mean * (1 - mean))
+        size = share / (1 - share)
+        a, b = mean * size, (1 - mean) * size
+        # Beta density in the logit: p^a (1-p)^b / B(a, b).
+        log_prior = a * np.log(self.values) + b * np.log1p(-self.values) - betaln(a, b)
+        self.prior = np.exp(log_prior - log_prior.max())
+        self.prior /= self.prior.sum()
+        self.transition = _walk(self.logits, step_sd)
+
+    def values_for(self, rewards: np.ndarray) -> np.ndarray:
+        """Leave-one-out posterior means: given all earlier rewards and the rest of the completion's own group.
+
+        Parameters
+        ----------
+        rewards : ndarray of 0 and 1, shape (R, T, P, G)
+            One group at each of T consecutive steps.
+
+        Returns
+        -------
+        ndarray, shape (R, T, P, G)
+        """
+        n_replicates, n_steps, n_prompts, group_size = rewards.shape
+        belief = np.broadcast_to(self.prior, (n_replicates * n_prompts, GRID_SIZE))
+        values = np.empty(rewards.shape)
+        log_p, log_q = np.log(self.values), np.log1p(-self.values)
+        for t in range(n_steps):
+            if t > 0:
+                belief = belief @ self.transition
+            group = rewards[:, t].reshape(-1, group_size)
+            successes = group.sum(axis=1)
+            # The left-out completion is a success or a failure: two likelihoods serve the whole group.
+            without = {
+                z: self._posterior_mean(belief, np.maximum(successes - z, 0), group_size - 1, log_p, log_q)
+                for z in (0, 1)
+            }
+            value = np.where(group > 0, without[1][:, None], without[0][:, None])
+            values[:, t] = value.reshape(n_replicates, n_prompts, group_size)
+            belief = _updated(belief, successes, group_size, log_p, log_q)
+        return values
+
+    def _posterior_mean(
+        self, belief: np.ndarray, successes: np.ndarray, count: int, log_p: np.ndarray, log_q: np.ndarray
+    ) -> np.ndarray:
+        return _updated(belief, np.minimum(successes, count), count, log_p, log_q) @ self.values
+
+
+def _updated(belief: np.ndarray, successes: np.ndarray, count: int, log_p: np.ndarray, log_q: np.ndarray) -> np.ndarray:
+    """Belief after ``successes`` of ``count``; one table row per possible number of successes."""
+    k = np.arange(count + 1)[:, None]
+    likelihood = np.exp(k * log_p + (count - k) * log_q)
+    updated = belief * likelihood[successes.astype(int)]
+    return updated / updated.sum(axis=1, keepdims=True)
+
+
+def _walk(logits: np.ndarray, step_sd: float) -> np.ndarray:
+    """Transition matrix of a Gaussian step, from the mass of the normal distribution in each cell of the grid."""
+    if step_sd == 0:
+        return np.eye(len(logits))
+    half = (logits[1] - logits[0]) / 2
+    edges = np.concatenate([[-np.inf], logits[:-1] + half, [np.inf]])
+    return np.diff(norm.cdf((edges[None, :] - logits[:, None]) / step_sd), axis=1)

@@ -1,0 +1,78 @@
+"""Every method of the library against each other, and against the best that any estimator can do."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from kaestat import Groups, Visits, make_baseline, methods
+from kaestat.baselines import Baseline
+from simulations.bandits.bayes_filter import BayesFilter
+from simulations.bandits.paths import PATHS, START_MEAN, START_WITHIN, value_paths
+from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
+from simulations.harness.study import grid
+
+N_PROMPTS, N_STEPS, FIRST_SCORED = 64, 30, 1
+STEP_SD = 0.13
+LEFT_OUT = ("oracle", "critic")  # need truth or features
+
+
+@cache
+def compared() -> dict[str, Baseline]:
+    """Baselines by name; GRPO's family and REINFORCE++ leave-one-out, as in the paper's Table 1."""
+    # Names that share a baseline (grpo, rloo, ... at one group per prompt) appear once, under the best known one.
+    same = ("rloo", "dr_grpo", "gpg", "pooled")
+    return {name: make_baseline(name).leave_one_out() for name in methods() if name not in (*LEFT_OUT, *same)}
+
+
+def squared_errors(baseline: Baseline, reward: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Mean squared value error of each replicate over steps, prompts and completions, shape (R,)."""
+    carry, errors = baseline.initial_carry(), []
+    for t in range(reward.shape[1]):
+        groups = Groups(reward[:, t])
+        total = np.moveaxis(reward[:, :t].sum(axis=-1), 1, -1)
+        lag = np.broadcast_to(np.arange(t, 0, -1, dtype=float), total.shape)
+        visits = Visits(lag=lag, count=np.full_like(total, reward.shape[-1]), total=total, total_sq=total)
+        values = baseline.values(groups, visits, step=t, carry=carry)
+        carry = baseline.advance(carry, groups, visits, step=t)
+        if t >= FIRST_SCORED:
+            errors.append(((values - value[:, t, :, None]) ** 2).mean(axis=(1, 2)))
+    return np.mean(errors, axis=0)
+
+
+def simulate(cell: Cell, streams: Streams) -> Samples:
+    value = value_paths(cell["path"], streams, N_STEPS, N_PROMPTS, scale=STEP_SD)
+    drawn = streams.uniform("rewards", N_STEPS, N_PROMPTS, cell["group_size"])
+    reward = (drawn < value[..., None]).astype(float)
+    columns = {f"{name}|mse": squared_errors(baseline, reward, value) for name, baseline in compared().items()}
+    if cell["path"] in ("static", "random_walk"):
+        bound = BayesFilter(START_MEAN, START_WITHIN, STEP_SD if cell["path"] == "random_walk" else 0.0)
+        error = (bound.values_for(reward) - value[..., None])[:, FIRST_SCORED:]
+        columns["bayes_filter|mse"] = (error**2).mean(axis=(1, 2, 3))
+    return columns
+
+
+def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
+    estimates = [average(name, column) for name, column in samples.items()]
+    for name, column in samples.items():
+        method = name.partition("|")[0]
+        estimates.append(ratio_of_means(f"{method}|ratio_to_kae", column, samples["kae|mse"]))
+        if "bayes_filter|mse" in samples:
+            estimates.append(ratio_of_means(f"{method}|ratio_to_bound", column, samples["bayes_filter|mse"]))
+    return estimates
+
+
+STUDY = Study(
+    name="all_methods",
+    aims="Which method estimates values best, on which path, and how far it is from the Bayes filter bound.",
+    mechanisms=f"{N_PROMPTS} prompts sampled at each of {N_STEPS} steps; six kinds of value path; Bernoulli rewards.",
+    estimands="Each prompt's current value, from the second step on.",
+    methods=(*methods(), "bayes_filter"),
+    measures=("mse", "ratio_to_kae", "ratio_to_bound"),
+    cells=grid(path=tuple(PATHS), group_size=(1, 8)),
+    replicates=30,
+    shard=10,
+    simulate=simulate,
+    summarise=summarise,
+)
