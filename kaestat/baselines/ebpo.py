@@ -35,7 +35,7 @@ class Ebpo(Baseline):
         count = groups.count[..., 0]
         mean = ratio(xp.sum(groups.carried, axis=-1), count, 0.0, xp)
         flat = (*groups.reward.shape[:-2], -1)
-        present, reward = (xp.reshape(a, flat) for a in (groups.present, groups.reward))
+        present, reward = (xp.reshape(a, flat) for a in (groups.present + xp.zeros_like(groups.reward), groups.reward))
         return {
             "rewards": _welford(carry["rewards"], reward, present, xp),
             "group_means": _welford(carry["group_means"], mean, xp.astype(count > 0, mean.dtype), xp),

@@ -90,8 +90,8 @@ def _intercept(mass: Array, carried: Array, s: list[Array], t: list[Array], degr
     block = xp.stack([xp.concat([s[j + k] for k in size], axis=-1) for j in size], axis=-2)  # (..., P, d, d)
     identity = xp.eye(degree, dtype=mass.dtype) + xp.zeros_like(block)
     block = xp.where(enough[..., None], block, identity)
-    right = xp.stack([xp.concat([s[j] for j in size], axis=-1), xp.concat([t[j] for j in size], axis=-1)], axis=-1)
+    masses, rewards = xp.concat([s[j] for j in size], axis=-1), xp.concat([t[j] for j in size], axis=-1)
+    right = xp.stack([masses + xp.zeros_like(rewards), rewards + xp.zeros_like(masses)], axis=-1)
     solved = xp.linalg.solve(block, right)  # (..., P, d, 2)
-    coupling = xp.concat([s[j] for j in size], axis=-1)[..., None, :]
-    reduced = xp.matmul(coupling, solved)[..., 0, :]  # (..., P, 2)
+    reduced = xp.matmul(masses[..., None, :], solved)[..., 0, :]  # (..., P, 2)
     return ratio(carried - reduced[..., 1:], mass - reduced[..., :1], 0.0, xp)

@@ -1,0 +1,342 @@
+"""Slow, obvious versions of every estimator, written from the design's table and the papers with plain loops.
+
+They share nothing with the library: every completion of the past is looked at one by one, every window is the whole
+past, and linear fits go through ``numpy.linalg.lstsq`` on single completions. A reference takes a `Case` and returns
+one list of values per prompt.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from statistics import fmean, pvariance, variance
+
+import numpy as np
+from scipy.interpolate import BSpline
+
+
+@dataclass(frozen=True)
+class PastVisit:
+    """The completions of one prompt at one earlier step."""
+
+    step: int
+    rewards: list[float]
+    weights: list[float]
+    divergence: float = 0.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training step with everything that was known before it.
+
+    ``past[p]`` are the visits of prompt p, oldest first; ``earlier`` are the steps of the whole run before this one,
+    as lists of (prompt, rewards), for the estimators that also learn from other prompts' past.
+    """
+
+    step: int
+    prompts: list[str]
+    rewards: list[list[float]]
+    weights: list[list[float]]
+    past: list[list[PastVisit]]
+    earlier: list[list[tuple[str, list[float]]]] = field(default_factory=list)
+
+
+KERNELS = {
+    "triangular": lambda u: 2 * max(1 - u, 0),
+    "uniform": lambda u: 1.0 if u < 1 else 0.0,
+    "epanechnikov": lambda u: 1.5 * max(1 - u * u, 0),
+    "exponential": lambda u: math.exp(-u),
+    "half-normal": lambda u: math.sqrt(2 / math.pi) * math.exp(-u * u / 2),
+}
+
+
+def weighted_mean(values, weights, otherwise=0.0):
+    """``sum w z / sum w``, or ``otherwise`` where nothing weighs anything."""
+    mass = math.fsum(weights)
+    return math.fsum(w * z for w, z in zip(weights, values, strict=True)) / mass if mass > 0 else otherwise
+
+
+def others(items, g):
+    """All but the g-th."""
+    return [item for k, item in enumerate(items) if k != g]
+
+
+def per_completion(case, value):
+    """``value(p, g)`` for every completion."""
+    return [[value(p, g) for g in range(len(rewards))] for p, rewards in enumerate(case.rewards)]
+
+
+def other_prompts_mean(case, p):
+    """Weighted mean reward of every other prompt's completions at this step, 0 if there are none."""
+    rewards = [z for q, row in enumerate(case.rewards) if q != p for z in row]
+    weights = [w for q, row in enumerate(case.weights) if q != p for w in row]
+    return weighted_mean(rewards, weights)
+
+
+def zero(case):
+    return per_completion(case, lambda p, g: 0.0)
+
+
+def batch_mean(case, *, without_own):
+    def value(p, g):
+        kept = [
+            (z, w)
+            for q in range(len(case.rewards))
+            for k, (z, w) in enumerate(zip(case.rewards[q], case.weights[q], strict=True))
+            if not (without_own and (q, k) == (p, g))
+        ]
+        return weighted_mean([z for z, _ in kept], [w for _, w in kept])
+
+    return per_completion(case, value)
+
+
+def group_mean(case, *, without_own):
+    def value(p, g):
+        if without_own:
+            return weighted_mean(others(case.rewards[p], g), others(case.weights[p], g))
+        return weighted_mean(case.rewards[p], case.weights[p])
+
+    return per_completion(case, value)
+
+
+def kae(case, *, kernel="triangular", bandwidth=10.0, normalization="nadaraya-watson", cold_start="batch_mean"):
+    """Algorithm 1 of the paper; ``bandwidth`` a number of steps or a function of (case, p)."""
+    k = KERNELS[kernel]
+
+    def value(p, g):
+        b = bandwidth(case, p) if callable(bandwidth) else bandwidth
+        numerator, nadaraya_watson, history = 0.0, 0.0, 0.0
+        for visit in case.past[p]:
+            for z, w in zip(visit.rewards, visit.weights, strict=True):
+                numerator += k((case.step - visit.step) / b) * w * z
+                nadaraya_watson += k((case.step - visit.step) / b) * w
+                history += w
+        rest = others(case.weights[p], g)
+        numerator += k(0) * sum(w * z for w, z in zip(rest, others(case.rewards[p], g), strict=True))
+        if normalization == "nadaraya-watson":
+            mass = nadaraya_watson + k(0) * sum(rest)
+        else:
+            mass = b / max(case.step, 1) * history + k(0) * sum(rest)
+        if mass > 0:
+            return numerator / mass
+        return other_prompts_mean(case, p) if cold_start == "batch_mean" else cold_start
+
+    return per_completion(case, value)
+
+
+def kae_stream(case, *, kernel="triangular", bandwidth=10.0, cold_start="batch_mean"):
+    """The paper's one-shot variant: visits weigh alike, whatever their number of completions."""
+    k = KERNELS[kernel]
+
+    def value(p, g):
+        numerator, mass = 0.0, 0.0
+        for visit in case.past[p]:
+            if sum(visit.weights) > 0:
+                w = k((case.step - visit.step) / bandwidth)
+                numerator, mass = numerator + w * weighted_mean(visit.rewards, visit.weights), mass + w
+        if sum(others(case.weights[p], g)) > 0:
+            current = weighted_mean(others(case.rewards[p], g), others(case.weights[p], g))
+            numerator, mass = numerator + k(0) * current, mass + k(0)
+        if mass > 0:
+            return numerator / mass
+        return other_prompts_mean(case, p) if cold_start == "batch_mean" else cold_start
+
+    return per_completion(case, value)
+
+
+def local_polynomial(case, *, degree, kernel="triangular", bandwidth=10.0):
+    """Weighted least squares of single completions on powers of the lag; the intercept."""
+    k = KERNELS[kernel]
+
+    def value(p, g):
+        rows = [
+            (case.step - visit.step, z, k((case.step - visit.step) / bandwidth) * w)
+            for visit in case.past[p]
+            for z, w in zip(visit.rewards, visit.weights, strict=True)
+        ]
+        rest = zip(others(case.rewards[p], g), others(case.weights[p], g), strict=True)
+        rows += [(0, z, k(0) * w) for z, w in rest]
+        rows = [row for row in rows if row[2] > 0]
+        if not rows:
+            return other_prompts_mean(case, p)
+        lag, z, weight = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+        identified = min(degree, len(set(lag)) - 1)
+        design = np.vander(lag / max(lag.max(), 1), identified + 1, increasing=True)
+        root = np.sqrt(weight)
+        return float(np.linalg.lstsq(design * root[:, None], z * root, rcond=None)[0][0])
+
+    return per_completion(case, value)
+
+
+def sieve(case, *, n_basis=3, degree=1, basis="bspline"):
+    """Least squares of single completions, the others of the group standing at time 1."""
+
+    def design(times, size):
+        times = np.asarray(times, dtype=float)
+        if basis == "polynomial":
+            return np.polynomial.legendre.legvander(2 * times - 1, size - 1)
+        d = min(degree, size - 1)
+        knots = np.concatenate([np.zeros(d), np.linspace(0, 1, size - d + 1), np.ones(d)])
+        return BSpline.design_matrix(times, knots, d).toarray()
+
+    def value(p, g):
+        past = [visit for visit in case.past[p] if sum(visit.weights) > 0]
+        rest_z, rest_w = others(case.rewards[p], g), others(case.weights[p], g)
+        if not past:
+            return weighted_mean(rest_z, rest_w, other_prompts_mean(case, p))
+        first = past[0].step
+        time = [(visit.step - first) / (case.step - first) for visit in past]
+        size = min(n_basis, len(past))
+        while np.linalg.matrix_rank(np.vstack([design(time, size), design([1.0], size)])) > np.linalg.matrix_rank(
+            design(time, size)
+        ):
+            size -= 1
+        t, z, w = [], [], []
+        for visit, when in zip(past, time, strict=True):
+            t += [when] * len(visit.rewards)
+            z += visit.rewards
+            w += visit.weights
+        t, z, w = t + [1.0] * len(rest_z), z + rest_z, w + rest_w
+        root = np.sqrt(w)
+        coefficients = np.linalg.lstsq(design(t, size) * root[:, None], np.array(z) * root, rcond=1e-12)[0]
+        return float(design([1.0], size)[0] @ coefficients)
+
+    return per_completion(case, value)
+
+
+def james_stein(case, *, paper_factor=False, eps=1e-6):
+    """Zeng et al. (2025); lambda and target from the other groups alone.
+
+    With weights, means are weighted and ``(sum w)^2 / sum w^2`` takes the place of the group's size.
+    """
+
+    def squared_error_of_mean(z, w):
+        n = sum(w) ** 2 / sum(x * x for x in w)
+        squares = sum(x * (y - weighted_mean(z, w)) ** 2 for x, y in zip(w, z, strict=True))
+        return squares / sum(w) / (n - 1) if n > 1 + 1e-9 else None
+
+    def value(p, g):
+        rest = [(z, w) for z, w in others(list(zip(case.rewards, case.weights, strict=True)), p) if sum(w) > 0]
+        mine = others(case.rewards[p], g), others(case.weights[p], g)
+        if not rest:
+            return weighted_mean(*mine)
+        means = [weighted_mean(z, w) for z, w in rest]
+        noises = [noise for z, w in rest if (noise := squared_error_of_mean(z, w)) is not None]
+        v, s = (fmean(noises) if noises else 0.0), pvariance(means)
+        shrinkage = v / (v + s + eps) if v + s + eps > 0 else 0.0
+        if paper_factor:
+            shrinkage *= (len(rest) - 1) / len(rest)
+        target = fmean(means)
+        return (1 - shrinkage) * weighted_mean(*mine, otherwise=target) + shrinkage * target
+
+    return per_completion(case, value)
+
+
+def ebpo(case):
+    """All rewards and group means so far, this step's included, kept in lists instead of accumulators."""
+    rewards = [z for step in case.earlier for _, row in step for z in row] + [z for row in case.rewards for z in row]
+    means = [fmean(row) for step in case.earlier for _, row in step] + [fmean(row) for row in case.rewards]
+    mu = fmean(rewards)
+    sigma2 = variance(rewards) if len(rewards) > 1 else 0.0
+    tau2 = variance(means) if len(means) > 1 else 0.0
+
+    def value(p, g):
+        noise = sigma2 / len(case.rewards[p])
+        shrinkage = noise / (noise + tau2) if noise + tau2 > 0 else 0.0
+        return (1 - shrinkage) * fmean(case.rewards[p]) + shrinkage * mu
+
+    return per_completion(case, value)
+
+
+def krpo_filter(rewards, *, q=1e-5, r=1e-2, x0=0.0, p0=1.0):
+    """State and variance after each completion of one group."""
+    x, p, path = x0, p0, []
+    for z in rewards:
+        prior = p + q
+        gain = prior / (prior + r)
+        x += gain * (z - x)
+        p = (1 - gain) * prior
+        path.append((x, p))
+    return path
+
+
+def krpo(case):
+    return [[x for x, _ in krpo_filter(row)] for row in case.rewards]
+
+
+def kalman(case, *, drift=2e-4, mean=0.5, variance=1 / 12, reward_variance=None, pseudo=2.0):
+    """The filter of a random walk, one step at a time, one group mean at a time."""
+
+    def value(p, g):
+        past = [z for visit in case.past[p] for z in visit.rewards]
+        m = (sum(past) + pseudo * mean) / (len(past) + pseudo)
+        s2 = max(m * (1 - m), 1e-4) if reward_variance is None else reward_variance
+        x, v, now = mean, variance, None
+        visits = [(visit.step, visit.rewards) for visit in case.past[p]] + [(case.step, others(case.rewards[p], g))]
+        for step, rewards in visits:
+            if now is not None:
+                v += drift * (step - now)
+            now = step
+            if rewards:
+                gain = v / (v + s2 / len(rewards))
+                x, v = x + gain * (fmean(rewards) - x), (1 - gain) * v
+        return x
+
+    return per_completion(case, value)
+
+
+def spo(case, *, rho=None, half_life=0.06, rho_min=0.875, rho_max=0.96, prior_mean=0.5, prior_count=None):
+    """The Beta tracker of each prompt, visit by visit; nothing of the current group enters."""
+    count = prior_count if prior_count is not None else 1 / (1 - rho_min)
+
+    def value(p, g):
+        a, b = prior_mean * count, (1 - prior_mean) * count
+        for visit in case.past[p]:
+            keep = rho if rho is not None else min(max(2 ** (-visit.divergence / half_life), rho_min), rho_max)
+            a = keep * a + sum(visit.rewards)
+            b = keep * b + sum(1 - z for z in visit.rewards)
+        return a / (a + b)
+
+    return per_completion(case, value)
+
+
+def critic(case, *, features, forgetting=0.98, ridge=1.0):
+    """Ridge regression over every earlier completion, each weighted by its age in training steps taken."""
+    size = len(next(iter(features.values()))) + 1
+    gram, moment = np.diag([1e-9] + [ridge] * (size - 1)), np.zeros(size)
+    for age, step in enumerate(reversed(case.earlier)):
+        for prompt, rewards in step:
+            x = np.array([1.0, *features[prompt]])
+            for z in rewards:
+                gram = gram + forgetting**age * np.outer(x, x)
+                moment = moment + forgetting**age * z * x
+    coefficients = np.linalg.solve(gram, moment)
+    return per_completion(case, lambda p, g: float(np.array([1.0, *features[case.prompts[p]]]) @ coefficients))
+
+
+def oracle(case, *, value):
+    return per_completion(case, lambda p, g: value[case.prompts[p]])
+
+
+def whitened(advantages):
+    """REINFORCE++: over every completion of the step, variance with ddof 1 and 1e-8 added."""
+    flat = [a for row in advantages for a in row]
+    if len(flat) < 2:
+        return advantages
+    mean, scale = fmean(flat), math.sqrt(variance(flat) + 1e-8)
+    return [[(a - mean) / scale for a in row] for row in advantages]
+
+
+def over_group_std(advantages, rewards):
+    """GRPO: each group over its standard deviation (ddof 1) plus 1e-6; lone completions as they are."""
+    return [
+        [a / (math.sqrt(variance(r)) + 1e-6) for a in row] if len(r) > 1 else row
+        for row, r in zip(advantages, rewards, strict=True)
+    ]
+
+
+def gpg_rescaled(advantages, rewards):
+    """GPG: times B / (B - M), M the completions in groups whose rewards are all equal."""
+    mixed = sum(len(row) for row in rewards if max(row) > min(row))
+    total = sum(len(row) for row in rewards)
+    return [[a * total / mixed if mixed else a for a in row] for row in advantages]
