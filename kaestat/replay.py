@@ -8,7 +8,8 @@ import numpy as np
 
 from kaestat.arrays import Groups, Visits
 from kaestat.baselines.base import Baseline
-from kaestat.reward_log import Block, LogUnits, RewardLog
+from kaestat.log_units import Block, LogUnits
+from kaestat.reward_log import RewardLog
 
 
 def replay(log: RewardLog, baseline: Baseline) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,199 @@
+"""A log cut into visits, and into blocks of steps: the arrays that replay it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from kaestat.arrays import Groups, Visits
+
+
+@dataclass(frozen=True, eq=False)
+class LogUnits:
+    """A log cut into visits of units (prompts, or their groups); a visit is one step at which the unit was sampled.
+
+    Visits are numbered in the order of the log: by step, then unit. A step's visits therefore are contiguous.
+
+    Attributes
+    ----------
+    reward : ndarray, shape (N,)
+        Completions in the order of visits.
+    first : ndarray of int, shape (W,)
+        Position in ``reward`` of each visit's first completion.
+    counts : ndarray of int, shape (W,)
+        Completions of each visit.
+    visit_unit, visit_prompt, visit_step : ndarray of int, shape (W,)
+        Unit, prompt and step of each visit.
+    earlier : ndarray of int, shape (W,)
+        Number of earlier visits of the same unit.
+    by_unit : ndarray of int, shape (W,)
+        Visits sorted by unit, then time.
+    """
+
+    reward: np.ndarray
+    first: np.ndarray
+    counts: np.ndarray
+    visit_unit: np.ndarray
+    visit_prompt: np.ndarray
+    visit_step: np.ndarray
+    earlier: np.ndarray
+    by_unit: np.ndarray
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, unit: np.ndarray) -> LogUnits:
+        """Cut a sorted frame by unit code."""
+        step, prompt = frame["step"].to_numpy(), frame["prompt"].to_numpy()
+        starts = np.ones(len(frame), dtype=bool)
+        starts[1:] = (step[1:] != step[:-1]) | (unit[1:] != unit[:-1])
+        first = np.flatnonzero(starts)
+        counts = np.diff(np.append(first, len(frame)))
+        visit_unit = unit[first]
+        earlier = pd.Series(visit_unit).groupby(visit_unit).cumcount().to_numpy()
+        return cls(
+            reward=frame["reward"].to_numpy(),
+            first=first,
+            counts=counts,
+            visit_unit=visit_unit,
+            visit_prompt=prompt[first],
+            visit_step=step[first],
+            earlier=earlier,
+            by_unit=np.argsort(visit_unit, kind="stable"),
+        )
+
+    @cached_property
+    def total(self) -> np.ndarray:
+        """Sum of rewards of each visit, shape (W,)."""
+        return np.add.reduceat(self.reward, self.first)
+
+    @cached_property
+    def total_sq(self) -> np.ndarray:
+        """Sum of squared rewards of each visit, shape (W,)."""
+        return np.add.reduceat(self.reward**2, self.first)
+
+    @cached_property
+    def variance(self) -> np.ndarray:
+        """Unbiased variance within each visit, shape (W,); NaN for a lone completion."""
+        deviation = self.reward - np.repeat(self.total / self.counts, self.counts)
+        squares = np.add.reduceat(deviation**2, self.first)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(self.counts > 1, squares / (self.counts - 1), np.nan)
+
+    def as_series(self) -> Visits:
+        """All visits of all units, shape (U, V), with lags counted from one step past the end of the log."""
+
+        def spread(column: np.ndarray) -> np.ndarray:
+            series = np.zeros((self.visit_unit.max() + 1, self.earlier.max() + 1))
+            series[self.visit_unit, self.earlier] = column
+            return series
+
+        return Visits(
+            lag=spread(self.visit_step.max() + 1 - self.visit_step),
+            count=spread(self.counts),
+            total=spread(self.total),
+            total_sq=spread(self.total_sq),
+        )
+
+    @cached_property
+    def _place(self) -> np.ndarray:
+        """Where each visit stands in ``by_unit``."""
+        place = np.empty_like(self.by_unit)
+        place[self.by_unit] = np.arange(len(place))
+        return place
+
+    def reach(self, horizon: float) -> np.ndarray:
+        """Number of latest earlier visits of the same unit that lie within ``horizon`` steps of each visit, (W,)."""
+        if horizon == np.inf:
+            return self.earlier
+        if horizon == 0:
+            return np.zeros_like(self.earlier)
+        start = self.visit_unit * (int(self.visit_step.max()) + 1)  # keeps the keys of different units apart
+        keys = start + self.visit_step
+        oldest = start + np.maximum(np.ceil(self.visit_step - horizon), 0).astype(np.int64)
+        ordered = keys[self.by_unit]
+        return np.searchsorted(ordered, keys) - np.searchsorted(ordered, oldest)
+
+    def blocks(self, *, horizon: float, max_cells: int = 4_000_000) -> Iterator[Block]:
+        """Cut the log into runs of whole steps, each as the arrays that baselines read.
+
+        Parameters
+        ----------
+        horizon : float
+            Largest lag (steps) of a visit that counts as past; 0 leaves the past out altogether.
+        max_cells : int
+            Bound on steps x units x (visits or completions) of a block, and so on memory; a single step may pass it.
+        """
+        reach = self.reach(horizon)
+        edges = np.flatnonzero(np.diff(self.visit_step, prepend=-1))  # first visit of each step
+        ends = np.append(edges[1:], len(self.visit_step))
+        widths = (ends - edges).tolist()
+        depths = np.maximum(np.maximum.reduceat(reach, edges), np.maximum.reduceat(self.counts, edges)).tolist()
+        start = 0
+        while start < len(edges):
+            stop, width, depth = start + 1, widths[start], depths[start]
+            while stop < len(edges):
+                width, depth = max(width, widths[stop]), max(depth, depths[stop])
+                if (stop + 1 - start) * width * depth > max_cells:
+                    break
+                stop += 1
+            yield self._block(np.arange(edges[start], ends[stop - 1]), edges[start:stop] - edges[start], reach)
+            start = stop
+
+    def _block(self, visits: np.ndarray, edges: np.ndarray, reach: np.ndarray) -> Block:
+        widths = np.diff(np.append(edges, len(visits)))
+        row, column = np.repeat(np.arange(len(edges)), widths), np.arange(len(visits)) - np.repeat(edges, widths)
+        where = np.full((len(edges), int(widths.max())), -1, dtype=np.int64)
+        where[row, column] = visits
+        counts = np.where(where < 0, 0, self.counts[where])
+        places = np.arange(counts.max())
+        mask = places < counts[..., None]
+        reward = np.where(mask, self.reward[np.where(mask, self.first[where][..., None] + places, 0)], 0.0)
+        steps = self.visit_step[visits[edges]][:, None, None]
+        return Block(
+            visit=where,
+            step=steps,
+            groups=Groups(reward=reward, mask=None if mask.all() else mask),
+            visits=self._past(where, steps, reach),
+        )
+
+    def _past(self, where: np.ndarray, steps: np.ndarray, reach: np.ndarray) -> Visits:
+        """The latest earlier visits of each unit in ``where``, (T, P, V), on the right as in `RewardHistory`."""
+        reach = np.where(where < 0, 0, reach[where])[..., None]
+        depth = int(reach.max())
+        back = np.arange(depth, 0, -1)  # 1 is the visit just before
+        past = back <= reach
+        visit = self.by_unit[np.where(past, self._place[where][..., None] - back, 0)]
+
+        def gather(column: np.ndarray) -> np.ndarray:
+            return np.where(past, column[visit], 0.0)
+
+        return Visits(
+            lag=np.where(past, (steps - self.visit_step[visit]).astype(float), 0.0),
+            count=gather(self.counts),
+            total=gather(self.total),
+            total_sq=gather(self.total_sq),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some consecutive steps of a log as arrays, T steps of at most P units.
+
+    Attributes
+    ----------
+    visit : ndarray of int, shape (T, P)
+        Number of the visit in its `LogUnits`, -1 in the padding.
+    step : ndarray of int, shape (T, 1, 1)
+    groups : Groups
+        Rewards, shape (T, P, G).
+    visits : Visits
+        Past of each unit, shape (T, P, V).
+    """
+
+    visit: np.ndarray
+    step: np.ndarray
+    groups: Groups
+    visits: Visits
