@@ -1,0 +1,447 @@
+"""What must agree: library = slow reference, streaming = batch, NumPy = torch; and the estimators' invariances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+import references as ref
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import Step, case_at, groups_of, runs, visits_of
+
+from kaestat import AdvantageEstimator, Groups, RewardLog, Visits, make_baseline
+from kaestat.replay import replay
+
+FEATURES = {f"p{k}": [0.5 * k, (-1.0) ** k] for k in range(4)}
+TRUTH = {f"p{k}": 0.2 * k for k in range(4)}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method with its slow reference, and which of the invariances it claims."""
+
+    name: str
+    reference: Callable
+    params: dict = field(default_factory=dict)
+    weighted: bool = False  # takes weights, and so does its reference
+    averages: bool = False  # a weighted mean of rewards, weights summing to one
+    sees_own: bool = False
+    ordered: bool = False  # depends on the order of completions in a group
+    carries: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.name + "".join(
+            f",{key}={value}" for key, value in self.params.items() if key not in ("features", "value")
+        )
+
+    def baseline(self):
+        return make_baseline(self.name, **self.params)
+
+    def expected(self, case: ref.Case) -> list[list[float]]:
+        return self.reference(case, **self.params)
+
+
+def _rate(c):
+    """Corollary 1: i c N^(-1/3) steps, N all completions of the prompt but the one left out."""
+
+    def bandwidth(case, p):
+        n = sum(len(visit.rewards) for visit in case.past[p]) + len(case.rewards[p]) - 1
+        return max(case.step, 1) * c * max(n, 1) ** (-1 / 3)
+
+    return bandwidth
+
+
+def _kae_with(bandwidth):
+    return lambda case, **params: ref.kae(case, **{**params, "bandwidth": bandwidth})
+
+
+METHODS = [
+    Method("none", lambda case: ref.zero(case), weighted=True),
+    Method(
+        "reinforce++", lambda case: ref.batch_mean(case, without_own=False), weighted=True, averages=True, sees_own=True
+    ),
+    Method("grpo", lambda case: ref.group_mean(case, without_own=False), weighted=True, averages=True, sees_own=True),
+    Method("rloo", lambda case: ref.group_mean(case, without_own=True), weighted=True),
+    Method("pooled", lambda case: ref.group_mean(case, without_own=True), weighted=True),
+    Method("james_stein", ref.james_stein, weighted=True),
+    Method("james_stein", ref.james_stein, {"paper_factor": True, "eps": 1e-3}),
+    Method("ebpo", ref.ebpo, sees_own=True, carries=True),
+    Method("krpo", ref.krpo, sees_own=True, ordered=True),
+    Method("kalman", ref.kalman),
+    Method(
+        "kalman",
+        lambda case, **params: ref.kalman(case, drift=0.01, mean=0.3, variance=0.2, reward_variance=0.1),
+        {"drift_variance": 0.01, "initial_mean": 0.3, "initial_variance": 0.2, "reward_variance": 0.1},
+    ),
+    Method("spo", ref.spo),
+    Method("spo", ref.spo, {"rho": 0.5, "prior_mean": 0.9, "prior_count": 3.0}),
+    Method("critic", ref.critic, {"features": FEATURES, "forgetting": 0.8}, carries=True),
+    Method("oracle", ref.oracle, {"value": TRUTH}),
+    *(
+        Method("kae", ref.kae, {"kernel": kernel, "bandwidth": bandwidth}, weighted=True, averages=True)
+        for kernel, bandwidth in zip(ref.KERNELS, (10.0, 4, 3.5, 8.0, 6.0), strict=True)
+    ),
+    Method("kae", ref.kae, {"bandwidth": math.inf}, weighted=True, averages=True),
+    Method("kae", ref.kae, {"bandwidth": 1e-6, "cold_start": 0.25}, weighted=True),
+    Method("kae", ref.kae, {"normalization": "algorithm1", "bandwidth": 4}, weighted=True),
+    Method(
+        "kae",
+        _kae_with(lambda case, p: max(case.step, 1) * 0.5),
+        {"bandwidth": make_baseline("kae", bandwidth="fraction").bandwidth.__class__(0.5)},
+        weighted=True,
+        averages=True,
+    ),
+    Method(
+        "kae",
+        _kae_with(_rate(1.5)),
+        {"bandwidth": make_baseline("kae", bandwidth="rate").bandwidth.__class__(1.5)},
+        averages=True,
+    ),
+    Method("kae_stream", ref.kae_stream, {"bandwidth": 7.0}, weighted=True, averages=True),
+    Method("kae_stream", ref.kae_stream, {"kernel": "exponential", "cold_start": 0.5}, weighted=True),
+    Method(
+        "local_linear",
+        lambda case, **p: ref.local_polynomial(case, degree=1, **p),
+        {"bandwidth": 12},
+        weighted=True,
+        averages=True,
+    ),
+    Method(
+        "local_polynomial",
+        ref.local_polynomial,
+        {"degree": 2, "bandwidth": 25.0, "kernel": "half-normal"},
+        weighted=True,
+        averages=True,
+    ),
+    Method("sieve", ref.sieve, weighted=True, averages=True),
+    Method("sieve", ref.sieve, {"n_basis": 1, "degree": 0}, weighted=True, averages=True),
+    Method("sieve", ref.sieve, {"n_basis": 4, "degree": 2}, averages=True),
+    Method("sieve", ref.sieve, {"n_basis": 3, "basis": "polynomial"}, weighted=True, averages=True),
+]
+every_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.id)
+
+
+def only(condition):
+    chosen = [method for method in METHODS if condition(method)]
+    return pytest.mark.parametrize("method", chosen, ids=lambda method: method.id)
+
+
+def carry_before(method: Method, baseline, run: list[Step]):
+    """The carry after every step of ``run`` but the last."""
+    carry = baseline.initial_carry()
+    for index, step in enumerate(run[:-1]):
+        case = case_at(run, index)
+        carry = baseline.advance(carry, groups_of(case), visits_of(case), step=step.number)
+    return carry
+
+
+def values_of(method: Method, run: list[Step], *, weighted: bool = False, **layout) -> tuple[np.ndarray, Groups]:
+    """Library values at the last step of a run."""
+    baseline, case = method.baseline(), case_at(run, -1 % len(run))
+    groups = groups_of(case, weighted=weighted, padding=layout.get("padding", 0.0), spare=layout.get("spare", 0))
+    visits = visits_of(case, weighted=weighted, scatter_padding=layout.get("scatter_padding", False))
+    return baseline.values(groups, visits, step=case.step, carry=carry_before(method, baseline, run)), groups
+
+
+def flat(rows) -> np.ndarray:
+    return np.array([value for row in rows for value in row])
+
+
+def present(values: np.ndarray, groups: Groups) -> np.ndarray:
+    return values.reshape(-1) if groups.mask is None else values[groups.mask]
+
+
+@every_method
+@given(run=runs(), scatter_padding=st.booleans(), spare=st.integers(0, 2))
+def test_values_are_those_of_the_slow_reference_and_padding_never_matters(method, run, scatter_padding, spare):
+    values, groups = values_of(method, run, scatter_padding=scatter_padding, spare=spare, padding=1.0)
+
+    assert np.isfinite(values).all()
+    expected = flat(method.expected(case_at(run, len(run) - 1)))
+    np.testing.assert_allclose(present(values, groups), expected, rtol=1e-9, atol=1e-9)
+
+
+@only(lambda method: method.weighted)
+@given(run=runs(weighted=True), scatter_padding=st.booleans())
+def test_weighted_values_are_those_of_the_slow_reference(method, run, scatter_padding):
+    values, groups = values_of(method, run, weighted=True, scatter_padding=scatter_padding, padding=0.5)
+
+    expected = flat(method.expected(case_at(run, len(run) - 1)))
+    np.testing.assert_allclose(present(values, groups), expected, rtol=1e-9, atol=1e-9)
+
+
+@only(lambda method: make_baseline(method.name, **method.params).takes_weights)
+@given(run=runs(weighted=True), factor=st.sampled_from([1e-3, 8.0, 1e4]))
+def test_multiplying_all_weights_by_a_constant_changes_nothing(method, run, factor):
+    scaled = [
+        replace(step, groups=[replace(group, weights=[factor * w for w in group.weights]) for group in step.groups])
+        for step in run
+    ]
+
+    values, groups = values_of(method, run, weighted=True)
+    np.testing.assert_allclose(
+        present(values_of(method, scaled, weighted=True)[0], groups), present(values, groups), rtol=1e-9, atol=1e-9
+    )
+
+
+@only(lambda method: make_baseline(method.name, **method.params).takes_weights)
+@given(run=runs())
+def test_unit_weights_give_the_plain_form(method, run):
+    values, groups = values_of(method, run)
+    np.testing.assert_allclose(
+        present(values_of(method, run, weighted=True)[0], groups), present(values, groups), rtol=1e-12, atol=1e-12
+    )
+
+
+def as_torch(container):
+    arrays = {name: torch.from_numpy(value) for name, value in vars(container).items() if isinstance(value, np.ndarray)}
+    return replace(container, **arrays)
+
+
+@every_method
+@given(run=runs())
+def test_torch_tensors_give_the_same_values_as_numpy_and_stay_tensors(method, run):
+    baseline, case = method.baseline(), case_at(run, len(run) - 1)
+    groups, visits, carry = groups_of(case), visits_of(case), carry_before(method, method.baseline(), run)
+    values = baseline.values(groups, visits, step=case.step, carry=carry)
+    tensor = baseline.values(as_torch(groups), as_torch(visits), step=case.step, carry=carry)
+
+    assert isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float64
+    np.testing.assert_allclose(tensor.numpy(), values, rtol=1e-9, atol=1e-9)
+    own = baseline.own_weight(as_torch(groups), as_torch(visits), step=case.step, carry=carry)
+    np.testing.assert_allclose(
+        np.asarray(own), baseline.own_weight(groups, visits, step=case.step, carry=carry), rtol=1e-12, atol=1e-12
+    )
+
+
+@only(lambda method: method.name != "critic")  # it learns step by step and refuses leading axes
+@given(run=runs())
+def test_leading_axes_are_a_loop_over_replicates(method, run):
+    baseline, case = method.baseline(), case_at(run, len(run) - 1)
+    groups, visits, carry = groups_of(case), visits_of(case), carry_before(method, method.baseline(), run)
+
+    def swapped(k):  # replicate k: successes and failures swapped in the second one
+        flip = replace(
+            visits, total=visits.count - visits.total, total_sq=visits.count - 2 * visits.total + visits.total_sq
+        )
+        return (groups, visits) if k == 0 else (replace(groups, reward=1 - groups.reward), flip)
+
+    one_by_one = np.stack([baseline.values(*swapped(k), step=case.step, carry=carry) for k in (0, 1)])
+    stacked_groups = replace(groups, reward=np.stack([swapped(k)[0].reward for k in (0, 1)]))
+    stacked_visits = replace(
+        visits, **{name: np.stack([getattr(swapped(k)[1], name) for k in (0, 1)]) for name in ("total", "total_sq")}
+    )
+    np.testing.assert_allclose(
+        baseline.values(stacked_groups, stacked_visits, step=case.step, carry=carry), one_by_one, rtol=1e-12, atol=1e-12
+    )
+    of_many_groups = baseline.values(stacked_groups, visits, step=case.step, carry=carry)
+    np.testing.assert_allclose(of_many_groups[0], one_by_one[0], rtol=1e-12, atol=1e-12)
+
+
+def with_reward(run: list[Step], row: int, place: int, reward: float) -> list[Step]:
+    """The run with one completion of its last step given another reward."""
+    last = run[-1]
+    group = last.groups[row]
+    rewards = [reward if g == place else z for g, z in enumerate(group.rewards)]
+    groups = [replace(group, rewards=rewards) if p == row else other for p, other in enumerate(last.groups)]
+    return [*run[:-1], replace(last, groups=groups)]
+
+
+@only(lambda method: not method.sees_own)
+@given(run=runs(), data=st.data())
+def test_a_value_never_depends_on_its_own_reward(method, run, data):
+    row = data.draw(st.integers(0, len(run[-1].groups) - 1))
+    place = data.draw(st.integers(0, len(run[-1].groups[row].rewards) - 1))
+    values = [values_of(method, with_reward(run, row, place, reward))[0][row, place] for reward in (0.0, 1.0)]
+
+    # Rewards are dyadic, so sums are exact; only James-Stein takes group means out of sums over prompts.
+    assert math.isclose(*values, rel_tol=0, abs_tol=1e-12 if method.name == "james_stein" else 0)
+    case, baseline = case_at(run, len(run) - 1), method.baseline()
+    assert baseline.own_weight(groups_of(case), visits_of(case), step=case.step) == 0
+
+
+@only(lambda method: method.sees_own and method.name != "ebpo")
+@given(run=runs(), data=st.data())
+def test_own_weight_is_the_derivative_of_the_value_in_its_own_reward(method, run, data):
+    row = data.draw(st.integers(0, len(run[-1].groups) - 1))
+    place = data.draw(st.integers(0, len(run[-1].groups[row].rewards) - 1))
+    low, high = (values_of(method, with_reward(run, row, place, reward))[0][row, place] for reward in (0.0, 1.0))
+    case, baseline = case_at(run, len(run) - 1), method.baseline()
+    own = baseline.own_weight(groups_of(case), visits_of(case), step=case.step) + np.zeros_like(groups_of(case).reward)
+
+    assert own[row, place] > 0
+    np.testing.assert_allclose(own[row, place], high - low, rtol=1e-9, atol=1e-12)
+
+
+def replayed(method: Method, run: list[Step]) -> np.ndarray:
+    """Values of a whole run from its log, in the order of the run."""
+    rows = [(step.number, group.prompt, z) for step in run for group in step.groups for z in group.rewards]
+    steps, prompts, rewards = zip(*rows, strict=True)
+    log = RewardLog(prompts, steps, rewards)
+    frame = log.frame.assign(value=replay(log, method.baseline())[0])
+    by_visit = {key: part["value"].tolist() for key, part in frame.groupby(["step", "prompt"])}
+    return np.array([by_visit[step, log.prompts.index(prompt)].pop(0) for step, prompt, _ in rows])
+
+
+@only(lambda method: not method.baseline().takes_divergence)  # a log has no divergence
+@given(run=runs(), data=st.data())
+def test_replaying_a_log_gives_the_references_values_and_never_sees_the_future(method, run, data):
+    cut = data.draw(st.integers(1, len(run)))
+    values = replayed(method, run)
+
+    expected = np.concatenate([flat(method.expected(case_at(run, index))) for index in range(len(run))])
+    np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-9)
+    before = replayed(method, run[:cut])
+    np.testing.assert_allclose(values[: len(before)], before, rtol=1e-12, atol=1e-12)
+
+
+@only(lambda method: not method.carries)
+@given(run=runs(), data=st.data())
+def test_reordering_prompts_reorders_their_values(method, run, data):
+    order = data.draw(st.permutations(range(len(run[-1].groups))))
+    shuffled = [*run[:-1], replace(run[-1], groups=[run[-1].groups[k] for k in order])]
+
+    np.testing.assert_allclose(
+        values_of(method, shuffled)[0], values_of(method, run)[0][list(order)], rtol=1e-12, atol=1e-12
+    )
+
+
+@only(lambda method: not method.ordered)
+@given(run=runs())
+def test_reordering_completions_within_a_group_reorders_their_values(method, run):
+    last = run[-1]
+    reversed_groups = [replace(g, rewards=g.rewards[::-1], weights=g.weights[::-1]) for g in last.groups]
+    values, _ = values_of(method, run)
+    backwards, _ = values_of(method, [*run[:-1], replace(last, groups=reversed_groups)])
+
+    for p, group in enumerate(last.groups):
+        size = len(group.rewards)
+        np.testing.assert_allclose(backwards[p, :size], values[p, :size][::-1], rtol=1e-12, atol=1e-12)
+
+
+@only(lambda method: method.averages or method.name in ("james_stein",))
+@given(run=runs(), scale=st.sampled_from([2.0, -3.0, 0.125]), shift=st.sampled_from([0.0, 10.0, -1.0]))
+def test_values_move_with_any_affine_change_of_the_rewards(method, run, scale, shift):
+    def changed(group):
+        return replace(group, rewards=[scale * z + shift for z in group.rewards])
+
+    # A lone prompt's lone first completion has no information, and value 0 in any units; another prompt gives it some.
+    run = [
+        replace(
+            step, groups=[*step.groups, replace(step.groups[0], prompt="p9", rewards=[0.0, 1.0], weights=[1.0, 1.0])]
+        )
+        for step in run
+    ]
+    moved = [replace(step, groups=[changed(group) for group in step.groups]) for step in run]
+    if method.name == "james_stein":  # eps breaks scale equivariance by design; without it, it is exact
+        method = replace(method, params={**method.params, "eps": 0.0})
+    values, groups = values_of(method, run)
+    np.testing.assert_allclose(
+        present(values_of(method, moved)[0], groups), scale * present(values, groups) + shift, rtol=1e-7, atol=1e-7
+    )
+
+
+@only(lambda method: method.averages)
+@given(run=runs())
+def test_weights_on_the_rewards_sum_to_one(method, run):
+    ones = [replace(step, groups=[replace(g, rewards=[1.0] * len(g.rewards)) for g in step.groups]) for step in run]
+    case = case_at(ones, len(run) - 1)
+    values, _ = values_of(method, ones)
+
+    for p, row in enumerate(case.rewards):
+        nothing_known = len(case.rewards) == 1 and len(row) == 1 and not method.sees_own
+        if not (nothing_known and values[p, 0] == 0):
+            np.testing.assert_allclose(values[p, : len(row)], 1.0, rtol=1e-9)
+
+
+@given(run=runs())
+def test_an_infinite_bandwidth_is_the_running_mean(run):
+    case = case_at(run, len(run) - 1)
+    values, _ = values_of(Method("kae", ref.kae, {"bandwidth": math.inf}), run)
+
+    for p, row in enumerate(case.rewards):
+        past = [z for visit in case.past[p] for z in visit.rewards]
+        for g in range(len(row)):
+            known = past + row[:g] + row[g + 1 :]
+            if known:
+                assert math.isclose(values[p, g], math.fsum(known) / len(known), abs_tol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["kae", "kae_stream", "local_linear", "local_polynomial"])
+@given(run=runs())
+def test_a_bandwidth_near_zero_is_the_leave_one_out_mean(name, run):
+    case = case_at(run, len(run) - 1)
+    values, _ = values_of(Method(name, None, {"bandwidth": 1e-9}), run)
+    expected = ref.group_mean(case, without_own=True)
+
+    for p, row in enumerate(case.rewards):
+        if len(row) > 1:
+            np.testing.assert_allclose(values[p, : len(row)], expected[p], atol=1e-12)
+
+
+def step_through(
+    estimator: AdvantageEstimator, step: Step, *, weighted: bool = False, interleave: bool = False
+) -> np.ndarray:
+    """One step of a run through the estimator; values in prompt-major order."""
+    samples = [
+        (p, group.prompt, z, w, group.divergence)
+        for p, group in enumerate(step.groups)
+        for z, w in zip(group.rewards, group.weights, strict=True)
+    ]
+    order = list(range(len(samples)))
+    if interleave:
+        # Prompts take turns; the order of prompts and of completions within each prompt stays.
+        order = sorted(order, key=lambda k: ([s[0] for s in samples[:k]].count(samples[k][0]), samples[k][0]))
+    _, prompts, rewards, weights, divergence = zip(*(samples[k] for k in order), strict=True)
+    extra = {"weights": weights} if weighted else {}
+    if estimator.baseline.takes_divergence:
+        extra["divergence"] = divergence
+    advantages = estimator.step(prompts, rewards, step.number, **extra)
+    np.testing.assert_array_equal(estimator.values.shape, advantages.shape)
+    values = np.empty(len(samples))
+    values[order] = estimator.values
+    return values
+
+
+@every_method
+@given(run=runs(max_steps=9))
+def test_streaming_gives_the_slow_references_values_at_every_step(method, run):
+    estimator = AdvantageEstimator(method.name, **method.params)
+
+    for index, step in enumerate(run):
+        expected = flat(method.expected(case_at(run, index)))
+        np.testing.assert_allclose(step_through(estimator, step, interleave=True), expected, rtol=1e-9, atol=1e-9)
+
+
+@only(lambda method: method.weighted)
+@given(run=runs(weighted=True))
+def test_weighted_streaming_gives_the_slow_references_values_at_every_step(method, run):
+    estimator = AdvantageEstimator(method.name, **method.params)
+
+    for index, step in enumerate(run):
+        expected = flat(method.expected(case_at(run, index)))
+        np.testing.assert_allclose(step_through(estimator, step, weighted=True), expected, rtol=1e-9, atol=1e-9)
+
+
+@every_method
+@given(run=runs(max_steps=9), weighted=st.booleans())
+def test_streaming_is_bit_for_bit_the_batch_formula(method, run, weighted):
+    weighted = weighted and method.baseline().takes_weights
+    estimator = AdvantageEstimator(method.name, **method.params)
+
+    for index, step in enumerate(run):
+        streamed = step_through(estimator, step, weighted=weighted)
+        batch, groups = values_of(method, run[: index + 1], weighted=weighted)
+        np.testing.assert_allclose(streamed, present(batch, groups), rtol=1e-13, atol=1e-13)
+
+
+def test_empty_visits_fit_any_groups():
+    groups = Groups(reward=np.zeros((2, 3, 4)))
+
+    assert Visits.empty(groups).lag.shape == (2, 3, 0)
