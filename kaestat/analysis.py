@@ -184,7 +184,7 @@ def _notes(log: RewardLog, scored: PromptRisks, left_out: list[str | Baseline], 
         "earlier; averaged within prompts, then over prompts; 95 % intervals by bootstrap over prompts."
     )
     if log.time_axis == "visit":
-        yield "The log has no training steps: time is each prompt's visit index, and bandwidths count visits."
+        yield "Time is each prompt's visit index, as the log has no training steps: bandwidths and lags count visits."
     if scored.absolute:
         yield (
             f"{' and '.join(LEAVE_ONE_OUT_METHODS)} enter in leave-one-out form, as in the paper. Where a value "

@@ -26,7 +26,7 @@ def run(arguments: list[str]) -> int:
     try:
         return app(arguments, prog_name="kaestat", standalone_mode=False, obj=arguments) or 0
     except UsageError as error:
-        return _fail(f"{error.format_message()} See kaestat --help.")
+        return _fail(f"{error.format_message().rstrip('.')}. See kaestat --help.")
     except (ValueError, TypeError, OSError, ImportError) as error:
         return _fail(str(error))
     except KeyboardInterrupt:

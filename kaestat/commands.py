@@ -20,6 +20,7 @@ from kaestat.datasets import simulated_run
 from kaestat.json_output import analysis_document, to_json
 from kaestat.kernels import KERNELS
 from kaestat.provenance import Provenance, checksum, versions
+from kaestat.readers import FORMATS
 from kaestat.report import write_report
 from kaestat.reward_log import RewardLog
 
@@ -29,14 +30,15 @@ SIMULATED = "simulated run"
 app = typer.Typer(
     help="Which baseline would have had the lowest error on a reward log you already have?",
     add_completion=False,
-    no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Log = Annotated[Path | None, typer.Argument(help="Reward log: a file or folder.", show_default=False)]
+Log = Annotated[Path | None, typer.Argument(metavar="LOG", help="Reward log: a file or folder.", show_default=False)]
 Simulated = Annotated[bool, typer.Option("--simulated", help="Use the simulated run instead of LOG.")]
-Format = Annotated[str, typer.Option(help="Format of LOG: auto, or one of kaestat.readers.FORMATS.")]
-Hint = Annotated[list[str], typer.Option(help="What LOG cannot tell, as KEY=VALUE: group_size=8, prompt=question, ...")]
+Format = Annotated[str, typer.Option(metavar="NAME", help=f"Format of LOG: auto, {', '.join(FORMATS)}.")]
+Hint = Annotated[
+    list[str], typer.Option(metavar="KEY=VALUE", help="What LOG cannot tell: group_size=8, prompt=question, ...")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
@@ -45,17 +47,22 @@ def analyze(
     context: typer.Context,
     log: Log = None,
     method: Annotated[
-        list[str], typer.Option(help="A method, such as kae:bandwidth=20,kernel=exponential; repeatable. Default: all.")
+        list[str],
+        typer.Option(
+            metavar="SPEC", help="A method, such as kae:bandwidth=20,kernel=exponential; repeatable. Default: all."
+        ),
     ] = [],  # noqa: B006 - typer copies it
     format: Format = "auto",
     hint: Hint = [],  # noqa: B006
     bandwidth_grid: Annotated[
         bool, typer.Option("--bandwidth-grid", help="Also show the MSE of kae along a grid of bandwidths.")
     ] = False,
-    n_boot: Annotated[int, typer.Option(help="Bootstrap draws of prompts; 0 gives normal intervals.")] = 1000,
+    n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts; 0 gives normal intervals.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
-    min_visits: Annotated[int, typer.Option(help="Score visits with at least this many earlier ones.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder for tables, figure and report.", show_default=False)] = None,
+    min_visits: Annotated[int, typer.Option(min=0, help="Score visits with at least this many earlier ones.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for tables, figure and report.", show_default=False)
+    ] = None,
     simulated: Simulated = False,
     as_json: Json = False,
 ) -> None:
@@ -93,11 +100,11 @@ def analyze(
 @app.command()
 def bandwidth(
     log: Log = None,
-    selector: Annotated[str, typer.Option(help=f"One of {', '.join(SELECTORS)}.")] = "forward_cv",
-    kernel: Annotated[str, typer.Option(help=f"One of {', '.join(KERNELS)}.")] = "triangular",
+    selector: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(SELECTORS)}.")] = "forward_cv",
+    kernel: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(KERNELS)}.")] = "triangular",
     format: Format = "auto",
     hint: Hint = [],  # noqa: B006
-    n_boot: Annotated[int, typer.Option(help="Bootstrap draws of prompts behind the standard errors.")] = 200,
+    n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts behind the standard errors.")] = 200,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     simulated: Simulated = False,
     as_json: Json = False,
@@ -149,4 +156,5 @@ def _check_out(out: Path) -> None:
 
 
 def _progress(baselines: Sequence[Baseline]) -> Iterable[Baseline]:
-    return track(baselines, description="Replaying the log", console=console.STDERR, transient=True)
+    screen = console.STDERR
+    return track(baselines, "Replaying the log", console=screen, transient=True, disable=not screen.is_terminal)

@@ -12,7 +12,7 @@ from rich.text import Text
 from kaestat.analysis import Analysis
 from kaestat.bandwidth import BandwidthSelection
 from kaestat.registry import METHODS, make_baseline
-from kaestat.tables import PATH_HEADER, RISK_UNIT, comparison, fact_lines, headline, path_rows
+from kaestat.tables import PATH_HEADER, UNIT, comparison, fact_lines, headline, path_rows
 
 STDERR = Console(stderr=True)
 WIDTH_OF_FILES = 120  # where the output is no terminal, and so has no width of its own
@@ -21,10 +21,12 @@ WIDTH_OF_FILES = 120  # where the output is no terminal, and so has no width of 
 def show_analysis(analysis: Analysis, *, source: str, with_paths: bool) -> None:
     """Facts, tables and notes."""
     screen = _screen()
-    screen.print(Text(f"{source}: {' '.join(fact_lines(analysis.facts))}"))
+    screen.print(Text(source, style="bold"))
+    for line in fact_lines(analysis.facts):
+        screen.print(Text(line))
     screen.print()
     screen.print(_table(*comparison(analysis)))
-    screen.print(Text(RISK_UNIT, style="dim"))
+    screen.print(Text(UNIT, style="dim"))
     screen.print()
     if with_paths:
         for kernel, selection in analysis.paths.items():

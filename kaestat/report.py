@@ -12,7 +12,7 @@ from kaestat.json_output import to_json
 from kaestat.plots import render, risk_against_bandwidth
 from kaestat.provenance import Provenance
 from kaestat.storage import write_atomically
-from kaestat.tables import RISK_UNIT, comparison, fact_lines, headline
+from kaestat.tables import UNIT, comparison, fact_lines, headline
 
 
 def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.PathLike) -> list[Path]:
@@ -65,7 +65,7 @@ def html_report(analysis: Analysis, provenance: Provenance) -> str:
     return environment.get_template("report.html").render(
         headline=headline(analysis),
         facts=list(fact_lines(analysis.facts)),
-        unit=RISK_UNIT,
+        unit=UNIT,
         header=header,
         rows=rows,
         figures=figures,

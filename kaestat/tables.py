@@ -10,10 +10,8 @@ from kaestat.bandwidth import BandwidthSelection
 
 RISK_HEADER = ("method", "MSE", "se", "95 % interval", "/ grpo", "- kae", "95 % interval")
 DIFFERENCE_HEADER = ("method", "MSE - kae", "se", "95 % interval")
-RISK_UNIT = (
-    "MSE, its standard error (se), differences and intervals are in units of 0.001; / grpo is the ratio of MSEs."
-)
-PATH_HEADER = ("bandwidth", "risk", "se", "se of the difference to the lowest")
+UNIT = "In units of 0.001, but for the ratio to grpo; se is the standard error over prompts."
+PATH_HEADER = ("bandwidth", "risk", "se", "se of difference to lowest")
 
 
 def fact_lines(facts: LogFacts) -> Iterator[str]:
@@ -22,7 +20,8 @@ def fact_lines(facts: LogFacts) -> Iterator[str]:
         f"{facts.n_completions:,} completions of {facts.n_prompts:,} prompts; {facts.n_visits:,} visits, "
         f"{_span(facts.visits_per_prompt)} per prompt; groups of {_span(facts.group_size)}."
     )
-    yield f"Time axis: {facts.time_axis}, {facts.n_steps:,} of them."
+    axis = "training step" if facts.time_axis == "step" else "visit index of each prompt (no training steps known)"
+    yield f"Time axis: {axis}; {facts.n_steps:,} {facts.time_axis}s."
     yield (
         f"Mean {'accuracy' if facts.binary else 'reward'}: {facts.reward_start:.3f} over the first tenth of the "
         f"completions, {facts.reward_end:.3f} over the last."
@@ -48,30 +47,17 @@ def headline(analysis: Analysis) -> str:
 def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and rows of the main table: MSE of each method, or only differences where there is no more."""
     to_kae = analysis.differences[analysis.differences["reference"] == "kae"]
+    difference = {
+        str(row.method): (signed(row.difference), milli(row.se), interval(row.ci_low, row.ci_high))
+        for row in to_kae.itertuples()
+    } | {"kae": ("reference", "", "")}
     if analysis.risk is None:
-        rows = [
-            (str(row.method), signed(row.difference), milli(row.se), interval(row.ci_low, row.ci_high))
-            for row in to_kae.itertuples()
-        ]
-        return DIFFERENCE_HEADER, rows
-    difference = {str(row.method): row for row in to_kae.itertuples()}
+        return DIFFERENCE_HEADER, [(name, *difference[name]) for name in map(str, to_kae["method"])]
     rows = []
     for row in analysis.risk.itertuples():
-        paired = difference[str(row.method)]
-        rows.append(
-            (
-                str(row.method),
-                milli(row.mse),
-                milli(row.se),
-                interval(row.ci_low, row.ci_high),
-                _number(row.vs_grpo, ".3f"),
-                *(
-                    ("", "")
-                    if row.method == "kae"
-                    else (signed(paired.difference), interval(paired.ci_low, paired.ci_high))
-                ),
-            )
-        )
+        gap, _, gap_interval = difference[str(row.method)]
+        level = milli(row.mse), milli(row.se), interval(row.ci_low, row.ci_high)
+        rows.append((str(row.method), *level, _number(row.vs_grpo, ".3f"), gap, gap_interval))
     return RISK_HEADER, rows
 
 
@@ -85,17 +71,17 @@ def path_rows(selection: BandwidthSelection) -> list[tuple[str, ...]]:
 
 def milli(risk: float) -> str:
     """A risk times 1000."""
-    return _number(1e3 * risk, ".2f")
+    return _number(round(1e3 * risk, 2) + 0.0, ".2f")
 
 
 def signed(difference: float) -> str:
     """A difference of risks times 1000, with its sign."""
-    return _number(1e3 * difference, "+.2f")
+    return _number(round(1e3 * difference, 2) + 0.0, "+.2f")  # + 0.0 turns -0.0 into 0.0
 
 
 def interval(low: float, high: float) -> str:
     """An interval of risks times 1000."""
-    return f"{milli(low)} to {milli(high)}"
+    return "-" if math.isnan(low) else f"{milli(low)} to {milli(high)}"
 
 
 def _number(value: float, form: str) -> str:
