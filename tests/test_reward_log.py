@@ -8,24 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from log_rows import rows
 
 from kaestat import RewardLog
 
-SETTINGS = settings(derandomize=True, deadline=None, max_examples=120)
+SETTINGS = settings(max_examples=120)
 HORIZONS = st.sampled_from([0, 0.5, 1, 2.5, 3, 7, 40, np.inf])
-
-
-@st.composite
-def rows(draw, grouped: bool | None = None) -> tuple[list, list, list, list | None]:
-    """Ragged columns in any order: irregular steps with gaps, prompts that come and go, groups of any size."""
-    size = draw(st.integers(1, 60))
-    seed = draw(st.integers(0, 2**32 - 1))
-    grouped = draw(st.booleans()) if grouped is None else grouped
-    rng = np.random.default_rng(seed)
-    steps = rng.choice(60, size=draw(st.integers(1, 9)), replace=False)
-    prompts = [["a", "b", ("c", 1), 7, "e"][code] for code in rng.integers(draw(st.integers(1, 5)), size=size)]
-    groups = rng.integers(3, size=size).tolist() if grouped else None
-    return prompts, rng.choice(steps, size=size).tolist(), rng.choice([0.0, 1.0, 0.25, -2.0], size=size).tolist(), groups
 
 
 def reference_visits(columns: tuple, unit: str) -> dict:
@@ -47,9 +35,8 @@ def unit_key(log: RewardLog, unit: str, position: int):
 @given(rows(), HORIZONS, st.sampled_from([0, 1, 30, 200, 4_000_000]), st.sampled_from(["prompt", "group"]))
 @SETTINGS
 def test_blocks_hold_each_visit_once_with_its_rewards_and_its_past_within_the_horizon(columns, horizon, cells, unit):
-    log = RewardLog(*columns[:3], None if columns[3] is None else [str(g) for g in columns[3]])
-    # Groups are coded in order of appearance; the reference must speak of the same codes.
-    if columns[3] is not None:
+    log = RewardLog(*columns)
+    if columns[3] is not None:  # the log codes groups in order of appearance; let the reference speak of the same codes
         codes = {label: code for code, label in enumerate(dict.fromkeys(columns[3]))}
         columns = (*columns[:3], [codes[label] for label in columns[3]])
     visits = reference_visits(columns, unit)
@@ -140,7 +127,7 @@ def test_rows_are_sorted_by_step_and_prompt_with_the_order_inside_a_group_kept()
 )
 def test_columns_may_be_lists_arrays_series_or_tensors(kind):
     expected = RewardLog(["0", "1", "0"], [0, 2, 2], [1.0, 0.0, 0.5])
-    log = RewardLog(["0", "1", "0"], kind([0, 2, 2] if kind is not torch.tensor else [0, 2, 2]), kind([1.0, 0.0, 0.5]))
+    log = RewardLog(["0", "1", "0"], kind([0, 2, 2]), kind([1.0, 0.0, 0.5]))
     pd.testing.assert_frame_equal(log.frame, expected.frame)
 
 

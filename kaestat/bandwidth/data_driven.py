@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -143,7 +144,7 @@ def smoothers(visits: Visits) -> tuple[list[CausalSmoother], tuple[int, ...]]:
     columns = (visits.lag, visits.count, visits.mass, visits.carried, visits.carried_sq)
     columns = np.broadcast_arrays(*map(_to_numpy, columns))
     leading = columns[0].shape[:-2]
-    stacked = [column.reshape(-1, *column.shape[-2:]) for column in columns]
+    stacked = [column.reshape(math.prod(leading), *column.shape[-2:]) for column in columns]
     return [_centred_smoother(*parts) for parts in zip(*stacked, strict=True)], leading
 
 
