@@ -57,11 +57,10 @@ class BayesFilter:
             group = rewards[:, t].reshape(-1, group_size)
             successes = group.sum(axis=1)
             # The left-out completion is a success or a failure: two likelihoods serve the whole group.
-            without = {
-                z: self._posterior_mean(belief, np.maximum(successes - z, 0), group_size - 1, log_p, log_q)
-                for z in (0, 1)
-            }
-            value = np.where(group > 0, without[1][:, None], without[0][:, None])
+            failure_out, success_out = (
+                self._posterior_mean(belief, np.maximum(successes - z, 0), group_size - 1, log_p, log_q) for z in (0, 1)
+            )
+            value = np.where(group > 0, success_out[:, None], failure_out[:, None])
             values[:, t] = value.reshape(n_replicates, n_prompts, group_size)
             belief = _updated(belief, successes, group_size, log_p, log_q)
         return values

@@ -45,7 +45,11 @@ def simulate(cell: Cell, streams: Streams) -> Samples:
     value = value_paths(cell["path"], streams, N_STEPS, N_PROMPTS, scale=STEP_SD)
     drawn = streams.uniform("rewards", N_STEPS, N_PROMPTS, cell["group_size"])
     reward = (drawn < value[..., None]).astype(float)
-    columns = {f"{name}|mse": squared_errors(baseline, reward, value) for name, baseline in compared().items()}
+    columns = {
+        f"{name}|mse": squared_errors(baseline, reward, value)
+        for name, baseline in compared().items()
+        if cell["group_size"] > 1 or baseline.unit == "prompt" or baseline.horizon > 0  # group means need two
+    }
     if cell["path"] in ("static", "random_walk"):
         bound = BayesFilter(START_MEAN, START_WITHIN, STEP_SD if cell["path"] == "random_walk" else 0.0)
         error = (bound.values_for(reward) - value[..., None])[:, FIRST_SCORED:]
