@@ -51,7 +51,9 @@ def _case(name: str, path: Path, repetitions: int) -> list[Row]:
     seconds = interleaved(
         {
             "kaestat analyze, end to end": lambda: _command(path),
-            "of it: start and import": lambda: subprocess.run([sys.executable, "-c", "import kaestat.cli"], check=True),
+            "of it: start and import": lambda: subprocess.run(
+                [sys.executable, "-c", "import kaestat.commands"], check=True
+            ),
             "of it: read": lambda: RewardLog.read(path),
             f"of it: risk of {len(served)} methods": lambda: value_risk(RewardLog.read(path), served, n_boot=0),
             f"of it: {DRAWS:,} draws": lambda: cluster_bootstrap(contributions, n_boot=DRAWS, seed=0),
@@ -66,14 +68,17 @@ def _case(name: str, path: Path, repetitions: int) -> list[Row]:
 
 
 def _command(path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "kaestat.cli", "analyze", str(path)], capture_output=True, check=True)
+    program = "from kaestat.cli import main; main()"  # what the installed `kaestat` runs
+    finished = subprocess.run([sys.executable, "-c", program, "analyze", str(path)], capture_output=True, text=True)
+    if finished.returncode or "kae_eb" not in finished.stdout:
+        raise RuntimeError(f"kaestat analyze failed: {finished.stderr}")
 
 
 def _write_accuracies(path: Path, n_prompts: int, n_epochs: int) -> None:
     """The simulated run in the real file's format: a sequence of group accuracies per prompt."""
-    units = simulated_run(n_prompts=n_prompts, n_epochs=n_epochs).log.prompt_units
-    accuracy = units.total / units.counts
-    sequences = {str(prompt): accuracy[visits[visits >= 0]].tolist() for prompt, visits in enumerate(units.series)}
+    frame = simulated_run(n_prompts=n_prompts, n_epochs=n_epochs).log.frame
+    accuracy = frame.groupby(["prompt", "step"])["reward"].mean()
+    sequences = {str(prompt): visits.tolist() for prompt, visits in accuracy.groupby(level="prompt")}
     path.write_text(json.dumps(sequences))
 
 
