@@ -1,0 +1,42 @@
+"""REINFORCE++: the batch mean, advantages whitened over the batch (design, section 4)."""
+
+import numpy as np
+from cases import NO_PAST, groups
+
+from kaestat import AdvantageEstimator, make_baseline
+from kaestat.baselines import BatchMean
+
+
+def test_batch_mean_pools_all_completions_not_the_groups_means():
+    # (1 + 0 + 1) / 3, where the mean of group means would be 3/4
+    values = make_baseline("reinforce++").values(groups([1, 0], [1]), NO_PAST, step=0)
+    np.testing.assert_allclose([values[0, 0], values[0, 1], values[1, 0]], 2 / 3)
+
+
+def test_leave_one_out_form_leaves_the_completion_out():
+    # (0 + 1) / 2, (1 + 1) / 2, (1 + 0) / 2
+    values = make_baseline("reinforce++").leave_one_out().values(groups([1, 0], [1]), NO_PAST, step=0)
+    np.testing.assert_allclose([values[0, 0], values[0, 1], values[1, 0]], [0.5, 1.0, 0.5])
+
+
+def test_a_lone_completion_left_out_has_value_zero():
+    assert BatchMean(without_own=True).values(groups([1]), NO_PAST, step=0).tolist() == [[0.0]]
+
+
+def test_weighted_batch_mean_and_own_share():
+    # (2*1 + 1*0 + 1*1) / 4; shares 2/4, 1/4, 1/4
+    weighted = groups([1, 0], [1], weights=[[2, 1], [1]])
+    values = make_baseline("reinforce++").values(weighted, NO_PAST, step=0)
+    own = make_baseline("reinforce++").own_weight(weighted, NO_PAST, step=0)
+    np.testing.assert_allclose([values[0, 0], values[1, 0]], 3 / 4)
+    np.testing.assert_allclose([own[0, 0], own[0, 1], own[1, 0]], [0.5, 0.25, 0.25])
+
+
+def test_advantages_are_whitened_over_the_batch():
+    # rewards 1, 0, 1, 0: mean 1/2, variance 4 * (1/4) / 3 = 1/3
+    advantages = AdvantageEstimator("reinforce++").step(["a", "a", "b", "c"], [1.0, 0, 1, 0], 0)
+    np.testing.assert_allclose(advantages, np.array([0.5, -0.5, 0.5, -0.5]) / np.sqrt(1 / 3 + 1e-8), rtol=1e-12)
+
+
+def test_a_lone_completion_is_not_whitened():
+    assert AdvantageEstimator("reinforce++").step(["a"], [1.0], 0).tolist() == [0.0]

@@ -1,0 +1,55 @@
+"""The critic: recursive ridge regression on prompt features, past steps only."""
+
+import numpy as np
+import pytest
+from cases import NO_PAST, groups
+
+from kaestat import AdvantageEstimator, make_baseline
+from kaestat.baselines import Critic
+
+
+def test_an_intercept_alone_is_the_forgetting_mean():
+    # step 0: 1, 1; step 1: 0. Before step 2: (.5*2 + 0) / (.5*2 + 1) = 1/2
+    baseline, carry = Critic(forgetting=0.5), None
+    for step, row in enumerate(([1, 1], [0])):
+        carry = baseline.advance(carry, groups(row), NO_PAST, step=step)
+    np.testing.assert_allclose(baseline.values(groups([1, 0]), NO_PAST, step=2, carry=carry), 0.5, rtol=1e-8)
+
+
+def test_ridge_by_hand():
+    # x = 0 with reward 0, x = 1 with reward 1, penalty 1 on the slope: [[2, 1], [1, 2]] (a, b) = (1, 1), so a = b = 1/3
+    estimator = AdvantageEstimator("critic", features={"p": [0.0], "q": [1.0]})
+    estimator.step(["p", "q"], [0.0, 1.0], 0)
+    np.testing.assert_array_equal(estimator.values, [0, 0])
+    estimator.step(["p", "q"], [0.0, 1.0], 1)
+    np.testing.assert_allclose(estimator.values, [1 / 3, 2 / 3], rtol=1e-8)
+
+
+def test_features_may_be_a_function_of_the_prompts():
+    by_function = AdvantageEstimator("critic", features=lambda prompts: np.array([[len(p)] for p in prompts]))
+    by_mapping = AdvantageEstimator("critic", features={"a": [1], "bb": [2]})
+    for step in range(3):
+        np.testing.assert_array_equal(
+            by_function.step(["a", "bb"], [1.0, 0], step), by_mapping.step(["a", "bb"], [1.0, 0], step)
+        )
+
+
+def test_a_prompt_without_features_is_refused_and_nothing_is_learnt():
+    estimator = AdvantageEstimator("critic", features={"a": [1.0]})
+    with pytest.raises(ValueError, match="no features given for prompt 'b'"):
+        estimator.step(["a", "b"], [1.0, 0], 0)
+    estimator.step(["a"], [1.0], 0)
+    assert estimator.values.tolist() == [0.0]
+
+
+def test_a_change_in_the_number_of_features_is_refused():
+    estimator = AdvantageEstimator("critic", features={"a": [1.0], "b": [1.0, 2.0]})
+    estimator.step(["a"], [1.0], 0)
+    with pytest.raises(ValueError, match="1 features before, now 2"):
+        estimator.step(["b"], [1.0], 1)
+
+
+@pytest.mark.parametrize("parameters", [{"forgetting": 0}, {"forgetting": 1.1}, {"forgetting": "1"}, {"ridge": 0}])
+def test_parameters_out_of_range_are_refused(parameters):
+    with pytest.raises((ValueError, TypeError), match=next(iter(parameters))):
+        make_baseline("critic", **parameters)

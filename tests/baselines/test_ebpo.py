@@ -1,0 +1,46 @@
+"""EBPO (Han et al., 2026): Welford accumulators updated before use."""
+
+import numpy as np
+from cases import NO_PAST, groups
+
+from kaestat import AdvantageEstimator, make_baseline
+
+
+def test_two_steps_by_hand():
+    estimator = AdvantageEstimator("ebpo")
+    estimator.step(["a", "a", "b", "b"], [1.0, 0, 1, 1], 0)
+    # rewards 1, 0, 1, 1: mu = .75, sigma^2 = .25; group means .5, 1: tau^2 = .125; S = .125 / (.125 + .125) = 1/2
+    np.testing.assert_allclose(estimator.values, [0.625, 0.625, 0.875, 0.875], rtol=1e-12)
+    estimator.step(["c", "c"], [0.0, 0], 1)
+    # rewards 1, 0, 1, 1, 0, 0: mu = .5, sigma^2 = .3; means .5, 1, 0: tau^2 = .25; S = .15 / .4 = .375
+    np.testing.assert_allclose(estimator.values, [0.375 * 0.5] * 2, rtol=1e-12)
+
+
+def test_small_groups_shrink_more():
+    # rewards 1, 1, 0, 0, 0: sigma^2 = .3, mu = .4; means 1, .25: tau^2 = .28125; noise .3 and .075
+    values = make_baseline("ebpo").values(groups([1], [1, 0, 0, 0]), NO_PAST, step=0)
+    first, second = 0.3 / (0.3 + 0.28125), 0.075 / (0.075 + 0.28125)
+    np.testing.assert_allclose(values[0, 0], (1 - first) + first * 0.4, rtol=1e-12)
+    np.testing.assert_allclose(values[1], (1 - second) * 0.25 + second * 0.4, rtol=1e-12)
+
+
+def test_one_completion_in_all_is_its_own_value():
+    assert make_baseline("ebpo").values(groups([1]), NO_PAST, step=0).tolist() == [[1.0]]
+
+
+def test_accumulators_equal_the_moments_of_everything_seen():
+    rng = np.random.default_rng(0)
+    baseline, carry, seen = make_baseline("ebpo"), None, []
+    for step in range(20):
+        rewards = rng.random((3, 4)) + 1e6  # far from 0: a naive sum of squares would lose the variance
+        carry = baseline.advance(carry, groups(*rewards), NO_PAST, step=step)
+        seen.append(rewards)
+    everything = np.concatenate(seen)
+    n, mean, m2 = carry["rewards"]
+    np.testing.assert_allclose([n, mean, m2 / (n - 1)], [240, everything.mean(), everything.var(ddof=1)], rtol=1e-9)
+
+
+def test_own_weight_with_shrinkage_held_fixed():
+    # S = 1/2 as in the first step by hand, G = 2, 4 rewards seen: (1 - S)/2 + S/4
+    own = make_baseline("ebpo").own_weight(groups([1, 0], [1, 1]), NO_PAST, step=0)
+    np.testing.assert_allclose(own + np.zeros((2, 2)), 0.375)

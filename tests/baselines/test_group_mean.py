@@ -1,0 +1,71 @@
+"""GRPO, Dr. GRPO, GPG and RLOO (design, section 4)."""
+
+import numpy as np
+import pytest
+from cases import NO_PAST, groups
+
+from kaestat import AdvantageEstimator, make_baseline
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gpg"])
+def test_group_mean_includes_the_sample(name):
+    # (1 + 0 + 1) / 3; (1 + 0) / 2
+    values = make_baseline(name).values(groups([1, 0, 1], [1, 0]), NO_PAST, step=0)
+    np.testing.assert_allclose(values[0], 2 / 3)
+    np.testing.assert_allclose(values[1, :2], 1 / 2)
+
+
+def test_rloo_leaves_the_sample_out():
+    # others of [1, 0, 1]: (0 + 1) / 2, (1 + 1) / 2, (1 + 0) / 2
+    values = make_baseline("rloo").values(groups([1, 0, 1]), NO_PAST, step=0)
+    np.testing.assert_allclose(values, [[0.5, 1.0, 0.5]])
+
+
+def test_weighted_means_are_weighted_rewards_over_weights():
+    # all: (1*1 + 2*0 + 3*1) / 6; without each in turn: 3/5, (1 + 3)/4, 1/3
+    weighted = groups([1, 0, 1], weights=[[1, 2, 3]])
+    np.testing.assert_allclose(make_baseline("grpo").values(weighted, NO_PAST, step=0), [[4 / 6] * 3])
+    np.testing.assert_allclose(make_baseline("rloo").values(weighted, NO_PAST, step=0), [[3 / 5, 1.0, 1 / 3]])
+
+
+def test_others_without_weight_leave_nothing_to_average_and_the_value_is_zero():
+    values = make_baseline("rloo").values(groups([1, 1], weights=[[0.3, 0.0]]), NO_PAST, step=0)
+    np.testing.assert_array_equal(values, [[0.0, 1.0]])
+
+
+def test_own_weight_is_the_samples_share():
+    own = make_baseline("grpo").own_weight(groups([1, 0, 1], weights=[[1, 2, 3]]), NO_PAST, step=0)
+    np.testing.assert_allclose(own, [[1 / 6, 2 / 6, 3 / 6]])
+
+
+def test_a_singleton_group_has_advantage_zero_with_and_the_raw_reward_without_its_own_sample():
+    for name, expected in {"grpo": 0.0, "dr_grpo": 0.0, "gpg": 0.0, "rloo": 1.0}.items():
+        assert AdvantageEstimator(name).step(["a"], [1.0], 0).tolist() == [expected]
+
+
+def test_grpo_divides_by_the_groups_std_with_ddof_1_and_eps_1e_6():
+    # mean 1/4, squares 9/16 + 3/16 = 3/4, std = sqrt(3/4 / 3) = 1/2
+    advantages = AdvantageEstimator("grpo").step(["a"] * 4, [1.0, 0, 0, 0], 0)
+    np.testing.assert_allclose(advantages, np.array([0.75, -0.25, -0.25, -0.25]) / 0.500001, rtol=1e-12)
+
+
+def test_grpo_is_zero_in_an_all_equal_group():
+    np.testing.assert_array_equal(AdvantageEstimator("grpo").step(["a"] * 4, [1.0] * 4, 0), np.zeros(4))
+
+
+def test_dr_grpo_leaves_out_the_std():
+    np.testing.assert_allclose(AdvantageEstimator("dr_grpo").step(["a"] * 4, [1.0, 0, 0, 0], 0), [0.75, *[-0.25] * 3])
+
+
+def test_gpg_rescales_by_completions_over_those_in_mixed_groups():
+    # groups [1, 0], [1, 1]: B = 4, M = 2, factor 2 (counting non-zero rewards instead would give 4/3)
+    advantages = AdvantageEstimator("gpg").step(["a", "a", "b", "b"], [1.0, 0, 1, 1], 0)
+    np.testing.assert_allclose(advantages, [2 * 0.5, 2 * -0.5, 0, 0])
+
+
+def test_gpg_is_zero_when_every_group_is_all_equal():
+    np.testing.assert_array_equal(AdvantageEstimator("gpg").step(["a", "a", "b"], [1.0, 1, 0], 0), np.zeros(3))
+
+
+def test_leave_one_out_turns_grpo_into_rloo():
+    assert make_baseline("grpo").leave_one_out() == make_baseline("rloo")

@@ -1,0 +1,113 @@
+"""KAE (design, section 4): both normalizations, cold start, weights; nprobust as an outside oracle."""
+
+import math
+
+import numpy as np
+import pytest
+from cases import NO_PAST, groups, visits
+from nprobust import lprobust
+
+from kaestat import make_baseline
+
+# Step 20, bandwidth 10, triangular: K(3/10) = 1.4, K(1/10) = 1.8, K(0) = 2. Past: lag 3 has 1 of 2, lag 1 has 3 of 4.
+PAST = visits([(3, [1, 0]), (1, [1, 1, 1, 0])])
+GROUP = groups([1, 0, 1])
+
+
+def test_nadaraya_watson_normalization():
+    # M = 1.4*2 + 1.8*4 + 2*2 = 14; past 1.4*1 + 1.8*3 = 6.8
+    # a success: (6.8 + 2*1) / 14; the failure: (6.8 + 2*2) / 14
+    values = make_baseline("kae").values(GROUP, PAST, step=20)
+    np.testing.assert_allclose(values, [[8.8 / 14, 10.8 / 14, 8.8 / 14]], rtol=1e-12)
+
+
+def test_algorithm1_normalization_counts_the_whole_history():
+    # M = (10/20) * 6 + 2*2 = 7
+    values = make_baseline("kae", normalization="algorithm1").values(GROUP, PAST, step=20)
+    np.testing.assert_allclose(values, [[8.8 / 7, 10.8 / 7, 8.8 / 7]], rtol=1e-12)
+
+
+def test_algorithm1_counts_visits_beyond_the_bandwidth_too():
+    # lag 15 > 10: no weight in the numerator, but M = (10/20) * 2 = 1, for a lone completion
+    values = make_baseline("kae", normalization="algorithm1").values(
+        groups([1]), visits([(15, [1, 0]), (5, [1, 1])]), step=20
+    )
+    np.testing.assert_allclose(values, [[(1.0 * 2) / (0.5 * 4)]])
+
+
+def test_algorithm1_without_history_is_the_leave_one_out_mean():
+    values = make_baseline("kae", normalization="algorithm1").values(GROUP, NO_PAST, step=0)
+    np.testing.assert_allclose(values, [[0.5, 1.0, 0.5]])
+
+
+def test_fraction_of_the_elapsed_steps_is_the_papers_h():
+    # h = 1/2 at step 20 is a bandwidth of 10 steps
+    values = make_baseline("kae", bandwidth="fraction").values(GROUP, PAST, step=100)
+    np.testing.assert_allclose(values, [[8.8 / 14, 10.8 / 14, 8.8 / 14]], rtol=1e-12)
+
+
+def test_weights_turn_it_into_weighted_rewards_over_weights():
+    # past, lag 1: W = 3, WZ = 2; group rewards 1, 0, 1 with weights 1, 2, 1
+    # first: (1.8*2 + 2*(2*0 + 1*1)) / (1.8*3 + 2*3); second: (3.6 + 2*(1 + 1)) / (5.4 + 2*2)
+    weighted = groups([1, 0, 1], weights=[[1, 2, 1]])
+    values = make_baseline("kae").values(weighted, visits([(1, [1, 0], [2.0, 1.0])]), step=20)
+    np.testing.assert_allclose(values, [[5.6 / 11.4, 7.6 / 9.4, 5.6 / 11.4]], rtol=1e-12)
+
+
+def test_cold_start_is_the_other_prompts_mean_at_this_step():
+    rows, past = groups([1], [0, 1, 1]), visits([], [])
+    assert make_baseline("kae").values(rows, past, step=5)[0, 0] == pytest.approx(2 / 3)
+    assert make_baseline("kae", cold_start=0.3).values(rows, past, step=5)[0, 0] == 0.3
+
+
+def test_cold_start_alone_in_the_step_is_zero():
+    assert make_baseline("kae").values(groups([1]), NO_PAST, step=5).tolist() == [[0.0]]
+
+
+def test_a_visit_beyond_the_bandwidth_is_a_cold_start():
+    values = make_baseline("kae", cold_start=-2.0).values(groups([1]), visits([(10, [1, 1])]), step=50)
+    assert values.tolist() == [[-2.0]]
+
+
+@pytest.mark.parametrize("cold_start", [math.nan, math.inf, True, None, "median", [0.5]])
+def test_cold_start_must_be_a_finite_number_or_batch_mean(cold_start):
+    with pytest.raises((ValueError, TypeError), match="cold_start"):
+        make_baseline("kae", cold_start=cold_start)
+
+
+def test_algorithm1_refuses_an_infinite_bandwidth_which_would_make_every_value_zero():
+    with pytest.raises(ValueError, match="bandwidth must be finite"):
+        make_baseline("kae", normalization="algorithm1", bandwidth=math.inf)
+
+
+def test_horizon_is_what_the_kernel_reaches():
+    assert make_baseline("kae", bandwidth=7).horizon == 7
+    assert make_baseline("kae", kernel="exponential").horizon == math.inf
+    assert make_baseline("kae", normalization="algorithm1").horizon == math.inf
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_agrees_with_nprobust_at_the_last_point(seed):
+    """lprobust(p=0, triangular) at the current step, over past completions and the others of the group."""
+    rng = np.random.default_rng(seed)
+    step, bandwidth = 40, rng.uniform(5, 30)
+    steps = np.sort(rng.choice(step, 20, replace=False))
+    past = [(step - s, rng.integers(0, 2, rng.integers(1, 6))) for s in steps]
+    group = rng.integers(0, 2, 4).astype(float)
+    values = make_baseline("kae", bandwidth=bandwidth).values(groups(group), visits(past), step=step)
+
+    for g in range(4):
+        x = np.concatenate([*[np.full(len(z), step - lag) for lag, z in past], np.full(3, step)])
+        y = np.concatenate([*[z for _, z in past], np.delete(group, g)])
+        fit = lprobust(
+            y,
+            x,
+            eval=np.array([float(step)]),
+            p=0,
+            h=bandwidth,
+            b=bandwidth,
+            kernel="tri",
+            bwcheck=None,
+            masspoints="off",
+        )
+        assert abs(values[0, g] - fit.Estimate["tau.us"].item()) < 1e-10

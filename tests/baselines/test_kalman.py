@@ -1,0 +1,77 @@
+"""The local-level Kalman filter across steps (design, section 4)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import NO_PAST, groups, visits
+
+from kaestat import make_baseline
+
+KNOWN = {"drift_variance": 0.1, "initial_mean": 0.5, "initial_variance": 0.3, "reward_variance": 0.2}
+
+
+def test_one_visit_and_a_group_by_hand():
+    # visit, two successes: gain .3 / (.3 + .2/2) = .75, mean .5 + .75*.5 = .875, variance .25*.3 = .075
+    # two steps on: .075 + 2*.1 = .275; the other completion: gain .275 / (.275 + .2) = .275/.475
+    values = make_baseline("kalman", **KNOWN).values(groups([1, 0]), visits([(2, [1, 1])]), step=5)
+    gain = 0.275 / 0.475
+    np.testing.assert_allclose(values, [[0.875 * (1 - gain), 0.875 + gain * 0.125]], rtol=1e-12)
+
+
+def test_a_lone_completion_gets_the_prediction():
+    assert make_baseline("kalman", **KNOWN).values(groups([1]), visits([(2, [1, 1])]), step=5) == pytest.approx(0.875)
+
+
+def test_without_past_the_prior_is_updated_by_the_others():
+    # gain .3 / (.3 + .2) = .6: .5 + .6*(0 - .5), .5 + .6*(1 - .5)
+    values = make_baseline("kalman", **KNOWN).values(groups([1, 0]), NO_PAST, step=5)
+    np.testing.assert_allclose(values, [[0.2, 0.8]], rtol=1e-12)
+
+
+def test_noise_is_binomial_around_the_pulled_mean():
+    # past 2 of 2, pulled by 2 pseudo-completions at 1/2: m = 3/4, s2 = 3/16; the same as that number given
+    past, group = visits([(2, [1, 1])]), groups([1, 0, 1])
+    given = make_baseline("kalman", reward_variance=3 / 16).values(group, past, step=5)
+    np.testing.assert_allclose(make_baseline("kalman").values(group, past, step=5), given, rtol=1e-12)
+
+
+def test_steady_state_is_the_exponential_kernel():
+    """Weights on past rewards fall by rho = 1 - K per step, with K^2 / (1 - K) = q n / s2."""
+    baseline = make_baseline("kalman", drift_variance=0.004, reward_variance=0.2)
+    past = visits([(lag, [0.0, 0.0]) for lag in range(300, 0, -1)])
+
+    def weight(lag):
+        total = past.total.copy()
+        total[0, -lag] += 1
+        group = groups([0.0])
+        return (
+            baseline.values(group, replace(past, total=total), step=300) - baseline.values(group, past, step=300)
+        ).item()
+
+    ratio = 0.004 * 2 / 0.2
+    gain = (-ratio + np.sqrt(ratio**2 + 4 * ratio)) / 2
+    np.testing.assert_allclose([weight(lag + 1) / weight(lag) for lag in (1, 5, 40)], 1 - gain, rtol=1e-9)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4, 5, 7, 8, 16, 17])
+def test_folding_in_pairs_is_the_sequential_filter(depth):
+    rng = np.random.default_rng(depth)
+    lags = np.sort(rng.choice(np.arange(1, 60), depth, replace=False))[::-1]
+    past = [(int(lag), rng.integers(0, 2, rng.integers(1, 5))) for lag in lags]
+    mean, variance, before = 0.5, 0.3, lags[0]
+    for lag, rewards in past:
+        variance += 0.1 * (before - lag)
+        gain = variance / (variance + 0.2 / len(rewards))
+        mean, variance, before = mean + gain * (np.mean(rewards) - mean), (1 - gain) * variance, lag
+    values = make_baseline("kalman", **KNOWN).values(groups([1]), visits(past), step=60)
+    np.testing.assert_allclose(values, [[mean]], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "name", ["initial_mean", "initial_variance", "drift_variance", "reward_variance", "variance_count"]
+)
+@pytest.mark.parametrize("value", [np.nan, np.inf, True, "1"])
+def test_parameters_must_be_finite_numbers(name, value):
+    with pytest.raises((ValueError, TypeError), match=name):
+        make_baseline("kalman", **{name: value})

@@ -1,0 +1,50 @@
+"""KRPO (Wang et al., 2025): golden numbers of the design's table."""
+
+import numpy as np
+import pytest
+from cases import NO_PAST, groups
+
+from kaestat import AdvantageEstimator, make_baseline
+
+GOLDEN = [0.0995, -7.0481, -5.7514, -4.9725]
+
+
+def test_advantages_of_the_designs_table():
+    np.testing.assert_allclose(AdvantageEstimator("krpo").step(["a"] * 4, [1.0, 0, 0, 0], 0), GOLDEN, atol=1e-4)
+
+
+def test_first_completion_by_hand():
+    # P- = 1 + 1e-5, K = P- / (P- + .01), x = K, P = (1 - K) P-; A = (1 - K) / sqrt(P)
+    prior = 1 + 1e-5
+    gain = prior / (prior + 1e-2)
+    advantage = AdvantageEstimator("krpo").step(["a"], [1.0], 0)
+    np.testing.assert_allclose(advantage, [(1 - gain) / (np.sqrt((1 - gain) * prior) + 1e-8)], rtol=1e-12)
+
+
+def test_the_filter_is_recreated_for_every_group_and_every_step():
+    estimator = AdvantageEstimator("krpo")
+    for step in range(2):
+        advantages = estimator.step(["a"] * 4 + ["b"] * 4, [1.0, 0, 0, 0] * 2, step)
+        np.testing.assert_allclose(advantages, GOLDEN * 2, atol=1e-4)
+
+
+def test_reordering_a_group_changes_its_advantages():
+    forwards, backwards = (AdvantageEstimator("krpo").step(["a"] * 2, rewards, 0) for rewards in ([1.0, 0], [0.0, 1]))
+    assert abs(forwards[0] - backwards[1]) > 1
+
+
+def test_samples_count_in_the_order_given_even_where_prompts_interleave():
+    advantages = AdvantageEstimator("krpo").step(list("abababab"), [1.0, 1, 0, 0, 0, 0, 0, 0], 0)
+    np.testing.assert_allclose(advantages[0::2], GOLDEN, atol=1e-4)
+    np.testing.assert_allclose(advantages[1::2], GOLDEN, atol=1e-4)
+
+
+def test_own_weight_is_the_gain():
+    # K1 = P-/(P- + R) with P- = 1 + Q
+    own = make_baseline("krpo").own_weight(groups([1, 0]), NO_PAST, step=0)
+    assert own[0, 0] == pytest.approx(1.00001 / 1.01001, rel=1e-12)
+
+
+def test_initial_value_must_be_finite():
+    with pytest.raises(ValueError, match="initial_value"):
+        make_baseline("krpo", initial_value=np.nan)

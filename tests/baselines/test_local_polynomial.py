@@ -1,0 +1,81 @@
+"""One-sided local polynomials at the current step; nprobust as an outside oracle."""
+
+import numpy as np
+import pytest
+from cases import groups, visits
+from nprobust import lprobust
+
+from kaestat import make_baseline
+
+
+def test_a_line_through_two_visits_meets_the_current_step_on_it():
+    # means .6 at lag 3 and .8 at lag 1: slope -.1 per lag, .9 at lag 0, whatever the kernel's weights
+    past = visits([(3, [1, 1, 1, 0, 0]), (1, [1, 1, 1, 1, 0])])
+    np.testing.assert_allclose(make_baseline("local_linear").values(groups([1]), past, step=9), 0.9, rtol=1e-12)
+
+
+def test_a_parabola_through_three_visits_meets_the_current_step_on_it():
+    # 1 - .1 l - .01 l^2 at lags 4, 2, 1; 1 at lag 0
+    past = visits([(4, [0.44]), (2, [0.76]), (1, [0.89])])
+    values = make_baseline("local_polynomial", degree=2).values(groups([1]), past, step=9)
+    np.testing.assert_allclose(values, 1.0, rtol=1e-9)
+
+
+def test_local_linear_weighted_least_squares_by_hand():
+    # bandwidth 4, K = 1 at lag 2 and 2 at lag 0; lag 2: z = 0; the other completion of the group, at lag 0: z = 1.
+    # Two distinct times, two parameters: the line passes through both, and its intercept is that completion.
+    values = make_baseline("local_linear", bandwidth=4).values(groups([0, 1]), visits([(2, [0])]), step=9)
+    np.testing.assert_allclose(values, [[1.0, 0.0]], atol=1e-12)
+
+
+def test_too_few_distinct_steps_lower_the_degree():
+    past = visits([(3, [1, 0])])
+    for name in ("local_linear", "local_polynomial"):
+        np.testing.assert_allclose(make_baseline(name).values(groups([1]), past, step=9), 0.5)
+
+
+def test_without_anything_it_is_the_other_prompts_mean():
+    assert make_baseline("local_linear").values(groups([1], [0, 1, 1]), visits([], []), step=9)[0, 0] == pytest.approx(
+        2 / 3
+    )
+
+
+@pytest.mark.parametrize("degree", [0, 6, True, 1.5, "2"])
+def test_degree_must_be_one_to_five(degree):
+    with pytest.raises(ValueError, match="degree"):
+        make_baseline("local_polynomial", degree=degree)
+
+
+def test_local_linear_has_no_other_degree():
+    with pytest.raises(ValueError, match="local_polynomial"):
+        make_baseline("local_linear", degree=2)
+
+
+@pytest.mark.parametrize("degree", [1, 2])
+@pytest.mark.parametrize("seed", range(5))
+def test_agrees_with_nprobust_at_the_last_point(seed, degree):
+    """lprobust(p=degree, triangular) at the current step, over past completions and the others of the group."""
+    rng = np.random.default_rng(seed)
+    step, bandwidth = 40, rng.uniform(8, 30)
+    steps = np.sort(rng.choice(step, 25, replace=False))
+    past = [(step - s, rng.integers(0, 2, rng.integers(1, 6))) for s in steps]
+    group = rng.integers(0, 2, 4).astype(float)
+    values = make_baseline("local_polynomial", degree=degree, bandwidth=bandwidth).values(
+        groups(group), visits(past), step=step
+    )
+
+    for g in range(4):
+        x = np.concatenate([*[np.full(len(z), step - lag) for lag, z in past], np.full(3, step)])
+        y = np.concatenate([*[z for _, z in past], np.delete(group, g)])
+        fit = lprobust(
+            y,
+            x,
+            eval=np.array([float(step)]),
+            p=degree,
+            h=bandwidth,
+            b=bandwidth,
+            kernel="tri",
+            bwcheck=None,
+            masspoints="off",
+        )
+        assert abs(values[0, g] - fit.Estimate["tau.us"].item()) < 1e-10

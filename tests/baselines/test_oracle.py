@@ -1,0 +1,37 @@
+"""The oracle: the true value in any of its three forms."""
+
+import numpy as np
+import pytest
+from cases import NO_PAST, groups
+
+from kaestat import AdvantageEstimator, make_baseline
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"a": 0.25, "b": 0.5}, lambda prompts, step: [0.25 if p == "a" else 0.5 for p in prompts], np.array([0.25, 0.5])],
+    ids=["mapping", "function", "array"],
+)
+def test_value_is_looked_up(value):
+    values = make_baseline("oracle", value=value).values(groups([1, 0], [1, 1], prompt_ids=["a", "b"]), NO_PAST, step=3)
+    np.testing.assert_array_equal(values, [[0.25, 0.25], [0.5, 0.5]])
+
+
+def test_the_function_is_told_the_step():
+    estimator = AdvantageEstimator("oracle", value=lambda prompts, step: [step / 10] * len(prompts))
+    assert estimator.step(["a"], [1.0], 3).tolist() == [0.7]
+
+
+def test_a_missing_prompt_is_named():
+    with pytest.raises(ValueError, match="no value given for prompt 'b'"):
+        AdvantageEstimator("oracle", value={"a": 0.5}).step(["a", "b"], [1.0, 0], 0)
+
+
+def test_a_function_of_the_wrong_length_is_refused():
+    with pytest.raises(ValueError, match="must return 2 numbers"):
+        AdvantageEstimator("oracle", value=lambda prompts, step: [0.5]).step(["a", "b"], [1.0, 0], 0)
+
+
+def test_values_that_are_not_finite_are_refused():
+    with pytest.raises(ValueError, match="not finite"):
+        AdvantageEstimator("oracle", value={"a": np.nan}).step(["a"], [1.0], 0)

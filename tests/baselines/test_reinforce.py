@@ -1,0 +1,14 @@
+"""REINFORCE: the value is 0 and the advantage the reward."""
+
+import numpy as np
+from cases import NO_PAST, groups
+
+from kaestat import AdvantageEstimator, make_baseline
+
+
+def test_the_value_is_zero():
+    assert make_baseline("none").values(groups([1, 0], [1]), NO_PAST, step=0).tolist() == [[0, 0], [0, 0]]
+
+
+def test_the_advantage_is_the_reward():
+    np.testing.assert_array_equal(AdvantageEstimator("none").step(["a", "a", "b"], [1.0, 0.25, 0.0], 0), [1, 0.25, 0])

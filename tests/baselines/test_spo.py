@@ -1,0 +1,64 @@
+"""SPO (Xu and Ding, 2025): the Beta tracker, before the update."""
+
+import numpy as np
+import pytest
+from cases import NO_PAST, groups, visits
+
+from kaestat import AdvantageEstimator, make_baseline
+
+
+def test_constant_forgetting_by_hand():
+    # a, b = 2.7, .3; visit 1, 0, 0: a = 1.35 + 1 = 2.35, b = .15 + 2 = 2.15; visit 1: a = 2.175, b = 1.075
+    baseline = make_baseline("spo", rho=0.5, prior_mean=0.9, prior_count=3)
+    values = baseline.values(groups([1, 0]), visits([(4, [1, 0, 0])]), step=9)
+    np.testing.assert_allclose(values, 2.35 / 4.5, rtol=1e-12)
+    values = baseline.values(groups([1, 0]), visits([(4, [1, 0, 0]), (3, [1])]), step=9)
+    np.testing.assert_allclose(values, 2.175 / 3.25, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("divergence", "rho"), [(0.006, 2**-0.1), (0.5, 0.875), (0.0, 0.96)], ids=["between", "clipped low", "clipped high"]
+)
+def test_adaptive_forgetting(divergence, rho):
+    # prior count 1 / (1 - .875) = 8, so a = b = 4; one success: a = 4 rho + 1, b = 4 rho
+    values = make_baseline("spo").values(groups([1]), visits([(1, [1])], divergence=[[divergence]]), step=3)
+    np.testing.assert_allclose(values, (4 * rho + 1) / (8 * rho + 1), rtol=1e-12)
+
+
+def test_without_divergence_nothing_is_taken_to_have_changed():
+    values = make_baseline("spo").values(groups([1]), visits([(1, [1])]), step=3)
+    np.testing.assert_allclose(values, (4 * 0.96 + 1) / (8 * 0.96 + 1), rtol=1e-12)
+
+
+def test_the_value_comes_before_the_update_so_current_rewards_do_not_matter():
+    assert make_baseline("spo").values(groups([1, 0, 1]), NO_PAST, step=0).tolist() == [[0.5] * 3]
+
+
+def test_divergence_passed_along_with_the_step_reaches_the_tracker():
+    estimator = AdvantageEstimator("spo", scale="none")
+    estimator.step(["a", "b"], [1.0, 1], 0, divergence=[0.006, 0.5])
+    estimator.step(["a", "b"], [0.0, 0], 1, divergence=[0.0, 0.0])
+    np.testing.assert_allclose(
+        estimator.values, [(4 * rho + 1) / (8 * rho + 1) for rho in (2**-0.1, 0.875)], rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("rewards", [[1.5, 0.0], [-0.5, 1.0], [2.0, -1.0]], ids=["above", "below", "outweighed"])
+def test_rewards_outside_the_unit_interval_are_refused_even_where_their_sum_looks_fine(rewards):
+    estimator = AdvantageEstimator("spo")
+    with pytest.raises(ValueError, match=r"rewards.*\[0, 1\]"):
+        estimator.step(["a", "a"], rewards, 0)
+    assert estimator.history is None
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        make_baseline("spo").values(groups([1]), visits([(1, rewards)]), step=3)
+
+
+@pytest.mark.parametrize("rho", [0, -0.5, 1.5, np.nan, True, "0.9"])
+def test_rho_must_lie_in_the_unit_interval(rho):
+    with pytest.raises((ValueError, TypeError), match="rho"):
+        make_baseline("spo", rho=rho)
+
+
+def test_bounds_must_be_in_order():
+    with pytest.raises(ValueError, match="rho_min"):
+        make_baseline("spo", rho_min=0.97)
