@@ -12,7 +12,7 @@ from rich.text import Text
 from kaestat.analysis import Analysis
 from kaestat.bandwidth import BandwidthSelection
 from kaestat.registry import METHODS, make_baseline
-from kaestat.tables import PATH_HEADER, UNIT, comparison, fact_lines, headline, path_rows
+from kaestat.tables import PATH_HEADER, UNIT, comparison, fact_lines, headline, path_rows, selection_line
 
 STDERR = Console(stderr=True)
 WIDTH_OF_FILES = 120  # where the output is no terminal, and so has no width of its own
@@ -48,11 +48,7 @@ def show_selection(selection: BandwidthSelection, kernel: str) -> None:
     screen = _screen()
     if len(selection.path):
         _show_path(screen, selection, f"Risk of selector {selection.selector}, {kernel} kernel")
-    error = "" if selection.se != selection.se else f" (standard error {selection.se:.2f})"
-    found = (
-        f"Bandwidth by {selection.selector}, {kernel} kernel: {selection.bandwidth:.2f} {selection.time_axis}s{error}"
-    )
-    screen.print(Text(found, style="bold"))
+    screen.print(Text(selection_line(selection, kernel), style="bold"))
 
 
 def show_methods() -> None:

@@ -12,7 +12,7 @@ from kaestat.json_output import to_json
 from kaestat.plots import render, risk_against_bandwidth
 from kaestat.provenance import Provenance
 from kaestat.storage import write_atomically
-from kaestat.tables import UNIT, comparison, fact_lines, headline
+from kaestat.tables import UNIT, comparison, fact_lines, headline, selection_line
 
 
 def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.PathLike) -> list[Path]:
@@ -69,7 +69,7 @@ def html_report(analysis: Analysis, provenance: Provenance) -> str:
         header=header,
         rows=rows,
         figures=figures,
-        selections=analysis.paths,
+        selection_lines=[selection_line(selection, kernel) for kernel, selection in analysis.paths.items()],
         notes=analysis.notes,
         provenance=provenance,
     )

@@ -177,7 +177,8 @@ class PromptRisks:
             level = self.per_prompt.mean(axis=0)
             ratio[0] = np.divide(level[:-1], level[-1], out=np.full(len(methods), np.nan), where=level[-1] != 0)
             if n_boot:
-                ratio[1:] = np.quantile(drawn_risks[:, :-1] / drawn_risks[:, -1:], [0.025, 0.975], axis=0)
+                with np.errstate(invalid="ignore", divide="ignore"):  # a reference whose risk is 0 has no ratio
+                    ratio[1:] = np.quantile(drawn_risks[:, :-1] / drawn_risks[:, -1:], [0.025, 0.975], axis=0)
         return pd.DataFrame(
             {
                 "method": methods,

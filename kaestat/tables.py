@@ -69,6 +69,14 @@ def path_rows(selection: BandwidthSelection) -> list[tuple[str, ...]]:
     ]
 
 
+def selection_line(selection: BandwidthSelection, kernel: str) -> str:
+    """The selected bandwidth in one sentence."""
+    error = "" if math.isnan(selection.se) else f" (standard error {selection.se:.2f})"
+    return (
+        f"By {selection.selector}, {kernel} kernel: bandwidth {selection.bandwidth:.2f} {selection.time_axis}s{error}."
+    )
+
+
 def milli(risk: float) -> str:
     """A risk times 1000."""
     return _number(round(1e3 * risk, 2) + 0.0, ".2f")
