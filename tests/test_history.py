@@ -1,0 +1,203 @@
+"""RewardHistory: what is kept, what is dropped, what is refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kaestat import RewardHistory
+
+
+def record(history, keys, step, total=1.0):
+    history.record(keys, step=step, count=[2] * len(keys), total=[total] * len(keys), total_sq=[total] * len(keys))
+
+
+def seen(history, key, step):
+    """(lag, count, total) of the visits of one prompt, oldest first."""
+    visits = history.visits([key], step)
+    rows = zip(visits.lag[0], visits.count[0], visits.total[0], strict=True)
+    return [(int(lag), int(count), total) for lag, count, total in rows if count > 0]
+
+
+def test_a_prompt_never_seen_has_no_visits():
+    history = RewardHistory()
+    record(history, ["a"], 0)
+
+    assert seen(history, "b", 5) == []
+    assert history.visits(["b"], 5).count.sum() == 0
+
+
+def test_visits_stand_oldest_first_with_lags_from_now():
+    history = RewardHistory()
+    for step in (0, 3, 4):
+        record(history, ["a"], step, total=float(step))
+
+    assert seen(history, "a", 10) == [(10, 2, 0.0), (7, 2, 3.0), (6, 2, 4.0)]
+
+
+@given(
+    gaps=st.lists(st.integers(1, 7), min_size=1, max_size=25),
+    present=st.lists(st.integers(1, 7), min_size=25, max_size=25),
+    horizon=st.sampled_from([0.5, 1.0, 3.0, 10.0, np.inf]),
+)
+def test_every_visit_within_the_horizon_is_kept_and_memory_stays_bounded(gaps, present, horizon):
+    history, log, step = RewardHistory(horizon), {"a": [], "b": [], "c": []}, 0
+    for gap, bits in zip(gaps, present, strict=False):
+        keys = [key for k, key in enumerate(log) if bits >> k & 1]
+        record(history, keys, step, total=float(step))
+        for key in keys:
+            log[key].append(step)
+        step += gap
+        for key, steps in log.items():
+            wanted = [(step - s, 2, float(s)) for s in steps if step - s <= horizon]
+            assert seen(history, key, step)[len(seen(history, key, step)) - len(wanted) :] == wanted
+    if horizon < np.inf:
+        assert history.width <= max(horizon, 1) + 1
+
+
+def test_a_million_prompts_with_ten_visits_take_less_than_500_mb():
+    history, prompts = RewardHistory(horizon=10), 20_000
+    for step in range(30):
+        rows = np.ones(prompts)
+        history.record(range(prompts), step=step, count=rows, total=rows, total_sq=rows)
+
+    assert len(seen(history, 7, 30)) == 10
+    assert history.nbytes * (1_000_000 / prompts) < 500e6
+
+
+def test_capacity_grows_without_mixing_up_prompts():
+    history = RewardHistory()
+    for step in range(50):
+        record(history, [("p", step)], step, total=float(step))
+
+    assert len(history) == 50
+    assert all(seen(history, ("p", step), 60) == [(60 - step, 2, float(step))] for step in range(50))
+
+
+def test_weighted_and_divergence_fields_are_kept_where_asked_for():
+    history = RewardHistory(weighted=True, with_divergence=True)
+    sums = {"count": [2], "total": [1.0], "total_sq": [1.0], "weight": [3.0], "weight_sq": [5.0]}
+    sums |= {"weighted_total": [2.0], "weighted_total_sq": [2.0], "divergence": [0.01]}
+    history.record(["a"], step=0, **sums)
+    visits = history.visits(["a"], 1)
+
+    assert history.weighted and history.with_divergence
+    for name, (value,) in sums.items():
+        assert getattr(visits, name)[0, -1] == value
+    plain = RewardHistory()
+    record(plain, ["a"], 0)
+    assert plain.visits(["a"], 1).weight is None and plain.visits(["a"], 1).divergence is None
+
+
+def test_prompts_without_completions_are_not_visits():
+    history = RewardHistory()
+    history.record(["a", "b"], step=0, count=[0, 1], total=[0, 1.0], total_sq=[0, 1.0])
+
+    assert len(history) == 1 and seen(history, "a", 1) == []
+
+
+REFUSED = {
+    "a step recorded twice": (ValueError, "already recorded at step 5", {"step": 5}),
+    "a step that goes backwards": (ValueError, "went backwards", {"step": 4}),
+    "a negative step": (ValueError, "step", {"step": -1}),
+    "half a step": (ValueError, "step", {"step": 5.5}),
+    "a step that is no number": (TypeError, "step", {"step": "6"}),
+    "a step that is not finite": (ValueError, "step", {"step": np.nan}),
+    "a key twice": (ValueError, "distinct", {"keys": ["a", "a"], "count": [1, 1], "total": [0, 0], "total_sq": [0, 0]}),
+    "sums of the wrong length": (ValueError, "total must have one entry per key", {"total": [1.0, 2.0]}),
+    "sums that are not finite": (ValueError, "total_sq must be finite", {"total_sq": [np.inf]}),
+    "half a completion": (ValueError, "count must hold whole numbers", {"count": [1.5]}),
+    "a negative count": (ValueError, "count must hold whole numbers", {"count": [-1]}),
+    "a field it does not keep": (ValueError, "this history records", {"weight": [1.0]}),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_bad_records_are_refused_and_change_nothing(reason):
+    error, message, change = REFUSED[reason]
+    history = RewardHistory()
+    record(history, ["a"], 5)
+    before = history.state_dict()
+    good = {"keys": ["a"], "step": 6, "count": [1], "total": [1.0], "total_sq": [1.0]}
+
+    with pytest.raises(error, match=message):
+        history.record(**{**good, **change})
+    after = history.state_dict()
+    np.testing.assert_equal(after, before)
+    history.record(**good)
+    assert len(seen(history, "a", 7)) == 2
+
+
+def test_a_value_never_sees_its_own_step_or_the_future():
+    history = RewardHistory()
+    record(history, ["a"], 5)
+    for step in (5, 4):
+        with pytest.raises(ValueError, match="visits are the past"):
+            history.visits(["a"], step)
+    assert history.visits(["b"], 0).count.sum() == 0
+
+
+@pytest.mark.parametrize("horizon", [0, -1, np.nan])
+def test_horizon_must_be_positive(horizon):
+    with pytest.raises(ValueError, match="horizon"):
+        RewardHistory(horizon)
+
+
+def test_saved_and_loaded_it_goes_on_bit_for_bit(tmp_path):
+    rng = np.random.default_rng(0)
+    history = RewardHistory(horizon=6)
+
+    def go_on(history, step, sums):
+        history.record(
+            list(range(step % 3, 9)), step=step, **{name: column[step % 3 :] for name, column in sums.items()}
+        )
+
+    columns = [
+        {name: rng.integers(1, 9, 9) / (1 if name == "count" else 7) for name in ("count", "total", "total_sq")}
+        for _ in range(40)
+    ]
+    for step in range(20):
+        go_on(history, step, columns[step])
+    history.save(tmp_path / "history")
+    resumed = RewardHistory.load(tmp_path / "history")
+    for step in range(20, 40):
+        go_on(history, step, columns[step])
+        go_on(resumed, step, columns[step])
+    np.testing.assert_equal(resumed.state_dict(), history.state_dict())
+
+
+ALTERED = {
+    "a field missing": lambda state: state["fields"].pop("total"),
+    "an unknown field": lambda state: state["fields"].update(extra=state["fields"]["total"]),
+    "fields of different shapes": lambda state: state["fields"].update(total=state["fields"]["total"][:, 1:]),
+    "a row missing": lambda state: state.update(fields={k: f[1:] for k, f in state["fields"].items()}),
+    "a key twice": lambda state: state.update(keys=["a", "a"]),
+    "a key missing": lambda state: state.update(keys=["a"]),
+    "no keys": lambda state: state.pop("keys"),
+    "no horizon": lambda state: state.pop("horizon"),
+    "no last step": lambda state: state.pop("last_step"),
+    "visits after the last step": lambda state: state.update(last_step=0),
+    "fields that are no arrays": lambda state: state.update(fields=None),
+    "a flat field": lambda state: state.update(fields={k: f.ravel() for k, f in state["fields"].items()}),
+}
+
+
+@pytest.mark.parametrize("alteration", ALTERED)
+def test_a_state_that_does_not_fit_together_is_refused(alteration):
+    history = RewardHistory()
+    for step in range(3):
+        record(history, ["a", "b"], step)
+    state = history.state_dict()
+    ALTERED[alteration](state)
+    with pytest.raises(ValueError, match="state"):
+        RewardHistory.from_state_dict(state)
+
+
+def test_a_state_dict_is_a_copy():
+    history = RewardHistory()
+    record(history, ["a"], 0)
+    state = history.state_dict()
+    state["fields"]["total"][:] = 99
+    restored = RewardHistory.from_state_dict(history.state_dict())
+
+    assert seen(history, "a", 1) == seen(restored, "a", 1) == [(1, 2, 1.0)]

@@ -1,0 +1,74 @@
+"""Advantage scalings against the slow references and by hand."""
+
+import numpy as np
+import pytest
+import references as ref
+import torch
+from cases import groups
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kaestat import AdvantageEstimator, Groups
+from kaestat.scaling import divide_by_group_std, rescale_informative, whiten_over_batch
+
+ROWS = st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.5]), min_size=1, max_size=5), min_size=1, max_size=4)
+
+
+def unpadded(array, rows):
+    return [array[p, : len(row)].tolist() for p, row in enumerate(rows)]
+
+
+def flat(rows):
+    return [value for row in rows for value in row]
+
+
+@given(rows=ROWS)
+def test_scalings_are_those_of_the_slow_references(rows):
+    packed = groups(*rows)
+    centred = packed.reward - 0.25
+    advantages = [[z - 0.25 for z in row] for row in rows]
+
+    for fast, slow in (
+        (divide_by_group_std(centred, packed), ref.over_group_std(advantages, rows)),
+        (whiten_over_batch(centred, packed), ref.whitened(advantages)),
+        (rescale_informative(centred, packed), ref.gpg_rescaled(advantages, rows)),
+    ):
+        np.testing.assert_allclose(flat(unpadded(fast, rows)), flat(slow), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("scaling", [divide_by_group_std, whiten_over_batch, rescale_informative])
+def test_scalings_take_torch_tensors_and_leading_axes(scaling):
+    reward = np.random.default_rng(0).random((3, 4, 5))
+    expected = np.stack([scaling(r - 0.5, Groups(reward=r)) for r in reward])
+    tensor = torch.from_numpy(reward)
+
+    np.testing.assert_allclose(scaling(reward - 0.5, Groups(reward=reward)), expected)
+    np.testing.assert_allclose(scaling(tensor - 0.5, Groups(reward=tensor)).numpy(), expected)
+
+
+def test_whitened_advantages_have_mean_zero_and_unit_variance():
+    whitened = whiten_over_batch(groups([1, 0, 1], [0, 0, 1]).reward, groups([1, 0, 1], [0, 0, 1]))
+
+    assert abs(whitened.mean()) < 1e-12
+    assert whitened.var(ddof=1) == pytest.approx(1, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["grpo", "rloo", "kae", "krpo", "gpg", "reinforce++", "spo"])
+def test_scale_none_overrides_the_methods_own_scaling(method):
+    estimator = AdvantageEstimator(method, scale="none")
+    rewards = np.array([1.0, 0, 0, 1, 1, 1])
+    advantages = estimator.step(list("aaabbb"), rewards, 0)
+    factor = 2.0 if method == "gpg" else 1.0  # B / (B - M) belongs to the method, not to its scale
+
+    np.testing.assert_allclose(advantages, factor * (rewards - estimator.values), rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", ["group_std", "batch_std"])
+def test_any_method_takes_any_scale(scale):
+    estimator = AdvantageEstimator("kae", scale=scale)
+    rewards = [[1.0, 0, 0], [1.0, 1, 1]]
+    advantages = estimator.step(list("aaabbb"), flat(rewards), 0)
+    plain = np.reshape(np.array(flat(rewards)) - estimator.values, (2, 3)).tolist()
+    slow = ref.over_group_std(plain, rewards) if scale == "group_std" else ref.whitened(plain)
+
+    np.testing.assert_allclose(advantages, flat(slow), rtol=1e-12)
