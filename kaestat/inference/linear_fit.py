@@ -59,7 +59,7 @@ class LinearFit:
         sample = _with_current(groups, visits)
         xp = array_namespace(sample.count)
         weight = xp.zeros_like(sample.count)
-        for width, share in as_selector(bandwidth).resolve(visits, groups.count, step=step, kernel=kernel):
+        for width, share in as_selector(bandwidth).resolve(visits, sample.count[..., -1:], step=step, kernel=kernel):
             raw = kernel.weight(sample.lag / width, xp) * xp.astype(sample.count > 0, sample.count.dtype)
             weight = weight + share * ratio(raw, xp.sum(raw * sample.count, axis=-1, keepdims=True), math.nan, xp)
         return cls(sample, weight)
@@ -172,9 +172,10 @@ def _with_current(groups: Groups, visits: Visits) -> Visits:
     xp = groups.xp
     present = groups.present
     reward = xp.where(present > 0, groups.reward, xp.zeros_like(groups.reward))
+    count = xp.sum(present, axis=-1)
     current = {
-        "lag": xp.zeros_like(groups.count[..., 0]),
-        "count": groups.count[..., 0],
+        "lag": xp.zeros_like(count),
+        "count": count,
         "total": xp.sum(reward, axis=-1),
         "total_sq": xp.sum(reward**2, axis=-1),
     }
