@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ class RewardHistory:
 
     def rows(self, keys: Sequence[Hashable]) -> np.ndarray:
         """Row of each key, 0 for a key never seen."""
-        return np.fromiter((self._row.get(key, 0) for key in keys), dtype=np.intp, count=len(keys))
+        return np.fromiter(map(self._row.get, keys, repeat(0)), dtype=np.intp, count=len(keys))
 
     def visits(self, keys: Sequence[Hashable], step: int) -> Visits:
         """Past visits of ``keys`` as seen from ``step``; shape (P, V).
@@ -176,8 +177,7 @@ class RewardHistory:
             if field.shape[1] > 1:
                 field[rows, :-1] = field[rows, 1:]
             field[rows, -1] = step if name == "step" else columns[name]
-        for j in new.tolist():
-            self._row[keys[j]] = len(self._row) + 1
+        self._row.update(zip(map(keys.__getitem__, new.tolist()), rows[new].tolist(), strict=True))
         self.last_step = step
 
     def state_dict(self) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class RewardHistory:
     def _reserve(self, rows: int) -> None:
         capacity = len(self._fields["step"])
         if rows > capacity:
-            grown = max(rows, capacity + capacity // 4)
+            grown = max(rows, capacity + capacity // 8)
             for name, field in self._fields.items():
                 self._fields[name] = _padded(field, (grown, field.shape[1]))
 

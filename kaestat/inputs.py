@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import array_api_compat
@@ -24,7 +25,9 @@ def read_numbers(name: str, values: Any, size: int | None = None) -> np.ndarray:
     """
     if array_api_compat.is_torch_array(values):
         values = values.detach().cpu()
-        values = values.numpy() if values.dtype.is_complex else values.double().numpy()
+        if values.is_floating_point() and values.element_size() < 4:
+            values = values.float()  # NumPy has no bfloat16
+        values = values.numpy()
     try:
         given = np.asarray(values)
         if given.dtype.kind not in "biufO":
@@ -80,10 +83,10 @@ def read_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> 
         raise TypeError(
             f"{name} must be hashable ({error}); turn lists into tuples, or hash the prompt text."
         ) from None
-    for kind in {type(key) for key in distinct}:
+    for kind in set(map(type, distinct)):
         if hasattr(kind, "__array__") and not issubclass(kind, np.generic):
             raise TypeError(f"{name} holds arrays ({kind.__name__}), which differ at every step; pass ids.tolist().")
-    if None in distinct or any(key != key for key in distinct):
+    if None in distinct or any(map(operator.ne, distinct, distinct)):
         raise ValueError(
             f"{name}: None or NaN is no id. Key prompts by (source, split, index), or by a hash of the prompt text."
         )
@@ -119,6 +122,8 @@ def like(samples: np.ndarray, template: Any) -> Array:
         import torch
 
         dtype = template.dtype if template.is_floating_point() else torch.get_default_dtype()
-        return torch.from_numpy(np.ascontiguousarray(samples)).to(device=template.device, dtype=dtype)
+        # NumPy rounds: torch would start threads, and wait for cores that a training loop keeps busy.
+        rounded = samples.astype(np.float64 if dtype == torch.float64 else np.float32)
+        return torch.from_numpy(rounded).to(device=template.device, dtype=dtype)
     dtype = getattr(template, "dtype", None)
     return samples.astype(dtype) if dtype in _FLOATS else samples

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -38,12 +40,12 @@ class Packing:
         TypeError
             If a key is not hashable.
         """
-        keys = list(dict.fromkeys(sample_keys))
-        number = dict(zip(keys, range(len(keys)), strict=True))
+        number: defaultdict[Hashable, int] = defaultdict(count().__next__)  # the next number for every new key
         codes = np.fromiter(map(number.__getitem__, sample_keys), dtype=np.intp, count=len(sample_keys))
         sorted_already = len(codes) < 2 or bool((codes[1:] >= codes[:-1]).all())
-        order = None if sorted_already else np.argsort(codes, kind="stable")
-        return cls(keys, codes, order, np.bincount(codes, minlength=len(keys)))
+        narrow = codes.astype(np.min_scalar_type(len(number)))  # NumPy sorts 16 bits in linear time
+        order = None if sorted_already else np.argsort(narrow, kind="stable")
+        return cls(list(number), codes, order, np.bincount(codes, minlength=len(number)))
 
     @property
     def full(self) -> bool:
