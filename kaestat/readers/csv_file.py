@@ -29,7 +29,10 @@ def column_names(path: Path) -> list[str]:
         If the file is empty.
     """
     with text_file(path) as file:
-        header = next((row for row in csv.reader(file) if row), None)
+        try:
+            header = next((row for row in csv.reader(file) if row), None)
+        except csv.Error as error:
+            raise ValueError(f"{path}: its first line is no CSV header ({error}).") from error
     if header is None:
         raise ValueError(f"{path}: the file is empty.")
     return header
@@ -52,7 +55,6 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
                 file,
                 dtype=dict.fromkeys(labels, str),
                 keep_default_na=False,
-                float_precision="round_trip",
                 low_memory=False,
                 chunksize=_CHUNK_ROWS,
             )

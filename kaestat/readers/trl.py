@@ -41,7 +41,8 @@ def read_trl(
 
     The reward is the weighted sum over the reward functions, as the trainer forms it: a function that gave None adds
     nothing, and a completion with None from all of them is left out. Where TRL logged one batch of completions again at
-    later steps (``num_iterations`` or ``steps_per_generation``), only the first file counts.
+    later steps (``num_iterations`` or ``steps_per_generation``), only the first file counts. Completions of evaluations
+    during training stand in the same files, unmarked; leave such files out if that matters.
 
     Parameters
     ----------

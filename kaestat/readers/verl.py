@@ -11,15 +11,14 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from kaestat.readers import jsonl
 from kaestat.readers.table import Table, refuse_missing_column
 from kaestat.reward_log import RewardLog
 
 _COLUMNS = {"input", "output", "score"}
-_PADDING = r"pad[0-9a-f]{32}_\d+_\d+"  # rows that fill the batch up, with reward 0
-_LATER_OUTPUT = r".+_\d+_[1-9]\d*"  # further outputs of a rollout, each with the reward of the whole
+# Rows that fill the batch up, with reward 0; and further outputs of a rollout, each with the reward of the whole.
+_NO_ROLLOUT = re.compile(r"pad[0-9a-f]{32}_\d+_\d+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_\d+_[1-9]\d*")
 
 
 def recognises(path: Path) -> bool:
@@ -83,8 +82,7 @@ def _read_file(path: Path, prompt: str, reward: str, group: str | None) -> tuple
 
 
 def _real_rollouts(table: Table) -> Table:
-    uid = pd.Series(table.columns["uid"], dtype=str)
-    rows = np.flatnonzero(~uid.str.fullmatch(f"{_PADDING}|{_LATER_OUTPUT}").to_numpy(dtype=bool))
+    rows = [row for row, uid in enumerate(table.columns["uid"]) if not _NO_ROLLOUT.fullmatch(str(uid))]
     columns = {name: [column[row] for row in rows] for name, column in table.columns.items()}
     return Table(table.path, columns, lambda row: table.place(rows[row]))
 
