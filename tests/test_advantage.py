@@ -1,0 +1,458 @@
+"""AdvantageEstimator: inputs of every kind, masks, streams, and a state that goes on bit for bit."""
+
+# ruff: noqa: PD011 - `.values` is the estimator's
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kaestat import AdvantageEstimator, methods
+from kaestat.advantage import STEPS_BEFORE_WARNING
+from kaestat.baselines import Baseline, GroupMean, Kae
+
+FEATURES = {"features": lambda prompts: np.array([[len(str(p))] for p in prompts])}
+PARAMETERS = {"critic": FEATURES, "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)}}
+SAVABLE = [name for name in methods() if name not in PARAMETERS]
+every_method = pytest.mark.parametrize("name", methods())
+
+PROMPTS = ["a", "b", "a", "c", "b", "a"]
+REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0, 0.5]
+
+
+def make(name: str, **params) -> AdvantageEstimator:
+    return AdvantageEstimator(name, **PARAMETERS.get(name, {}), **params)
+
+
+def with_past(name: str, n_steps: int = 3, **params) -> AdvantageEstimator:
+    estimator = make(name, **params)
+    for step in range(n_steps):
+        estimator.step(PROMPTS, REWARDS[step:] + REWARDS[:step], step)
+    return estimator
+
+
+@every_method
+def test_advantages_are_finite_and_values_are_what_was_subtracted(name):
+    estimator = with_past(name, scale="none")
+    advantages = estimator.step(PROMPTS, REWARDS, 5)
+
+    assert np.isfinite(advantages).all() and advantages.shape == (6,)
+    factor = 6 / 5 if name == "gpg" else 1  # prompt c, alone in its group, is not informative
+    np.testing.assert_allclose(advantages, factor * (np.array(REWARDS) - estimator.values), rtol=1e-12)
+
+
+INPUTS = {
+    "float64": lambda r: np.array(r),
+    "float32": lambda r: np.array(r, dtype=np.float32),
+    "float16": lambda r: np.array(r, dtype=np.float16),
+    "strided": lambda r: np.repeat(np.array(r), 2)[::2],
+    "read-only": lambda r: np.frombuffer(np.array(r).tobytes()),
+    "torch float64": lambda r: torch.tensor(r, dtype=torch.float64),
+    "torch float32": lambda r: torch.tensor(r),
+    "torch float16": lambda r: torch.tensor(r, dtype=torch.float16),
+    "torch bfloat16": lambda r: torch.tensor(r, dtype=torch.bfloat16),
+    "torch with gradient": lambda r: torch.tensor(r, requires_grad=True),
+    "torch strided": lambda r: torch.tensor(r).repeat_interleave(2)[::2],
+}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("name", ["kae", "grpo", "ebpo"])
+def test_advantages_and_values_come_back_in_the_type_dtype_and_device_of_the_rewards(name, kind):
+    rewards = INPUTS[kind](REWARDS)
+    estimator, plain = with_past(name), with_past(name)
+    advantages = estimator.step(PROMPTS, rewards, 5)
+    expected = plain.step(PROMPTS, REWARDS, 5)
+
+    for result, wanted in ((advantages, expected), (estimator.values, plain.values)):
+        assert type(result) is type(rewards) and result.dtype == rewards.dtype
+        assert getattr(result, "requires_grad", False) is False
+        assert getattr(result, "device", "cpu") == getattr(rewards, "device", "cpu")
+        as_float = result.double().numpy() if isinstance(result, torch.Tensor) else result
+        np.testing.assert_allclose(as_float, wanted, rtol=1e-2 if "16" in kind else 1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("convert", "dtype"),
+    [
+        (list, np.float64),
+        (tuple, np.float64),
+        (lambda r: [int(x) for x in r], np.float64),
+        (lambda r: [bool(x) for x in r], np.float64),
+        (lambda r: np.array(r, dtype=np.int64), np.float64),
+        (lambda r: np.array(r, dtype=bool), np.float64),
+        (lambda r: pd.Series(r, index=[9, 8, 7, 6, 5, 4]), np.float64),
+        (lambda r: pd.Series(r, dtype="float32"), np.float32),
+        (lambda r: [np.float32(x) for x in r], np.float64),
+        (lambda r: [torch.tensor(x) for x in r], np.float64),
+    ],
+    ids=["list", "tuple", "ints", "bools", "int array", "bool array", "Series", "float32 Series", "scalars", "tensors"],
+)  # fmt: skip
+def test_other_sequences_give_numpy(convert, dtype):
+    rewards = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]
+    advantages = AdvantageEstimator("rloo").step(PROMPTS, convert(rewards), 0)
+
+    assert type(advantages) is np.ndarray and advantages.dtype == dtype
+    np.testing.assert_allclose(advantages, AdvantageEstimator("rloo").step(PROMPTS, rewards, 0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.uint8])
+def test_torch_integers_give_torchs_default_floats(dtype):
+    advantages = AdvantageEstimator("rloo").step(["a", "a"], torch.tensor([1, 0], dtype=dtype), 0)
+
+    assert advantages.dtype == torch.get_default_dtype() and advantages.tolist() == [1.0, -1.0]
+
+
+@pytest.mark.parametrize(
+    "ids", [list, tuple, np.array, pd.Series, lambda x: np.array(x, dtype=object), lambda x: iter(x), dict.fromkeys],
+    ids=["list", "tuple", "array", "Series", "objects", "iterator", "dict"],
+)  # fmt: skip
+def test_ids_come_in_any_container(ids):
+    prompts = ["x", "y", "z"]
+    estimator = AdvantageEstimator("kae")
+    estimator.step(ids(prompts), [1.0, 0, 1], 0)
+    estimator.step(prompts, [0.0, 0, 0], 1)
+
+    assert estimator.values.tolist() == [1.0, 0.0, 1.0]
+
+
+def test_ids_as_integer_arrays_and_tensors_are_the_integers():
+    estimator = AdvantageEstimator("kae")
+    estimator.step(np.array([3, 4]), [1.0, 0], 0)
+    estimator.step(torch.tensor([3, 4]), [0.0, 0], 1)
+    assert estimator.values.tolist() == [1.0, 0.0]
+    estimator.step([np.int32(3), 4], [0.0, 0], 2)
+    assert len(estimator.history) == 2
+
+
+@every_method
+@pytest.mark.parametrize("torch_inputs", [False, True], ids=["numpy", "torch"])
+def test_the_callers_arrays_are_neither_changed_nor_kept(name, torch_inputs):
+    convert = torch.tensor if torch_inputs else np.array
+    estimator, twin = with_past(name), with_past(name)
+    rewards, mask = convert(REWARDS, dtype=torch.float64 if torch_inputs else float), convert([True] * 5 + [False])
+    weights = convert([1.0] * 6, dtype=torch.float64 if torch_inputs else float)
+    extra = {"weights": weights} if name in ("grpo", "rloo", "pooled", "james_stein") else {}
+    before = [array.tolist() for array in (rewards, mask, weights)]
+    for one in (estimator, twin):
+        advantages = one.step(PROMPTS, rewards, 5, mask=mask, **extra)
+    assert [array.tolist() for array in (rewards, mask, weights)] == before
+
+    for array in (rewards, weights, advantages, twin.values):
+        array[:] = 0.125
+    np.testing.assert_array_equal(estimator.step(PROMPTS, REWARDS, 6), twin.step(PROMPTS, REWARDS, 6))
+
+
+@every_method
+def test_masked_samples_get_zero_and_leave_no_trace(name):
+    padded, plain = make(name), make(name)
+    for step in range(4):
+        # Padding rows as trainers make them: copies of row 0, with its reward, with none, or with an id never seen.
+        prompts = ["a", *PROMPTS, "a", "ghost", None]
+        rewards = [REWARDS[0], *REWARDS, np.nan, 0.0, np.inf]
+        mask = np.array([False] + [True] * 6 + [False] * 3)
+        advantages = padded.step(prompts, rewards, step, mask=mask)
+        expected = plain.step(PROMPTS, REWARDS, step)
+
+        np.testing.assert_array_equal(advantages[mask], expected)
+        np.testing.assert_array_equal(padded.values[mask], plain.values)
+        assert (advantages[~mask] == 0).all() and (padded.values[~mask] == 0).all()
+    np.testing.assert_equal(padded.state_dict(), plain.state_dict())
+
+
+def test_masked_weights_may_be_anything():
+    advantages = AdvantageEstimator("kae").step(["a"] * 3, [1.0, 0, 1], 0, mask=[1, 1, 0], weights=[1.0, 1.0, np.nan])
+    assert advantages.tolist() == [1.0, -1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "mask", [[1, 0, 1], np.array([1.0, 0, 1]), torch.tensor([True, False, True]), pd.Series([True, False, True])]
+)
+def test_masks_come_as_anything_boolean(mask):
+    assert AdvantageEstimator("rloo").step(["a"] * 3, [1.0, 0, 0], 0, mask=mask).tolist() == [1.0, 0.0, -1.0]
+
+
+@every_method
+def test_a_step_with_everything_masked_or_nothing_at_all_gives_zeros_and_moves_the_clock(name):
+    estimator, twin = with_past(name), with_past(name)
+    assert estimator.step(PROMPTS, [np.nan] * 6, 7, mask=[False] * 6).tolist() == [0.0] * 6
+    assert estimator.step([], [], 8).shape == (0,)
+    assert estimator.step([], torch.zeros(0), 8).shape == (0,) and estimator.values.shape == (0,)
+
+    with pytest.raises(ValueError, match="backwards"):
+        estimator.step(PROMPTS, REWARDS, 7)
+    np.testing.assert_array_equal(estimator.step(PROMPTS, REWARDS, 9), twin.step(PROMPTS, REWARDS, 9))
+
+
+@every_method
+def test_an_empty_first_step_settles_nothing(name):
+    estimator = make(name)
+    estimator.step([], [], 0)
+
+    np.testing.assert_array_equal(estimator.step(PROMPTS, REWARDS, 1), make(name).step(PROMPTS, REWARDS, 1))
+
+
+def test_rows_of_a_group_need_not_be_contiguous():
+    rng = np.random.default_rng(0)
+    prompts, rewards = np.repeat(np.arange(5), 4), rng.integers(0, 2, 20).astype(float)
+    for name in ("kae", "grpo", "james_stein", "local_linear", "reinforce++"):
+        order = rng.permutation(20)
+        straight, shuffled = make(name), make(name)
+        for step in range(4):
+            expected = straight.step(prompts, rewards, step)
+            np.testing.assert_allclose(shuffled.step(prompts[order], rewards[order], step), expected[order], rtol=1e-12)
+
+
+def test_streams_split_groups_for_group_baselines_and_pool_for_the_rest():
+    prompts, streams, rewards = ["x"] * 4, ["s", "t", "s", "t"], [1.0, 0.0, 0.0, 0.0]
+    grpo, kae = AdvantageEstimator("dr_grpo"), AdvantageEstimator("kae")
+
+    assert grpo.step(prompts, rewards, 0, stream_ids=streams).tolist() == [0.5, 0.0, -0.5, 0.0]
+    assert grpo.step(prompts, rewards, 0).tolist() == [0.75, -0.25, -0.25, -0.25]
+    np.testing.assert_allclose(kae.step(prompts, rewards, 0, stream_ids=streams), [1.0, -1 / 3, -1 / 3, -1 / 3])
+    assert len(kae.history) == 1
+
+
+def test_a_prompt_and_a_stream_do_not_collide_with_a_prompt_that_looks_like_the_pair():
+    estimator = AdvantageEstimator("kae_stream")
+    estimator.step(["x", ("x", 0)], [1.0, 0.0], 0, stream_ids=[0, 0])
+    estimator.step(["x", ("x", 0)], [0.0, 0.0], 1, stream_ids=[0, 0])
+
+    assert estimator.values.tolist() == [1.0, 0.0]
+
+
+@every_method
+def test_different_prompts_may_come_in_several_calls_of_one_step(name):
+    estimator = make(name)
+    for step in range(2):
+        estimator.step(["a", "a"], [1.0, 0.0], step)
+        estimator.step(["b"], [1.0], step)
+    assert np.isfinite(estimator.values).all()
+
+
+@every_method
+def test_one_prompt_alone_with_one_completion(name):
+    estimator = make(name)
+    for step in range(4):
+        assert np.isfinite(estimator.step(["a"], [1.0], step)).all()
+
+
+SINGLETON_VALUES = {
+    # A lone success beside the group [0, 1], no past: the value of the lone completion, and why.
+    "none": 0.0,
+    "reinforce++": 2 / 3,  # the batch
+    "grpo": 1.0,  # itself
+    "dr_grpo": 1.0,
+    "gpg": 1.0,
+    "rloo": 0.0,  # nobody: the raw reward is the advantage
+    "pooled": 0.0,
+    "james_stein": 0.5,  # the other group's mean
+    "kae": 0.5,
+    "kae_stream": 0.5,
+    "kae_eb": 0.5,
+    "local_linear": 0.5,
+    "local_polynomial": 0.5,
+    "sieve": 0.5,
+    "kalman": 0.5,  # the prior
+    "spo": 0.5,
+    "critic": 0.0,  # nothing learnt yet
+    "oracle": 0.25,
+}
+
+
+@pytest.mark.parametrize("name", SINGLETON_VALUES)
+def test_the_value_of_a_singleton_group_without_past(name):
+    estimator = make(name)
+    estimator.step(["lone", "b", "b"], [1.0, 0.0, 1.0], 0)
+
+    assert estimator.values[0] == pytest.approx(SINGLETON_VALUES[name], abs=1e-12)
+
+
+IDS = {
+    "strings": ["a", "ü", "", "\udc80", "a b"],
+    "integers": [0, -1, 2**63 - 1, -(2**63), 7],
+    "huge integers": [2**63, -(2**200), 1, 0, 3],
+    "numpy integers": [np.int64(1), np.uint64(2**64 - 1), np.int8(-3), np.int32(4), np.int16(5)],
+    "tuples": [("gsm8k", "train", 0), ("gsm8k", "train", 1), (), ((1, "x"), 2), ("a",)],
+    "bytes": [b"a", b"", b"\xff", bytes(16), b"b"],
+    "mixed": ["1", 1.5, (1,), b"1", 1],
+}
+
+
+def continued(estimator, ids, first, n_steps=4):
+    rng = np.random.default_rng(first)
+    results = []
+    for step in range(first, first + n_steps):
+        results.append(estimator.step(ids * 2, rng.integers(0, 2, 2 * len(ids)).astype(float), step))
+        results.append(estimator.values)
+    return np.array(results)
+
+
+@pytest.mark.parametrize("kind", IDS)
+@pytest.mark.parametrize("name", ["kae", "ebpo", "kae_stream"])
+def test_saved_and_loaded_with_ids_of_every_kind_it_goes_on_bit_for_bit(tmp_path, name, kind):
+    estimator = make(name)
+    continued(estimator, IDS[kind], first=0)
+    estimator.save(tmp_path / "state")
+
+    np.testing.assert_array_equal(
+        continued(AdvantageEstimator.load(tmp_path / "state"), IDS[kind], first=4),
+        continued(estimator, IDS[kind], first=4),
+    )
+
+
+def reload_through_torch(state):
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+@every_method
+@pytest.mark.parametrize("through", [dict, reload_through_torch], ids=["state_dict", "torch, weights only"])
+def test_a_state_dict_goes_on_bit_for_bit(name, through):
+    estimator, resumed = with_past(name), make(name)
+    resumed.load_state_dict(through(estimator.state_dict()))
+
+    for step in (3, 4, 9):
+        np.testing.assert_array_equal(resumed.step(PROMPTS, REWARDS, step), estimator.step(PROMPTS, REWARDS, step))
+    np.testing.assert_equal(resumed.state_dict(), estimator.state_dict())
+
+
+@pytest.mark.parametrize("name", SAVABLE)
+@pytest.mark.parametrize("extra", ["nothing", "weights", "streams", "divergence", "scale"])
+def test_every_method_saves_and_goes_on_with_all_that_came_along(tmp_path, name, extra):
+    estimator = make(name, scale="batch_std" if extra == "scale" else None)
+    extras = {
+        "weights": {"weights": [1.0, 2, 0.5, 1, 1, 3]} if estimator.baseline.takes_weights else {},
+        "streams": {"stream_ids": [0, 0, 1, 0, 0, 0]},
+        "divergence": {"divergence": [0.01] * 6} if estimator.baseline.takes_divergence else {},
+    }.get(extra, {})
+    for step in range(3):
+        estimator.step(PROMPTS, REWARDS, step, **extras)
+    estimator.save(tmp_path / "state")
+    resumed = AdvantageEstimator.load(tmp_path / "state")
+
+    assert (resumed.method, resumed.scale, resumed.baseline) == (estimator.method, estimator.scale, estimator.baseline)
+    for step in (3, 8):
+        np.testing.assert_array_equal(
+            resumed.step(PROMPTS, REWARDS, step, **extras), estimator.step(PROMPTS, REWARDS, step, **extras)
+        )
+
+
+def test_the_plain_parts_of_a_state_dict_are_json():
+    def plain(value):
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items() if not isinstance(item, bytes)}
+        return value
+
+    for name in ("kae", "ebpo", "none"):
+        state = plain(with_past(name).state_dict())
+        assert json.loads(json.dumps(state)) == state
+
+
+def test_a_state_dict_is_a_copy():
+    estimator = with_past("kae")
+    state = estimator.state_dict()
+    kept = json.dumps({key: repr(value) for key, value in state.items()})
+    estimator.step(PROMPTS, REWARDS, 5)
+    assert json.dumps({key: repr(value) for key, value in state.items()}) == kept
+
+
+@pytest.mark.parametrize("baseline", [Kae(bandwidth=3), Kae(kernel="exponential", cold_start=0.5), GroupMean()])
+def test_an_estimator_made_from_a_baseline_object_saves_and_loads(tmp_path, baseline):
+    estimator = AdvantageEstimator(baseline, scale="group_std")
+    estimator.step(PROMPTS, REWARDS, 0)
+    estimator.save(tmp_path / "state")
+    resumed = AdvantageEstimator.load(tmp_path / "state")
+
+    assert resumed.baseline == baseline and resumed.scale == "group_std"
+    np.testing.assert_array_equal(resumed.step(PROMPTS, REWARDS, 1), estimator.step(PROMPTS, REWARDS, 1))
+
+
+def test_a_users_baseline_named_like_a_method_is_not_mistaken_for_it(tmp_path):
+    class kae(GroupMean):
+        pass
+
+    estimator = AdvantageEstimator(kae())
+    with pytest.raises(TypeError, match="build the estimator from code"):
+        estimator.save(tmp_path / "state")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [make("oracle"), make("critic"), AdvantageEstimator("kae", kernel=lambda u: 2 * np.exp(-2 * u))],
+    ids=["oracle", "critic", "own kernel"],
+)
+def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path, estimator):
+    estimator.step(PROMPTS, REWARDS, 0)
+    with pytest.raises(TypeError, match="build the estimator from code"):
+        estimator.save(tmp_path / "state")
+    assert list(tmp_path.iterdir()) == []
+
+
+class Shapeless(Baseline):
+    """A user's baseline that forgets the completions."""
+
+    def values(self, groups, visits, *, step, carry=None):
+        return groups.reward[:, :1] * 0
+
+
+def test_a_users_baseline_must_return_one_value_per_completion():
+    with pytest.raises(ValueError, match=r"'Shapeless': values have shape \(1, 1\), rewards \(1, 2\)"):
+        AdvantageEstimator(Shapeless()).step(["a", "a"], [1.0, 0.0], 0)
+
+
+def test_ids_that_never_come_back_bring_one_warning():
+    estimator = AdvantageEstimator("kae")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(STEPS_BEFORE_WARNING - 1):
+            estimator.step([f"uid-{step}"], [1.0], step)
+    with pytest.warns(UserWarning, match="no prompt has come back in 100 steps") as caught:
+        for step in range(STEPS_BEFORE_WARNING - 1, 3 * STEPS_BEFORE_WARNING):
+            estimator.step([f"uid-{step}"], [1.0], step)
+    assert len(caught) == 1 and caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("name", ["kae", "grpo", "ebpo"])
+def test_no_warning_where_prompts_come_back_now_and_then_or_nothing_is_kept(name):
+    estimator = make(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(3 * STEPS_BEFORE_WARNING):
+            fresh = step % (STEPS_BEFORE_WARNING - 1) if name == "kae" else step
+            estimator.step([f"p{fresh}"], [1.0], step)
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=8))
+def test_grouping_depends_on_ids_alone(prompts):
+    rewards = np.arange(len(prompts), dtype=float)
+    advantages = AdvantageEstimator("dr_grpo").step(prompts, rewards, 0)
+
+    for prompt in set(prompts):
+        mine = np.array([p == prompt for p in prompts])
+        np.testing.assert_allclose(advantages[mine], rewards[mine] - rewards[mine].mean(), atol=1e-12)
+
+
+def test_large_batches_keep_every_sample_with_its_prompt():
+    rng = np.random.default_rng(1)
+    prompts = rng.integers(0, 3000, 20_000)
+    estimator, sums, counts = AdvantageEstimator("kae", bandwidth=np.inf), np.zeros(3000), np.zeros(3000)
+    for step in range(3):
+        rewards = rng.integers(0, 2, 20_000).astype(float)
+        estimator.step(prompts, rewards, step)
+        sums += np.bincount(prompts, rewards, minlength=3000)
+        counts += np.bincount(prompts, minlength=3000)
+        known = counts[prompts] > 1
+        running_mean = (sums[prompts] - rewards)[known] / (counts[prompts] - 1)[known]
+        np.testing.assert_allclose(estimator.values[known], running_mean, rtol=1e-12)

@@ -1,0 +1,245 @@
+"""Bad input gets an error that names the argument and says what to do, and leaves the state untouched."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from kaestat import AdvantageEstimator, make_baseline, methods
+from kaestat.baselines import Kae
+from kaestat.kernels import as_kernel
+
+GOOD = {"prompt_ids": ["a", "a", "b"], "rewards": [1.0, 0.0, 1.0], "step": 6}
+
+BAD_STEPS = {
+    "NaN reward": (ValueError, "rewards must be finite", {"rewards": [1.0, np.nan, 0.0]}),
+    "infinite reward": (ValueError, "rewards must be finite", {"rewards": [1.0, np.inf, 0.0]}),
+    "NaN reward in torch": (ValueError, "rewards must be finite", {"rewards": torch.tensor([1.0, math.nan, 0.0])}),
+    "rewards that overflow": (ValueError, "rewards too large", {"rewards": [1e308, 1e308, 1e308]}),
+    "rewards whose squares overflow": (ValueError, "rewards too large", {"rewards": [1e200, 0.0, 0.0]}),
+    "text among rewards": (TypeError, "rewards must be numbers", {"rewards": ["1", "0", "1"]}),
+    "missing reward": (ValueError, "rewards must be finite", {"rewards": [1.0, None, 1.0]}),
+    "complex rewards": (TypeError, "rewards must be numbers", {"rewards": np.array([1j, 0, 1])}),
+    "complex tensor": (TypeError, "rewards must be numbers", {"rewards": torch.tensor([1j, 0, 1])}),
+    "dates as rewards": (TypeError, "rewards must be numbers", {"rewards": np.array([1, 2, 3], dtype="M8[s]")}),
+    "ragged rewards": (TypeError, "rewards must be numbers", {"rewards": [[1.0], [0.0, 1.0], 1.0]}),
+    "2-D rewards": (ValueError, r"rewards must have one axis .* got shape \(3, 1\)", {"rewards": np.ones((3, 1))}),
+    "one number as rewards": (ValueError, r"rewards must have one axis", {"rewards": 1.0}),
+    "fewer ids than rewards": (ValueError, "prompt_ids has 2 entries for 3 rewards", {"prompt_ids": ["a", "b"]}),
+    "more ids than rewards": (ValueError, "prompt_ids has 4 entries for 3 rewards", {"prompt_ids": ["a"] * 4}),
+    "one string as ids": (TypeError, "prompt_ids must be a sequence .* got one str", {"prompt_ids": "abc"}),
+    "bytes as ids": (TypeError, "prompt_ids must be a sequence .* got one bytes", {"prompt_ids": b"abc"}),
+    "no ids": (TypeError, "prompt_ids must be a sequence .* got NoneType", {"prompt_ids": None}),
+    "one id": (TypeError, "prompt_ids must be a sequence", {"prompt_ids": 7}),
+    "a missing id": (ValueError, "prompt_ids: None or NaN is no id", {"prompt_ids": ["a", None, "b"]}),
+    "a NaN id": (ValueError, "prompt_ids: None or NaN is no id", {"prompt_ids": ["a", math.nan, "b"]}),
+    "unhashable ids": (TypeError, "prompt_ids must be hashable .* tuples", {"prompt_ids": [["a"], ["a"], ["b"]]}),
+    "2-D ids": (TypeError, "prompt_ids must be hashable", {"prompt_ids": np.ones((3, 2))}),
+    "tensors as ids": (TypeError, "prompt_ids holds arrays .Tensor.*tolist", {"prompt_ids": list(torch.arange(3))}),
+    "fewer streams": (ValueError, "stream_ids has 1 entries for 3 rewards", {"stream_ids": [0]}),
+    "a missing stream": (ValueError, "stream_ids: None or NaN", {"stream_ids": [0, None, 1]}),
+    "short mask": (ValueError, "mask has 2 entries for 3 rewards", {"mask": [True, False]}),
+    "mask of other numbers": (ValueError, "mask must be boolean", {"mask": [1, 2, 0]}),
+    "mask with NaN": (ValueError, "mask must be boolean", {"mask": [1, np.nan, 0]}),
+    "backwards step": (ValueError, "step went backwards: got 4 after 5", {"step": 4}),
+    "negative step": (ValueError, "step must be a whole number between 0", {"step": -1}),
+    "half a step": (ValueError, "step must be a whole number", {"step": 6.5}),
+    "step not finite": (ValueError, "step must be a whole number", {"step": math.inf}),
+    "NaN step": (ValueError, "step must be a whole number", {"step": math.nan}),
+    "huge step": (ValueError, "step must be a whole number between", {"step": 2**31}),
+    "step as text": (TypeError, "step must be a whole number, got '6'", {"step": "6"}),
+    "step as a flag": (TypeError, "step must be a whole number, got True", {"step": True}),
+    "no step": (TypeError, "step must be a whole number, got None", {"step": None}),
+    "several steps": (TypeError, "step must be a whole number", {"step": np.array([6, 7])}),
+    "weights now and then": (ValueError, "weights must be given at every step or at none", {"weights": [1.0, 1, 1]}),
+    "negative weight": (ValueError, "weights must be finite and non-negative", {"weights": [1.0, -1, 1]}),
+    "NaN weight": (ValueError, "weights must be finite and non-negative", {"weights": [1.0, math.nan, 1]}),
+    "fewer weights": (ValueError, "weights has 1 entries for 3 rewards", {"weights": [1.0]}),
+    "text as weights": (TypeError, "weights must be numbers", {"weights": ["1", "1", "1"]}),
+    "divergence for a method without": (ValueError, "divergence: method 'kae'", {"divergence": [0.1] * 3}),
+    "NaN divergence": (ValueError, "divergence must be finite", {"divergence": [0.1, math.nan, 0.1]}),
+    "a prompt twice in a step": (ValueError, "prompt 'a' was already recorded at step 5", {"step": 5}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.parametrize("reason", BAD_STEPS)
+def test_a_bad_step_is_refused_by_name_and_changes_nothing(reason):
+    error, message, change = BAD_STEPS[reason]
+    estimator, twin = AdvantageEstimator("kae"), AdvantageEstimator("kae")
+    for one in (estimator, twin):
+        one.step(["a", "b"], [1.0, 0.0], 5)
+    before, values = estimator.state_dict(), estimator.values
+
+    with pytest.raises(error, match=message):
+        estimator.step(**{**GOOD, **change})
+    np.testing.assert_equal(estimator.state_dict(), before)
+    assert estimator.values is values
+    np.testing.assert_array_equal(estimator.step(**GOOD), twin.step(**GOOD))
+
+
+@pytest.mark.parametrize("name", ["kae", "spo", "kalman", "kae_stream", "sieve", "ebpo"])
+def test_no_stateful_method_counts_a_prompt_twice_in_a_step(name):
+    estimator = AdvantageEstimator(name)
+    estimator.step(["a", "b"], [1.0, 0.0], 0)
+    estimator.step(["c"], [1.0], 0)
+    resumed = AdvantageEstimator(name)
+    resumed.load_state_dict(estimator.state_dict())
+    before = estimator.state_dict()
+    for one in (estimator, resumed):
+        for prompt in "abc":
+            with pytest.raises(ValueError, match=f"prompt '{prompt}' was already recorded at step 0"):
+                one.step(["d", prompt], [1.0, 0.0], 0)
+        np.testing.assert_equal(one.state_dict(), before)
+        one.step(["a"], [1.0], 1)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first with", "first without"])
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [("kae", {"weights": [1.0]}), ("spo", {"divergence": [0.01]}), ("kae_stream", {"stream_ids": [0]})],
+)
+def test_what_the_history_is_kept_by_must_come_at_every_step_or_at_none(name, extra, first):
+    estimator = AdvantageEstimator(name)
+    estimator.step(["a"], [1.0], 0, **(extra if first else {}))
+    before = estimator.state_dict()
+    with pytest.raises(ValueError, match=f"{next(iter(extra))} must be given at every step or at none"):
+        estimator.step(["a"], [1.0], 1, **({} if first else extra))
+    np.testing.assert_equal(estimator.state_dict(), before)
+    estimator.step(["a"], [1.0], 1, **(extra if first else {}))
+
+
+def test_divergence_must_be_one_number_per_prompt():
+    with pytest.raises(ValueError, match="divergence must be the same for all samples of a prompt"):
+        AdvantageEstimator("spo").step(["a", "b", "a"], [1.0, 0, 1], 0, divergence=[0.1, 0.1, 0.2])
+
+
+@pytest.mark.parametrize("name", ["krpo", "ebpo", "spo", "kalman"])
+def test_weights_for_a_method_that_does_not_average_are_refused(name):
+    with pytest.raises(ValueError, match=f"weights: method '{name}' does not average"):
+        AdvantageEstimator(name).step(["a"], [1.0], 0, weights=[1.0])
+
+
+BAD_PARAMETERS = {
+    "unknown method": (ValueError, "method: unknown name 'kea'; choose one of none", ("kea",), {}),
+    "a method that is no name": (TypeError, "method must be a name or a Baseline, got int", (3,), {}),
+    "a class for a method": (TypeError, "method must be a name or a Baseline", (Kae,), {}),
+    "unknown parameter": (
+        ValueError,
+        "unknown parameter 'bandwith'; it takes kernel, bandwidth",
+        ("kae",),
+        {"bandwith": 3},
+    ),
+    "parameter of a method with none": (ValueError, "unknown parameter 'bandwidth'", ("grpo",), {"bandwidth": 3}),
+    "parameters beside an object": (ValueError, "bandwidth: a Baseline object has", (Kae(),), {"bandwidth": 3}),
+    "unknown scale": (ValueError, "scale: unknown 'std'; choose one of none", ("kae",), {"scale": "std"}),
+    "a scale that is not to be asked for": (ValueError, "scale: unknown 'own'", ("krpo",), {"scale": "own"}),
+    "unknown kernel": (
+        ValueError,
+        "kernel: unknown name 'gauss'; choose one of triangular",
+        ("kae",),
+        {"kernel": "gauss"},
+    ),
+    "a kernel that is none": (TypeError, "kernel must be a name, a Kernel or a function", ("kae",), {"kernel": 3}),
+    "unknown selector": (
+        ValueError,
+        "selector: unknown name 'auto'; choose one of fixed",
+        ("kae",),
+        {"bandwidth": "auto"},
+    ),
+    "unknown normalization": (ValueError, "normalization must be one of", ("kae",), {"normalization": "nw"}),
+    "an oracle without values": (ValueError, "method 'oracle' needs value=", ("oracle",), {}),
+    "a critic without features": (ValueError, "method 'critic' needs features=", ("critic",), {}),
+}
+
+
+@pytest.mark.parametrize("reason", BAD_PARAMETERS)
+def test_bad_parameters_are_named_with_the_choices(reason):
+    error, message, arguments, params = BAD_PARAMETERS[reason]
+    with pytest.raises(error, match=message):
+        AdvantageEstimator(*arguments, **params)
+
+
+@pytest.mark.parametrize("name", [n for n in methods() if hasattr(make_baseline(n), "bandwidth")])
+@pytest.mark.parametrize("bandwidth", [0, -1, math.nan, True, np.True_, [10.0], None, np.array([1.0, 2.0]), 1j])
+def test_a_bandwidth_that_is_no_positive_number_is_refused(name, bandwidth):
+    with pytest.raises((ValueError, TypeError), match=r"bandwidth must be .*positive"):
+        make_baseline(name, bandwidth=bandwidth)
+
+
+@pytest.mark.parametrize("text", ["10", "", "inf"])
+def test_a_bandwidth_as_text_is_taken_for_a_selector(text):
+    with pytest.raises(ValueError, match="selector: unknown name"):
+        make_baseline("kae", bandwidth=text)
+
+
+@pytest.mark.parametrize("bandwidth", [10, 10.0, np.float64(10), np.int32(10), np.float32(10), np.array(10.0)])
+def test_a_bandwidth_may_be_any_kind_of_number(bandwidth):
+    assert make_baseline("kae", bandwidth=bandwidth) == make_baseline("kae", bandwidth=10)
+
+
+@pytest.mark.parametrize("name", methods())
+def test_every_numeric_parameter_refuses_nan(name):
+    baseline = make_baseline(name)
+    numeric = [key for key, value in vars(baseline).items() if type(value) is float]
+    for key in numeric:
+        with pytest.raises(ValueError, match=key):
+            make_baseline(name, **{key: math.nan})
+
+
+@pytest.mark.parametrize("alter", ["method", "last_step", "carry", "history", "recorded", "with_streams"])
+def test_a_state_without_one_of_its_parts_is_refused(alter):
+    estimator = AdvantageEstimator("kae")
+    estimator.step(["a"], [1.0], 0)
+    before = estimator.state_dict()
+    state = {key: value for key, value in before.items() if key != alter}
+    with pytest.raises(ValueError, match="not a state_dict of an AdvantageEstimator"):
+        estimator.load_state_dict(state)
+    np.testing.assert_equal(estimator.state_dict(), before)
+
+
+@pytest.mark.parametrize("state", [None, [], {}, "state"])
+def test_something_else_than_a_state_is_refused(state):
+    with pytest.raises(ValueError, match="not a state_dict"):
+        AdvantageEstimator("kae").load_state_dict(state)
+
+
+def test_a_state_of_another_method_or_bandwidth_is_refused_and_nothing_taken_over():
+    saved = AdvantageEstimator("kae", bandwidth=10)
+    saved.step(["a"], [1.0], 0)
+    state = saved.state_dict()
+    for other, message in (
+        (AdvantageEstimator("kalman"), "saved by method 'kae', this estimator is 'kalman'"),
+        (AdvantageEstimator("kae", bandwidth=20), "reaches 10 steps back, this estimator needs 20"),
+    ):
+        before = other.state_dict()
+        with pytest.raises(ValueError, match=message):
+            other.load_state_dict(state)
+        np.testing.assert_equal(other.state_dict(), before)
+
+
+@pytest.mark.parametrize(
+    "carry", [None, {}, {"rewards": np.zeros(3)}, {"rewards": np.zeros(3), "group_means": np.zeros(2)}]
+)
+def test_a_state_whose_carry_is_incomplete_is_refused(carry):
+    estimator = AdvantageEstimator("ebpo")
+    with pytest.raises(ValueError, match="carry of method 'ebpo' is incomplete"):
+        estimator.load_state_dict({**estimator.state_dict(), "carry": carry})
+
+
+@pytest.mark.parametrize("part", ["fields", "keys", "horizon", "last_step"])
+def test_a_state_whose_history_is_incomplete_is_refused(part):
+    estimator = AdvantageEstimator("kae")
+    estimator.step(["a"], [1.0], 0)
+    state = estimator.state_dict()
+    history = {key: value for key, value in state["history"].items() if key != part}
+    with pytest.raises(ValueError, match="state"):
+        AdvantageEstimator("kae").load_state_dict({**state, "history": history})
+
+
+def test_a_kernel_function_must_be_a_kernel():
+    with pytest.raises(ValueError, match="integrates to"):
+        as_kernel(lambda u: np.exp(-2 * u))
