@@ -36,7 +36,7 @@ class Store:
         self.folder = Path(folder)
         try:
             write_atomically(self.folder / ".writable", b"")
-            (self.folder / ".writable").unlink()
+            (self.folder / ".writable").unlink(missing_ok=True)
         except OSError as error:
             raise OSError(f"cannot write results to {self.folder}: {error.strerror or error}.") from error
 
