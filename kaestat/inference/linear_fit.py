@@ -27,10 +27,14 @@ class LinearFit:
     weight : array, shape (..., P, V + 1)
         Weight of a *completion* of each visit, 0 in the padding, so that ``sum_v w_v n_v = 1``; NaN for a prompt
         without any completion of positive weight.
+    scatter : array, shape (..., P)
+        Variance of one reward by the scatter of the rewards about the kernel mean, for want of a better estimate;
+        see `reward_variance`.
     """
 
     sample: Visits
     weight: Array
+    scatter: Array
 
     @classmethod
     def kernel_mean(
@@ -62,7 +66,7 @@ class LinearFit:
         for width, share in as_selector(bandwidth).resolve(visits, sample.count[..., -1:], step=step, kernel=kernel):
             raw = kernel.weight(sample.lag / width, xp) * xp.astype(sample.count > 0, sample.count.dtype)
             weight = weight + share * ratio(raw, xp.sum(raw * sample.count, axis=-1, keepdims=True), math.nan, xp)
-        return cls(sample, weight)
+        return cls(sample, weight, _scatter(sample, weight, xp))
 
     @property
     def xp(self):
@@ -96,21 +100,14 @@ class LinearFit:
             sum_v w_v^2 n_v s_v^2 / sum_v w_v^2 n_v
 
         If all visits have two, ``Var(Vhat) = sum_v w_v^2 n_v sigma_v^2`` is so estimated without bias, however the
-        variance and the value drift. Otherwise (G = 1) the scatter of the rewards about the fit, ``sum_v w_v Q_v -
-        Vhat^2`` (``m (1 - m)`` for rewards 0 and 1), over ``1 - sum_v w_v^2 n_v``: unbiased for a constant value,
+        variance and the value drift. Otherwise (G = 1) the scatter of the rewards about the kernel mean m, ``sum_v w_v
+        Q_v - m^2`` (``m (1 - m)`` for rewards 0 and 1), over ``1 - sum_v w_v^2 n_v``: unbiased for a constant value,
         too large if the value drifts. NaN for a single completion.
         """
         xp, count = self.xp, self.sample.count
         share = self.weight**2 * count * xp.astype(count > 1, count.dtype)
         total = xp.sum(share, axis=-1)
-        return ratio(xp.sum(share * self.visit_variance, axis=-1), total, self._scatter(), xp)
-
-    def _scatter(self) -> Array:
-        xp = self.xp
-        scatter = xp.sum(self.weight * self.sample.total_sq, axis=-1) - self.estimate**2
-        freedom = 1 - xp.sum(self.weight**2 * self.sample.count, axis=-1)
-        several = xp.where(freedom > 1e-9, freedom, xp.zeros_like(freedom))
-        return ratio(xp.clip(scatter, 0.0, None), several, math.nan, xp)
+        return ratio(xp.sum(share * self.visit_variance, axis=-1), total, self.scatter, xp)
 
     def standard_error(self, reward_variance: float | Array | None = None) -> Array:
         """``sqrt(sigma^2 sum_v w_v^2 n_v)``, shape (..., P).
@@ -165,6 +162,14 @@ def effective_sample_size(weight: Array, count: Array) -> Array:
     """
     xp = array_namespace(weight, count)
     return ratio(xp.sum(weight * count, axis=-1) ** 2, xp.sum(weight**2 * count, axis=-1), 0.0, xp)
+
+
+def _scatter(sample: Visits, weight: Array, xp) -> Array:
+    mean = xp.sum(weight * sample.total, axis=-1)
+    scatter = xp.sum(weight * sample.total_sq, axis=-1) - mean**2
+    freedom = 1 - xp.sum(weight**2 * sample.count, axis=-1)
+    several = xp.where(freedom > 1e-9, freedom, xp.zeros_like(freedom))
+    return ratio(xp.clip(scatter, 0.0, None), several, math.nan, xp)
 
 
 def _with_current(groups: Groups, visits: Visits) -> Visits:

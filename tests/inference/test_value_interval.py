@@ -183,6 +183,19 @@ def test_with_one_completion_per_visit_the_variance_is_the_scatter_about_the_fit
     np.testing.assert_allclose(interval.se**2, m * (1 - m) / (1 - 1 / size) / size, rtol=1e-10)
 
 
+def test_the_robust_interval_keeps_its_width_where_the_linear_fit_leaves_zero_to_one():
+    """One reward of 1 just now after zeros: the fit exceeds 1, and ``m (1 - m)`` there would be no variance."""
+    zeros = np.zeros((1, 4))
+    past = Visits(lag=np.array([[4.0, 3.0, 2.0, 1.0]]), count=zeros + 1, total=zeros.copy(), total_sq=zeros.copy())
+    past.total[0, -1] = past.total_sq[0, -1] = 1.0
+    interval = value_interval(Groups(np.ones((1, 1))), past, step=4, bandwidth=6, kind="robust")
+    assert interval.estimate[0] > 1
+    fit = LinearFit.kernel_mean(Groups(np.ones((1, 1))), past, step=4, bandwidth=6)
+    m = fit.estimate[0]
+    variance = m * (1 - m) / (1 - 1 / fit.effective_size[0])
+    assert interval.se[0] == pytest.approx(math.sqrt(variance / interval.effective_size[0]))
+
+
 def test_visits_of_one_completion_borrow_the_variance_of_the_others(rng):
     groups, past = binary_groups(rng, (1, 8)), binary_past(rng, (1, 3))
     past.count[0, 1], past.total[0, 1], past.total_sq[0, 1] = 1.0, 1.0, 1.0
