@@ -116,11 +116,11 @@ def test_none_from_one_function_adds_nothing_and_from_all_leaves_the_completion_
 
 def test_a_batch_logged_again_at_later_steps_counts_once(tmp_path):
     """With ``num_iterations=2`` every generation is logged at two steps."""
-    for step, first in ((1, 1.0), (3, 0.0)):
+    for step, first in ((3, 1.0), (99_999, 0.0)):  # the last name is longer than the one before
         log_completions(tmp_path, step, ["why", "why"], {"accuracy": [first, 0.0]})
         again = pd.read_parquet(tmp_path / f"completions_{step:05d}.parquet").assign(step=step + 1)
         again.to_parquet(tmp_path / f"completions_{step + 1:05d}.parquet")
-    assert RewardLog.read(tmp_path).frame["step"].tolist() == [1, 1, 3, 3]
+    assert RewardLog.read(tmp_path).frame["step"].tolist() == [3, 3, 99_999, 99_999]
 
 
 def test_a_torn_file_is_refused_by_name(folder):

@@ -39,6 +39,12 @@ def test_a_dump_gives_its_rows_with_the_prompt_text_as_prompt(folder):
     assert log.frame["reward"].tolist() == [1, 0, 0, 0, 1, 0.5, 1, 1]
 
 
+def test_prompts_are_numbered_in_the_order_of_steps(folder):
+    dump(folder, 3, ["new at 3"], [1.0])
+    dump(folder, 20, ["new at 20"], [1.0])
+    assert RewardLog.read(folder).prompts == ["why", "how", "new at 3", "new at 20"]
+
+
 def test_an_extra_key_can_be_the_reward_even_where_numbers_became_text(folder):
     assert RewardLog.read(folder, reward="acc").frame["reward"].tolist() == [1, 0, 0, 1, 1, 0, 1, 0]
 
