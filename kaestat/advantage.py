@@ -282,15 +282,14 @@ class AdvantageEstimator:
                 f"method {self.method!r}: values have shape {values.shape}, rewards {groups.reward.shape}."
             )
         advantages = packing.unpack(self._scaled(groups.reward - values, groups, visits, step))
-        if not np.isfinite(advantages).all():
-            raise ValueError(
-                f"rewards: method {self.method!r} gives advantages that are not finite; rewards too large?"
-            )
+        sums = {} if history is None else _sums(groups)
+        if not all(np.isfinite(column).all() for column in (advantages, *sums.values())):
+            raise ValueError(f"rewards: method {self.method!r} gives numbers that are not finite; rewards too large?")
         carry = self.baseline.advance(self._carry, groups, visits, step=step)
 
         if history is not None:
             self._watch_returns(rows)
-            history.append(packing.keys, rows, step, _sums(groups))
+            history.append(packing.keys, rows, step, sums)
         elif carry is not None:
             self._recorded = set(packing.keys) | (self._recorded if step == self._last_step else set())
         self._history, self._carry, self._last_step = history, carry, step

@@ -103,6 +103,8 @@ METHODS = [
         {"bandwidth": make_baseline("kae", bandwidth="rate").bandwidth.__class__(1.5)},
         averages=True,
     ),
+    Method("kae_eb", ref.kae_eb, weighted=True, averages=True),
+    Method("kae_eb", ref.kae_eb, {"kernel": "exponential", "bandwidth": 5.0, "cold_start": 0.5}, weighted=True),
     Method("kae_stream", ref.kae_stream, {"bandwidth": 7.0}, weighted=True, averages=True),
     Method("kae_stream", ref.kae_stream, {"kernel": "exponential", "cold_start": 0.5}, weighted=True),
     Method(
@@ -260,8 +262,8 @@ def test_a_value_never_depends_on_its_own_reward(method, run, data):
     place = data.draw(st.integers(0, len(run[-1].groups[row].rewards) - 1))
     values = [values_of(method, with_reward(run, row, place, reward))[0][row, place] for reward in (0.0, 1.0)]
 
-    # Rewards are dyadic, so sums are exact; only James-Stein takes group means out of sums over prompts.
-    assert math.isclose(*values, rel_tol=0, abs_tol=1e-12 if method.name == "james_stein" else 0)
+    # Rewards are dyadic, so sums are exact; these two take prompts' means out of sums over all prompts.
+    assert math.isclose(*values, rel_tol=0, abs_tol=1e-12 if method.name in ("james_stein", "kae_eb") else 0)
     case, baseline = case_at(run, len(run) - 1), method.baseline()
     assert baseline.own_weight(groups_of(case), visits_of(case), step=case.step) == 0
 

@@ -1,0 +1,121 @@
+"""kae_eb: cross-prompt moments against the slow reference; nothing of a prompt enters its own shrinkage."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import references as ref
+from cases import NO_PAST, groups, visits
+from strategies import groups_of, visits_of
+
+from kaestat import make_baseline
+
+
+def random_case(seed: int, n_prompts: int, *, drift: float = 0.0, weighted: bool = False) -> ref.Case:
+    """Ragged groups and irregular visits of prompts whose success rates drift together by ``drift`` a step."""
+    rng = np.random.default_rng(seed)
+    step, rate = 30, rng.beta(2, 1, n_prompts)
+
+    def sample(p, at):
+        size = rng.integers(1, 6)
+        rewards = (rng.random(size) < np.clip(rate[p] + drift * (at - step), 0, 1)).astype(float).tolist()
+        return rewards, (rng.exponential(1, size) if weighted else np.ones(size)).tolist()
+
+    now = [sample(p, step) for p in range(n_prompts)]
+    steps = [np.sort(rng.choice(step, rng.integers(0, 12), replace=False)) for _ in range(n_prompts)]
+    return ref.Case(
+        step=step,
+        prompts=[f"p{p}" for p in range(n_prompts)],
+        rewards=[rewards for rewards, _ in now],
+        weights=[weights for _, weights in now],
+        past=[[ref.PastVisit(int(at), *sample(p, at)) for at in steps[p]] for p in range(n_prompts)],
+    )
+
+
+def values_of(case, *, weighted=False, **params):
+    rows = groups_of(case, weighted=weighted, padding=1.0)
+    values = make_baseline("kae_eb", **params).values(
+        rows, visits_of(case, weighted=weighted, scatter_padding=True), step=30
+    )
+    return [values[p, : len(row)].tolist() for p, row in enumerate(case.rewards)]
+
+
+@pytest.mark.parametrize("n_prompts", [1, 2, 3, 6, 7, 8, 20])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize(
+    "params", [{}, {"kernel": "exponential", "bandwidth": 6.0}, {"bandwidth": 4.0, "cold_start": 0.3}], ids=str
+)
+def test_values_are_those_of_the_slow_reference(seed, n_prompts, weighted, params):
+    case = random_case(seed, n_prompts, drift=0.03 if seed % 2 else 0.0, weighted=weighted)
+    expected = np.concatenate(ref.kae_eb(case, **params))
+
+    np.testing.assert_allclose(
+        np.concatenate(values_of(case, weighted=weighted, **params)), expected, rtol=1e-9, atol=1e-9
+    )
+
+
+def test_the_cases_above_do_shrink_and_do_drift():
+    """Else the comparison with the reference would be one of plain KAE with itself."""
+    change = [
+        np.concatenate(values_of(case)) - np.concatenate(ref.kae(case, bandwidth=20.0))
+        for case in (random_case(0, 20), random_case(1, 20, drift=0.03))
+    ]
+    assert np.abs(change[0]).max() > 0.01
+    assert change[1].mean() > 0.01 > abs(change[0].mean())
+
+
+def test_a_prompts_rewards_change_neither_its_shrinkage_nor_its_target():
+    """With equal past rewards the value is (1 - lambda) KAE + lambda target: two cases give both, others must agree."""
+    others = random_case(0, 12)
+    base = make_baseline("kae_eb")
+
+    def value(past_reward, mate):
+        case = replace(
+            others,
+            rewards=[[0.0, mate], *others.rewards[1:]],
+            weights=[[1.0, 1.0], *others.weights[1:]],
+            past=[[ref.PastVisit(20, [past_reward] * 3, [1.0] * 3)], *others.past[1:]],
+        )
+        return base.values(groups_of(case), visits_of(case), step=30)[0, 0]
+
+    zeros, ones = value(0.0, 0.0), value(1.0, 1.0)
+    shrinkage, target = 1 - (ones - zeros), zeros / (1 - (ones - zeros))
+    assert 0.01 < shrinkage < 0.99 and 0 < target < 1
+    past, now = 3 * 2 * (1 - 10 / 20), 2.0
+    np.testing.assert_allclose(value(0.0, 1.0), (1 - shrinkage) * now / (past + now) + shrinkage * target, rtol=1e-9)
+    np.testing.assert_allclose(value(1.0, 0.0), (1 - shrinkage) * past / (past + now) + shrinkage * target, rtol=1e-9)
+
+
+def test_one_prompt_alone_is_plain_kae():
+    rows, past = groups([1, 0, 1]), visits([(3, [1, 0]), (1, [1, 1, 1, 0])])
+    np.testing.assert_allclose(
+        make_baseline("kae_eb", bandwidth=10).values(rows, past, step=20), [[8.8 / 14, 10.8 / 14, 8.8 / 14]], rtol=1e-12
+    )
+
+
+def test_with_five_others_or_fewer_and_no_past_it_is_the_leave_one_out_mean():
+    rows = groups(*[[1, 0, 1]] * 6)
+    np.testing.assert_allclose(make_baseline("kae_eb").values(rows, visits(*[[]] * 6), step=0), [[0.5, 1.0, 0.5]] * 6)
+
+
+def test_identical_prompts_are_pooled_almost_completely():
+    # Group means do not spread at all, so tau^2 is v / K with v = sigma^2 / 4 and lambda = (1/3) / (1/3 + 1/(4 K))
+    rows, k = groups(*[[1, 0, 1, 0]] * 40), 39
+    shrinkage = (1 / 3) / (1 / 3 + 1 / (4 * k))
+    values = make_baseline("kae_eb").values(rows, visits(*[[]] * 40), step=0)
+    np.testing.assert_allclose(values[:, 0], (1 - shrinkage) / 3 + shrinkage / 2, rtol=1e-9)
+
+
+def test_certain_prompts_are_left_alone():
+    # No group has variance: nothing is noise, so nothing is shrunk.
+    rows = groups(*[[1, 1, 1]] * 10, *[[0, 0, 0]] * 10)
+    values = make_baseline("kae_eb").values(rows, visits(*[[]] * 20), step=0)
+    np.testing.assert_allclose(values, rows.reward, atol=1e-12)
+
+
+def test_nothing_known_is_the_cold_start():
+    assert make_baseline("kae_eb").values(groups([1]), NO_PAST, step=0).tolist() == [[0.0]]
+    assert make_baseline("kae_eb", cold_start=0.3).values(groups([1]), NO_PAST, step=0).tolist() == [[0.3]]
+    others = make_baseline("kae_eb").values(groups([1], [0, 1, 1]), visits([], []), step=0)
+    assert others[0, 0] == pytest.approx(2 / 3)
