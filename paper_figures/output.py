@@ -1,0 +1,77 @@
+"""Tables as CSV, Markdown and LaTeX files, figures as PNG and PDF."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from kaestat.plots import render
+from kaestat.storage import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LATEX_ESCAPES = str.maketrans({character: f"\\{character}" for character in "%&_#$"})
+
+
+def write_table(shown: pd.DataFrame, folder: str | os.PathLike, name: str, caption: str) -> None:
+    """Write ``tables/NAME.md`` and ``tables/NAME.tex`` below ``folder``.
+
+    Parameters
+    ----------
+    shown : DataFrame
+        Text cells, as readers shall see them.
+    folder : path
+    name : str
+    caption : str
+        Plain text.
+    """
+    tables = Path(folder) / "tables"
+    write_atomically(tables / f"{name}.md", markdown(shown, caption))
+    write_atomically(tables / f"{name}.tex", latex(shown, caption, label=f"tab:{name}"))
+
+
+def write_csv(frame: pd.DataFrame, folder: str | os.PathLike, name: str) -> None:
+    """Write ``NAME.csv`` in ``folder``."""
+    write_atomically(Path(folder) / f"{name}.csv", frame.to_csv(index=False))
+
+
+def write_figure(figure: Figure, folder: str | os.PathLike, name: str) -> None:
+    """Write ``figures/NAME.png`` and ``figures/NAME.pdf`` below ``folder``."""
+    for file_format in ("png", "pdf"):
+        write_atomically(Path(folder) / "figures" / f"{name}.{file_format}", render(figure, file_format))
+
+
+def markdown(shown: pd.DataFrame, caption: str) -> str:
+    """A pipe table under its caption."""
+    rule = "|" + "|".join(["---"] * shown.shape[1]) + "|"
+    body = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in _rows(shown)]
+    return "\n".join([caption, "", body[0], rule, *body[1:], ""])
+
+
+def latex(shown: pd.DataFrame, caption: str, *, label: str) -> str:
+    """A booktabs table."""
+    body = [" & ".join(cell.translate(LATEX_ESCAPES) for cell in row) + r" \\" for row in _rows(shown)]
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{caption.translate(LATEX_ESCAPES)}}}",
+        rf"\label{{{label}}}",
+        rf"\begin{{tabular}}{{l{'r' * (shown.shape[1] - 1)}}}",
+        r"\toprule",
+        body[0],
+        r"\midrule",
+        *body[1:],
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _rows(shown: pd.DataFrame) -> list[list[str]]:
+    return [[str(cell) for cell in row] for row in (shown.columns, *shown.itertuples(index=False))]
