@@ -75,7 +75,7 @@ class AdvantageEstimator:
         self._history: RewardHistory | None = None
         self._carry = self.baseline.initial_carry()
         self._last_step = -1
-        self._recorded: set[Hashable] = set()  # prompts of the last step, for methods with a carry but no history
+        self._recorded: dict[Hashable, None] = {}  # prompts of the last step, for methods with a carry but no history
         self._with_streams: bool | None = None
         self._steps_without_return = 0
 
@@ -237,7 +237,7 @@ class AdvantageEstimator:
         fresh = self.baseline.initial_carry()
         if fresh is not None and _shapes(fresh) != _shapes(carry or {}):
             raise ValueError(f"state: the carry of method {self.method!r} is incomplete; the state was altered.")
-        last_step, recorded = int(state["last_step"]), set(decode_keys(state["recorded"]))
+        last_step, recorded = int(state["last_step"]), dict.fromkeys(decode_keys(state["recorded"]))
         self._carry, self._history, self._last_step, self._recorded = carry, history, last_step, recorded
         self._with_streams, self._steps_without_return, self.values = state["with_streams"], 0, None
 
@@ -291,7 +291,7 @@ class AdvantageEstimator:
             self._watch_returns(rows)
             history.append(packing.keys, rows, step, sums)
         elif carry is not None:
-            self._recorded = set(packing.keys) | (self._recorded if step == self._last_step else set())
+            self._recorded = (self._recorded if step == self._last_step else {}) | dict.fromkeys(packing.keys)
         self._history, self._carry, self._last_step = history, carry, step
         return advantages, packing.unpack(values)
 
@@ -299,10 +299,10 @@ class AdvantageEstimator:
         """The history (new at the first step, None for methods without), the prompts' rows in it, and their visits."""
         history, keys = self._history, groups.prompt_ids
         if self.baseline.horizon == 0:
-            again = self._recorded.intersection(keys) if step == self._last_step else ()
+            again = [key for key in keys if key in self._recorded] if step == self._last_step else []
             if again:
                 raise ValueError(
-                    f"prompt {next(iter(again))!r} was already recorded at step {step}: its rewards would count twice."
+                    f"prompt {again[0]!r} was already recorded at step {step}: its rewards would count twice."
                 )
             return None, None, Visits.empty(groups)
         if history is None:
