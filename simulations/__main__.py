@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+try:
+    import typer
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.table import Table
+    from rich.text import Text
+except ImportError as error:
+    sys.exit(f"error: {error.name} is not installed; the simulations need: pip install -e '.[simulations]'")
 
 from simulations import studies
-from simulations.harness import RunSettings, Study, replay, run
-from simulations.harness.runner import StudyResult
+from simulations.harness import RunSettings, Study, StudyResult, WorkerDied, replay, run
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 console, errors = Console(), Console(stderr=True)
 
+ALL = "all"
+FAILED, USAGE, INTERRUPTED = 1, 2, 130  # exit codes
+
 SeedOption = Annotated[int, typer.Option(help="Seed of all random numbers.")]
+
+
+class Rate(ProgressColumn):
+    """Replicates per second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="progress.data.speed")
 
 
 @app.command("list")
@@ -27,32 +51,30 @@ def list_studies() -> None:
     table = Table("study", "cells", "replicates", "aims")
     for name in studies.names():
         study = studies.get(name)
-        table.add_row(name, str(len(study.cells)), str(study.replicates), study.aims)
+        table.add_row(name, str(len(study.cells)), str(study.replicates), escape(study.aims))
     console.print(table)
 
 
 @app.command("run")
 def run_study(
-    study: Annotated[str, typer.Argument(help="Name of a study (see list).")],
+    study: Annotated[str, typer.Argument(help="Name of a study (see list), or all.")],
     scale: Annotated[float, typer.Option(help="Factor on the number of replicates.")] = 1.0,
     seed: SeedOption = 0,
     jobs: Annotated[int, typer.Option(help="Workers.")] = 2,
     backend: Annotated[str, typer.Option(help="loky (processes), ray (a cluster) or sequential.")] = "loky",
     out: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results/simulations"),
 ) -> None:
-    """Run a study, or go on with it; print its summary."""
-    chosen = _get(study)
+    """Run a study, or go on with it; print its summary. Exit code 1 if a part of it failed."""
+    chosen = [_get(name) for name in (studies.names() if study == ALL else [study])]
     try:
         settings = RunSettings(out=out, seed=seed, scale=scale, jobs=jobs, backend=backend)
-        result = _run_with_progress(chosen, settings)
-    except (ValueError, OSError, ImportError) as error:
-        _fail(str(error))
-    _print_frame(result.summary if result.conclusion is None else result.conclusion)
-    console.print(f"{result.computed} shards computed; everything lies in {result.folder}")
-    if result.failures:
-        _fail(
-            f"{len(result.failures)} shards failed, first: {result.failures[0]['error']} (see {result.folder}/failures)"
-        )
+        for one in chosen:
+            one.check_cells()
+    except ValueError as error:
+        _fail(str(error), USAGE)
+    failed = [one.name for one in chosen if not _run_and_report(one, settings)]
+    if failed:
+        raise typer.Exit(FAILED)
 
 
 @app.command("replay")
@@ -62,20 +84,45 @@ def replay_one(
     replicate: Annotated[int, typer.Argument(help="Number of the replicate.")],
     seed: SeedOption = 0,
 ) -> None:
-    """Compute one replicate again and print its columns."""
+    """Compute one replicate again and print its columns; one that fails does so here, with its trace."""
     chosen = _get(study)
     try:
         factors = json.loads(cell)
-        found = next(c for c in chosen.cells if dict(c.factors) == factors)
+        if not isinstance(factors, dict):
+            raise ValueError("cell must be a JSON object of factors, for example '{\"h\": 0.1}'.")
+        found = chosen.cell(factors)
+        settings = RunSettings(out="", seed=seed)
+        if replicate < 0:
+            raise ValueError(f"replicate must be 0 or more, got {replicate}.")
+        chosen.check_cells()
     except json.JSONDecodeError as error:
-        _fail(f"cell is no JSON: {error}")
-    except StopIteration:
-        _fail(f"study {study!r} has no cell {cell}; one of its cells is {json.dumps(dict(chosen.cells[0].factors))}")
-    try:
-        samples = replay(chosen, found, replicate, seed)
+        _fail(f"cell is no JSON: {error}; give an object of factors, for example '{{\"h\": 0.1}}'.", USAGE)
     except ValueError as error:
-        _fail(str(error))
+        _fail(str(error), USAGE)
+    samples = replay(chosen, found, replicate, settings.seed)
     console.print_json(json.dumps({name: float(column[0]) for name, column in samples.items()}))
+
+
+def _run_and_report(study: Study, settings: RunSettings) -> bool:
+    """Whether all of it succeeded."""
+    try:
+        result = _run_with_progress(study, settings)
+    except (ValueError, OSError, ImportError) as error:
+        _fail(f"{study.name}: {error}", USAGE)
+    except WorkerDied as error:
+        _fail(str(error), FAILED)
+    except KeyboardInterrupt:
+        _fail(f"{study.name}: interrupted; finished shards are kept, run it again to go on.", INTERRUPTED)
+    _print_frame(study.name, result.summary if result.conclusion is None else result.conclusion)
+    console.print(f"{result.computed} shards computed; everything lies in {escape(str(result.folder))}")
+    if result.damaged:
+        _warn(f"{len(result.damaged)} damaged shard files were set aside and computed again, first {result.damaged[0]}")
+    for failure in result.failures[:1]:
+        _warn(f"error: {len(result.failures)} parts of {study.name} failed, first: {failure['error']}")
+        _warn(f"  all traces are in {result.folder}/provenance.json; the cells that failed are not in the table")
+        if "replay" in failure:
+            _warn(f"  see it fail: {failure['replay']}")
+    return not result.failures
 
 
 def _run_with_progress(study: Study, settings: RunSettings) -> StudyResult:
@@ -83,32 +130,49 @@ def _run_with_progress(study: Study, settings: RunSettings) -> StudyResult:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        Rate(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=errors, transient=True) as bar:
-        task = bar.add_task(study.name)
-        return run(study, settings, progress=lambda done, total: bar.update(task, completed=done, total=total))
+        task = bar.add_task(study.name, total=None)
+        return run(study, settings, progress=lambda done, total: _show(bar, task, done, total))
+
+
+def _show(bar: Progress, task: int, done: int, total: int) -> None:
+    if bar.tasks[0].total is None:
+        bar.reset(task, completed=done)  # what was there already is no speed
+    bar.update(task, completed=done, total=total)
 
 
 def _get(name: str) -> Study:
     try:
         return studies.get(name)
     except ValueError as error:
-        _fail(str(error))
+        _fail(str(error), USAGE)
 
 
-def _print_frame(frame) -> None:
-    table = Table(*[str(column) for column in frame.columns])
+def _print_frame(title: str, frame) -> None:
+    table = Table(*[escape(str(column)) for column in frame.columns], title=title)
     for row in frame.itertuples(index=False):
-        table.add_row(*[f"{value:.4g}" if isinstance(value, float) else str(value) for value in row])
+        table.add_row(*[escape(_text(value)) for value in row])
     console.print(table)
 
 
-def _fail(message: str) -> None:
-    errors.print(f"[red]error:[/red] {message}", highlight=False)
-    raise typer.Exit(2)
+def _text(value: object) -> str:
+    if value is None or value != value:  # nan
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _warn(message: str) -> None:
+    errors.print(message, style="red", highlight=False, markup=False, soft_wrap=True)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    _warn(f"error: {message}")
+    raise typer.Exit(code)
 
 
 if __name__ == "__main__":
-    app()
+    app(prog_name="python -m simulations")

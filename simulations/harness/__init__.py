@@ -1,23 +1,108 @@
-"""Declare a Monte Carlo study, run it in parallel, resume it, replay any replicate, and report with standard errors."""
+"""Declare a Monte Carlo study, run it in parallel, resume it, replay any replicate, and report with standard errors.
 
-from simulations.harness.performance import Estimate, average, paired_difference, ratio_of_means, reduction, variance
+How to write a study: a file in ``simulations/studies`` that defines ``STUDY``, a `Study`. Its heart is one function,
+``simulate(cell, streams)``, which computes all replicates that ``streams`` stand for at once and returns columns of one
+number per replicate:
+
+>>> from simulations.harness import Cell, Streams, Study, bias, coverage, grid
+>>> def simulate(cell, streams):
+...     sample = cell["mean"] + streams.normal("sample", cell["n"])  # shape (R, n)
+...     half = 1.96 / cell["n"] ** 0.5
+...     return {"estimate": sample.mean(axis=1), "half": 0 * sample[:, 0] + half}
+>>> def summarise(cell, samples):
+...     estimate, half = samples["estimate"], samples["half"]
+...     return [
+...         bias("mean|bias", estimate, cell["mean"]),
+...         coverage("mean|coverage", estimate - half, estimate + half, cell["mean"]),
+...     ]
+>>> STUDY = Study(
+...     name="normal_mean",
+...     aims="Is the sample mean unbiased, and does its interval cover?",
+...     mechanisms="Independent normal observations of variance 1.",
+...     estimands="The mean.",
+...     methods=["mean"],
+...     measures=["bias", "coverage"],
+...     cells=grid(mean=[0.0, 2.0], n=[10, 40]),
+...     replicates=2000,
+...     shard=500,
+...     simulate=simulate,
+...     summarise=summarise,
+...     refuse=lambda cell: None if cell["n"] >= 1 else f"n must be at least 1, got {cell['n']}.",
+... )
+
+What the harness asks of ``simulate``:
+
+- It is a pure function at the top level of its module: all randomness comes from ``streams``, nothing is kept.
+- It does not mix replicates: a replicate computed alone gives the numbers it has among others. (A mean over the first
+  axis breaks that; ``tests/simulations/test_harness_contract.py`` checks every study.)
+- Draws have names. Methods that are to be compared use the same draw: common random numbers within a cell. Factors that
+  change the method and not the data go into `Study.common`: then cells share their draws too, and `Study.compare` gets
+  them paired.
+- A column that is not finite, or an exception, is a failure: it is recorded with its seed and trace, the cell is left
+  out of the summary, and everything else goes on.
+
+What the harness gives in return: the same bits from one worker, two, or a Ray cluster, in whatever order, split or
+subset, interrupted and resumed; a Monte Carlo standard error beside every number; and no mixing of results of different
+code, seeds or library versions, which lie in folders of their own.
+
+Speed: vectorise over replicates, and keep the completions of a group away from the last axis (NumPy adds short rows
+slowly): draw ``streams.uniform("rewards", V, G, P)``, sum over axis -2. A shard should take 0.1 to 5 s: it is what a
+crash loses. ``python -m benchmarks.simulation_throughput`` compares studies with the rate of drawing their numbers.
+"""
+
+from simulations.harness.execution import Outcome, WorkerDied
+from simulations.harness.performance import (
+    Estimate,
+    average,
+    bias,
+    coverage,
+    empirical_se,
+    function_of_means,
+    log_slope,
+    mse,
+    paired_difference,
+    paired_log_slope,
+    power,
+    proportion,
+    ratio_of_means,
+    reduction,
+    relative_bias,
+    relative_error,
+    variance,
+)
 from simulations.harness.randomness import Streams
-from simulations.harness.runner import RunSettings, replay, run
-from simulations.harness.store import Store
-from simulations.harness.study import Cell, Samples, Study
+from simulations.harness.runner import RunSettings, StudyResult, replay, run
+from simulations.harness.store import Shard, Store
+from simulations.harness.study import Cell, Samples, Study, grid
 
 __all__ = [
     "Cell",
     "Estimate",
+    "Outcome",
     "RunSettings",
     "Samples",
+    "Shard",
     "Store",
     "Streams",
     "Study",
+    "StudyResult",
+    "WorkerDied",
     "average",
+    "bias",
+    "coverage",
+    "empirical_se",
+    "function_of_means",
+    "grid",
+    "log_slope",
+    "mse",
     "paired_difference",
+    "paired_log_slope",
+    "power",
+    "proportion",
     "ratio_of_means",
     "reduction",
+    "relative_bias",
+    "relative_error",
     "replay",
     "run",
     "variance",

@@ -13,7 +13,7 @@ from typing import Any
 
 from simulations.harness.study import code_digest
 
-PACKAGES = ("kaestat", "numpy", "scipy", "pandas", "joblib")
+PACKAGES = ("kaestat", "numpy", "scipy", "pandas", "joblib", "threadpoolctl")
 
 
 def provenance(*, seed: int) -> dict[str, Any]:

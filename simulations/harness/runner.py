@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
-import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 
-from kaestat.storage import write_atomically
+from simulations.harness.execution import BACKENDS, check_backend, execute, samples_of
+from simulations.harness.performance import Estimate
 from simulations.harness.provenance import provenance
-from simulations.harness.randomness import Streams
+from simulations.harness.stopping import is_precise, next_target
 from simulations.harness.store import Store
-from simulations.harness.study import Cell, Samples, Study, content_hash
+from simulations.harness.study import Cell, Samples, Study
 
-Task = tuple[Cell, int, int]
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,16 @@ class RunSettings:
     jobs : int
         Workers.
     backend : {"loky", "ray", "sequential"}
-        joblib's processes, a Ray cluster through joblib, or this process.
+        joblib's processes, a Ray cluster through joblib (the one at RAY_ADDRESS, else one on this machine), or this
+        process.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of range.
     """
 
-    out: Path
+    out: str | os.PathLike
     seed: int = 0
     scale: float = 1.0
     jobs: int = 2
@@ -55,12 +60,20 @@ class RunSettings:
             raise ValueError(f"seed must be a whole number from 0 on, got {self.seed!r}.")
         if isinstance(self.jobs, bool) or not isinstance(self.jobs, int) or self.jobs < 1:
             raise ValueError(f"jobs must be a positive whole number, got {self.jobs!r}.")
-        if self.backend not in ("loky", "ray", "sequential"):
-            raise ValueError(f"backend must be loky, ray or sequential, got {self.backend!r}.")
+        if self.backend not in BACKENDS:
+            raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {self.backend!r}.")
 
     def replicates(self, study: Study) -> int:
         """Replicates of each cell at this scale, at least 2 so that every number has an error."""
         return max(2, round(study.replicates * self.scale))
+
+    def max_replicates(self, study: Study) -> int:
+        """Where sequential stopping ends at this scale."""
+        return max(self.replicates(study), round((study.max_replicates or 4 * study.replicates) * self.scale))
+
+    def folder(self, study: Study) -> Path:
+        """Where this run lies."""
+        return Path(self.out) / study.name / study.run_id(self.seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,159 +86,185 @@ class StudyResult:
     summary : DataFrame
         One row per cell, method and measure: factors, ``method, measure, estimate, mcse, n``.
     conclusion : DataFrame or None
-        Across cells, from `Study.conclude`.
+        Across cells, from `Study.conclude`; None if a cell failed.
     failures : list of dict
-        Shards that failed, with seeds and traces; their cells are missing from ``summary``.
+        What failed, with seeds and traces (`Outcome.failure`); these cells are missing from ``summary``.
     folder : Path
     computed : int
         Shards computed by this call (the others were there).
+    damaged : list of Path
+        Shard files that were torn or altered; they were set aside and computed again.
     """
 
     study: Study
     summary: pd.DataFrame
     conclusion: pd.DataFrame | None
-    failures: list[dict]
+    failures: list[dict[str, Any]]
     folder: Path
     computed: int
+    damaged: list[Path]
 
 
-def run(study: Study, settings: RunSettings, *, progress: Callable[[int, int], None] | None = None) -> StudyResult:
+def run(study: Study, settings: RunSettings, *, progress: Progress | None = None) -> StudyResult:
     """Compute what is missing and summarise everything; interrupted runs go on where they stopped.
+
+    What failed before is tried again. Several runs may share a folder: at worst they compute the same shards.
 
     Parameters
     ----------
     study : Study
     settings : RunSettings
     progress : callable, optional
-        ``progress(done, total)`` after every shard.
+        ``progress(done, total)`` in replicates of all cells: once before work starts, and after every shard.
 
     Raises
     ------
+    ValueError
+        If the study refuses a cell; before any work starts.
+    ImportError
+        If a package that the backend needs is missing; before any work starts.
     OSError
-        If results cannot be written; before any work starts.
+        If results cannot be written, asked before any work starts; or if the disk fills up on the way.
+    WorkerDied
+        If a worker was killed from outside.
     """
-    folder = Path(settings.out) / study.name / study.run_id(settings.seed)
-    store = Store(folder)
-    target = {cell.key: settings.replicates(study) for cell in study.cells}
-    computed, open_cells = 0, list(study.cells)
-    while open_cells:
-        tasks = [task for cell in open_cells for task in _missing(study, cell, target[cell.key], store)]
-        computed += _execute(study, tasks, settings, folder, progress)
-        failed = {content_hash(failure["factors"]) for failure in store.failures()}
-        open_cells = [] if study.precision is None else _imprecise(study, store, target, failed)
-    failures = store.failures()
-    failed = {content_hash(failure["factors"]) for failure in failures}
-    summary = summarise(study, store, target, skip=failed)
-    conclusion = study.conclude(summary) if study.conclude is not None and not failed else None
-    _write_outputs(study, settings, folder, summary, conclusion)
-    return StudyResult(study, summary, conclusion, failures, folder, computed)
+    study.check_cells()
+    store = Store(settings.folder(study))
+    store.check_writable()
+    check_backend(settings.backend, settings.jobs)
+    return _Run(study, settings, store, progress or (lambda done, total: None)).finish()
 
 
 def replay(study: Study, cell: Cell, replicate: int, seed: int) -> Samples:
-    """Compute one replicate again, alone: the same numbers as in any run with that seed."""
+    """Compute one replicate again, alone: the same numbers as in any run with that seed.
+
+    Raises
+    ------
+    ValueError
+        If there is no such replicate, or the study refuses the cell.
+    """
     if replicate < 0:
         raise ValueError(f"replicate must be 0 or more, got {replicate}.")
-    return study.simulate(cell, Streams(seed, study.seed_key(cell), [replicate]))
+    study.check_cells()
+    return samples_of(study.simulate, cell, seed, study.seed_key(cell), [replicate])
 
 
-def summarise(study: Study, store: Store, target: dict[str, int], skip: Iterable[str] = ()) -> pd.DataFrame:
-    """Summaries of all cells from their shards."""
-    rows = []
-    for cell in study.cells:
-        if cell.key in skip:
-            continue
-        samples = store.read(cell, target[cell.key], study.shard)
-        rows += [dict(cell.factors) | asdict(estimate) for estimate in study.summarise(cell, samples)]
-    factors = list(dict.fromkeys(name for cell in study.cells for name in cell.factors))
-    return pd.DataFrame(rows, columns=[*factors, "method", "measure", "estimate", "mcse", "n"])
+class _Run:
+    """One call of `run`: targets of replicates that sequential stopping raises, and what failed on the way."""
 
+    def __init__(self, study: Study, settings: RunSettings, store: Store, progress: Progress):
+        self.study, self.settings, self.store, self.progress = study, settings, store, progress
+        self.target = {cell.key: settings.replicates(study) for cell in study.cells}
+        self.estimates: dict[str, list[Estimate]] = {}
+        self.failures: list[dict[str, Any]] = []
+        self.failed: set[str] = set()
+        self.computed = 0
 
-def _missing(study: Study, cell: Cell, replicates: int, store: Store) -> list[Task]:
-    edges = [*range(0, replicates, study.shard), replicates]
-    return [(cell, first, last) for first, last in pairwise(edges) if not store.has(cell, first, last)]
-
-
-def _execute(
-    study: Study, tasks: list[Task], settings: RunSettings, folder: Path, progress: Callable[[int, int], None] | None
-) -> int:
-    from joblib import Parallel, delayed, parallel_config
-
-    if not tasks:
-        return 0
-    if settings.backend == "ray":
-        _start_ray(settings.jobs)
-    calls = (delayed(_compute)(study, *task, settings.seed, folder) for task in tasks)
-    with parallel_config(backend=settings.backend, n_jobs=1 if settings.backend == "sequential" else settings.jobs):
-        # Ray's joblib backend does not return results one by one.
-        parallel = Parallel(return_as="list" if settings.backend == "ray" else "generator_unordered")
-        for done, _ in enumerate(parallel(calls), start=1):
-            if progress is not None:
-                progress(done, len(tasks))
-    return len(tasks)
-
-
-def _compute(study: Study, cell: Cell, first: int, last: int, seed: int, folder: Path) -> None:
-    """One shard; a failure is recorded, so that the others go on."""
-    store = Store(folder)
-    started = time.perf_counter()
-    try:
-        samples = study.simulate(cell, Streams(seed, study.seed_key(cell), range(first, last)))
-        store.write(cell, first, last, samples)
-        store.clear_failure(cell, first, last)
-    except Exception as error:
-        store.write_failure(
-            cell,
-            first,
-            last,
-            {
-                "study": study.name,
-                "seed": seed,
-                "error": f"{type(error).__name__}: {error}",
-                "trace": traceback.format_exc(),
-                "seconds": round(time.perf_counter() - started, 3),
-            },
+    def finish(self) -> StudyResult:
+        cells = list(self.study.cells)
+        while cells:
+            self._compute(cells)
+            for cell in cells:
+                if cell.key not in self.failed:
+                    self._summarise(cell)
+            cells = [cell for cell in cells if self._wants_more(cell)]
+        summary = self._summary()
+        conclude = self.study.conclude
+        conclusion = self._attempt(lambda: conclude(summary), {}) if conclude and not self.failures else None
+        self._write(summary, conclusion)
+        return StudyResult(
+            self.study, summary, conclusion, self.failures, self.store.folder, self.computed, self.store.damaged
         )
 
+    def _compute(self, cells: Sequence[Cell]) -> None:
+        settings = self.settings
+        shards = [
+            piece for cell in cells for piece in self.store.missing(cell, self.target[cell.key], self.study.shard)
+        ]
+        total = sum(self.target.values())
+        done = total - sum(len(shard) for shard in shards)
+        self.progress(done, total)
+        outcomes = execute(self.study, shards, seed=settings.seed, jobs=settings.jobs, backend=settings.backend)
+        for outcome in outcomes if shards else ():
+            if outcome.failure is None:
+                self.store.write(outcome.shard, outcome.samples)
+                self.store.clear_failure(outcome.shard)
+            else:
+                self.store.write_failure(outcome.shard, outcome.failure)
+                self.failures.append(outcome.failure)
+                self.failed.add(outcome.shard.cell.key)
+            self.computed += 1
+            done += len(outcome.shard)
+            self.progress(done, total)
 
-def _imprecise(study: Study, store: Store, target: dict[str, int], failed: set[str]) -> list[Cell]:
-    """Cells whose errors are too large still; their target is raised by half."""
-    limit = study.max_replicates or 4 * max(target.values())
-    wanting = []
-    for cell in study.cells:
-        if cell.key in failed or target[cell.key] >= limit:
-            continue
-        estimates = study.summarise(cell, store.read(cell, target[cell.key], study.shard))
-        ratios = [e.mcse / abs(e.estimate) for e in estimates if e.estimate != 0 and math.isfinite(e.mcse)]
-        if ratios and max(ratios) > study.precision:
-            # Whole shards, so that what is there is used again.
-            whole = math.ceil(1.5 * target[cell.key] / study.shard) * study.shard
-            target[cell.key] = min(whole, max(limit // study.shard, 1) * study.shard)
-            wanting.append(cell)
-    return wanting
+    def _summarise(self, cell: Cell) -> None:
+        """Estimates of a cell; they decide about more replicates, too."""
+        estimates = self._attempt(
+            lambda: list(self.study.summarise(cell, self.store.read(cell, self.target[cell.key]))),
+            dict(cell.factors),
+        )
+        if estimates is None:
+            self.failed.add(cell.key)
+        else:
+            self.estimates[cell.key] = estimates
 
+    def _wants_more(self, cell: Cell) -> bool:
+        if self.study.precision is None or cell.key in self.failed:
+            return False
+        target, limit = self.target[cell.key], self.settings.max_replicates(self.study)
+        if target >= limit or is_precise(self.study.precision, self.estimates[cell.key]):
+            return False
+        self.target[cell.key] = next_target(self.study, target, limit)
+        return True
 
-def _start_ray(jobs: int) -> None:
-    try:
-        import ray
-        from ray.util.joblib import register_ray
-    except ImportError as error:
-        raise ImportError("backend ray needs Ray: pip install 'ray[default]'.") from error
-    if not ray.is_initialized():
-        ray.init(address=os.environ.get("RAY_ADDRESS"), num_cpus=None if "RAY_ADDRESS" in os.environ else jobs)
-    register_ray()
+    def _summary(self) -> pd.DataFrame:
+        study = self.study
+        rows = [
+            dict(cell.factors) | asdict(estimate)
+            for cell in study.cells
+            if cell.key not in self.failed
+            for estimate in self.estimates[cell.key]
+        ]
+        if study.compare is not None:
+            rows += self._comparisons()
+        factors = list(dict.fromkeys(name for cell in study.cells for name in cell.factors))
+        return pd.DataFrame(rows, columns=[*factors, "method", "measure", "estimate", "mcse", "n"])
 
+    def _comparisons(self) -> list[dict[str, Any]]:
+        """Rows of `Study.compare`, for the sets of cells that share random numbers and did not fail."""
+        sharing: dict[str, list[Cell]] = {}
+        for cell in self.study.cells:
+            sharing.setdefault(self.study.seed_key(cell), []).append(cell)
+        rows = []
+        for cells in sharing.values():
+            if any(cell.key in self.failed for cell in cells):
+                continue
+            # Sequential stopping may have given them different numbers; the first ones are paired.
+            replicates = min(self.target[cell.key] for cell in cells)
+            samples = [self.store.read(cell, replicates) for cell in cells]
+            shared = {name: value for name, value in cells[0].factors.items() if name not in self.study.common}
+            estimates = self._attempt(lambda c=cells, s=samples: list(self.study.compare(c, s)), shared)
+            rows += [shared | asdict(estimate) for estimate in estimates or ()]
+        return rows
 
-def _write_outputs(
-    study: Study, settings: RunSettings, folder: Path, summary: pd.DataFrame, conclusion: pd.DataFrame | None
-) -> None:
-    import json
+    def _attempt(self, summary: Callable[[], Any], factors: dict[str, Any]) -> Any:
+        """What the study's own function makes of the samples, or None and a record of its failure: the rest is safe."""
+        try:
+            return summary()
+        except Exception as error:
+            record = {"study": self.study.name, "factors": factors, "seed": self.settings.seed}
+            trace = traceback.format_exc()
+            self.failures.append(record | {"error": f"{type(error).__name__}: {error}", "trace": trace})
+            return None
 
-    write_atomically(folder / "summary.csv", summary.to_csv(index=False))
-    if conclusion is not None:
-        write_atomically(folder / "conclusion.csv", conclusion.to_csv(index=False))
-    record = provenance(seed=settings.seed) | {"study": study.declaration(), "scale": settings.scale}
-    write_atomically(folder / "provenance.json", json.dumps(record, indent=1, default=_plain))
-
-
-def _plain(value: object) -> object:
-    return value.item() if isinstance(value, np.generic) else str(value)
+    def _write(self, summary: pd.DataFrame, conclusion: pd.DataFrame | None) -> None:
+        self.store.write_text("summary.csv", summary.to_csv(index=False))
+        if conclusion is not None:
+            self.store.write_text("conclusion.csv", conclusion.to_csv(index=False))
+        record = provenance(seed=self.settings.seed) | {
+            "study": self.study.declaration() | {"replicates": self.study.replicates},
+            "scale": self.settings.scale,
+            "cells": [dict(cell.factors) | {"n": self.target[cell.key]} for cell in self.study.cells],
+            "failures": self.failures,
+        }
+        self.store.write_text("provenance.json", json.dumps(record, indent=1))

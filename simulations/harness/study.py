@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import itertools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +22,9 @@ from simulations.harness.randomness import Streams
 
 Factor = int | float | str | bool | None
 Samples = Mapping[str, np.ndarray]  # column -> one number per replicate, shape (R,)
+
+PROJECT = Path(__file__).parents[2]
+COMPUTING_PACKAGES = ("numpy", "scipy", "pandas")
 
 
 @dataclass(frozen=True)
@@ -89,12 +95,25 @@ class Study:
         Factors that change what is done with the data, not the data: cells that differ in these alone share random
         numbers.
     shard : int
-        Replicates per shard, the unit of work and of loss.
-    precision : float, optional
-        Add replicates until every summary's Monte Carlo standard error is below this fraction of its estimate, or
-        `max_replicates` are reached.
+        Replicates per shard, the unit of work and of loss; no result depends on it.
+    precision : float or mapping of str to float, optional
+        Add replicates until the Monte Carlo standard error of every summary is at most this fraction of its estimate,
+        or `max_replicates` are reached. A mapping says so for the measures it names alone: a bias, whose estimate is
+        about 0, has no relative precision worth waiting for.
     max_replicates : int, optional
-        Bound for `precision`; default four times ``replicates``.
+        Bound for `precision` at scale 1; default four times ``replicates``.
+    compare : callable, optional
+        ``compare(cells, samples) -> list of Estimate`` for each set of cells that share random numbers (see `common`):
+        their samples, in the order of ``cells``, are paired replicate by replicate. The rows join the summary, with the
+        factors in `common` left empty.
+    refuse : callable, optional
+        ``refuse(cell) -> str or None``: why a cell cannot be computed (a group size of 1 for a method that needs two
+        completions), or None. Asked of every cell before any work starts.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the declaration contradicts itself.
     """
 
     name: str
@@ -110,20 +129,65 @@ class Study:
     conclude: Callable[[pd.DataFrame], pd.DataFrame] | None = None
     common: Sequence[str] = ()
     shard: int = 50
-    precision: float | None = None
+    precision: float | Mapping[str, float] | None = None
     max_replicates: int | None = None
-    title: str = field(default="")
+    compare: Callable[[Sequence[Cell], Sequence[Samples]], list[Estimate]] | None = None
+    refuse: Callable[[Cell], str | None] | None = None
 
     def __post_init__(self):
         if not self.cells:
             raise ValueError(f"study {self.name!r} has no cells.")
-        for name in ("replicates", "shard"):
+        for name in ("replicates", "shard", "max_replicates"):
             size = getattr(self, name)
-            if not isinstance(size, int) or size < 1:
+            if size is None and name == "max_replicates":
+                continue
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 raise ValueError(f"study {self.name!r}: {name} must be a positive integer, got {size!r}.")
-        keys = [cell.key for cell in self.cells]
-        if len(set(keys)) < len(keys):
-            raise ValueError(f"study {self.name!r}: two cells are the same.")
+        seen: dict[str, Cell] = {}
+        for cell in self.cells:
+            if seen.setdefault(cell.key, cell) is not cell:
+                raise ValueError(f"study {self.name!r}: two cells are the same, ({cell}).")
+        for name in self.common:
+            if not any(name in cell.factors for cell in self.cells):
+                raise ValueError(f"study {self.name!r}: common names {name!r}, which is no factor of its cells.")
+        precision = self.precision if isinstance(self.precision, Mapping) else {"": self.precision}
+        for measure, limit in precision.items():
+            if measure and measure not in self.measures:
+                raise ValueError(f"study {self.name!r}: precision names {measure!r}, which is none of its measures.")
+            if limit is not None and not (math.isfinite(limit) and limit > 0):
+                raise ValueError(f"study {self.name!r}: precision must be positive, got {limit!r}.")
+
+    def check_cells(self) -> None:
+        """Ask `refuse` about every cell.
+
+        Raises
+        ------
+        ValueError
+            If the study refuses one, with its reason.
+        """
+        for cell in self.cells if self.refuse is not None else ():
+            reason = self.refuse(cell)
+            if reason:
+                raise ValueError(f"study {self.name!r} cannot compute cell ({cell}): {reason}")
+
+    def cell(self, factors: Mapping[str, Factor]) -> Cell:
+        """The one cell that has these factors; so many of them suffice as tell it from the others.
+
+        Raises
+        ------
+        ValueError
+            If no cell has them, or several do.
+        """
+        found = [c for c in self.cells if all(c.factors.get(name, self) == factors[name] for name in factors)]
+        exact = [c for c in found if len(c.factors) == len(factors)]
+        chosen = exact or found
+        if len(chosen) != 1:
+            number, example = ("no", self.cells[0]) if not chosen else (f"{len(chosen)}", chosen[0])
+            raise ValueError(
+                f"study {self.name!r} has {number} {'cell' if number == 'no' else 'cells'} with "
+                f"{json.dumps(dict(factors))}; one of its cells is {json.dumps(dict(example.factors))}."
+            )
+        return chosen[0]
 
     def seed_key(self, cell: Cell) -> str:
         """What the cell's random numbers depend on: the study's name and the factors not in `common`."""
@@ -140,15 +204,25 @@ class Study:
             "methods": list(self.methods),
             "measures": list(self.measures),
             "common": list(self.common),
-            "shard": self.shard,
         }
 
     def run_id(self, seed: int) -> str:
         """Hash of the declaration, the seed and the code that computes it: results of different code never mix.
 
-        Cells and the number of replicates are left out, so a run can be extended.
+        Cells, the number of replicates and their split into shards are left out, so a run can be extended.
         """
-        return content_hash({"declaration": self.declaration(), "seed": seed, "code": code_digest()})[:16]
+        content = {"declaration": self.declaration(), "seed": seed, "code": code_digest(), "own": self._own_code()}
+        return content_hash(content | {"packages": {name: version(name) for name in COMPUTING_PACKAGES}})[:16]
+
+    def _own_code(self) -> str | None:
+        """The source of a study from outside this project, which `code_digest` does not see."""
+        simulate = inspect.unwrap(self.simulate)
+        try:
+            path = Path(inspect.getsourcefile(getattr(simulate, "func", simulate)) or "")
+            inside = any(path.is_relative_to(PROJECT / package) for package in ("kaestat", "simulations"))
+            return None if inside else path.read_text()
+        except (TypeError, OSError):
+            return None
 
 
 def grid(**factors: Sequence[Factor]) -> tuple[Cell, ...]:

@@ -1,0 +1,174 @@
+"""Computing shards: one of them as a pure function, and many of them on workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simulations.harness.randomness import Streams
+from simulations.harness.store import Shard
+from simulations.harness.study import PROJECT, Cell, Samples, Study
+
+BACKENDS = ("loky", "ray", "sequential")
+WAVE = 4  # shards per worker that Ray gets at a time; joblib's Ray backend hands nothing back before all are done
+
+
+class WorkerDied(RuntimeError):
+    """A worker was killed from outside, most often for want of memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What became of a shard: samples, or the record of a failure.
+
+    Attributes
+    ----------
+    shard : Shard
+    samples : mapping of str to ndarray, or None
+    failure : dict or None
+        ``study, factors, seed, first, last, error, trace, replicates`` (those that fail alone too), ``replay`` (the
+        command for the first of them) and ``seconds``.
+    """
+
+    shard: Shard
+    samples: Samples | None
+    failure: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Computation:
+    """The part of a study that workers need; called with a shard it gives an `Outcome`, and never raises."""
+
+    name: str
+    simulate: Callable[[Cell, Streams], Samples]
+    seed: int
+
+    def __call__(self, shard: Shard, key: str) -> Outcome:
+        started = time.perf_counter()
+        try:
+            return Outcome(shard, samples_of(self.simulate, shard.cell, self.seed, key, range(shard.first, shard.last)))
+        except Exception as error:
+            record = {
+                "study": self.name,
+                "factors": dict(shard.cell.factors),
+                "seed": self.seed,
+                "first": shard.first,
+                "last": shard.last,
+                "error": f"{type(error).__name__}: {error}",
+                "trace": traceback.format_exc(),
+            }
+            alone = self._failing_alone(shard, key)
+            factors = shlex.quote(json.dumps(dict(shard.cell.factors)))
+            command = f"python -m simulations replay {self.name} {factors} {min(alone, default=shard.first)}"
+            seconds = round(time.perf_counter() - started, 3)
+            replay = f"{command} --seed {self.seed}"
+            return Outcome(shard, None, record | {"replicates": alone, "replay": replay, "seconds": seconds})
+
+    def _failing_alone(self, shard: Shard, key: str) -> list[int]:
+        failing = []
+        for replicate in range(shard.first, shard.last):
+            try:
+                samples_of(self.simulate, shard.cell, self.seed, key, [replicate])
+            except Exception:
+                failing.append(replicate)
+        return failing
+
+
+def samples_of(
+    simulate: Callable[[Cell, Streams], Samples], cell: Cell, seed: int, key: str, replicates: Sequence[int]
+) -> Samples:
+    """Columns of the given replicates, checked.
+
+    Linear algebra runs on one thread: the last bits of a matrix product depend on their number, which differs between
+    one worker and many.
+
+    Raises
+    ------
+    ValueError
+        If a column does not hold one finite number per replicate.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        samples = simulate(cell, Streams(seed, key, replicates))
+    if not samples:
+        raise ValueError("simulate returned no columns.")
+    for name, column in samples.items():
+        if np.shape(column) != (len(replicates),):
+            raise ValueError(f"column {name!r} has shape {np.shape(column)}, expected ({len(replicates)},).")
+        finite = np.isfinite(column)
+        if not finite.all():
+            raise ValueError(f"column {name!r} is not finite in replicate {replicates[int(np.argmin(finite))]}.")
+    return samples
+
+
+def execute(study: Study, shards: Sequence[Shard], *, seed: int, jobs: int, backend: str) -> Iterator[Outcome]:
+    """Outcomes of the shards as they come, in any order.
+
+    Workers only compute, and this process stores: a cluster needs no shared folder.
+
+    Raises
+    ------
+    WorkerDied
+        If a worker was killed.
+    """
+    from joblib import Parallel, delayed, parallel_config
+
+    compute = delayed(Computation(study.name, study.simulate, seed))
+    calls = [compute(shard, study.seed_key(shard.cell)) for shard in shards]
+    try:
+        with parallel_config(backend=backend, n_jobs=1 if backend == "sequential" else jobs):
+            if backend != "ray":
+                yield from Parallel(return_as="generator_unordered", batch_size=1)(calls)
+                return
+            with Parallel(batch_size=1) as parallel:
+                for start in range(0, len(calls), WAVE * jobs):
+                    yield from parallel(calls[start : start + WAVE * jobs])
+    except BrokenExecutor as error:
+        raise WorkerDied(
+            f"a worker of study {study.name!r} was killed, perhaps for want of memory; finished shards are kept. "
+            "Run it again to go on, with fewer jobs or a smaller shard."
+        ) from error
+
+
+def check_backend(backend: str, jobs: int) -> None:
+    """Import what the backend needs, and connect to Ray.
+
+    Raises
+    ------
+    ImportError
+        If a package is missing.
+    """
+    try:
+        import joblib  # noqa: F401
+        import threadpoolctl  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f"simulations need {error.name}: pip install -e '.[simulations]'.") from error
+    if backend == "ray":
+        _connect_to_ray(jobs)
+
+
+def _connect_to_ray(jobs: int) -> None:
+    try:
+        import ray
+        from ray.util.joblib import register_ray
+    except ImportError as error:
+        raise ImportError("backend ray needs Ray: pip install -e '.[ray]'.") from error
+    if not ray.is_initialized():
+        quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+        if "RAY_ADDRESS" in os.environ:
+            # The workers run this checkout's code, whatever is installed there.
+            code = [str(PROJECT / package) for package in ("kaestat", "simulations")]
+            ray.init(runtime_env={"py_modules": code}, **quiet)
+        else:
+            ray.init(num_cpus=jobs, include_dashboard=False, **quiet)
+    register_ray()
