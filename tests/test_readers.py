@@ -156,7 +156,7 @@ def test_many_rows_are_read_whatever_the_chunks(tmp_path):
     assert len(log.frame) == n and log.frame["reward"].sum() == (n - 2) // 2 + 0.5
 
 
-@pytest.mark.parametrize("value", ["oops", None, float("nan"), float("inf"), [1.0], "2020-01-01"])
+@pytest.mark.parametrize("value", ["oops", None, float("nan"), float("inf"), [1.0], "2020-01-01", 10**400])
 def test_a_reward_that_is_no_finite_number_is_refused_with_its_line(tmp_path, value):
     path = write_jsonl(tmp_path / "run.jsonl", [*ROWS, ROWS[0] | {"reward": value}, *ROWS])
     assert "line 4: reward is" in refusal(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,7 @@ class Table:
         """A column as float64, NaN where a value is missing or no number."""
         column = pd.Series(self.columns[name])
         if column.dtype.kind not in "biuf":
-            values = [_BOOLEANS.get(v.strip().lower(), v) if isinstance(v, str) else v for v in column]
+            values = [_plain(value) for value in column]
             column = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce")
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
 
@@ -103,6 +104,13 @@ def refuse_missing_column(path: Path, name: str, hint: str, found: Sequence[str]
         raise ValueError(f"{path}: has no column {name!r}; it has {', '.join(found)}. Name the right one with {hint}=.")
     if list(found).count(name) > 1:
         raise ValueError(f"{path}: column {name!r} comes twice; rename or remove one, or name another with {hint}=.")
+
+
+def _plain(value: Any) -> Any:
+    """Booleans in words as numbers; integers beyond any float as infinite."""
+    if isinstance(value, str):
+        return _BOOLEANS.get(value.strip().lower(), value)
+    return np.inf if isinstance(value, int) and abs(value) > sys.float_info.max else value
 
 
 def _is_missing(value: Any) -> bool:
