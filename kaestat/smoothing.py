@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 
 from kaestat.arrays import Visits
 from kaestat.kernels import Kernel
+from kaestat.window_sums import window_sums
 
 BLOCK_CELLS = 8_000_000  # numbers in a temporary array
+CACHED_CELLS = 32_768  # the same where it pays to stay within the processor's cache
+SHARED_COLUMNS = 128
+EDGE = 1e-9  # relative distance from the end of a kernel's support within which a weight is lost in rounding
 
 
 class CausalSmoother:
@@ -32,9 +37,9 @@ class CausalSmoother:
 
     Notes
     -----
-    Prompts visited at the same times share one V x V matrix of weights, so a bandwidth costs one matrix product.
-    Otherwise each visit looks back over a window of as many visits as the bandwidth can reach.
-    Direct sums in float64, not prefix sums: those lose digits to cancellation over long runs.
+    Prompts visited at the same times share one band matrix of weights, so a bandwidth costs one matrix product.
+    Otherwise kernels that are polynomials on a bounded support take `window_sums`, and for the others each visit looks
+    back over a window of as many visits as the bandwidth can reach.
     """
 
     def __init__(self, series: Visits):
@@ -98,13 +103,11 @@ class CausalSmoother:
         bandwidth : float
             In the unit of the lags.
         """
-        if self.common_time is None:
-            return self._windowed(kernel, bandwidth)
-        lag = self.common_time[:, None] - self.common_time[None, :]
-        weight = _past_weight(lag, kernel, bandwidth)
-        if (self.mass == self.mass[:1]).all():  # one design for all prompts
-            return np.broadcast_to(self.mass[:1] @ weight.T, self.mass.shape), self.carried @ weight.T
-        return self.mass @ weight.T, self.carried @ weight.T
+        if self.common_time is not None:
+            return self._shared(kernel, bandwidth)
+        if kernel.polynomial is not None and self.present.any():
+            return self._by_moments(kernel, bandwidth)
+        return self._windowed(kernel, bandwidth)
 
     def forward(self, kernel: Kernel, bandwidth: float) -> np.ndarray:
         """Prediction of each visit from the visits before it, shape (P, V).
@@ -123,6 +126,32 @@ class CausalSmoother:
         past_mass, past_carried = self.past(kernel, bandwidth)
         mass = np.where(self.present, past_mass + kernel.at_zero * self.mass, np.inf)
         return mass, (past_carried + kernel.at_zero * self.carried) / mass
+
+    def _shared(self, kernel: Kernel, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
+        design = self.mass[:1] if (self.mass == self.mass[:1]).all() else self.mass  # one design for all prompts
+        mass, carried = np.empty_like(design), np.empty_like(self.carried)
+        clock = np.maximum.accumulate(np.where(np.isnan(self.common_time), -math.inf, self.common_time))
+        for start in range(0, len(clock), SHARED_COLUMNS):
+            first = np.searchsorted(clock, clock[start] - bandwidth * kernel.support)
+            now, past = slice(start, start + SHARED_COLUMNS), slice(first, start + SHARED_COLUMNS)
+            weight = _past_weight(self.common_time[now, None] - self.common_time[past], kernel, bandwidth)
+            mass[:, now], carried[:, now] = design[:, past] @ weight.T, self.carried[:, past] @ weight.T
+        return np.broadcast_to(mass, carried.shape), carried
+
+    def _by_moments(self, kernel: Kernel, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
+        mass, carried = np.empty_like(self.mass), np.empty_like(self.carried)
+        coefficients = [c / bandwidth**power for power, c in enumerate(kernel.polynomial)]
+        width = bandwidth * kernel.support * (1 - EDGE)
+        for block in row_blocks(mass.shape):
+            both = window_sums(self._clock[block], self.mass[block] + 1j * self.carried[block], coefficients, width)
+            mass[block], carried[block] = both.real, both.imag
+        return mass, carried
+
+    @cached_property
+    def _clock(self) -> np.ndarray:
+        """Times with those of the visit before in the padding, so that no row decreases."""
+        earliest = np.min(self.time, where=self.present, initial=math.inf)
+        return np.maximum.accumulate(np.where(self.present, self.time, earliest), axis=1)
 
     def _windowed(self, kernel: Kernel, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
         n_visits = self.present.shape[1]
@@ -158,6 +187,12 @@ class CausalSmoother:
             within = (self.present[:, middle:] & (filled[:, middle:] - filled[:, :-middle] <= width)).any()
             low, high = (middle, high) if within else (low, middle - 1)
         return low
+
+
+def row_blocks(shape: tuple[int, int]) -> Iterator[slice]:
+    """Blocks of rows of arrays of that shape, small enough for the processor's cache."""
+    rows = max(1, CACHED_CELLS // max(shape[1], 1))
+    return (slice(start, start + rows) for start in range(0, shape[0], rows))
 
 
 def _past_weight(lag: np.ndarray, kernel: Kernel, bandwidth: float) -> np.ndarray:

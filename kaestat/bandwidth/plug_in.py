@@ -23,10 +23,12 @@ class PlugIn(DataDriven):
     constants). The three unknowns are estimated by moments, pooled over prompts:
 
     - ``n``, completions per prompt and step: completions after a prompt's first visit over the time since then;
-    - ``s^2``, the reward variance: the mean within-visit variance, or with one completion per visit the intercept of
-      the regression below;
     - ``L^2``, the squared drift per step: least squares through the origin of
-      ``(Zbar_t - Zbar_s)^2 - s_t^2 / n_t - s_s^2 / n_s`` on ``(t - s)^2``, over visits up to 10 apart.
+      ``(Zbar_t - Zbar_s)^2 - s_t^2 / n_t - s_s^2 / n_s`` on ``(t - s)^2``, over visits up to 10 apart. With one
+      completion per visit its variance is unknown, so a product of two differences without common rewards takes the
+      place of the square: ``(Z_t - Z_s) (Z_t' - Z_s')`` on ``(t - s) (t' - s')``, with t' and s' the visits before;
+    - ``s^2``, the reward variance: the mean within-visit variance, or with one completion per visit the mean half
+      squared difference of consecutive rewards, less what the drift contributes to it.
 
     L is a root mean square over prompts, not the largest drift of any. The bandwidth lies in the range of the
     grid but not on it; where no drift is found (``L^2 <= 0``) it is the largest candidate. The path is the
@@ -45,21 +47,25 @@ class PlugIn(DataDriven):
         known = bool(several.any())
         usable = several if known else smoother.present
         noise = smoother.variance / np.where(usable, smoother.count, 1.0)
-        # Sums behind the least squares of y = L^2 d^2 + 2 s^2: d^4, d^2, 1, d^2 y, y.
-        sums = np.zeros((5, len(smoother.present)))
+        squared, crossed = np.zeros((2, len(smoother.present)))
         row, column = np.arange(len(smoother.present))[:, None], np.arange(smoother.present.shape[1])[None]
         for _ in range(FARTHEST):  # one visit further back each time
             column = np.where(column >= 0, smoother.before[row, column], -1)
             both = usable & (column >= 0) & usable[row, column]
-            square = np.where(both, smoother.time - smoother.time[row, column], 0.0) ** 2
-            y = (smoother.mean - smoother.mean[row, column]) ** 2 - noise - noise[row, column]
-            y = np.where(both, y, 0.0)
-            sums += np.stack([square**2, square, both, square * y, y]).sum(axis=2)
-        after_first = np.where(smoother.has_past, smoother.count, 0.0).sum(axis=1)
-        elapsed = np.nanmax(smoother.time, axis=1) - np.nanmin(smoother.time, axis=1)
-        within = np.where(several, smoother.variance, 0.0).sum(axis=1)
-        lone = np.full(len(within), float(not known))
-        return np.stack([*sums, after_first, elapsed, within, several.sum(axis=1), lone], axis=1)
+            elapsed = np.where(both, smoother.time - smoother.time[row, column], 0.0)
+            difference = smoother.mean - smoother.mean[row, column]
+            if known:
+                x, y = elapsed**2, difference**2 - noise - noise[row, column]
+            else:
+                disjoint = (column >= 0) & (column < smoother.before) & (smoother.before[row, column] >= 0)
+                x = elapsed * np.where(disjoint, smoother.previous(elapsed), 0.0)
+                y = difference * smoother.previous(difference)
+            squared += np.sum(x**2, axis=1)
+            crossed += np.sum(x * y, axis=1)
+        spread, visits, drifted = _variance_sums(smoother, several if known else None)
+        later = np.where(smoother.has_past, smoother.count, 0.0).sum(axis=1)
+        span = np.nanmax(smoother.time, axis=1) - np.nanmin(smoother.time, axis=1)
+        return np.stack([squared, crossed, spread, visits, drifted, later, span], axis=1)
 
     def risk(self, mean: np.ndarray, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
         drift, variance_rate = drift_and_variance_rate(mean)
@@ -76,12 +82,17 @@ class PlugIn(DataDriven):
 
 def drift_and_variance_rate(mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Squared drift per step ``L^2`` and reward variance over completions per step ``s^2 / n``, both (...,)."""
-    fourth, second, pairs, second_y, y, completions, elapsed, within, visits, lone = np.moveaxis(mean, -1, 0)
-    through_origin = ratio(second_y, fourth, 0.0, np)
-    determinant = fourth * pairs - second**2
-    regular = determinant > 1e-9 * fourth * pairs
-    slope = ratio((pairs * second_y - second * y) * regular, determinant * regular, 0.0, np)
-    intercept = ratio(y - slope * second, pairs, 0.0, np)
-    drift = np.where(lone > 0, slope, through_origin)
-    variance = np.where(lone > 0, np.maximum(intercept, 0.0) / 2, ratio(within, visits, 0.0, np))
-    return drift, variance * ratio(elapsed, completions, 0.0, np)
+    squared, crossed, spread, visits, drifted, later, span = np.moveaxis(mean, -1, 0)
+    drift = ratio(crossed, squared, 0.0, np)
+    variance = ratio(np.maximum(spread - np.maximum(drift, 0.0) * drifted, 0.0), visits, 0.0, np)
+    return drift, variance * ratio(span, later, 0.0, np)
+
+
+def _variance_sums(smoother: CausalSmoother, several: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each prompt: sum of variance estimates, their number, and what a unit of ``L^2`` adds to it; (P,) each."""
+    if several is not None:
+        spread = np.where(several, smoother.variance, 0.0).sum(axis=1)
+        return spread, several.sum(axis=1), np.zeros_like(spread)
+    gap = np.where(smoother.has_past, smoother.time - smoother.previous(smoother.time), 0.0)
+    difference = np.where(smoother.has_past, smoother.mean - smoother.previous(smoother.mean), 0.0)
+    return (difference**2 / 2).sum(axis=1), smoother.has_past.sum(axis=1), (gap**2 / 2).sum(axis=1)
