@@ -38,7 +38,7 @@ def oracle_pool_sizes(
 
 def least_squares_oracle_pool(bandwidth: float = 10.0) -> int:
     """The N_oracle with the least sum of squared relative deviations from the paper's six KAE entries."""
-    sizes = range(8, 513)
+    sizes = range(8, 129)
     losses = [np.sum(_kae_off(ValueDiagnostic(n_oracle=n, bandwidth=bandwidth))["entry_pct"] ** 2) for n in sizes]
     return sizes[int(np.argmin(losses))]
 
