@@ -23,6 +23,14 @@ def test_full_rows_need_no_mask():
     np.testing.assert_array_equal(packing.pack(np.arange(4.0)), [[0, 2], [1, 3]])
 
 
+def test_samples_of_a_row_keep_their_order_however_many_there_are():
+    keys = np.random.default_rng(0).integers(0, 5, 5000).tolist()
+    packing = Packing.of(keys)
+    packed = packing.pack(np.arange(5000.0))
+
+    assert all((np.diff(row[present]) > 0).all() for row, present in zip(packed, packing.mask, strict=True))
+
+
 @given(keys=st.lists(st.sampled_from(["a", 1, ("t", 2), b"x"]), max_size=12))
 def test_unpacking_inverts_packing(keys):
     samples = np.arange(float(len(keys)))
