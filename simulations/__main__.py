@@ -30,7 +30,8 @@ from simulations import studies
 from simulations.harness import RunSettings, Study, StudyResult, WorkerDied, replay, run
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
-console, errors = Console(), Console(stderr=True)
+# Without a terminal a table may be as wide as it is.
+console, errors = Console(width=None if sys.stdout.isatty() else 400), Console(stderr=True)
 
 ALL = "all"
 FAILED, USAGE, INTERRUPTED = 1, 2, 130  # exit codes
@@ -153,7 +154,9 @@ def _get(name: str) -> Study:
 
 
 def _print_frame(title: str, frame) -> None:
-    table = Table(*[escape(str(column)) for column in frame.columns], title=title)
+    table = Table(title=title)
+    for column in frame.columns:
+        table.add_column(escape(str(column)), overflow="fold")
     for row in frame.itertuples(index=False):
         table.add_row(*[escape(_text(value)) for value in row])
     console.print(table)

@@ -1,4 +1,4 @@
-"""Computing shards: one of them as a pure function, and many of them on workers."""
+"""Computing shards: one of them on a worker, and many of them in parallel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from simulations.harness.randomness import Streams
-from simulations.harness.store import Shard
+from simulations.harness.store import Shard, Store
 from simulations.harness.study import PROJECT, Cell, Samples, Study
 
 BACKENDS = ("loky", "ray", "sequential")
@@ -46,32 +46,50 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Computation:
-    """The part of a study that workers need; called with a shard it gives an `Outcome`, and never raises."""
+    """The part of a run that workers need; called with a shard it gives its `Outcome`.
+
+    Attributes
+    ----------
+    name : str
+        Of the study.
+    simulate : callable
+    seed : int
+    store : Store or None
+        Where the worker stores what it computed; None leaves that to the caller.
+    """
 
     name: str
     simulate: Callable[[Cell, Streams], Samples]
     seed: int
+    store: Store | None
 
     def __call__(self, shard: Shard, key: str) -> Outcome:
         started = time.perf_counter()
         try:
-            return Outcome(shard, samples_of(self.simulate, shard.cell, self.seed, key, range(shard.first, shard.last)))
+            samples = samples_of(self.simulate, shard.cell, self.seed, key, range(shard.first, shard.last))
         except Exception as error:
-            record = {
-                "study": self.name,
-                "factors": dict(shard.cell.factors),
-                "seed": self.seed,
-                "first": shard.first,
-                "last": shard.last,
-                "error": f"{type(error).__name__}: {error}",
-                "trace": traceback.format_exc(),
-            }
-            alone = self._failing_alone(shard, key)
-            factors = shlex.quote(json.dumps(dict(shard.cell.factors)))
-            command = f"python -m simulations replay {self.name} {factors} {min(alone, default=shard.first)}"
-            seconds = round(time.perf_counter() - started, 3)
-            replay = f"{command} --seed {self.seed}"
-            return Outcome(shard, None, record | {"replicates": alone, "replay": replay, "seconds": seconds})
+            record = self._record(shard, key, error)
+            return Outcome(shard, None, record | {"seconds": round(time.perf_counter() - started, 3)})
+        if self.store is not None:
+            self.store.write(shard, samples)
+        return Outcome(shard, samples)
+
+    def _record(self, shard: Shard, key: str, error: Exception) -> dict[str, Any]:
+        trace = traceback.format_exc()
+        alone = self._failing_alone(shard, key)
+        factors = shlex.quote(json.dumps(dict(shard.cell.factors)))
+        replay = f"replay {self.name} {factors} {min(alone, default=shard.first)} --seed {self.seed}"
+        return {
+            "study": self.name,
+            "factors": dict(shard.cell.factors),
+            "seed": self.seed,
+            "first": shard.first,
+            "last": shard.last,
+            "error": f"{type(error).__name__}: {error}",
+            "trace": trace,
+            "replicates": alone,
+            "replay": f"python -m simulations {replay}",
+        }
 
     def _failing_alone(self, shard: Shard, key: str) -> list[int]:
         failing = []
@@ -102,6 +120,7 @@ def samples_of(
         samples = simulate(cell, Streams(seed, key, replicates))
     if not samples:
         raise ValueError("simulate returned no columns.")
+    samples = {name: np.asarray(column, dtype=float) for name, column in samples.items()}
     for name, column in samples.items():
         if np.shape(column) != (len(replicates),):
             raise ValueError(f"column {name!r} has shape {np.shape(column)}, expected ({len(replicates)},).")
@@ -111,19 +130,24 @@ def samples_of(
     return samples
 
 
-def execute(study: Study, shards: Sequence[Shard], *, seed: int, jobs: int, backend: str) -> Iterator[Outcome]:
-    """Outcomes of the shards as they come, in any order.
+def execute(
+    study: Study, shards: Sequence[Shard], store: Store, *, seed: int, jobs: int, backend: str
+) -> Iterator[Outcome]:
+    """Outcomes of the shards as they come, in any order; all but the failed ones are stored.
 
-    Workers only compute, and this process stores: a cluster needs no shared folder.
+    A worker of this machine stores its shard itself, so that a crash loses only the shards being computed. Ray's workers
+    hand theirs to this process: a cluster needs no shared folder.
 
     Raises
     ------
+    OSError
+        If a shard cannot be stored.
     WorkerDied
         If a worker was killed.
     """
     from joblib import Parallel, delayed, parallel_config
 
-    compute = delayed(Computation(study.name, study.simulate, seed))
+    compute = delayed(Computation(study.name, study.simulate, seed, None if backend == "ray" else Store(store.folder)))
     calls = [compute(shard, study.seed_key(shard.cell)) for shard in shards]
     try:
         with parallel_config(backend=backend, n_jobs=1 if backend == "sequential" else jobs):
@@ -132,7 +156,10 @@ def execute(study: Study, shards: Sequence[Shard], *, seed: int, jobs: int, back
                 return
             with Parallel(batch_size=1) as parallel:
                 for start in range(0, len(calls), WAVE * jobs):
-                    yield from parallel(calls[start : start + WAVE * jobs])
+                    for outcome in parallel(calls[start : start + WAVE * jobs]):
+                        if outcome.failure is None:
+                            store.write(outcome.shard, outcome.samples)
+                        yield outcome
     except BrokenExecutor as error:
         raise WorkerDied(
             f"a worker of study {study.name!r} was killed, perhaps for want of memory; finished shards are kept. "

@@ -184,10 +184,12 @@ class _Run:
         total = sum(self.target.values())
         done = total - sum(len(shard) for shard in shards)
         self.progress(done, total)
-        outcomes = execute(self.study, shards, seed=settings.seed, jobs=settings.jobs, backend=settings.backend)
+        outcomes = execute(
+            self.study, shards, self.store, seed=settings.seed, jobs=settings.jobs, backend=settings.backend
+        )
         for outcome in outcomes if shards else ():
             if outcome.failure is None:
-                self.store.write(outcome.shard, outcome.samples)
+                self.store.remember(outcome.shard, outcome.samples)
                 self.store.clear_failure(outcome.shard)
             else:
                 self.store.write_failure(outcome.shard, outcome.failure)

@@ -39,7 +39,7 @@ class Store:
 
     ``shards/CELL/FIRST-LAST.shard`` hold the columns of replicates FIRST..LAST-1, with a checksum; ``failures/`` tells
     what went wrong. A shard is written once and never changed. One that is found torn or altered is set aside as
-    ``*.damaged``, and its replicates count as missing. Shards that were read or written stay in memory.
+    ``*.damaged``, and its replicates count as missing. Shards that were read stay in memory.
 
     Parameters
     ----------
@@ -88,10 +88,12 @@ class Store:
         OSError
             If it cannot be written.
         """
-        columns = {name: np.array(column, dtype=float) for name, column in samples.items()}
-        content = {"factors": dict(shard.cell.factors), "first": shard.first, "last": shard.last, "columns": columns}
+        content = {"factors": dict(shard.cell.factors), "first": shard.first, "last": shard.last, "columns": samples}
         self._write(self._shard_path(shard), content)
-        self._shards(shard.cell)[shard.first, shard.last] = columns
+
+    def remember(self, shard: Shard, samples: Samples) -> None:
+        """Count a shard, stored since its cell was read, among those that are there."""
+        self._shards(shard.cell)[shard.first, shard.last] = samples
 
     def read(self, cell: Cell, replicates: int) -> Samples:
         """Columns of the first ``replicates`` replicates of a cell, in order.
