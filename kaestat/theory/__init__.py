@@ -1,0 +1,38 @@
+"""Closed forms, one topic per file: linear smoothers, optimal bandwidths and rates, the paper's Theorems 1 to 3."""
+
+from kaestat.theory.gradient import cross_term, excess_gradient_mse, gradient_mse_reduction, oracle_gradient_mse
+from kaestat.theory.linear import LinearError, linear_error, minimax_weights, worst_case_bias, worst_case_error
+from kaestat.theory.policy import PolicyBound, suboptimality_recursion, theorem3_bound
+from kaestat.theory.rates import (
+    integer_bandwidth_error,
+    local_rate_slopes,
+    optimal_bandwidth,
+    optimal_integer_bandwidth,
+    optimal_mse,
+    steady_state_gain,
+)
+from kaestat.theory.value import ValueBound, algorithm1_error, theorem1_bound
+
+__all__ = [
+    "LinearError",
+    "PolicyBound",
+    "ValueBound",
+    "algorithm1_error",
+    "cross_term",
+    "excess_gradient_mse",
+    "gradient_mse_reduction",
+    "integer_bandwidth_error",
+    "linear_error",
+    "local_rate_slopes",
+    "minimax_weights",
+    "optimal_bandwidth",
+    "optimal_integer_bandwidth",
+    "optimal_mse",
+    "oracle_gradient_mse",
+    "steady_state_gain",
+    "suboptimality_recursion",
+    "theorem1_bound",
+    "theorem3_bound",
+    "worst_case_bias",
+    "worst_case_error",
+]

@@ -1,0 +1,173 @@
+"""Theorem 2 as an identity: the gradient MSE that a value estimate costs beyond the oracle's.
+
+Notation: completion j of the N = B G completions of a step has score ``S_j`` (of log pi, so ``E[S_j] = 0`` given the
+prompt), squared norm ``W_j = ||S_j||^2``, reward ``Z_j``, and value ``Vhat_j``; the gradient estimate is
+``ghat = (1 / N) sum_j S_j (Z_j - Vhat_j)``, and the oracle's has the true values V.
+
+Assumptions. Given the past and the prompts, completions are independent, and values are linear in the other
+completions of the step, never in their own: ``Vhat_j = r_j + sum_{k != j} A_jk Z_k`` with ``r_j`` and A fixed by the
+past. So `Kae` with any bandwidth selector, the leave-one-out group mean (GRPO), the leave-one-out batch mean
+(REINFORCE++) and the like qualify. Shrinkage whose strength is estimated from the current groups (James-Stein, KAE-EB)
+does not, exactly. Then, with nothing asked of score and reward (Assumption 6 makes the covariance zero)::
+
+    MSE(ghat) - MSE(oracle) = (1/N) mean_j { E[W_j] MSE(Vhat_j) - 2 Cov(W_j, Z_j) Bias(Vhat_j) }
+                              + (1/N^2) sum_{j != k} A_jk A_kj grad V_j . grad V_k
+
+The proof: ``ghat - oracle = -(1/N) sum_j S_j e_j`` with the value errors ``e_j``. Of ``E[S_j . S_k e_j e_k]`` only the
+part survives in which ``e_j`` holds Z_k and ``e_k`` holds Z_j, since scores have mean zero otherwise, and
+``E[S_j Z_j] = grad V_j``. The interaction ``-(2/N^2) sum_jk E[S_j e_j . S_k (Z_k - V_k)]`` leaves j = k alone, which is
+``Cov(W_j, Z_j) E[e_j]``. The paper's Theorem 2 has the first term and bounds the last, its I_2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kaestat.baselines.base import check_positive
+
+
+def excess_gradient_mse(
+    value_mse: np.ndarray | float,
+    score_norm2: np.ndarray | float,
+    *,
+    batch: int,
+    group_size: int,
+    bias: np.ndarray | float = 0.0,
+    covariance: np.ndarray | float = 0.0,
+    own_weight: np.ndarray | float = 0.0,
+    value_gradient_norm2: np.ndarray | float = 0.0,
+) -> float:
+    """``MSE(ghat) - MSE(oracle)`` of an estimator that smooths within prompts, exactly.
+
+    ``mean over prompts of [E[W] mse - 2 cov bias + (G - 1) a^2 ||grad V||^2] / (B G)``, whether the batch is all
+    prompts or a random sample of them.
+
+    Parameters
+    ----------
+    value_mse : array, shape (P,)
+        MSE of the value of each prompt that may be drawn.
+    score_norm2 : array, shape (P,)
+        ``E[W]``, mean squared norm of a completion's score.
+    batch, group_size : int
+        B and G.
+    bias : array, shape (P,)
+        Of the value.
+    covariance : array, shape (P,)
+        ``Cov(W, Z)`` of a completion; zero under the paper's Assumption 6.
+    own_weight : array, shape (P,)
+        a, root mean square weight that a value gives to one other completion of its group: ``K(0) / M`` for KAE,
+        ``1 / (G - 1)`` for GRPO.
+    value_gradient_norm2 : array, shape (P,)
+        ``||grad V||^2`` of each prompt.
+
+    Examples
+    --------
+    >>> excess_gradient_mse([0.01, 0.03], 1.0, batch=4, group_size=8)
+    0.000625
+    """
+    _check_sizes(batch, group_size)
+    terms = (
+        np.asarray(score_norm2) * value_mse
+        - 2 * np.asarray(covariance) * bias
+        + (group_size - 1) * np.asarray(own_weight) ** 2 * value_gradient_norm2
+    )
+    return float(np.mean(terms)) / (batch * group_size)
+
+
+def oracle_gradient_mse(
+    reward_variance: np.ndarray | float,
+    score_norm2: np.ndarray | float,
+    value_gradients: np.ndarray,
+    *,
+    batch: int,
+    group_size: int,
+) -> float:
+    """MSE of the oracle's gradient estimate, for a batch of B of the m prompts drawn without replacement.
+
+    ::
+
+        mean_x { E[W (Z - V)^2] - ||grad V||^2 } / (B G)  +  (m - B) / (m - 1) mean_x ||grad V - grad J||^2 / B
+
+    ``E[W (Z - V)^2]`` is ``E[W] Var(Z)`` for rewards 0 and 1 that are uncorrelated with W (Assumption 6), since
+    ``(Z - V)^2`` is then linear in Z.
+
+    Parameters
+    ----------
+    reward_variance : array, shape (m,)
+    score_norm2 : array, shape (m,)
+        ``E[W]``, or ``E[W (Z - V)^2] / Var(Z)`` without Assumption 6.
+    value_gradients : array, shape (m, d)
+        ``grad V`` of each prompt.
+    batch, group_size : int
+        B and G.
+
+    Raises
+    ------
+    ValueError
+        If the batch has more prompts than there are, or a size is not positive.
+    """
+    _check_sizes(batch, group_size)
+    gradients = np.asarray(value_gradients, dtype=float)
+    m = len(gradients)
+    if batch > m:
+        raise ValueError(f"batch must be at most the number of prompts, {m}; got {batch}.")
+    squared = np.sum(gradients**2, axis=-1)
+    within = np.mean(np.asarray(score_norm2) * reward_variance - squared) / (batch * group_size)
+    between = np.mean(np.sum((gradients - gradients.mean(axis=0)) ** 2, axis=-1))
+    unsampled = (m - batch) / (m - 1) if m > 1 else 0.0
+    return float(within + unsampled * between / batch)
+
+
+def cross_term(weights: np.ndarray, value_gradients: np.ndarray) -> float:
+    """``(1/N^2) sum_{j != k} A_jk A_kj grad V_j . grad V_k``, for values that may use other prompts' rewards.
+
+    Parameters
+    ----------
+    weights : array, shape (N, N)
+        A: weight of completion k's reward in the value of completion j; the diagonal is left out.
+    value_gradients : array, shape (N, d)
+        ``grad V`` of each completion's prompt.
+
+    Examples
+    --------
+    Leave-one-out mean of two completions of one prompt:
+
+    >>> cross_term([[0.0, 1.0], [1.0, 0.0]], [[2.0], [2.0]])
+    2.0
+    """
+    weights, gradients = np.asarray(weights, dtype=float), np.asarray(value_gradients, dtype=float)
+    mutual = weights * weights.T
+    np.fill_diagonal(mutual, 0.0)
+    return float(np.sum(mutual * (gradients @ gradients.T))) / len(weights) ** 2
+
+
+def gradient_mse_reduction(
+    value_mse: np.ndarray | float, other_value_mse: np.ndarray | float, reward_variance: np.ndarray | float
+) -> np.ndarray:
+    """Per cent by which one estimator's gradient MSE lies below another's, from value errors alone.
+
+    ``100 [1 - (s2 + mse) / (s2 + mse')]`` with ``s2 = E[p (1 - p)]``: the identity where score norms do not depend on
+    prompt and reward and a prompt's gradient is small beside its noise, ``||grad V||^2 << E[W] s2``, as it is for
+    language models. It turns Table 1 of the paper into Table 2's percentages.
+
+    Parameters
+    ----------
+    value_mse, other_value_mse : array
+        Value MSE of ours, and of theirs, free of the noise of a Monte Carlo oracle.
+    reward_variance : array
+        Mean reward variance of the prompts.
+
+    Examples
+    --------
+    KAE against GRPO with G = 8, whose value MSE is ``s2 / 7``:
+
+    >>> float(round(gradient_mse_reduction(0.005, 0.14 / 7, 0.14), 3))
+    9.375
+    """
+    reward_variance = np.asarray(reward_variance, dtype=float)
+    return 100 * (1 - (reward_variance + value_mse) / (reward_variance + other_value_mse))
+
+
+def _check_sizes(batch: int, group_size: int) -> None:
+    check_positive("batch", batch)
+    check_positive("group_size", group_size)

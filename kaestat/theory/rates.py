@@ -1,0 +1,141 @@
+"""Optimal bandwidths and rates over the Lipschitz class, for kernels and for the Kalman filter's gain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from kaestat.baselines.base import check_positive
+from kaestat.kernels import Kernel, as_kernel
+from kaestat.theory.linear import LinearError
+
+
+def integer_bandwidth_error(
+    bandwidth: int | np.ndarray, *, lipschitz: float, noise_variance: float | np.ndarray
+) -> LinearError:
+    """Worst-case error of the triangular kernel mean with an integer bandwidth m, one observation at each lag 0..m-1.
+
+    ``sum_k w_k k = (m - 1) / 3`` and ``sum_k w_k^2 = 2 (2 m + 1) / (3 m (m + 1))``, exactly.
+
+    Parameters
+    ----------
+    bandwidth : int or ndarray of int
+        m, 1 or more.
+    lipschitz : float
+        L per step.
+    noise_variance : float or ndarray
+        Variance of one observation.
+    """
+    m = np.asarray(bandwidth, dtype=float)
+    return LinearError(bias=lipschitz * (m - 1) / 3, variance=noise_variance * 2 * (2 * m + 1) / (3 * m * (m + 1)))
+
+
+def optimal_integer_bandwidth(*, lipschitz: float, noise_variance: float) -> int:
+    """The m that minimises the worst-case MSE of `integer_bandwidth_error`.
+
+    Parameters
+    ----------
+    lipschitz : float
+        L per step, positive.
+    noise_variance : float
+        Variance of one observation.
+    """
+    check_positive("lipschitz", lipschitz)
+    check_positive("noise_variance", noise_variance)
+    # The asymptotic optimum is (6 s2 / L^2)^(1/3); the MSE is convex in m and the exact one lies within 2 of it.
+    near = (6 * noise_variance / lipschitz**2) ** (1 / 3)
+    candidates = np.arange(max(1, math.floor(near) - 3), math.ceil(near) + 4)
+    mse = integer_bandwidth_error(candidates, lipschitz=lipschitz, noise_variance=noise_variance).mse
+    return int(candidates[np.argmin(mse)])
+
+
+def local_rate_slopes(sizes: Sequence[int], *, lipschitz: float = 1.0, noise_variance: float = 0.25) -> np.ndarray:
+    """Log-log slopes of the best worst-case MSE between successive sample sizes.
+
+    n observations at lags k / n of a path with Lipschitz constant L on [0, 1], each n with its best integer
+    bandwidth. The slopes tend to -2/3, Stone's rate (paper, Corollary 1).
+
+    Parameters
+    ----------
+    sizes : sequence of int, length S
+        Increasing sample sizes n.
+    lipschitz, noise_variance : float
+
+    Returns
+    -------
+    ndarray, shape (S - 1,)
+
+    Examples
+    --------
+    >>> local_rate_slopes([10**3, 10**4, 10**5]).round(5)
+    array([-0.6637 , -0.66603])
+    """
+    best = [
+        float(
+            integer_bandwidth_error(
+                optimal_integer_bandwidth(lipschitz=lipschitz / n, noise_variance=noise_variance),
+                lipschitz=lipschitz / n,
+                noise_variance=noise_variance,
+            ).mse
+        )
+        for n in sizes
+    ]
+    return np.diff(np.log(best)) / np.diff(np.log(np.asarray(sizes, dtype=float)))
+
+
+def optimal_bandwidth(
+    kernel: str | Kernel | Callable, *, lipschitz: float, noise_variance: float, per_step: float = 1.0
+) -> float:
+    """Bandwidth (steps) that minimises the asymptotic worst-case MSE of the kernel mean.
+
+    ``h* = (R s2 / (2 mu1^2 L^2 n))^(1/3)``; there the squared bias is half the variance, and the MSE is
+    `optimal_mse`.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or callable
+    lipschitz : float
+        L per step.
+    noise_variance : float
+        s2, the variance of one reward.
+    per_step : float
+        n, completions per step: the group size times the share of steps at which the prompt is visited.
+    """
+    noise, drift = _per_step_noise(noise_variance, per_step), check_positive("lipschitz", lipschitz)
+    return as_kernel(kernel).lipschitz_bandwidth_constant * (noise / drift**2) ** (1 / 3)
+
+
+def optimal_mse(
+    kernel: str | Kernel | Callable, *, lipschitz: float, noise_variance: float, per_step: float = 1.0
+) -> float:
+    """Asymptotic worst-case MSE at `optimal_bandwidth`: ``constant * (L s2 / n)^(2/3)``; arguments as there."""
+    noise, drift = _per_step_noise(noise_variance, per_step), check_positive("lipschitz", lipschitz)
+    return as_kernel(kernel).worst_case_mse_constant * (drift * noise) ** (2 / 3)
+
+
+def steady_state_gain(*, drift_variance: float, noise_variance: float) -> float:
+    """Gain K to which the local-level Kalman filter settles: ``K^2 / (1 - K) = drift_variance / noise_variance``.
+
+    The filter then is the exponential kernel ``K (1 - K)^(lag - 1)`` on the visits: ``rho = 1 - K`` per visit.
+
+    Parameters
+    ----------
+    drift_variance : float
+        Variance of the value's change between visits.
+    noise_variance : float
+        Variance of a visit's mean reward: ``s2 / n`` for n completions.
+
+    Examples
+    --------
+    >>> steady_state_gain(drift_variance=0.5, noise_variance=1.0)
+    0.5
+    """
+    signal = check_positive("drift_variance", drift_variance) / check_positive("noise_variance", noise_variance)
+    # The root in (0, 1) of K^2 + r K - r = 0, in the form that loses no digits for small r.
+    return 2 * signal / (signal + math.sqrt(signal**2 + 4 * signal))
+
+
+def _per_step_noise(noise_variance: float, per_step: float) -> float:
+    return check_positive("noise_variance", noise_variance) / check_positive("per_step", per_step)
