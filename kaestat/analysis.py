@@ -81,7 +81,7 @@ class Analysis:
         `kaestat.risk_differences` to ``kae`` and to ``grpo``, lowest first within each.
     paths : mapping from kernel to BandwidthSelection
         Risk of KAE against its bandwidth at visits with at least one earlier, and the bandwidth of lowest risk. Empty
-        unless asked for, and for a log with one completion per visit.
+        unless asked for, and for a log with one completion per visit, or one visit per prompt.
     levels : DataFrame or None
         `kaestat.value_risk` of GRPO and REINFORCE++ at the same visits.
     notes : tuple of str
@@ -159,13 +159,13 @@ def analyze(
         _lowest_first(scored.take([*kept, position]).difference_table(**draw), "difference")
         for position in reference.values()
     ]
-    paths, levels = {}, None
-    if bandwidth_paths and scored.absolute:
+    facts, paths, levels = LogFacts.of(log), {}, None
+    if bandwidth_paths and scored.absolute and facts.visits_per_prompt[1] > 1:
         paths = {kernel: select_bandwidth(log, "loo_cv", kernel, **draw) for kernel in PATH_KERNELS}
         levels = value_risk(log, LEVELS, **draw)
     left_out = [methods[k] for k in range(len(methods)) if k not in kept]
     return Analysis(
-        facts=LogFacts.of(log),
+        facts=facts,
         risk=risk,
         differences=pd.concat(differences, ignore_index=True),
         paths=paths,

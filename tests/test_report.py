@@ -98,6 +98,13 @@ def test_one_completion_per_visit_gives_a_report_of_differences(tmp_path):
     assert "levels are not identified" in (tmp_path / "report.html").read_text()
 
 
+def test_one_visit_per_prompt_gives_a_report_without_bandwidths(tmp_path):
+    log = simulated_run(n_prompts=40, n_epochs=1).log
+    analysis = analyze(log, ["grpo", "james_stein"], bandwidth_paths=True, n_boot=20, min_visits=0)
+    names = {path.name for path in write_report(analysis, provenance(min_visits=0), tmp_path)}
+    assert names == {"risk.csv", "differences.csv", "report.html", "provenance.json"}
+
+
 def test_report_without_bootstrap_has_no_nan_in_it(tmp_path):
     analysis = analyze(simulated_run(n_prompts=40, n_epochs=8).log, ["kae", "grpo"], bandwidth_paths=True, n_boot=0)
     write_report(analysis, provenance(n_boot=0), tmp_path)
