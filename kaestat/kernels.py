@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from array_api_compat import array_namespace
 
@@ -32,7 +33,11 @@ class Kernel:
         ``int u^j K(u) du`` for j = 0..3; the first is 1.
     square_moments : tuple of float
         ``int u^j K(u)^2 du`` for j = 0..2; the first is the roughness R.
+    polynomial : tuple of float or None
+        Coefficients of K(u) in 1, u, u^2, ... within the support, where it is a polynomial there.
     """
+
+    polynomial: ClassVar[tuple[float, ...] | None] = None
 
     name: str
     support: float
@@ -94,6 +99,7 @@ class Triangular(Kernel):
     support: float = 1.0
     moments: tuple[float, float, float, float] = (1.0, 1 / 3, 1 / 6, 1 / 10)
     square_moments: tuple[float, float, float] = (4 / 3, 1 / 3, 2 / 15)
+    polynomial: ClassVar[tuple[float, ...]] = (2.0, -2.0)
 
     def weight(self, u: Array, xp) -> Array:
         return xp.clip(u * -2.0 + 2.0, 0.0, None)
@@ -111,6 +117,7 @@ class Uniform(Kernel):
     support: float = 1.0
     moments: tuple[float, float, float, float] = (1.0, 1 / 2, 1 / 3, 1 / 4)
     square_moments: tuple[float, float, float] = (1.0, 1 / 2, 1 / 3)
+    polynomial: ClassVar[tuple[float, ...]] = (1.0,)
 
     def weight(self, u: Array, xp) -> Array:
         return xp.astype(u < 1, u.dtype)
@@ -128,6 +135,7 @@ class Epanechnikov(Kernel):
     support: float = 1.0
     moments: tuple[float, float, float, float] = (1.0, 3 / 8, 1 / 5, 1 / 8)
     square_moments: tuple[float, float, float] = (6 / 5, 3 / 8, 6 / 35)
+    polynomial: ClassVar[tuple[float, ...]] = (1.5, 0.0, -1.5)
 
     def weight(self, u: Array, xp) -> Array:
         return xp.clip(1.5 - 1.5 * u * u, 0.0, None)

@@ -78,6 +78,11 @@ class CausalSmoother:
         return self.present & (self.before >= 0)
 
     @cached_property
+    def mean_before(self) -> np.ndarray:
+        """Mean reward of the visit just before each visit, shape (P, V); 0 where there is none."""
+        return self.previous(self.mean)
+
+    @cached_property
     def common_time(self) -> np.ndarray | None:
         """Times of the visit columns if all prompts share them, shape (V,); else None."""
         if self.present.shape[1] == 0 or not self.present.any():
@@ -116,7 +121,7 @@ class CausalSmoother:
         is the limit of a vanishing bandwidth. 0 without any past.
         """
         mass, carried = self.past(kernel, bandwidth)
-        return np.where(mass > 0, carried / np.where(mass > 0, mass, 1.0), self.previous(self.mean))
+        return np.where(mass > 0, carried / np.where(mass > 0, mass, 1.0), self.mean_before)
 
     def fit(self, kernel: Kernel, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
         """Mass and mean of the past and the current group of each visit, both (P, V).

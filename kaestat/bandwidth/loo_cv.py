@@ -9,7 +9,7 @@ import numpy as np
 
 from kaestat.bandwidth.data_driven import DataDriven, average_within_prompts, scored_visits
 from kaestat.kernels import Kernel
-from kaestat.smoothing import CausalSmoother
+from kaestat.smoothing import CausalSmoother, row_blocks
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,16 @@ def leave_one_out_loss(smoother: CausalSmoother, kernel: Kernel, bandwidth: floa
     ``e_g = Z_g - Zbar`` has the value ``v - (a / D) e_g``, where ``v = (C + a (n - 1) Zbar) / D``. So the mean squared
     error is ``(Zbar - v)^2 + (1 + a / D)^2 mean(e_g^2)``, and the unbiased variance is taken off.
     """
-    past_mass, past_carried = smoother.past(kernel, bandwidth)
-    count = np.where(smoother.present, smoother.count, 1.0)
-    own = kernel.at_zero * smoother.mass / count
-    mass = past_mass + own * (count - 1)
-    known = mass > 0
-    safe = np.where(known, mass, 1.0)
-    value = np.where(known, (past_carried + own * (count - 1) * smoother.mean) / safe, smoother.previous(smoother.mean))
-    stretch = np.where(known, 1 + own / safe, 1.0)
-    return (smoother.mean - value) ** 2 + stretch**2 * smoother.scatter - smoother.variance
+    past = smoother.past(kernel, bandwidth)
+    loss = np.empty_like(smoother.mean)
+    for block in row_blocks(loss.shape):
+        past_mass, past_carried = (column[block] for column in past)
+        count, mean = np.maximum(smoother.count[block], 1.0), smoother.mean[block]
+        own = kernel.at_zero * smoother.mass[block] / count
+        mass = past_mass + own * (count - 1)
+        known = mass > 0
+        safe = np.where(known, mass, 1.0)
+        value = np.where(known, (past_carried + own * (count - 1) * mean) / safe, smoother.mean_before[block])
+        stretch = np.where(known, 1 + own / safe, 1.0)
+        loss[block] = (mean - value) ** 2 + stretch**2 * smoother.scatter[block] - smoother.variance[block]
+    return loss

@@ -1,0 +1,84 @@
+"""Sums of a polynomial of the lag over a trailing window of time, at every visit of every prompt.
+
+For kernels that are polynomials on a bounded support (triangular, uniform, Epanechnikov) a kernel sum is such a sum,
+and moments of the window give it at a cost that does not grow with the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+
+import numpy as np
+
+
+def window_sums(time: np.ndarray, column: np.ndarray, coefficients: Sequence[float], width: float) -> np.ndarray:
+    """``sum_v p(t_i - t_v) x_v`` over the visits v < i with ``t_i - t_v < width``, for every i.
+
+    Parameters
+    ----------
+    time : ndarray, shape (P, V)
+        Not decreasing along rows; at least one visit.
+    column : ndarray, shape (P, V)
+        What is summed, 0 in the padding. Two columns at the price of one: make them real and imaginary part.
+    coefficients : sequence of float
+        ``p(lag) = sum_d coefficients[d] lag^d``.
+    width : float
+        Positive; ``inf`` for the whole past.
+
+    Returns
+    -------
+    ndarray, shape (P, V)
+        Exactly 0 where the window is empty.
+
+    Notes
+    -----
+    Differences of running moments. Over a whole series those would lose digits to cancellation; so each stretch of
+    as many visits as a window can hold has its own, which start one stretch earlier and measure time from between the
+    two. The rounding error is that of a sum over two stretches.
+    """
+    n_rows, n_visits = time.shape
+    first = window_starts(time, width)
+    stretch = max(int((np.arange(n_visits) - first).max()), 1)
+    n_stretches = -(-n_visits // stretch)
+    behind = n_stretches * stretch - n_visits
+
+    def with_the_one_before(column: np.ndarray, mode: str) -> np.ndarray:
+        """Each stretch L together with the one before it, shape (P, S, 2 L)."""
+        padded = np.pad(column, ((0, 0), (stretch, behind)), mode=mode)
+        return np.lib.stride_tricks.sliding_window_view(padded, 2 * stretch, axis=1)[:, ::stretch]
+
+    clock = with_the_one_before(time, "edge")
+    since = clock - clock[:, :, stretch, None]
+    moment = with_the_one_before(column, "constant")
+    pairs = np.arange(n_rows * n_stretches).reshape(n_rows, n_stretches, 1)
+    first = np.pad(first, ((0, 0), (0, behind)), mode="edge").reshape(n_rows, n_stretches, stretch)
+    first += stretch * (2 * pairs - np.arange(-1, n_stretches - 1)[:, None])  # place among all pairs of stretches
+    sums = np.zeros(first.shape, dtype=column.dtype)
+    for power in range(len(coefficients)):
+        running = np.zeros(since.shape, dtype=column.dtype)
+        np.cumsum(moment[:, :, :-1], axis=2, out=running[:, :, 1:])
+        window = running[:, :, stretch:] - running.reshape(-1)[first]
+        sums += window * _shifted(coefficients, power, since[:, :, stretch:])
+        moment = moment * since
+    return sums.reshape(n_rows, -1)[:, :n_visits]
+
+
+def window_starts(time: np.ndarray, width: float) -> np.ndarray:
+    """First visit v of each row with ``t_i - t_v < width``, for every i; int, shape (P, V)."""
+    since = time - time[:, :1]
+    span = since.max()
+    width = min(width, span + 1)
+    # All rows in one sorted sequence, further apart than the width; whole numbers keep whole times exact.
+    row = np.arange(len(time))[:, None]
+    key = (since + np.ceil(span + width + 1) * row).reshape(-1)
+    first = np.searchsorted(key, key - width, side="right").reshape(time.shape)
+    return first - time.shape[1] * row
+
+
+def _shifted(coefficients: Sequence[float], power: int, elapsed: np.ndarray) -> np.ndarray | float:
+    """Coefficient of ``s^power`` in ``p(elapsed - s)``."""
+    shifted = 0.0
+    for degree in reversed(range(power, len(coefficients))):
+        shifted = shifted * elapsed + (-1) ** power * comb(degree, power) * coefficients[degree]
+    return shifted
