@@ -1,42 +1,24 @@
-"""AdvantageEstimator: inputs of every kind, masks, streams, and a state that goes on bit for bit."""
+"""AdvantageEstimator: inputs of every kind, masks, streams, singletons; its state is in test_estimator_state.py."""
 
 # ruff: noqa: PD011 - `.values` is the estimator's
 
 from __future__ import annotations
 
-import io
-import json
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from estimators import PROMPTS, REWARDS, make, with_past
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, methods
 from kaestat.advantage import STEPS_BEFORE_WARNING
-from kaestat.baselines import Baseline, GroupMean, Kae
+from kaestat.baselines import Baseline
 
-FEATURES = {"features": lambda prompts: np.array([[len(str(p))] for p in prompts])}
-PARAMETERS = {"critic": FEATURES, "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)}}
-SAVABLE = [name for name in methods() if name not in PARAMETERS]
 every_method = pytest.mark.parametrize("name", methods())
-
-PROMPTS = ["a", "b", "a", "c", "b", "a"]
-REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0, 0.5]
-
-
-def make(name: str, **params) -> AdvantageEstimator:
-    return AdvantageEstimator(name, **PARAMETERS.get(name, {}), **params)
-
-
-def with_past(name: str, n_steps: int = 3, **params) -> AdvantageEstimator:
-    estimator = make(name, **params)
-    for step in range(n_steps):
-        estimator.step(PROMPTS, REWARDS[step:] + REWARDS[:step], step)
-    return estimator
 
 
 @every_method
@@ -274,130 +256,6 @@ def test_the_value_of_a_singleton_group_without_past(name):
     estimator.step(["lone", "b", "b"], [1.0, 0.0, 1.0], 0)
 
     assert estimator.values[0] == pytest.approx(SINGLETON_VALUES[name], abs=1e-12)
-
-
-IDS = {
-    "strings": ["a", "ü", "", "\udc80", "a b"],
-    "integers": [0, -1, 2**63 - 1, -(2**63), 7],
-    "huge integers": [2**63, -(2**200), 1, 0, 3],
-    "numpy integers": [np.int64(1), np.uint64(2**64 - 1), np.int8(-3), np.int32(4), np.int16(5)],
-    "tuples": [("gsm8k", "train", 0), ("gsm8k", "train", 1), (), ((1, "x"), 2), ("a",)],
-    "bytes": [b"a", b"", b"\xff", bytes(16), b"b"],
-    "mixed": ["1", 1.5, (1,), b"1", 1],
-}
-
-
-def continued(estimator, ids, first, n_steps=4):
-    rng = np.random.default_rng(first)
-    results = []
-    for step in range(first, first + n_steps):
-        results.append(estimator.step(ids * 2, rng.integers(0, 2, 2 * len(ids)).astype(float), step))
-        results.append(estimator.values)
-    return np.array(results)
-
-
-@pytest.mark.parametrize("kind", IDS)
-@pytest.mark.parametrize("name", ["kae", "ebpo", "kae_stream"])
-def test_saved_and_loaded_with_ids_of_every_kind_it_goes_on_bit_for_bit(tmp_path, name, kind):
-    estimator = make(name)
-    continued(estimator, IDS[kind], first=0)
-    estimator.save(tmp_path / "state")
-
-    np.testing.assert_array_equal(
-        continued(AdvantageEstimator.load(tmp_path / "state"), IDS[kind], first=4),
-        continued(estimator, IDS[kind], first=4),
-    )
-
-
-def reload_through_torch(state):
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    buffer.seek(0)
-    return torch.load(buffer, weights_only=True)
-
-
-@every_method
-@pytest.mark.parametrize("through", [dict, reload_through_torch], ids=["state_dict", "torch, weights only"])
-def test_a_state_dict_goes_on_bit_for_bit(name, through):
-    estimator, resumed = with_past(name), make(name)
-    resumed.load_state_dict(through(estimator.state_dict()))
-
-    for step in (3, 4, 9):
-        np.testing.assert_array_equal(resumed.step(PROMPTS, REWARDS, step), estimator.step(PROMPTS, REWARDS, step))
-    np.testing.assert_equal(resumed.state_dict(), estimator.state_dict())
-
-
-@pytest.mark.parametrize("name", SAVABLE)
-@pytest.mark.parametrize("extra", ["nothing", "weights", "streams", "divergence", "scale"])
-def test_every_method_saves_and_goes_on_with_all_that_came_along(tmp_path, name, extra):
-    estimator = make(name, scale="batch_std" if extra == "scale" else None)
-    extras = {
-        "weights": {"weights": [1.0, 2, 0.5, 1, 1, 3]} if estimator.baseline.takes_weights else {},
-        "streams": {"stream_ids": [0, 0, 1, 0, 0, 0]},
-        "divergence": {"divergence": [0.01] * 6} if estimator.baseline.takes_divergence else {},
-    }.get(extra, {})
-    for step in range(3):
-        estimator.step(PROMPTS, REWARDS, step, **extras)
-    estimator.save(tmp_path / "state")
-    resumed = AdvantageEstimator.load(tmp_path / "state")
-
-    assert (resumed.method, resumed.scale, resumed.baseline) == (estimator.method, estimator.scale, estimator.baseline)
-    for step in (3, 8):
-        np.testing.assert_array_equal(
-            resumed.step(PROMPTS, REWARDS, step, **extras), estimator.step(PROMPTS, REWARDS, step, **extras)
-        )
-
-
-def test_the_plain_parts_of_a_state_dict_are_json():
-    def plain(value):
-        if isinstance(value, dict):
-            return {key: plain(item) for key, item in value.items() if not isinstance(item, bytes)}
-        return value
-
-    for name in ("kae", "ebpo", "none"):
-        state = plain(with_past(name).state_dict())
-        assert json.loads(json.dumps(state)) == state
-
-
-def test_a_state_dict_is_a_copy():
-    estimator = with_past("kae")
-    state = estimator.state_dict()
-    kept = json.dumps({key: repr(value) for key, value in state.items()})
-    estimator.step(PROMPTS, REWARDS, 5)
-    assert json.dumps({key: repr(value) for key, value in state.items()}) == kept
-
-
-@pytest.mark.parametrize("baseline", [Kae(bandwidth=3), Kae(kernel="exponential", cold_start=0.5), GroupMean()])
-def test_an_estimator_made_from_a_baseline_object_saves_and_loads(tmp_path, baseline):
-    estimator = AdvantageEstimator(baseline, scale="group_std")
-    estimator.step(PROMPTS, REWARDS, 0)
-    estimator.save(tmp_path / "state")
-    resumed = AdvantageEstimator.load(tmp_path / "state")
-
-    assert resumed.baseline == baseline and resumed.scale == "group_std"
-    np.testing.assert_array_equal(resumed.step(PROMPTS, REWARDS, 1), estimator.step(PROMPTS, REWARDS, 1))
-
-
-def test_a_users_baseline_named_like_a_method_is_not_mistaken_for_it(tmp_path):
-    class kae(GroupMean):
-        pass
-
-    estimator = AdvantageEstimator(kae())
-    with pytest.raises(TypeError, match="build the estimator from code"):
-        estimator.save(tmp_path / "state")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [make("oracle"), make("critic"), AdvantageEstimator("kae", kernel=lambda u: 2 * np.exp(-2 * u))],
-    ids=["oracle", "critic", "own kernel"],
-)
-def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path, estimator):
-    estimator.step(PROMPTS, REWARDS, 0)
-    with pytest.raises(TypeError, match="build the estimator from code"):
-        estimator.save(tmp_path / "state")
-    assert list(tmp_path.iterdir()) == []
 
 
 class Shapeless(Baseline):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import references as ref
+import reference_scalings as ref
 import torch
 from cases import groups
 from hypothesis import given

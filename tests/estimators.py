@@ -1,0 +1,24 @@
+"""Estimators of every method for the tests of `AdvantageEstimator`, and one ragged step of samples."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kaestat import AdvantageEstimator
+
+FEATURES = {"features": lambda prompts: np.array([[len(str(p))] for p in prompts])}
+PARAMETERS = {"critic": FEATURES, "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)}}
+
+PROMPTS = ["a", "b", "a", "c", "b", "a"]
+REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0, 0.5]
+
+
+def make(name: str, **params) -> AdvantageEstimator:
+    return AdvantageEstimator(name, **PARAMETERS.get(name, {}), **params)
+
+
+def with_past(name: str, n_steps: int = 3, **params) -> AdvantageEstimator:
+    estimator = make(name, **params)
+    for step in range(n_steps):
+        estimator.step(PROMPTS, REWARDS[step:] + REWARDS[:step], step)
+    return estimator
