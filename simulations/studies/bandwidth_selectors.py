@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 
 from kaestat import Groups, Visits
 from kaestat.bandwidth import SELECTORS, Fixed, Selector, make_selector
+from kaestat.bandwidth.base import FormulaSelector
 from kaestat.baselines import Kae
 from kaestat.kernels import Triangular
 from simulations.bandits.paths import value_paths
@@ -17,20 +19,32 @@ from simulations.harness.study import grid
 
 N_PROMPTS, N_STEPS = 32, 41
 SCORED = (20, 40)  # steps at which values are estimated
-CANDIDATES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 11.0, 15.0, 20.0, 28.0, 40.0, 80.0, 160.0)  # of the oracle, in steps
+CANDIDATES = (
+    1.0,
+    1.5,
+    2.0,
+    3.0,
+    4.0,
+    6.0,
+    8.0,
+    11.0,
+    15.0,
+    20.0,
+    28.0,
+    40.0,
+    80.0,
+    math.inf,
+)  # of the oracle, in steps
 
 
 @dataclass(frozen=True)
-class Chosen(Selector):
+class Chosen(FormulaSelector):
     """What another selector resolved to, so that it is asked once for both the bandwidth and the values."""
 
-    pairs: tuple
+    pairs: tuple[tuple[np.ndarray | float, np.ndarray | float], ...]
 
     def resolve(self, visits, current_count, *, step, kernel):
         return list(self.pairs)
-
-    def select(self, series, *, kernel, seed=0, n_boot=200):
-        raise NotImplementedError("a bandwidth for one step only")
 
 
 def simulate(cell: Cell, streams: Streams) -> Samples:
@@ -124,13 +138,13 @@ def _risk(bandwidth: float) -> str:
 STUDY = Study(
     name="bandwidth_selectors",
     aims="How near each selector comes to the best fixed bandwidth, and which bandwidths it chooses.",
-    mechanisms=f"{N_PROMPTS} prompts visited at each of {N_STEPS} steps; values static, walking or linear on the logit; "
-    f"Bernoulli rewards; KAE with the triangular kernel at steps {SCORED[0]} and {SCORED[1]}.",
+    mechanisms=f"{N_PROMPTS} prompts visited at each of {N_STEPS} steps; values static, walking or linear on the "
+    f"logit; Bernoulli rewards; KAE with the triangular kernel at steps {SCORED[0]} and {SCORED[1]}.",
     estimands="Current values; oracle: the fixed bandwidth of lowest exact risk, one for both steps.",
     methods=("oracle", *SELECTORS),
     measures=("mse", "exact_mse", "regret_ratio", "bandwidth"),
     cells=grid(path=("static", "random_walk", "linear"), group_size=(1, 8)),
-    replicates=100,
+    replicates=80,
     shard=10,
     simulate=simulate,
     summarise=summarise,
