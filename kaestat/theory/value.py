@@ -27,9 +27,9 @@ def algorithm1_error(
 ) -> LinearError:
     """Exact error of the paper's Algorithm 1 at step i, over the times of the visits and the rewards.
 
-    The estimate is ``T / M`` with ``M = h G n + K(0) (G - 1)``, the algorithm's own denominator (`kaestat.Kae` with
-    ``normalization="algorithm1"``), and, with ``a_t = K((i - t) / (i h))`` and the visited steps t drawn without
-    replacement::
+    The estimate is ``T / M`` with the algorithm's own denominator ``M = h G n + K(0) (G - 1)``
+    (``normalization="algorithm1"`` of `kaestat.baselines.Kae`), and, with ``a_t = K((i - t) / (i h))`` and the visited
+    steps t drawn without replacement::
 
         E T   = (n / i) G sum_t a_t V_t + K(0) (G - 1) V_i
         Var T = (n / i) G sum_t a_t^2 s_t + G^2 n (1 - n / i) S^2 + K(0)^2 (G - 1) s_i
