@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import betaln, expit
-from scipy.stats import norm
+from scipy.special import betainc, expit
 
 GRID_SIZE, GRID_EDGE = 241, 14.0  # logits -14..14
 
@@ -21,6 +20,11 @@ class BayesFilter:
         Mean and ``E[p (1 - p)]`` of the starting values.
     step_sd : float
         Standard deviation of the walk, logits per step; 0 for static values.
+
+    Raises
+    ------
+    ValueError
+        If the walk is too slow for the grid.
     """
 
     def __init__(self, mean: float, within: float, step_sd: float):
@@ -28,11 +32,9 @@ class BayesFilter:
         self.values = expit(self.logits)
         share = within / (mean * (1 - mean))
         size = share / (1 - share)
-        a, b = mean * size, (1 - mean) * size
-        # Beta density in the logit: p^a (1-p)^b / B(a, b).
-        log_prior = a * np.log(self.values) + b * np.log1p(-self.values) - betaln(a, b)
-        self.prior = np.exp(log_prior - log_prior.max())
-        self.prior /= self.prior.sum()
+        # Cells of the grid, the outermost with all that lies beyond.
+        edges = expit(np.concatenate([[-np.inf], (self.logits[1:] + self.logits[:-1]) / 2, [np.inf]]))
+        self.prior = np.diff(betainc(mean * size, (1 - mean) * size, edges))
         self.transition = _walk(self.logits, step_sd)
 
     def values_for(self, rewards: np.ndarray) -> np.ndarray:
@@ -80,9 +82,14 @@ def _updated(belief: np.ndarray, successes: np.ndarray, count: int, log_p: np.nd
 
 
 def _walk(logits: np.ndarray, step_sd: float) -> np.ndarray:
-    """Transition matrix of a Gaussian step, from the mass of the normal distribution in each cell of the grid."""
+    """Transition matrix of a Gaussian step: its density at the grid's points, which has the step's variance exactly.
+
+    (That of the normal mass of each cell is larger by a twelfth of the squared spacing.)
+    """
     if step_sd == 0:
         return np.eye(len(logits))
-    half = (logits[1] - logits[0]) / 2
-    edges = np.concatenate([[-np.inf], logits[:-1] + half, [np.inf]])
-    return np.diff(norm.cdf((edges[None, :] - logits[:, None]) / step_sd), axis=1)
+    spacing = logits[1] - logits[0]
+    if step_sd < 0.8 * spacing:
+        raise ValueError(f"step_sd must be 0 or at least {0.8 * spacing:.3f}, for the grid's sake; got {step_sd!r}.")
+    density = np.exp(-0.5 * ((logits[None, :] - logits[:, None]) / step_sd) ** 2)
+    return density / density.sum(axis=1, keepdims=True)
