@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -135,8 +136,8 @@ def execute(
 ) -> Iterator[Outcome]:
     """Outcomes of the shards as they come, in any order; all but the failed ones are stored.
 
-    A worker of this machine stores its shard itself, so that a crash loses only the shards being computed. Ray's workers
-    hand theirs to this process: a cluster needs no shared folder.
+    A worker of this machine stores its shard itself: a crash loses only the shards being computed. Ray's workers hand
+    theirs to this process: a cluster needs no shared folder.
 
     Raises
     ------
@@ -197,5 +198,7 @@ def _connect_to_ray(jobs: int) -> None:
             code = [str(PROJECT / package) for package in ("kaestat", "simulations")]
             ray.init(runtime_env={"py_modules": code}, **quiet)
         else:
-            ray.init(num_cpus=jobs, include_dashboard=False, **quiet)
+            # They find the modules that this process finds.
+            path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+            ray.init(num_cpus=jobs, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": path}}, **quiet)
     register_ray()

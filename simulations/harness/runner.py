@@ -202,13 +202,16 @@ class _Run:
     def _summarise(self, cell: Cell) -> None:
         """Estimates of a cell; they decide about more replicates, too."""
         estimates = self._attempt(
-            lambda: list(self.study.summarise(cell, self.store.read(cell, self.target[cell.key]))),
+            lambda: list(self.study.summarise(cell, self._samples(cell))),
             dict(cell.factors),
         )
         if estimates is None:
             self.failed.add(cell.key)
         else:
             self.estimates[cell.key] = estimates
+
+    def _samples(self, cell: Cell) -> Samples:
+        return self.store.read(cell, self.target[cell.key], self.study.shard)
 
     def _wants_more(self, cell: Cell) -> bool:
         if self.study.precision is None or cell.key in self.failed:
@@ -243,7 +246,7 @@ class _Run:
                 continue
             # Sequential stopping may have given them different numbers; the first ones are paired.
             replicates = min(self.target[cell.key] for cell in cells)
-            samples = [self.store.read(cell, replicates) for cell in cells]
+            samples = [{name: column[:replicates] for name, column in self._samples(cell).items()} for cell in cells]
             shared = {name: value for name, value in cells[0].factors.items() if name not in self.study.common}
             estimates = self._attempt(lambda c=cells, s=samples: list(self.study.compare(c, s)), shared)
             rows += [shared | asdict(estimate) for estimate in estimates or ()]

@@ -29,6 +29,11 @@ class Shard:
         return self.last - self.first
 
     @property
+    def range(self) -> tuple[int, int]:
+        """First replicate, and the one after the last."""
+        return self.first, self.last
+
+    @property
     def name(self) -> str:
         """File name without its ending."""
         return f"{self.first:08d}-{self.last:08d}"
@@ -69,16 +74,12 @@ class Store:
         probe.unlink()
 
     def missing(self, cell: Cell, replicates: int, shard: int) -> list[Shard]:
-        """What of the first ``replicates`` replicates is not there, cut at the multiples of ``shard``."""
-        absent = np.ones(replicates, dtype=bool)
-        for first, last in self._shards(cell):
-            absent[first:last] = False
-        pieces = []
-        for start in range(0, replicates, shard):
-            there = np.concatenate([[False], absent[start : start + shard], [False]])
-            edges = start + np.flatnonzero(there[1:] != there[:-1])
-            pieces += [Shard(cell, int(first), int(last)) for first, last in edges.reshape(-1, 2)]
-        return pieces
+        """What of the first ``replicates`` replicates is not there, of the shards that they are cut into.
+
+        A shard of another cut is not used in its stead: NumPy may round a sum over fewer replicates differently in the
+        last bit, and results must not depend on what was computed before.
+        """
+        return [piece for piece in _cut(cell, replicates, shard) if piece.range not in self._shards(cell)]
 
     def write(self, shard: Shard, samples: Samples) -> None:
         """Store a shard.
@@ -93,32 +94,28 @@ class Store:
 
     def remember(self, shard: Shard, samples: Samples) -> None:
         """Count a shard, stored since its cell was read, among those that are there."""
-        self._shards(shard.cell)[shard.first, shard.last] = samples
+        self._shards(shard.cell)[shard.range] = samples
 
-    def read(self, cell: Cell, replicates: int) -> Samples:
-        """Columns of the first ``replicates`` replicates of a cell, in order.
+    def read(self, cell: Cell, replicates: int, shard: int) -> Samples:
+        """Columns of the first ``replicates`` replicates of a cell, in order, cut as in `missing`.
 
         Raises
         ------
         ValueError
             If replicates are missing, or shards have different columns.
         """
-        shards, columns = self._shards(cell), None
-        absent = np.ones(replicates, dtype=bool)
-        for (first, last), samples in sorted(shards.items()):
-            if columns is None:
-                columns = {name: np.empty(replicates) for name in samples}
-            if columns.keys() != samples.keys():
+        parts: list[Samples] = []
+        for piece in _cut(cell, replicates, shard):
+            samples = self._shards(cell).get(piece.range)
+            if samples is None:
+                raise ValueError(f"cell ({cell}): replicates {piece.name} are missing; run the study.")
+            parts.append(samples)
+            if samples.keys() != parts[0].keys():
                 raise ValueError(
-                    f"cell ({cell}): replicates from {first} on have columns {', '.join(samples)}, those before "
-                    f"{', '.join(columns)}; simulate must return the same columns for all replicates of a cell."
+                    f"cell ({cell}): replicates {piece.name} have columns {', '.join(samples)}, those before "
+                    f"{', '.join(parts[0])}; simulate must return the same columns for all replicates of a cell."
                 )
-            for name, column in samples.items():
-                columns[name][first:last] = column[: max(replicates - first, 0)]
-            absent[first:last] = False
-        if absent.any():
-            raise ValueError(f"cell ({cell}): replicate {int(np.argmax(absent))} is missing; run the study.")
-        return columns
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def write_failure(self, shard: Shard, record: dict[str, Any]) -> None:
         """Record a shard that failed, with what is needed to replay it."""
@@ -136,13 +133,13 @@ class Store:
         self._write(self.folder / name, text)
 
     def _shards(self, cell: Cell) -> dict[tuple[int, int], Samples]:
-        """Complete shards of a cell by first replicate and last + 1."""
+        """Complete shards of a cell by their ranges."""
         if cell.key not in self._loaded:
             loaded = self._loaded[cell.key] = {}
             for path in sorted(self._cell_folder(cell).glob("*.shard")):
                 try:
                     shard, samples = _read_shard(path, cell)
-                    loaded[shard.first, shard.last] = samples
+                    loaded[shard.range] = samples
                 except (ValueError, KeyError):
                     self.damaged.append(path)
                     _set_aside(path)
@@ -164,6 +161,10 @@ class Store:
             (save_state if isinstance(content, dict) else write_atomically)(path, content)
         except OSError as error:
             raise OSError(f"cannot write results to {self.folder}: {error.strerror or error}.") from error
+
+
+def _cut(cell: Cell, replicates: int, shard: int) -> list[Shard]:
+    return [Shard(cell, first, min(first + shard, replicates)) for first in range(0, replicates, shard)]
 
 
 def _read_shard(path: Path, cell: Cell) -> tuple[Shard, Samples]:

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -95,7 +96,8 @@ class Study:
         Factors that change what is done with the data, not the data: cells that differ in these alone share random
         numbers.
     shard : int
-        Replicates per shard, the unit of work and of loss; no result depends on it.
+        Replicates per shard, the unit of work and of loss. No result depends on it but for rounding: NumPy may sum over
+        another number of replicates in another order.
     precision : float or mapping of str to float, optional
         Add replicates until the Monte Carlo standard error of every summary is at most this fraction of its estimate,
         or `max_replicates` are reached. A mapping says so for the measures it names alone: a bias, whose estimate is
@@ -143,10 +145,11 @@ class Study:
                 continue
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 raise ValueError(f"study {self.name!r}: {name} must be a positive integer, got {size!r}.")
-        seen: dict[str, Cell] = {}
+        seen: set[str] = set()
         for cell in self.cells:
-            if seen.setdefault(cell.key, cell) is not cell:
+            if cell.key in seen:
                 raise ValueError(f"study {self.name!r}: two cells are the same, ({cell}).")
+            seen.add(cell.key)
         for name in self.common:
             if not any(name in cell.factors for cell in self.cells):
                 raise ValueError(f"study {self.name!r}: common names {name!r}, which is no factor of its cells.")
@@ -235,6 +238,7 @@ def content_hash(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+@cache  # this process goes on with the code that it began with
 def code_digest() -> str:
     """SHA-256 of the Python sources of ``kaestat`` and ``simulations``."""
     import kaestat

@@ -111,7 +111,15 @@ STUDY = Study(
     "wrong_norm2 = 1 makes score norms independent of the reward; at 5 wrong actions have five times the squared norm.",
     estimands="The gradient of J, exactly; oracle: the value; best baseline: E[W Z] / E[W].",
     methods=("none", "oracle", "best_baseline", *WEIGHTED, *(f"{name}, weighted" for name in WEIGHTED)),
-    measures=("gradient_mse", "excess_over_oracle", "ratio_to_oracle", "excess_over_identity", "distance_to_best"),
+    measures=(
+        "gradient_mse",
+        "value_mse",
+        "excess_over_oracle",
+        "ratio_to_oracle",
+        "identity_excess",
+        "excess_over_identity",
+        "distance_to_best",
+    ),
     cells=(
         Cell(BASE),
         *_varied(h=(0.05, 0.1, 0.4), step=(25, 50, 200), batch=(8, 16, 64), group_size=(2, 8), m=(128,)),

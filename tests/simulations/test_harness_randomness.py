@@ -1,0 +1,75 @@
+"""Random numbers depend on seed, key, name and replicate, and on nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulations.harness import Streams
+
+KEY = "ab" * 32
+DRAWS = {
+    "uniform": lambda streams: streams.uniform("x", 3, 2),
+    "normal": lambda streams: streams.normal("x", 3, 2),
+    "each": lambda streams: streams.each("x", lambda rng: rng.binomial(9, 0.4, size=(3, 2))),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+@given(replicates=st.lists(st.integers(0, 2**40), min_size=1, max_size=6, unique=True))
+def test_replicate_gets_the_same_numbers_whatever_others_are_drawn_with_it(kind, replicates):
+    draw = DRAWS[kind]
+    together = draw(Streams(0, KEY, replicates))
+    assert together.shape == (len(replicates), 3, 2)
+    for row, replicate in zip(together, replicates, strict=True):
+        np.testing.assert_array_equal(row, draw(Streams(0, KEY, [replicate]))[0])
+
+
+def test_numbers_do_not_depend_on_what_else_is_drawn():
+    streams = Streams(0, KEY, range(4))
+    first = streams.uniform("x", 5)
+    streams.normal("y", 100)
+    np.testing.assert_array_equal(streams.uniform("x", 5), first)
+    np.testing.assert_array_equal(streams.uniform("x", 9)[:, :5], first)  # a longer draw begins alike
+
+
+def test_seed_key_name_and_replicate_all_change_the_numbers():
+    variants = [
+        Streams(0, KEY, [1]).uniform("x", 8),
+        Streams(1, KEY, [1]).uniform("x", 8),
+        Streams(0, "cd" * 32, [1]).uniform("x", 8),
+        Streams(0, KEY, [1]).uniform("y", 8),
+        Streams(0, KEY, [2]).uniform("x", 8),
+        Streams(0, KEY, [1 + 2**32]).uniform("x", 8),
+        Streams(2**32, KEY, [1]).uniform("x", 8),
+    ]
+    assert len({draw.tobytes() for draw in variants}) == len(variants)
+
+
+def test_first_numbers_of_many_streams_are_distinct_and_uncorrelated():
+    n = 20_000
+    drawn = Streams(0, KEY, range(n)).normal("x", 2)
+    assert len(np.unique(drawn)) == 2 * n
+    within = np.corrcoef(drawn.T)[0, 1]
+    neighbours = np.corrcoef(drawn[:-1, 0], drawn[1:, 0])[0, 1]
+    assert max(abs(within), abs(neighbours)) < 5 / np.sqrt(n)  # 5 standard errors
+    assert abs(drawn.mean()) < 5 / np.sqrt(2 * n)
+
+
+def test_draw_without_a_shape_is_one_number_per_replicate():
+    streams = Streams(0, KEY, range(3))
+    assert streams.uniform("x").shape == streams.normal("x").shape == (3,)
+
+
+def test_uniform_is_below_one_in_float32():
+    drawn = Streams(0, KEY, range(2)).uniform("x", 100_000)
+    assert drawn.dtype == np.float32
+    assert 0 <= drawn.min() and drawn.max() < 1
+
+
+def test_numbers_are_those_of_the_first_release():
+    # A change here makes every published result unreproducible.
+    drawn = Streams(3, KEY, [0, 7]).uniform("x", 2).view(np.uint32)
+    np.testing.assert_array_equal(drawn, [[1055164284, 1052302090], [1043131352, 1052985864]])
