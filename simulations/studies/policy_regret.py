@@ -125,7 +125,7 @@ STUDY = Study(
     f"{BETA:g} / (i + {OFFSET}), h_i = i^(-1/3), parameters in a ball of radius {RADIUS:g}; common random numbers.",
     estimands="The gap between the best objective (by optimisation of the exact objective) and the learned policy's.",
     methods=METHODS,
-    measures=("gap", "ratio_to_oracle", "pl_ratio"),
+    measures=("gap", "ratio_to_oracle", "pl_ratio", "gradient_noise"),
     cells=grid(steps=(1000,)),
     replicates=120,
     shard=30,
