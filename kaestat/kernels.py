@@ -230,8 +230,8 @@ class CallableKernel(Kernel):
         mass = self._integral(0, 1)
         if not abs(mass - 1) < 1e-4:
             raise ValueError(
-                f"kernel {self.name!r} integrates to {mass:.6g} on [0, {support:g}), not to 1: divide it by {mass:.6g}, "
-                "and give support= if it is zero beyond some point."
+                f"kernel {self.name!r} integrates to {mass:.6g} on [0, {support:g}), not to 1: divide it by "
+                f"{mass:.6g}, and give support= if it is zero beyond some point."
             )
 
     @cached_property
