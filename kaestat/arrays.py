@@ -12,12 +12,13 @@ plain form (smooth rewards over counts) are the same code.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from array_api_compat import array_namespace
 
+CACHED_CELLS = 131_072  # numbers in an array several of which fit the processor's cache
 Array = Any  # a NumPy array or a torch tensor; the array API standard has no common base class
 
 
@@ -82,10 +83,10 @@ class Groups:
     def leave_one_out(self) -> tuple[Array, Array]:
         """Mass and carried reward of the *other* completions of the same prompt; both broadcast to (..., P, G)."""
         xp = self.xp
-        total = xp.sum(self.carried, axis=-1, keepdims=True)
         if self.mask is None and self.weight is None:
-            mass = xp.full_like(total, float(self.reward.shape[-1] - 1))
-            return mass, total - self.reward
+            total = xp.vecdot(self.reward, xp.ones_like(self.reward[..., :1, :]))[..., None]  # faster than sum
+            return self.count - 1.0, total - self.reward
+        total = xp.sum(self.carried, axis=-1, keepdims=True)
         mass = xp.sum(self.mass, axis=-1, keepdims=True) - self.mass
         return _clear_rounding(mass, self.mass, xp), total - self.carried
 
@@ -151,6 +152,34 @@ class Visits:
         """No past at all, in the shape, type and device that fit ``groups``."""
         none = groups.reward[..., :0]
         return cls(lag=none, count=none, total=none, total_sq=none)
+
+
+def prompt_blocks(
+    groups: Groups, visits: Visits, *others: Array | float
+) -> Iterator[tuple[Groups, Visits, *tuple[Array | float, ...]]]:
+    """Cut the arrays of a step by prompts, so that temporaries stay in the processor's cache; most steps are one block.
+
+    Parameters
+    ----------
+    groups, visits
+        Prompt ids and divergences are left out.
+    *others : array broadcastable to (..., P, 1), or float
+    """
+    n_prompts, depth = groups.reward.shape[-2], max(groups.reward.shape[-1], visits.lag.shape[-1])
+    rows = max(1, CACHED_CELLS // max(depth, 1))
+    if n_prompts <= rows:
+        yield groups, visits, *others
+        return
+    for start in range(0, n_prompts, rows):
+
+        def cut(array: Array | float | None, block: slice = slice(start, start + rows)) -> Array | float | None:
+            return array if getattr(array, "ndim", 0) == 0 or array.shape[-2] == 1 else array[..., block, :]
+
+        yield (
+            Groups(cut(groups.reward), mask=cut(groups.mask), weight=cut(groups.weight)),
+            Visits(**{field.name: cut(getattr(visits, field.name)) for field in fields(visits)}),
+            *map(cut, others),
+        )
 
 
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp) -> Array:

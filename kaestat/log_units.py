@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from kaestat.arrays import Groups, Visits
+from kaestat.arrays import CACHED_CELLS, Groups, Visits
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ class LogUnits:
         ordered = keys[self.by_unit]
         return np.searchsorted(ordered, keys) - np.searchsorted(ordered, oldest)
 
-    def blocks(self, *, horizon: float, max_cells: int = 4_000_000) -> Iterator[Block]:
+    def blocks(self, *, horizon: float, max_cells: int = CACHED_CELLS) -> Iterator[Block]:
         """Cut the log into runs of whole steps, each as the arrays that baselines read.
 
         Parameters
@@ -124,7 +124,8 @@ class LogUnits:
         horizon : float
             Largest lag (steps) of a visit that counts as past; 0 leaves the past out altogether.
         max_cells : int
-            Bound on steps x units x (visits or completions) of a block, and so on memory; a single step may pass it.
+            Bound on steps x units x (visits or completions) of a block, for the processor's cache; a single step may
+            pass it.
         """
         reach = self.reach(horizon)
         edges = np.flatnonzero(np.diff(self.visit_step, prepend=-1))  # first visit of each step

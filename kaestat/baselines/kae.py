@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.arrays import Array, Groups, Visits, prompt_blocks, ratio
 from kaestat.bandwidth import Fixed, Selector, as_selector
 from kaestat.baselines.base import Baseline, check_finite_number
 from kaestat.kernels import Kernel, as_kernel
@@ -85,19 +85,27 @@ class Kae(KernelBaseline):
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
-        own_mass, own_carried = groups.leave_one_out()
-        at_zero = self.kernel.at_zero
         mixed = None
         for bandwidth, share in self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel):
-            past_mass, past_carried = kernel_sums(visits, self.kernel, bandwidth)
-            if self.normalization == "algorithm1":
-                past_mass = _whole_history_mass(visits, bandwidth, step, xp)
-            mass = past_mass + at_zero * own_mass
-            value = (past_carried + at_zero * own_carried) / xp.where(mass > 0, mass, math.inf)
-            if not bool(xp.all(mass > 0)):
-                value = xp.where(mass > 0, value, cold_start_value(groups, self.cold_start))
+            blocks = [self._smoothed(*block) for block in prompt_blocks(groups, visits, bandwidth, step)]
+            value, known = (xp.concat(parts, axis=-2) for parts in zip(*blocks, strict=True))
+            if not bool(xp.all(known)):
+                value = xp.where(known, value, cold_start_value(groups, self.cold_start))
             mixed = value if isinstance(share, float) and share == 1.0 else _add(mixed, share * value)
         return mixed
+
+    def _smoothed(
+        self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array
+    ) -> tuple[Array, Array]:
+        """Value of each completion, and where there is one: M > 0."""
+        xp = groups.xp
+        past_mass, past_carried = kernel_sums(visits, self.kernel, bandwidth)
+        if self.normalization == "algorithm1":
+            past_mass = _whole_history_mass(visits, bandwidth, step, xp)
+        own_mass, own_carried = groups.leave_one_out()
+        mass = past_mass / self.kernel.at_zero + own_mass
+        known = mass > 0
+        return (past_carried / self.kernel.at_zero + own_carried) / xp.where(known, mass, math.inf), known
 
 
 def kernel_sums(visits: Visits, kernel: Kernel, bandwidth: Array | float) -> tuple[Array, Array]:
