@@ -4,10 +4,16 @@ Prompts are Beta-distributed with the mean and E[p (1 - p)] of MATH at step 10, 
 every prompt is sampled at each of J = 10 consecutive steps. Errors are against the simulated truth.
 """
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from kaestat import Groups, Visits, make_baseline
+from kaestat import Groups, RewardLog, Visits, make_baseline, risk_differences
+from kaestat.datasets import simulated_run
+
+REAL = Path(os.environ.get("KAESTAT_DATA", "")) / "acc_step_500_dev.json"
 
 MEAN, WITHIN, DRIFT, REUSE = 0.72, 0.12, 0.03, 10
 
@@ -66,3 +72,15 @@ def test_kae_eb_with_few_prompts_does_not_lose_to_kae_at_its_bandwidth(group_siz
     ratio, se = ratio_with_se(ours, kae)
     assert ratio < 1.02 + 3 * se
     assert se < 0.06
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason="KAESTAT_DATA does not name a folder with acc_step_500_dev.json")
+def test_kae_eb_beats_kae_on_the_real_run():
+    table = risk_differences(RewardLog.read(REAL), ["kae_eb", "kae_eb:bandwidth=10"], reference="kae")
+    assert (table["ci_high"] < 0).all()
+    assert table["ratio"].tolist() == pytest.approx([0.784, 0.961], abs=0.005)
+
+
+def test_kae_eb_beats_kae_on_a_simulated_run_with_the_character_of_the_real_one():
+    table = risk_differences(simulated_run(n_prompts=200, n_epochs=30, seed=5).log, ["kae_eb"], reference="kae")
+    assert table["ci_high"].item() < 0
