@@ -6,6 +6,11 @@ all of ``compute_grpo_vectorized_outcome_advantage``: grouping, means, standard 
 float32 torch tensor of rewards on the CPU (verl as one token per completion, its cheapest shape, with its mask) and
 the same NumPy array of ids, built beforehand. verl's trainer makes UUID strings its ids, and to those the bound
 applies. Integers it takes for group numbers as they stand, with no grouping at all; those rows are for information.
+Torch has one thread: on busy cores a second one only makes it wait.
+
+verl is no dependency of this project. Its function is found where ``verl.trainer.ppo.core_algos`` can be imported; for
+that verl 0.9.1 itself can be installed without its dependencies, with ray, omegaconf, transformers, tensordict and
+codetiming beside it.
 """
 
 from __future__ import annotations
@@ -82,6 +87,7 @@ def _as_torch(reward: np.ndarray) -> object:
         import torch
     except ImportError:
         return reward
+    torch.set_num_threads(1)
     return torch.from_numpy(reward.copy())
 
 
