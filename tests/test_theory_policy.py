@@ -86,7 +86,6 @@ def test_the_gap_falls_as_one_over_n_and_the_noise_sets_the_level():
 
 
 def test_the_constants_of_the_theorem_are_no_use_for_steep_rates():
-    """As in study policy_regret: mu = .01, L = .3, beta = 60."""
     bound = theorem3_bound(initial_gap=0.1, largest_mse=0.1, beta=60, pl=0.01, smoothness=0.3)
     assert bound.gap(10**6, 10**3, 0.1) > 1  # rewards lie in [0, 1]
     assert theorem3_bound(initial_gap=0.1, largest_mse=0.1, beta=60, pl=0.1, smoothness=3).c1 == np.inf
