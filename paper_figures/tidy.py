@@ -1,0 +1,66 @@
+"""From a study's summary, one row per measure, to tables with a column per measure; and numbers as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+
+def by_measure(summary: pd.DataFrame, key: Sequence[str], measures: Sequence[str]) -> pd.DataFrame:
+    """Measures side by side.
+
+    Parameters
+    ----------
+    summary : DataFrame
+        Of a study.
+    key : sequence of str
+        Columns that tell rows apart.
+    measures : sequence of str
+        The first gives the rows; where another has none, it is NaN.
+
+    Returns
+    -------
+    DataFrame
+        The key, then ``MEASURE, MEASURE_mcse`` of each, and ``n``.
+
+    Raises
+    ------
+    ValueError
+        If the summary has no row of a measure.
+    """
+    parts = {}
+    for measure in measures:
+        rows = summary[summary["measure"] == measure]
+        if rows.empty:
+            raise ValueError(f"summary has no measure {measure!r}; give the summary of the study that this shows.")
+        parts[measure] = rows.set_index(list(key))
+    first = parts[measures[0]]
+    frame = pd.DataFrame(index=first.index)
+    for measure, rows in parts.items():
+        frame[measure], frame[f"{measure}_mcse"] = rows["estimate"], rows["mcse"]
+    return frame.assign(n=first["n"]).reset_index()
+
+
+def with_error(value: float, mcse: float) -> str:
+    """ "1.0340 (0.0028)": to two digits of the error; without one, to four digits."""
+    if pd.isna(value):
+        return ""
+    if pd.isna(mcse) or mcse <= 0 or math.isinf(value):
+        return number(value)
+    places = max(0, 1 - math.floor(math.log10(mcse)))
+    return f"{value:.{places}f} ({mcse:.{places}f})"
+
+
+def number(value: float) -> str:
+    """Four significant digits; empty for NaN."""
+    if pd.isna(value):
+        return ""
+    return "∞" if value == math.inf else f"{value:.4g}"
+
+
+def span(values: Sequence[float], form: str = ".2f") -> str:
+    """ "0.61 to 0.75": the smallest and the largest, or the one number if both look the same."""
+    low, high = (format(end, form) for end in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
