@@ -91,8 +91,8 @@ def _random_visits(streams: Streams, step: int, reach: int) -> np.ndarray:
 def _draw_worst_case(cell: Cell, streams: Streams) -> tuple[Groups, Visits]:
     """One observation at each lag k / n of a value that falls at full speed, L = 1; rewards V +- 1/2."""
     lag = np.arange(bandwidth(cell) - 1, 0.0, -1)
-    # Up or down by 1/2 from -lag / n, in one pass over what may be 50,000 steps.
-    total = np.subtract(streams.uniform("past", 1, len(lag)) < 0.5, 0.5 + lag / cell["step"])
+    # Up or down by 1/2 from lag / n, in one pass over what may be 50,000 steps.
+    total = np.subtract(streams.uniform("past", 1, len(lag)) < 0.5, 0.5 - lag / cell["step"])
     groups = Groups(np.where(streams.uniform("current", 1, 2) < 0.5, -0.5, 0.5))
     return groups, Visits(lag=lag[None], count=np.ones((1, len(lag))), total=total, total_sq=total)
 
