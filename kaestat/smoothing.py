@@ -148,9 +148,14 @@ class CausalSmoother:
         coefficients = [c / bandwidth**power for power, c in enumerate(kernel.polynomial)]
         width = bandwidth * kernel.support * (1 - EDGE)
         for block in row_blocks(mass.shape):
-            both = window_sums(self._clock[block], self.mass[block] + 1j * self.carried[block], coefficients, width)
+            both = window_sums(self._clock[block], self._mass_and_carried[block], coefficients, width)
             mass[block], carried[block] = both.real, both.imag
         return mass, carried
+
+    @cached_property
+    def _mass_and_carried(self) -> np.ndarray:
+        """As real and imaginary part."""
+        return self.mass + 1j * self.carried
 
     @cached_property
     def _clock(self) -> np.ndarray:

@@ -11,6 +11,8 @@ from math import comb
 
 import numpy as np
 
+STRETCH = 3  # windows; longer ones overlap less, and cost more digits
+
 
 def window_sums(time: np.ndarray, column: np.ndarray, coefficients: Sequence[float], width: float) -> np.ndarray:
     """``sum_v p(t_i - t_v) x_v`` over the visits v < i with ``t_i - t_v < width``, for every i.
@@ -33,34 +35,35 @@ def window_sums(time: np.ndarray, column: np.ndarray, coefficients: Sequence[flo
 
     Notes
     -----
-    Differences of running moments. Over a whole series those would lose digits to cancellation; so each stretch of
-    as many visits as a window can hold has its own, which start one stretch earlier and measure time from between the
-    two. The rounding error is that of a sum over two stretches.
+    Differences of running moments. Over a whole series those would lose digits to cancellation; so they run over
+    stretches a few windows long, which begin one window early and measure time from their own start.
     """
     n_rows, n_visits = time.shape
     first = window_starts(time, width)
-    stretch = max(int((np.arange(n_visits) - first).max()), 1)
+    reach = max(int((np.arange(n_visits) - first).max()), 1)
+    stretch = min(STRETCH * reach, n_visits)
     n_stretches = -(-n_visits // stretch)
+    early = reach if n_stretches > 1 else 0
     behind = n_stretches * stretch - n_visits
 
-    def with_the_one_before(column: np.ndarray, mode: str) -> np.ndarray:
-        """Each stretch L together with the one before it, shape (P, S, 2 L)."""
-        padded = np.pad(column, ((0, 0), (stretch, behind)), mode=mode)
-        return np.lib.stride_tricks.sliding_window_view(padded, 2 * stretch, axis=1)[:, ::stretch]
+    def stretches(column: np.ndarray, mode: str) -> np.ndarray:
+        """Overlapping stretches, shape (P, S, early + stretch)."""
+        padded = np.pad(column, ((0, 0), (early, behind)), mode=mode)
+        return np.lib.stride_tricks.sliding_window_view(padded, early + stretch, axis=1)[:, ::stretch]
 
-    clock = with_the_one_before(time, "edge")
-    since = clock - clock[:, :, stretch, None]
-    moment = with_the_one_before(column, "constant")
-    pairs = np.arange(n_rows * n_stretches).reshape(n_rows, n_stretches, 1)
+    clock, moment = stretches(time, "edge"), stretches(column, "constant")
+    since = clock - clock[:, :, early, None]
+    number = np.arange(n_rows * n_stretches).reshape(n_rows, n_stretches, 1)
     first = np.pad(first, ((0, 0), (0, behind)), mode="edge").reshape(n_rows, n_stretches, stretch)
-    first += stretch * (2 * pairs - np.arange(-1, n_stretches - 1)[:, None])  # place among all pairs of stretches
+    first += early + (early + stretch) * number - stretch * np.arange(n_stretches)[:, None]  # place in all stretches
     sums = np.zeros(first.shape, dtype=column.dtype)
     for power in range(len(coefficients)):
+        if power:
+            moment = moment * since
         running = np.zeros(since.shape, dtype=column.dtype)
         np.cumsum(moment[:, :, :-1], axis=2, out=running[:, :, 1:])
-        window = running[:, :, stretch:] - running.reshape(-1)[first]
-        sums += window * _shifted(coefficients, power, since[:, :, stretch:])
-        moment = moment * since
+        window = running[:, :, early:] - running.reshape(-1)[first]
+        sums += window * _shifted(coefficients, power, since[:, :, early:])
     return sums.reshape(n_rows, -1)[:, :n_visits]
 
 
