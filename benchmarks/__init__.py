@@ -9,4 +9,5 @@ BENCHMARKS = (
     "history_memory",
     "import_time",
     "state_file",
+    "simulation_throughput",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shlex
@@ -11,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -66,6 +68,7 @@ class Computation:
 
     def __call__(self, shard: Shard, key: str) -> Outcome:
         started = time.perf_counter()
+        _keep_freed_memory()
         try:
             samples = samples_of(self.simulate, shard.cell, self.seed, key, range(shard.first, shard.last))
         except Exception as error:
@@ -115,9 +118,7 @@ def samples_of(
     ValueError
         If a column does not hold one finite number per replicate.
     """
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):
+    with _thread_pools(len(sys.modules)).limit(limits=1):
         samples = simulate(cell, Streams(seed, key, replicates))
     if not samples:
         raise ValueError("simulate returned no columns.")
@@ -129,6 +130,29 @@ def samples_of(
         if not finite.all():
             raise ValueError(f"column {name!r} is not finite in replicate {replicates[int(np.argmin(finite))]}.")
     return samples
+
+
+@lru_cache(maxsize=1)
+def _thread_pools(n_modules: int) -> Any:
+    """The thread pools of the loaded libraries; to find them takes long, so anew only after further imports."""
+    import scipy.linalg  # noqa: F401  (its pool is there from now on, even if a study imports it late)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Tell the allocator to keep up to 512 MiB of freed memory; where it is not glibc's, do nothing.
+
+    By default it hands the arrays of every shard back to the system, and getting them again page by page takes longer
+    than the arithmetic in them.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        trim_threshold, mmap_threshold = -1, -3  # malloc.h
+        mallopt(trim_threshold, 512 << 20)
+        mallopt(mmap_threshold, 32 << 20)
 
 
 def execute(
@@ -151,7 +175,8 @@ def execute(
     compute = delayed(Computation(study.name, study.simulate, seed, None if backend == "ray" else Store(store.folder)))
     calls = [compute(shard, study.seed_key(shard.cell)) for shard in shards]
     try:
-        with parallel_config(backend=backend, n_jobs=1 if backend == "sequential" else jobs):
+        n_jobs = 1 if backend == "sequential" else jobs
+        with parallel_config(backend=backend, n_jobs=n_jobs):
             if backend != "ray":
                 yield from Parallel(return_as="generator_unordered", batch_size=1)(calls)
                 return

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
+from simulations.harness.seeding import seeded_generators
 
 
 class Streams:
@@ -36,12 +37,7 @@ class Streams:
 
     def generators(self, name: str) -> list[np.random.Generator]:
         """A fresh generator for each replicate, at the start of the stream called ``name``."""
-        # An array of words spares SeedSequence the conversion of Python integers, most of its cost.
-        entropy = np.empty((len(self), 10), dtype=np.uint32)
-        content = json.dumps([self.seed, self.key, name]).encode()
-        entropy[:, :8] = np.frombuffer(hashlib.sha256(content).digest(), dtype="<u4")
-        entropy[:, 8:] = np.array(self.replicates, dtype="<u8")[:, None].view("<u4")
-        return [np.random.Generator(np.random.SFC64(np.random.SeedSequence(words))) for words in entropy]
+        return seeded_generators(json.dumps([self.seed, self.key, name]), self.replicates)
 
     def uniform(self, name: str, *shape: int) -> np.ndarray:
         """Uniform on [0, 1), float32 (24 random bits: plenty to compare with a probability); shape (R, *shape)."""
