@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -26,11 +27,14 @@ class Finding:
     verdict : {"holds", "does not hold", "undecided"}
     evidence : str
         The numbers behind the verdict.
+    source : {"paper", "ours"}
+        Whose claim it is.
     """
 
     claim: str
     verdict: str
     evidence: str
+    source: Literal["paper", "ours"] = "ours"
 
 
 def below(estimate: Sequence[float], mcse: Sequence[float], limit: float = 0.0) -> str:
@@ -55,11 +59,10 @@ def equal(estimate: Sequence[float], mcse: Sequence[float], target: Sequence[flo
     return HOLDS if np.all(distance <= margin) else OPEN
 
 
-def counted(claim: str, verdicts: pd.Series, evidence: str) -> Finding:
-    """A finding from verdicts on single numbers, which all must hold."""
+def counted(claim: str, verdicts: pd.Series, evidence: str, source: Literal["paper", "ours"] = "ours") -> Finding:
+    """A finding from verdicts on single numbers, all of which must hold."""
     good = int((verdicts == HOLDS).sum())
-    verdict = HOLDS if good == len(verdicts) else FAILS
-    return Finding(claim, verdict, f"{good} of {len(verdicts)}; {evidence}")
+    return Finding(claim, HOLDS if good == len(verdicts) else FAILS, f"{good} of {len(verdicts)}; {evidence}", source)
 
 
 def critical(tests: int) -> float:

@@ -80,6 +80,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             "Under Assumption 6 the excess over the oracle is the value error over B G, as Theorem 2's identity says",
             equal(*identity, 1.0),
             f"largest of {len(frame)} deviations {z.max():.1f} standard errors, {critical(len(frame)):.1f} allowed",
+            "paper",
         )
     ]
     for other in ("grpo", "reinforce++"):
@@ -89,6 +90,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
                 f"KAE's gradient has a smaller MSE than {LABELS[other]}'s in every setting",
                 below(difference, error),
                 f"relative to the oracle {span(ratio['kae'])} against {span(ratio[other])}",
+                "paper",
             )
         )
     first, last = _ends(frame[frame["method"] == "kae"])
@@ -101,6 +103,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             ),
             f"{with_error(first['ratio_to_oracle'], first['ratio_to_oracle_mcse'])} of it at step {first['step']:g}, "
             f"{with_error(last['ratio_to_oracle'], last['ratio_to_oracle_mcse'])} at step {last['step']:g}",
+            "paper",
         )
     )
     return found

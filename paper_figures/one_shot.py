@@ -77,6 +77,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             "KAE by stream has a smaller value MSE than GRPO",
             below(-gain["reduction_vs_grpo_pct"], gain["reduction_vs_grpo_pct_mcse"]),
             f"smaller by {span(gain['reduction_vs_grpo_pct'], '.1f')} %",
+            "paper",
         ),
         Finding(
             f"KAE by stream comes within {NEAR:g} times the pooled oracle's value MSE",

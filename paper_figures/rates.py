@@ -92,11 +92,13 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             HOLDS if (distance[ours] <= NEAR).all() else FAILS,
             f"slope {slopes.loc[ours, 'exact_slope'].item():.3f} exactly, "
             f"{with_error(slopes.loc[ours, 'slope'].item(), slopes.loc[ours, 'se'].item())} simulated",
+            "paper",
         ),
         Finding(
             "GRPO's and REINFORCE++'s MSE does not fall with N",
             equal(flat["slope"], flat["se"], 0.0),
             f"slopes {', '.join(with_error(row.slope, row.se) for row in flat.itertuples())}",
+            "paper",
         ),
         Finding(
             f"At these sample sizes every slope is within {NEAR:g} of the theory's",
@@ -127,15 +129,16 @@ def figure(summary: pd.DataFrame) -> Figure:
         for method, theory in (("kae", -2 / 3), ("kae-algorithm1", -2 / 3), ("grpo", None), ("reinforce++", None)):
             _curve(size, by_size[by_size["method"] == method], "sample_size", "mse", method, theory)
         size.set_title("MSE at h = N^(-1/3) (log scale)", loc="left", fontsize=10)
-        for design, method, offset in (("random visits", "kae-algorithm1", (8, 4)), ("worst case", "kae", (-6, -26))):
+        for design, method, labelled in (("random visits", "kae-algorithm1", 0), ("worst case", "kae", -1)):
             part = data[(data["design"] == design) & (data["method"] == method)]
             _curve(harder, part, "sample_size", "mse", method, -2 / 3)
-            first = part.iloc[0]
+            point = part.iloc[labelled]
             harder.annotate(
                 design,
-                (first["sample_size"], first["exact_mse"]),
-                xytext=offset,
+                (point["sample_size"], point["exact_mse"]),
+                xytext=(8, 4) if labelled == 0 else (-10, -2),
                 textcoords="offset points",
+                ha="left" if labelled == 0 else "right",
                 fontsize=9,
             )
         harder.set_title("MSE, harder designs (log scale)", loc="left", fontsize=10)

@@ -67,6 +67,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             "KAE learns as well as with the true value as baseline",
             equal([ours[ratio]], [ours[error]], 1.0),
             f"gap after {gaps['step'].max():,} steps {with_error(ours[ratio], ours[error])} of the oracle's",
+            "paper",
         )
     ]
     for other in ("grpo", "reinforce++"):
@@ -78,6 +79,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
                 below([ours[ratio] - theirs[ratio]], [spread]),
                 f"{with_error(ours[ratio], ours[error])} against {with_error(theirs[ratio], theirs[error])} of the "
                 "oracle's",
+                "paper",
             )
         )
     return found

@@ -72,6 +72,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             "Under the paper's reuse schedule KAE at bandwidth 10 has at most 40 % of GRPO's value MSE",
             _below(reused, 0.4),
             _text(reused),
+            "paper",
         ),
         *(
             Finding(

@@ -1,0 +1,57 @@
+"""``python -m paper_figures``: every study, table and figure, and the page that shows them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import typer
+    from rich.console import Console
+
+    from paper_figures.console import ConsoleWatcher
+    from paper_figures.page import headline
+    from paper_figures.reproduce import reproduce
+except ImportError as error:
+    sys.exit(f"error: {error.name} is not installed; the reproduction needs: pip install -e '.[simulations]'")
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130  # exit codes
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("results/reproduce"),
+    scale: Annotated[float, typer.Option(help="Factor on the number of replicates.")] = 1.0,
+    jobs: Annotated[int, typer.Option(help="Workers.")] = 2,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
+) -> None:
+    """Run all studies, or go on with them; build all tables and figures; analyse reward logs; write one report.
+
+    A real reward log is analysed too where the environment variable KAESTAT_DATA names its folder. Exit code 1 if a
+    part failed; the report shows which.
+    """
+    errors = Console(stderr=True)
+    try:
+        report = reproduce(
+            out,
+            seed=seed,
+            scale=scale,
+            jobs=jobs,
+            data=os.environ.get("KAESTAT_DATA"),
+            watcher=ConsoleWatcher(errors),
+        )
+    except (ValueError, OSError, ImportError) as error:
+        errors.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit(USAGE) from None
+    except KeyboardInterrupt:
+        errors.print("interrupted; what is done is kept, run it again to go on.", style="red", highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
+    print(headline(report.findings(), report.failures))
+    print(f"Report: {(out / 'index.html').resolve()}")
+    if report.failures:
+        raise typer.Exit(FAILED)
+
+
+if __name__ == "__main__":
+    typer.run(main)

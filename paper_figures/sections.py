@@ -1,0 +1,224 @@
+"""The parts of the report, in its order: which study, which builder, which files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from kaestat.plots import render
+from paper_figures import (
+    assumption6,
+    audit_tables,
+    coverage,
+    gradient,
+    methods,
+    one_shot,
+    paper,
+    rates,
+    regret,
+    schedule,
+    selectors,
+    sensitivity,
+    side_by_side,
+    table1,
+    table2,
+    table_findings,
+)
+from paper_figures.finding import Finding
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LONG = 20  # rows from which a table is folded
+
+
+@dataclass(frozen=True, eq=False)
+class PageTable:
+    """A table of the report.
+
+    Attributes
+    ----------
+    caption : str
+    frame : DataFrame
+        Text cells.
+    """
+
+    caption: str
+    frame: pd.DataFrame
+
+    @property
+    def folded(self) -> bool:
+        """Whether readers have to ask for it."""
+        return len(self.frame) >= LONG
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A part of the report. Its functions take the study's summary.
+
+    Attributes
+    ----------
+    name : str
+        Of its anchor, and of its files if nothing else is said.
+    title : str
+    study : str
+        Name of the study; empty if it needs none, and then its functions get an empty summary.
+    write : callable
+        ``write(summary, folder)``.
+    findings : callable
+        Gives a list of `Finding`.
+    tables : callable
+        Gives a list of `PageTable`.
+    figure : callable or None
+    csv, printed : tuple of str
+        Names of the files ``NAME.csv`` and ``tables/NAME.{md,tex}`` that ``write`` leaves.
+    """
+
+    name: str
+    title: str
+    study: str
+    write: Callable[[pd.DataFrame, str | os.PathLike], None]
+    findings: Callable[[pd.DataFrame], list[Finding]]
+    tables: Callable[[pd.DataFrame], list[PageTable]]
+    figure: Callable[[pd.DataFrame], Figure] | None
+    csv: tuple[str, ...]
+    printed: tuple[str, ...]
+
+    def files(self) -> tuple[str, ...]:
+        """Paths of all its files, relative to the folder of the report."""
+        drawn = [f"figures/{self.name}.{kind}" for kind in ("png", "pdf")] if self.figure is not None else []
+        texts = [f"tables/{name}.{kind}" for name in self.printed for kind in ("md", "tex")]
+        return (*(f"{name}.csv" for name in self.csv), *texts, *drawn)
+
+    def remove_files(self, folder: Path) -> None:
+        """Remove what an earlier run left, so that nothing there is older than the report."""
+        for name in self.files():
+            (folder / name).unlink(missing_ok=True)
+
+    def build(self, summary: pd.DataFrame, folder: Path) -> Built:
+        """Write its files; return what the page shows."""
+        self.write(summary, folder)
+        svg = None if self.figure is None else render(self.figure(summary), "svg")
+        return Built(self.findings(summary), self.tables(summary), svg)
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """What the page shows of a section.
+
+    Attributes
+    ----------
+    findings : list of Finding
+    tables : list of PageTable
+    svg : bytes or None
+        The figure.
+    """
+
+    findings: list[Finding]
+    tables: list[PageTable]
+    svg: bytes | None
+
+
+def _simple(title: str, study: str, builder: ModuleType, csv: tuple[str, ...] = ()) -> Section:
+    """A section with one table and one figure, all from one builder."""
+    name = builder.__name__.rpartition(".")[2]
+    return Section(
+        name=name,
+        title=title,
+        study=study,
+        write=builder.write,
+        findings=builder.findings,
+        tables=lambda summary: [PageTable(builder.CAPTION, builder.shown(summary))],
+        figure=builder.figure,
+        csv=(name, *csv),
+        printed=(name,),
+    )
+
+
+def _table1(summary: pd.DataFrame) -> list[PageTable]:
+    return [
+        PageTable(table1.CAPTION, side_by_side.entries(table1.entries(summary))),
+        PageTable(
+            "KAE's reductions of the value MSE, all predicted.", side_by_side.reductions(table1.reductions(summary))
+        ),
+    ]
+
+
+def _table2(summary: pd.DataFrame) -> list[PageTable]:
+    return [
+        PageTable(
+            "KAE's reductions of the gradient MSE, all predicted from the populations of Table 1.",
+            side_by_side.reductions(table2.reductions(summary)),
+        ),
+        PageTable(table2.CAPTION, side_by_side.levels(table2.table(summary), paper.table2())),
+    ]
+
+
+def _audit(summary: pd.DataFrame) -> list[PageTable]:
+    return [
+        PageTable(audit_tables.CAPTIONS[name], audit_tables.shown(frame))
+        for name, frame in audit_tables.tables().items()
+    ]
+
+
+SECTIONS = (
+    Section(
+        name="table1",
+        title="Table 1: MSE of the value",
+        study="table1",
+        write=table1.write,
+        findings=table_findings.of_table1,
+        tables=_table1,
+        figure=None,
+        csv=("table1", "table1_entries", "table1_reductions"),
+        printed=("table1",),
+    ),
+    Section(
+        name="table2",
+        title="Table 2: MSE of the gradient",
+        study="table2",
+        write=table2.write,
+        findings=table_findings.of_table2,
+        tables=_table2,
+        figure=None,
+        csv=("table2", "table2_reductions", "table2_verdicts"),
+        printed=("table2",),
+    ),
+    Section(
+        name="sensitivity",
+        title="Sensitivity to kernel and bandwidth",
+        study="sensitivity",
+        write=sensitivity.write,
+        findings=table_findings.of_sensitivity,
+        tables=lambda summary: [PageTable(sensitivity.CAPTION, sensitivity.shown(summary))],
+        figure=sensitivity.figure,
+        csv=("sensitivity",),
+        printed=("sensitivity",),
+    ),
+    _simple("Theorem 1: rates of value estimation", "value_rates", rates, ("rates_points",)),
+    _simple("Theorem 2: MSE of the gradient", "gradient_mse", gradient),
+    _simple("Where Assumption 6 fails", "gradient_mse", assumption6),
+    _simple("Theorem 3: the learned policy", "policy_regret", regret),
+    _simple("The one-shot regime", "one_shot", one_shot),
+    _simple("The reuse schedule", "reuse_schedule", schedule),
+    _simple("All methods, and the Bayes filter bound", "all_methods", methods),
+    _simple("Bandwidth selectors", "bandwidth_selectors", selectors),
+    _simple("Confidence intervals for a value", "interval_coverage", coverage),
+    Section(
+        name="audit",
+        title="Audit of the paper's own numbers",
+        study="",
+        write=lambda summary, folder: audit_tables.write(folder),
+        findings=lambda summary: table_findings.of_audit(),
+        tables=_audit,
+        figure=None,
+        csv=tuple(audit_tables.CAPTIONS),
+        printed=tuple(audit_tables.CAPTIONS),
+    ),
+)
