@@ -53,7 +53,8 @@ for visit in range(n_visits):
         step += 1
 del keys, sums
 settled = resident()
-highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+with open("/proc/self/status") as file:
+    highest = next(int(line.split()[1]) for line in file if line.startswith("VmHWM:")) * 1024 / 1e6
 print(json.dumps({
     "settled": settled - before, "highest": highest - before, "arrays": history.nbytes / 1e6, "seconds": seconds,
 }))

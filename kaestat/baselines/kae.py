@@ -88,7 +88,7 @@ class Kae(KernelBaseline):
         mixed = None
         for bandwidth, share in self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel):
             blocks = [self._smoothed(*block) for block in prompt_blocks(groups, visits, bandwidth, step)]
-            value, known = (xp.concat(parts, axis=-2) for parts in zip(*blocks, strict=True))
+            value, known = blocks[0] if len(blocks) == 1 else (xp.concat(p, axis=-2) for p in zip(*blocks, strict=True))
             if not bool(xp.all(known)):
                 value = xp.where(known, value, cold_start_value(groups, self.cold_start))
             mixed = value if isinstance(share, float) and share == 1.0 else _add(mixed, share * value)
