@@ -62,10 +62,11 @@ def shown(summary: pd.DataFrame) -> pd.DataFrame:
     """A row for each setting, a column for each method: MSE relative to the oracle's."""
     rows = []
     for cell, part in under_assumption(summary).groupby(list(FACTORS), sort=False):
-        changed = [f"{name} = {value:g}" for name, value in zip(FACTORS, cell, strict=True) if value != BASE[name]]
+        setting = dict(zip(FACTORS, cell, strict=True))
+        changed = {name: value for name, value in setting.items() if value != BASE[name]}
         ratio = part.set_index("method")
         text = [with_error(*ratio.loc[name, ["ratio_to_oracle", "ratio_to_oracle_mcse"]]) for name in METHODS]
-        rows.append((", ".join(changed) or f"base: {_base()}", *text))
+        rows.append((_text(changed) if changed else f"base: {_text(setting)}", *text))
     return pd.DataFrame(rows, columns=["Setting", *(LABELS[name] for name in METHODS)])
 
 
@@ -135,8 +136,9 @@ def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
     write_figure(figure(summary), folder, "gradient")
 
 
-def _base() -> str:
-    return ", ".join(f"{name} = {BASE[name]:g}" for name in FACTORS)
+def _text(setting: dict[str, float]) -> str:
+    """ "B = 8", with the symbols of the labels."""
+    return ", ".join(f"{FACTORS[name].split()[-1]} = {value:g}" for name, value in setting.items())
 
 
 def _difference(frame: pd.DataFrame, other: str) -> tuple[pd.Series, pd.Series]:

@@ -29,6 +29,8 @@ class Part:
     findings : sequence of Finding
     figure : str
         Base64 of an SVG, empty if none.
+    bars : str
+        What its error bars are.
     tables : sequence of PageTable
     links : sequence of str
         Files, relative to the page.
@@ -42,6 +44,7 @@ class Part:
     question: str
     findings: Sequence[Finding]
     figure: str
+    bars: str
     tables: Sequence[PageTable]
     links: Sequence[str]
     origin: str
@@ -86,12 +89,9 @@ def page(report: Report, provenance: dict[str, Any]) -> str:
 def headline(findings: Sequence[Finding], failures: Sequence[Failure]) -> str:
     """Counts of verdicts in a sentence or two."""
     text = []
-    for source, whose in (("paper", "the paper's claims"), ("ours", "our further checks")):
+    for source, whose in (("paper", "The paper's claims"), ("ours", "Our further checks")):
         counts = Counter(finding.verdict for finding in findings if finding.source == source)
-        text.append(
-            f"Of {sum(counts.values())} of {whose}, {counts[HOLDS]} hold, {counts[FAILS]} do not, "
-            f"{counts[OPEN]} stay undecided."
-        )
+        text.append(f"{whose}: {counts[HOLDS]} hold, {counts[FAILS]} do not hold, {counts[OPEN]} undecided.")
     if failures:
         text.append(f"{len(failures)} {'parts' if len(failures) > 1 else 'part'} failed and could not be judged.")
     return " ".join(text)
@@ -99,7 +99,7 @@ def headline(findings: Sequence[Finding], failures: Sequence[Failure]) -> str:
 
 def mood(cell: str) -> str:
     """CSS class of a verdict: "good", "bad", "open" or none."""
-    if cell == OPEN or cell == "not checkable":
+    if cell in (OPEN, "not checkable"):
         return "open"
     if cell in GOOD:
         return "good"
@@ -115,9 +115,10 @@ def _sections(report: Report) -> list[Part]:
             Part(
                 name=section.name,
                 title=section.title,
-                question=studies.get(section.study).aims if section.study else "",
+                question=section.question or (studies.get(section.study).aims if section.study else ""),
                 findings=built.findings if built else (),
                 figure=base64.b64encode(built.svg).decode() if built and built.svg else "",
+                bars=section.bars,
                 tables=built.tables if built else (),
                 links=section.files() if built else (),
                 origin=_origin(section.study, report) if built else "",
@@ -138,6 +139,7 @@ def _logs(report: Report) -> list[Part]:
                 question="Which method would have had the smallest value MSE, judged by the rewards of the log alone?",
                 findings=found.findings if found else (),
                 figure="",
+                bars="",
                 tables=[PageTable(f"{found.headline} {UNIT}", found.table)] if found else (),
                 links=(f"{source.name}/report.html", f"{source.name}/risk.csv") if found else (),
                 origin="",

@@ -64,7 +64,7 @@ def shown(summary: pd.DataFrame) -> pd.DataFrame:
         {
             "Quantity": slopes["quantity"],
             "Slope": [with_error(row.slope, row.se) or "no estimate" for row in slopes.itertuples()],
-            "Exact": slopes["exact_slope"].map("{:.4f}".format),
+            "Exact": (slopes["exact_slope"].round(4) + 0.0).map("{:.4f}".format),  # + 0.0 turns -0.0 into 0.0
             "Theory": slopes["theory_slope"].map("{:.4f}".format),
             "Simulated = exact": simulated,
             "Exact near theory": theory,

@@ -32,10 +32,10 @@ def levels(frame: pd.DataFrame, stated: pd.DataFrame) -> pd.DataFrame:
         {
             "Cell": _cells(both),
             "Method": both["method"].map(paper.LABELS),
-            "Role": "level, not comparable",
             "Ours (x 0.001, bandit)": _milli(both["gradient_mse"]),
             "MC error": _milli(both["mcse"], 3),
             "Paper (as printed)": both["printed"],
+            "Verdict": "not comparable",
         }
     )
 

@@ -88,7 +88,7 @@ def of_audit() -> list[Finding]:
         Finding(
             "The numbers in the text follow from the tables",
             _none(claims, "differs"),
-            _tally(claims) + (f": {'; '.join(differing)}" if len(differing) else ""),
+            _tally(claims) + (f"; differing: {'; '.join(differing)}" if len(differing) else ""),
             "paper",
         ),
         Finding(
@@ -134,5 +134,5 @@ def _none(frame: pd.DataFrame, verdict: str) -> str:
 
 
 def _tally(frame: pd.DataFrame) -> str:
-    """ "22 exact, 2 within rounding": how often each verdict occurs."""
-    return ", ".join(f"{count} {verdict}" for verdict, count in frame["verdict"].value_counts().items())
+    """ "exact: 22, within rounding: 2": how often each verdict occurs."""
+    return ", ".join(f"{verdict}: {count}" for verdict, count in frame["verdict"].value_counts().items())

@@ -75,8 +75,8 @@ STUDY = Study(
     methods=(*methods(), "bayes_filter"),
     measures=("mse", "ratio_to_kae", "ratio_to_bound"),
     cells=grid(path=tuple(PATHS), group_size=(1, 8)),
-    replicates=30,
-    shard=10,
+    replicates=15,
+    shard=5,
     simulate=simulate,
     summarise=summarise,
 )

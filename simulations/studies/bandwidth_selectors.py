@@ -144,7 +144,7 @@ STUDY = Study(
     methods=("oracle", *SELECTORS),
     measures=("mse", "exact_mse", "regret_ratio", "bandwidth"),
     cells=grid(path=("static", "random_walk", "linear"), group_size=(1, 8)),
-    replicates=80,
+    replicates=40,
     shard=10,
     simulate=simulate,
     summarise=summarise,
