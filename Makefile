@@ -15,13 +15,8 @@ endif
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-reproduce: $(VENV)/.cli ## Analyse the simulated run, and the real one where KAESTAT_DATA has it
-	$(BIN)/kaestat analyze --simulated --out $(RESULTS)/simulated
-	@if [ -f "$$KAESTAT_DATA/acc_step_500_dev.json" ]; then \
-		echo; $(BIN)/kaestat analyze "$$KAESTAT_DATA/acc_step_500_dev.json" --out $(RESULTS)/acc_step_500_dev; \
-	fi
-	@echo
-	@for report in $(RESULTS)/*/report.html; do echo "Report: $(CURDIR)/$$report"; done
+reproduce: $(VENV)/.simulations ## Check the paper: all studies, tables and figures in one report
+	$(BIN)/python -m paper_figures --out $(RESULTS)
 
 test: $(VENV)/.test ## Run the tests
 	$(BIN)/pytest -q -n 2
@@ -42,9 +37,9 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.cli: EXTRAS := cli,plots,parquet
+$(VENV)/.simulations: EXTRAS := cli,plots,simulations
 $(VENV)/.test: EXTRAS := test
 $(VENV)/.bench: EXTRAS := bench
-$(VENV)/.cli $(VENV)/.test $(VENV)/.bench: pyproject.toml $(VENV)/.created
+$(VENV)/.simulations $(VENV)/.test $(VENV)/.bench: pyproject.toml $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@

@@ -16,6 +16,7 @@ from simulations import studies
 
 GOOD = (HOLDS, "exact", "within rounding", "k/n", "both", "near")
 BAD = ("misses", "differs", FAILS, "advantage not clear", "no multiple", "off by")
+PIXELS = 96  # per inch
 VERDICTS = (HOLDS, FAILS, OPEN)
 
 
@@ -29,6 +30,8 @@ class Part:
     findings : sequence of Finding
     figure : str
         Base64 of an SVG, empty if none.
+    width : int
+        Of the figure, in pixels.
     bars : str
         What its error bars are.
     tables : sequence of PageTable
@@ -44,6 +47,7 @@ class Part:
     question: str
     findings: Sequence[Finding]
     figure: str
+    width: int
     bars: str
     tables: Sequence[PageTable]
     links: Sequence[str]
@@ -117,7 +121,8 @@ def _sections(report: Report) -> list[Part]:
                 title=section.title,
                 question=section.question or (studies.get(section.study).aims if section.study else ""),
                 findings=built.findings if built else (),
-                figure=base64.b64encode(built.svg).decode() if built and built.svg else "",
+                figure=base64.b64encode(built.svg).decode() if built else "",
+                width=round(PIXELS * built.width) if built else 0,
                 bars=section.bars,
                 tables=built.tables if built else (),
                 links=section.files() if built else (),
@@ -139,6 +144,7 @@ def _logs(report: Report) -> list[Part]:
                 question="Which method would have had the smallest value MSE, judged by the rewards of the log alone?",
                 findings=found.findings if found else (),
                 figure="",
+                width=0,
                 bars="",
                 tables=[PageTable(f"{found.headline} {UNIT}", found.table)] if found else (),
                 links=(f"{source.name}/report.html", f"{source.name}/risk.csv") if found else (),
@@ -153,7 +159,8 @@ def _origin(study: str, report: Report) -> str:
     if not study:
         return "From the paper's printed numbers alone."
     result = report.results[study]
+    cells = len(result.study.cells)
     return (
-        f"Study {study}, run {result.folder.name}, seed {report.settings.seed}: {len(result.study.cells)} cells of "
+        f"Study {study}, run {result.folder.name}, seed {report.settings.seed}: {cells} cell{'s' * (cells > 1)} of "
         f"{report.settings.replicates(result.study):,} replicates."
     )

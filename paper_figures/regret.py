@@ -9,7 +9,7 @@ import pandas as pd
 
 from kaestat.plots import STYLE
 from paper_figures.charts import LABELS, MARKS, error_bars, key, plain_log
-from paper_figures.finding import Finding, below, equal
+from paper_figures.finding import Finding, below
 from paper_figures.output import write_csv, write_figure, write_table
 from paper_figures.tidy import by_measure, with_error
 from simulations.studies.policy_regret import METHODS
@@ -17,6 +17,7 @@ from simulations.studies.policy_regret import METHODS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NEAR = 1.2  # times the oracle's gap
 GAP = r"gap_after_(\d+)"
 CAPTION = (
     "Suboptimality gap (x 0.001) of the learned policy after so many steps, and relative to learning with the true "
@@ -64,8 +65,8 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
     ratio, error = "ratio_to_oracle", "ratio_to_oracle_mcse"
     found = [
         Finding(
-            "KAE learns as well as with the true value as baseline",
-            equal([ours[ratio]], [ours[error]], 1.0),
+            f"KAE's gap is at most {NEAR:g} times that with the true value as baseline",
+            below([ours[ratio]], [ours[error]], NEAR),
             f"gap after {gaps['step'].max():,} steps {with_error(ours[ratio], ours[error])} of the oracle's",
             "paper",
         )

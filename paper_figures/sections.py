@@ -118,8 +118,13 @@ class Section:
     def build(self, summary: pd.DataFrame, folder: Path) -> Built:
         """Write its files; return what the page shows."""
         self.write(summary, folder)
-        svg = None if self.figure is None else render(self.figure(summary), "svg")
-        return Built(self.findings(summary), self.tables(summary), svg)
+        figure = None if self.figure is None else self.figure(summary)
+        return Built(
+            findings=self.findings(summary),
+            tables=self.tables(summary),
+            svg=b"" if figure is None else render(figure, "svg"),
+            width=0.0 if figure is None else figure.get_figwidth(),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,13 +135,16 @@ class Built:
     ----------
     findings : list of Finding
     tables : list of PageTable
-    svg : bytes or None
-        The figure.
+    svg : bytes
+        The figure; empty if there is none.
+    width : float
+        Its width in inches.
     """
 
     findings: list[Finding]
     tables: list[PageTable]
-    svg: bytes | None
+    svg: bytes
+    width: float
 
 
 def _simple(title: str, study: str, builder: ModuleType, *, csv: tuple[str, ...] = (), question: str = "") -> Section:

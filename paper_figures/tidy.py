@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+ROUNDING = 1e-12  # an error smaller than this share of the number is none
+
 
 def by_measure(summary: pd.DataFrame, key: Sequence[str], measures: Sequence[str]) -> pd.DataFrame:
     """Measures side by side.
@@ -47,7 +49,7 @@ def with_error(value: float, mcse: float) -> str:
     """ "1.0340 (0.0028)": to two digits of the error; without one, to four digits."""
     if pd.isna(value):
         return ""
-    if pd.isna(mcse) or mcse <= 0 or math.isinf(value):
+    if pd.isna(mcse) or mcse <= ROUNDING * abs(value) or math.isinf(value):
         return number(value)
     places = max(0, 1 - math.floor(math.log10(mcse)))
     return f"{value:.{places}f} ({mcse:.{places}f})"
