@@ -102,9 +102,9 @@ def value_interval(
                                                            it, and at every sample size
     ==============  =====================================  ===================================================
 
-    The first three rest on the normal approximation and an estimated standard error (`LinearFit.reward_variance`): with
-    few completions, or a value near the bounds, they cover less, and a prompt whose rewards are all alike gets
-    ``se = 0``. All take the bandwidth as given before the data.
+    The first three rest on the normal approximation and an estimated standard error (`LinearFit.reward_variance`; only
+    ``honest`` allows for its degrees of freedom). With few completions, or a value near the bounds, they cover less,
+    and a prompt whose rewards are all alike gets ``se = 0``. All take the bandwidth as given before the data.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def value_interval(
     ... )
     >>> interval.to_frame()[["estimate", "low", "high"]].round(3)
        estimate    low   high
-    0     0.569  0.354  0.785
+    0     0.569  0.338  0.801
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
@@ -178,7 +178,8 @@ def value_interval(
         half_width = bernstein_half_width(fit, level, bounds)
         half_width = half_width if lipschitz is None else half_width + fit.bias_bound(lipschitz)
     elif kind == "honest":
-        half_width = honest_half_width(fit.bias_bound(lipschitz), se, level)
+        freedom = fit.degrees_of_freedom if reward_variance is None else None
+        half_width = honest_half_width(fit.bias_bound(lipschitz), se, level, freedom)
     else:
         half_width = _normal_quantile(level) * se
     low, high = fit.estimate - half_width, fit.estimate + half_width

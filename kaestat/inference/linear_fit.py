@@ -109,6 +109,22 @@ class LinearFit:
         total = xp.sum(share, axis=-1)
         return ratio(xp.sum(share * self.visit_variance, axis=-1), total, self.scatter, xp)
 
+    @cached_property
+    def degrees_of_freedom(self) -> Array:
+        """Of `reward_variance`, shape (..., P), by Satterthwaite's rule for normal rewards; NaN where there are none.
+
+        ``1 / sum_v c_v^2 / (n_v - 1)`` for within-visit variances pooled with shares ``c_v``; one less than the
+        effective sample size for the scatter about the kernel mean.
+        """
+        xp, count = self.xp, self.sample.count
+        share = self.weight**2 * count * xp.astype(count > 1, count.dtype)
+        total = xp.sum(share, axis=-1)
+        scatter = xp.clip(self.effective_size - 1, 0.0, None)
+        squares = xp.sum(ratio(share**2, count - 1, 0.0, xp), axis=-1)
+        freedom = ratio(total**2, squares, 0.0, xp)
+        freedom = xp.where(total > 0, freedom, scatter)
+        return xp.where(freedom > 1e-9, freedom, xp.full_like(freedom, math.nan))
+
     def standard_error(self, reward_variance: float | Array | None = None) -> Array:
         """``sqrt(sigma^2 sum_v w_v^2 n_v)``, shape (..., P).
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import brentq
-from scipy.special import ndtr
+from scipy.special import ndtr, stdtr, stdtrit
 
 from kaestat.arrays import Groups, Visits
 from kaestat.baselines import Kae, LocalLinear
@@ -138,6 +138,28 @@ def test_honest_critical_values_are_quantiles_of_the_folded_normal(level):
         assert honest_critical_value(bias, level) == pytest.approx(exact, rel=1e-9)
 
 
+@pytest.mark.parametrize("freedom", [2.0, 7.0, 38.0])
+def test_honest_critical_values_are_students_where_the_standard_error_is_estimated(freedom):
+    for bias in (0.0, 0.05, 0.7071, 3.0, 40.0):
+        exact = brentq(
+            lambda c, b=bias: stdtr(freedom, c - b) - stdtr(freedom, -c - b) - 0.95, 0, bias + 50, xtol=1e-13
+        )
+        assert honest_critical_value(bias, 0.95, freedom) == pytest.approx(exact, rel=1e-9)
+    mixed = honest_critical_value([0.5, 0.5, 0.5], 0.95, [freedom, np.inf, np.nan])
+    assert mixed[:2].tolist() == [honest_critical_value(0.5, 0.95, freedom), honest_critical_value(0.5)]
+    assert np.isnan(mixed[2])
+
+
+def test_degrees_of_freedom_are_those_of_the_pooled_variance():
+    lag, count = np.array([[2.0, 1.0]]), np.array([[4.0, 4.0]])
+    past = Visits(lag=lag, count=count, total=np.array([[1.0, 3.0]]), total_sq=np.array([[1.0, 3.0]]))
+    fit = LinearFit.kernel_mean(Groups(np.array([[1.0, 0, 0, 1]])), past, step=2, bandwidth=np.inf)
+    assert fit.degrees_of_freedom[0] == pytest.approx(3 * (4 - 1))  # equal weights: three visits of four
+    single = Visits(lag=lag, count=np.ones((1, 2)), total=np.array([[1.0, 0.0]]), total_sq=np.array([[1.0, 0.0]]))
+    fit = LinearFit.kernel_mean(Groups(np.array([[1.0]])), single, step=2, bandwidth=np.inf)
+    assert fit.degrees_of_freedom[0] == pytest.approx(3 - 1)  # scatter of three rewards about their mean
+
+
 def test_honest_critical_values_refuse_what_is_no_bias_or_level():
     with pytest.raises(ValueError, match="relative_bias must be 0 or more"):
         honest_critical_value([0.1, -0.1])
@@ -146,10 +168,11 @@ def test_honest_critical_values_refuse_what_is_no_bias_or_level():
 
 
 def test_the_honest_interval_is_the_normal_one_without_drift_and_grows_by_the_bias(data):
-    normal = value_interval(*data, step=12, kind="normal")
-    still = value_interval(*data, step=12, kind="honest", lipschitz=0.0)
+    known = {"step": 12, "reward_variance": 0.2}
+    normal = value_interval(*data, kind="normal", **known)
+    still = value_interval(*data, kind="honest", lipschitz=0.0, **known)
     np.testing.assert_allclose(still.low, normal.low, rtol=1e-12)
-    drifting = value_interval(*data, step=12, kind="honest", lipschitz=0.5)
+    drifting = value_interval(*data, kind="honest", lipschitz=0.5, **known)
     bias = LinearFit.kernel_mean(*data, step=12).bias_bound(0.5)
     # Where the bias dwarfs the noise, only one tail is left.
     np.testing.assert_allclose(drifting.high - drifting.estimate, bias + 1.6448536269514722 * drifting.se, rtol=1e-9)
@@ -213,7 +236,9 @@ def test_a_prompt_without_a_past_is_its_group_alone():
         interval = value_interval(groups, Visits.empty(groups), step=0, kind=kind, lipschitz=0.1)
         assert interval.estimate[0] == pytest.approx(0.6)
         assert interval.se[0] == pytest.approx(reward.std(ddof=1) / math.sqrt(5))
-        assert interval.high[0] == pytest.approx(0.6 + Z * interval.se[0])
+        # The honest interval allows for four degrees of freedom.
+        critical = stdtrit(4, 0.975) if kind == "honest" else Z
+        assert interval.high[0] == pytest.approx(0.6 + critical * interval.se[0])
 
 
 def test_without_a_current_group_the_past_alone_speaks(rng):

@@ -176,9 +176,10 @@ def test_honesty_costs_length_and_oversmoothing_ruins_the_naive_interval():
     check_mean(samples["normal|coverage"], target=0.55, detect=0.08, side="at most")
 
 
-def test_on_a_static_value_honest_and_naive_intervals_are_the_same():
+def test_on_a_static_value_honest_and_naive_intervals_differ_by_the_degrees_of_freedom_alone():
     samples = covered("static", 1.0, 6_000)
-    np.testing.assert_allclose(samples["honest|length"], samples["normal|length"], rtol=1e-9)
+    ratio = samples["honest|length"] / samples["normal|length"]
+    assert ((ratio > 1) & (ratio < 1.02)).all()
     check_mean(samples["normal|coverage"], target=0.95, detect=0.03)
 
 
