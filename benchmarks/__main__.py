@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import multiprocessing
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from benchmarks import BENCHMARKS
+from benchmarks.measure import measure_apart
 from benchmarks.provenance import provenance
 from benchmarks.report import show, write
-from benchmarks.rows import Row
 
 
 def main() -> None:
@@ -23,20 +19,12 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="the smallest sizes, to see that everything runs")
     arguments = parser.parse_args()
     origin, results = provenance(), {}
-    # A fresh process each: what one leaves behind in memory allocators and thread pools is not the next one's.
-    fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=fresh, max_tasks_per_child=1) as pool:
-        for name in BENCHMARKS:
-            begin = time.perf_counter()
-            results[name] = pool.submit(_run, name, "tiny" if arguments.tiny else "full").result()
-            show(*results[name])
-            print(f"\n({name}: {time.perf_counter() - begin:.0f} s)", flush=True)
+    for name in BENCHMARKS:
+        begin = time.perf_counter()
+        results[name] = measure_apart(name, "tiny" if arguments.tiny else "full")
+        show(*results[name])
+        print(f"\n({name}: {time.perf_counter() - begin:.0f} s)", flush=True)
     write(arguments.out, results, origin)
-
-
-def _run(name: str, size: str) -> tuple[str, Sequence[Row]]:
-    benchmark = importlib.import_module(f"benchmarks.{name}")
-    return benchmark.CLAIM, benchmark.run(size)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """Every benchmark runs at its smallest size and returns rows that a reader can trust; no time is asserted."""
 
-import importlib
 import json
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,21 +16,37 @@ from benchmarks.report import write
 from benchmarks.rows import Row, markdown
 from benchmarks.timing import Estimate, estimate, interleaved, ratio
 
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """What ``python -m benchmarks --tiny`` writes, read back."""
+    folder = tmp_path_factory.mktemp("tables")
+    environment = {name: value for name, value in os.environ.items() if name != "KAESTAT_DATA"}
+    command = [sys.executable, "-m", "benchmarks", "--tiny", "--out", str(folder)]
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    return json.loads((folder / "results.json").read_text())
+
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_benchmark_returns_rows_that_are_measured_or_say_why_not(name, monkeypatch):
-    monkeypatch.delenv("KAESTAT_DATA", raising=False)
-    benchmark = importlib.import_module(f"benchmarks.{name}")
-    rows = benchmark.run("tiny")
-    assert benchmark.CLAIM
-    assert any(row.at_most is not None or row.at_least is not None for row in rows), "no row carries the claim"
-    for row in rows:
-        assert row.case and row.quantity and row.unit
-        if row.value is None:
-            assert "not measured" in row.note
+def test_benchmark_returns_rows_that_are_measured_or_say_why_not(name, tables):
+    benchmark = tables["benchmarks"][name]
+    assert benchmark["claim"]
+    limits = [limit for row in benchmark["rows"] for limit in (row["at_most"], row["at_least"])]
+    assert any(limit is not None for limit in limits), "no row carries the claim"
+    for row in benchmark["rows"]:
+        assert row["case"] and row["quantity"] and row["unit"]
+        if row["value"] is None:
+            assert "not measured" in row["note"]
         else:
-            assert math.isfinite(row.value.median)
-            assert row.value.low <= row.value.median <= row.value.high
+            assert all(math.isfinite(number) for number in row["value"].values())
+            assert row["value"]["low"] <= row["value"]["median"] <= row["value"]["high"]
+
+
+def test_whole_table_says_where_it_comes_from(tables):
+    assert {"date", "commit", "processor", "cores", "Python", "numpy"} <= set(tables["provenance"])
 
 
 def test_interleaved_calls_every_piece_in_turn_and_turns_the_order_round():
