@@ -12,11 +12,11 @@ plain form (smooth rewards over counts) are the same code.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 CACHED_CELLS = 131_072  # numbers in an array several of which fit the processor's cache
 Array = Any  # a NumPy array or a torch tensor; the array API standard has no common base class
@@ -154,32 +154,43 @@ class Visits:
         return cls(lag=none, count=none, total=none, total_sq=none)
 
 
-def prompt_blocks(
-    groups: Groups, visits: Visits, *others: Array | float
-) -> Iterator[tuple[Groups, Visits, *tuple[Array | float, ...]]]:
-    """Cut the arrays of a step by prompts, so that temporaries stay in the processor's cache; most steps are one block.
+def over_prompts(
+    function: Callable[..., tuple[Array, ...]], groups: Groups, visits: Visits, *others: Array | float
+) -> tuple[Array, ...]:
+    """``function(groups, visits, *others)`` by blocks of prompts, so that temporaries stay in the processor's cache.
+
+    Most training steps are one block.
 
     Parameters
     ----------
+    function : callable
+        Treats each prompt by itself; returns arrays of shape (..., P, k). It sees no prompt ids and divergences.
     groups, visits
-        Prompt ids and divergences are left out.
     *others : array broadcastable to (..., P, 1), or float
     """
-    n_prompts, depth = groups.reward.shape[-2], max(groups.reward.shape[-1], visits.lag.shape[-1])
-    rows = max(1, CACHED_CELLS // max(depth, 1))
+    xp, n_prompts = groups.xp, groups.reward.shape[-2]
+    rows = max(1, CACHED_CELLS // max(groups.reward.shape[-1], visits.lag.shape[-1], 1))
     if n_prompts <= rows:
-        yield groups, visits, *others
-        return
+        return function(groups, visits, *others)
+    whole: tuple[Array, ...] = ()
     for start in range(0, n_prompts, rows):
+        block = slice(start, start + rows)
 
-        def cut(array: Array | float | None, block: slice = slice(start, start + rows)) -> Array | float | None:
+        def cut(array: Array | float | None, block: slice = block) -> Array | float | None:
             return array if getattr(array, "ndim", 0) == 0 or array.shape[-2] == 1 else array[..., block, :]
 
-        yield (
+        part = function(
             Groups(cut(groups.reward), mask=cut(groups.mask), weight=cut(groups.weight)),
             Visits(**{field.name: cut(getattr(visits, field.name)) for field in fields(visits)}),
             *map(cut, others),
         )
+        if not whole:
+            whole = tuple(
+                xp.empty((*a.shape[:-2], n_prompts, a.shape[-1]), dtype=a.dtype, device=device(a)) for a in part
+            )
+        for array, values in zip(whole, part, strict=True):
+            array[..., block, :] = values
+    return whole
 
 
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kaestat import Groups, Visits, make_baseline
-from kaestat.arrays import prompt_blocks
+from kaestat.arrays import over_prompts
 
 RNG = np.random.default_rng(0)
 
@@ -33,7 +33,9 @@ def test_blocks_of_prompts_change_no_value(params, weighted, masked, monkeypatch
     baseline = make_baseline("kae", **params)
     whole = baseline.values(groups, visits, step=5)
     monkeypatch.setattr("kaestat.arrays.CACHED_CELLS", 8)  # two prompts at a time
-    assert len(list(prompt_blocks(groups, visits))) == 4
+    seen = []
+    over_prompts(lambda groups, visits: seen.append(groups.reward.shape) or (groups.reward,), groups, visits)
+    assert seen == [(2, 3), (2, 3), (2, 3), (1, 3)]
     np.testing.assert_array_equal(baseline.values(groups, visits, step=5), whole)
 
 
@@ -42,14 +44,31 @@ def test_leading_axes_stay_and_one_row_serves_all_blocks(monkeypatch):
     groups, visits = a_step()
     groups = dataclasses.replace(groups, reward=RNG.random((2, 7, 3)))
     per_prompt, for_all = np.arange(7.0)[:, None], np.array([[[1.0]], [[2.0]]])
-    parts = list(prompt_blocks(groups, visits, per_prompt, for_all, 10.0))
-    np.testing.assert_array_equal(np.concatenate([part[0].reward for part in parts], axis=-2), groups.reward)
-    np.testing.assert_array_equal(np.concatenate([part[1].total for part in parts]), visits.total)
-    np.testing.assert_array_equal(np.concatenate([part[2] for part in parts]), per_prompt)
-    assert all(part[3] is for_all and part[4] == 10.0 for part in parts)
+    seen = []
+
+    def function(groups, visits, *others):
+        seen.append(others[1:])
+        return groups.reward, visits.total, others[0] + np.zeros_like(visits.total[:, :1]), groups.reward > 0.5
+
+    reward, total, number, high = over_prompts(function, groups, visits, per_prompt, for_all, 10.0)
+    np.testing.assert_array_equal(reward, groups.reward)
+    np.testing.assert_array_equal(total, visits.total)
+    np.testing.assert_array_equal(number, per_prompt)
+    np.testing.assert_array_equal(high, groups.reward > 0.5)
+    assert len(seen) == 4 and all(others[0] is for_all and others[1] == 10.0 for others in seen)
 
 
 def test_small_step_is_one_block_and_not_copied():
     groups, visits = a_step()
-    ((same_groups, same_visits),) = prompt_blocks(groups, visits)
-    assert same_groups is groups and same_visits is visits
+    assert over_prompts(lambda *given: given, groups, visits, 3.0) == (groups, visits, 3.0)
+
+
+def test_torch_tensors_come_back_as_torch_tensors(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr("kaestat.arrays.CACHED_CELLS", 8)
+    groups, visits = a_step()
+    sums = (visits.lag, visits.count, visits.total, visits.total_sq)
+    given = Groups(torch.from_numpy(groups.reward)), Visits(*map(torch.tensor, sums))
+    values = make_baseline("kae").values(*given, step=5)
+    assert isinstance(values, torch.Tensor)
+    np.testing.assert_allclose(values.numpy(), make_baseline("kae").values(groups, visits, step=5), rtol=1e-14)

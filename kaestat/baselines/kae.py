@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Visits, prompt_blocks, ratio
+from kaestat.arrays import Array, Groups, Visits, over_prompts, ratio
 from kaestat.bandwidth import Fixed, Selector, as_selector
 from kaestat.baselines.base import Baseline, check_finite_number
 from kaestat.kernels import Kernel, as_kernel
@@ -87,8 +87,7 @@ class Kae(KernelBaseline):
         xp = groups.xp
         mixed = None
         for bandwidth, share in self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel):
-            blocks = [self._smoothed(*block) for block in prompt_blocks(groups, visits, bandwidth, step)]
-            value, known = blocks[0] if len(blocks) == 1 else (xp.concat(p, axis=-2) for p in zip(*blocks, strict=True))
+            value, known = over_prompts(self._smoothed, groups, visits, bandwidth, step)
             if not bool(xp.all(known)):
                 value = xp.where(known, value, cold_start_value(groups, self.cold_start))
             mixed = value if isinstance(share, float) and share == 1.0 else _add(mixed, share * value)
