@@ -195,7 +195,9 @@ def _table2(summary: pd.DataFrame) -> list[PageTable]:
 
 def _audit(summary: pd.DataFrame) -> list[PageTable]:
     return [
-        PageTable(audit_tables.CAPTIONS[name], audit_tables.shown(frame))
+        PageTable(
+            audit_tables.CAPTIONS[name], audit_tables.shown(frame).rename(columns=lambda head: head.replace("_", " "))
+        )
         for name, frame in audit_tables.tables().items()
     ]
 
