@@ -74,7 +74,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
     at_best = naive[naive["bandwidth"] == 1]
     return [
         Finding(
-            f"At worst-case drift honest intervals cover {100 * LEVEL:.0f} % within Monte Carlo error, at every bandwidth",
+            f"At worst-case drift honest intervals cover {100 * LEVEL:.0f} %, to Monte Carlo error, at every bandwidth",
             _at_least(honest, LEVEL),
             f"{span(100 * honest['coverage'], '.1f')} %, "
             f"standard error at most {100 * honest['coverage_mcse'].max():.1f} points",
