@@ -7,6 +7,7 @@ A kernel weighs a past visit by ``K(lag / bandwidth)``; it is non-negative and i
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,7 @@ from kaestat.arrays import Array
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(ABC):
     """A one-sided kernel with its moments; call it on scaled lags ``u = lag / bandwidth``.
 
     Values at ``u < 0`` (the future) are zero.
@@ -48,14 +49,14 @@ class Kernel:
         xp = array_namespace(u)
         return xp.where(u >= 0, self.weight(xp.where(u >= 0, u, xp.zeros_like(u)), xp), xp.zeros_like(u))
 
+    @abstractmethod
     def weight(self, u: Array, xp) -> Array:
         """K(u) for ``u >= 0``, unchecked; the inner loop of every kernel estimator."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def at_zero(self) -> float:
         """K(0), the weight of the current step."""
-        raise NotImplementedError
 
     @property
     def mu1(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -41,6 +42,18 @@ class KernelBaseline(Baseline):
     @property
     def horizon(self) -> float:
         return self.bandwidth.memory * self.kernel.support
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        mixed = None
+        for bandwidth, share in self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel):
+            value = self.values_at(groups, visits, bandwidth, step)
+            shared = value if isinstance(share, float) and share == 1.0 else share * value
+            mixed = shared if mixed is None else mixed + shared
+        return mixed
+
+    @abstractmethod
+    def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
+        """Values at one bandwidth (steps; a number or broadcastable to (..., P, 1)), shape (..., P, G)."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +96,12 @@ class Kae(KernelBaseline):
     def horizon(self) -> float:
         return math.inf if self.normalization == "algorithm1" else super().horizon
 
-    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+    def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp = groups.xp
-        mixed = None
-        for bandwidth, share in self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel):
-            value, known = over_prompts(self._smoothed, groups, visits, bandwidth, step)
-            if not bool(xp.all(known)):
-                value = xp.where(known, value, cold_start_value(groups, self.cold_start))
-            mixed = value if isinstance(share, float) and share == 1.0 else _add(mixed, share * value)
-        return mixed
+        value, known = over_prompts(self._smoothed, groups, visits, bandwidth, step)
+        if bool(xp.all(known)):
+            return value
+        return xp.where(known, value, cold_start_value(groups, self.cold_start))
 
     def _smoothed(
         self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array
@@ -135,7 +145,3 @@ def check_cold_start(cold_start: Any) -> None:
 def _whole_history_mass(visits: Visits, bandwidth: Array | float, step: int | Array, xp) -> Array:
     elapsed = xp.clip(xp.asarray(step, dtype=visits.mass.dtype), 1.0, None)
     return bandwidth / elapsed * xp.sum(visits.mass, axis=-1, keepdims=True)
-
-
-def _add(left: Array | None, right: Array) -> Array:
-    return right if left is None else left + right

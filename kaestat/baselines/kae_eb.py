@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from array_api_compat import array_namespace
 
@@ -67,13 +67,7 @@ class KaeEb(KernelBaseline):
         super().__post_init__()
         check_cold_start(self.cold_start)
 
-    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        value = groups.xp.zeros_like(groups.reward)
-        for bandwidth, share in self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel):
-            value = value + share * self._values_at(groups, visits, bandwidth)
-        return value
-
-    def _values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float) -> Array:
+    def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp = groups.xp
         sums = _KernelSums.of(groups, visits, self.kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)))
         now = _KernelSums.of_current(groups, self.kernel.at_zero)

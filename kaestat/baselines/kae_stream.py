@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from array_api_compat import array_namespace
 
@@ -38,7 +38,7 @@ class KaeStream(KernelBaseline):
         super().__post_init__()
         check_cold_start(self.cold_start)
 
-    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+    def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp = groups.xp
         own_mass, own_carried = groups.leave_one_out()
         current = self.kernel.at_zero * xp.astype(own_mass > 0, own_carried.dtype)
@@ -46,10 +46,7 @@ class KaeStream(KernelBaseline):
         visit_mean = ratio(visits.carried, visits.mass, 0.0, xp)
         visited = xp.astype(visits.mass > 0, visits.mass.dtype)
         otherwise = cold_start_value(groups, self.cold_start)
-        value = xp.zeros_like(groups.reward)
-        for bandwidth, share in self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel):
-            weight = self.kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)) * visited
-            mass = xp.sum(weight, axis=-1, keepdims=True) + current
-            carried = xp.sum(weight * visit_mean, axis=-1, keepdims=True) + current * own_mean
-            value = value + share * ratio(carried, mass, otherwise, xp)
-        return value
+        weight = self.kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)) * visited
+        mass = xp.sum(weight, axis=-1, keepdims=True) + current
+        carried = xp.sum(weight * visit_mean, axis=-1, keepdims=True) + current * own_mean
+        return ratio(carried, mass, otherwise, xp) + xp.zeros_like(groups.reward)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from array_api_compat import array_namespace
 
@@ -38,13 +37,7 @@ class LocalPolynomial(KernelBaseline):
         if isinstance(self.degree, bool) or self.degree not in range(1, 6):
             raise ValueError(f"degree must be an integer from 1 to 5, got {self.degree!r}; degree 0 is kae.")
 
-    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        value = groups.xp.zeros_like(groups.reward)
-        for bandwidth, share in self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel):
-            value = value + share * self._fit(groups, visits, bandwidth)
-        return value
-
-    def _fit(self, groups: Groups, visits: Visits, bandwidth: Array | float) -> Array:
+    def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp = groups.xp
         # Any common scale of the lags gives the same intercept; the largest lag in use keeps the moments near 1.
         u = visits.lag / bandwidth
