@@ -18,6 +18,8 @@ help: ## Show this list
 reproduce: $(VENV)/.simulations ## Check the paper: all studies, tables and figures in one report
 	$(BIN)/python -m paper_figures --out $(RESULTS)
 
+# Two test workers: one BLAS thread each, or they get in each other's way.
+test: export OPENBLAS_NUM_THREADS := 1
 test: $(VENV)/.test ## Run the tests
 	$(BIN)/pytest -q -n 2
 
