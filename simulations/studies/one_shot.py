@@ -52,7 +52,7 @@ def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
 
 STUDY = Study(
     name="one_shot",
-    aims="What KAE by stream gains over GRPO, and how far both stay from the oracle that pools all B G rewards of a step.",
+    aims="What KAE by stream gains over GRPO, and how far both stay from the oracle that pools a step's B G rewards.",
     mechanisms="One prompt, B copies of G completions at each step, success rate rising steadily.",
     estimands="The prompt's current value.",
     methods=("pooled_oracle", "grpo", "kae_stream", "kae"),
