@@ -13,13 +13,14 @@ PACKAGES = ("kaestat", "numpy", "scipy", "pandas", "torch", "statsmodels", "verl
 
 
 def provenance() -> dict[str, str]:
-    """Machine (by its processor, no names or paths), versions, date and git commit."""
+    """Machine (by its processor, no names or paths) and what else kept it busy, versions, date and git commit."""
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "commit": _commit(),
         "processor": _processor(),
         "cores": str(os.cpu_count()),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
+        "load at the start": f"{os.getloadavg()[0]:.1f}",
         "system": f"{platform.system()} {platform.machine()}",
         "Python": platform.python_version(),
     } | {package: _version(package) for package in PACKAGES}
