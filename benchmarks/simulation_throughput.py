@@ -96,6 +96,9 @@ def _case(
     simulate(cell, recorded)
     with tempfile.TemporaryDirectory() as folder:
         compute = partial(Computation("benchmark", simulate, 0, Store(folder)), shard, cell.key)
+        failure = compute().failure
+        if failure is not None:  # a shard that fails is quick, and no measurement
+            raise RuntimeError(f"{name}: {failure['error']}")
         seconds = interleaved(
             {"shard": compute, "its random numbers alone": recorded.draw_again}, repetitions=repetitions
         )
