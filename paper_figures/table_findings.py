@@ -106,7 +106,6 @@ def of_audit() -> list[Finding]:
             "KAE's differences to the other methods in Tables 3 and 4 exceed their sampling error",
             HOLDS if clear == len(differences) else FAILS,
             f"{clear} of {len(differences)} do, with independent completions; training runs vary on top of that",
-            "paper",
         ),
     ]
 
