@@ -1,0 +1,80 @@
+"""What a policy is: a language model that completes prompts, at weights that can be replaced."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One sampled answer.
+
+    Attributes
+    ----------
+    token_ids : tuple of int
+        Generated tokens, the end-of-sequence token included where it was reached.
+    log_probs : tuple of float
+        Log-probability of each token under the distribution that it was sampled from: temperature applied.
+    text : str
+        The tokens as text, without special tokens.
+    finished : bool
+        Whether the model ended the completion itself; False where it was cut at the token limit.
+    """
+
+    token_ids: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    text: str
+    finished: bool
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How completions are drawn. The full distribution is sampled (no top-k or top-p), so that scores are exact.
+
+    Attributes
+    ----------
+    temperature : float
+        Logits are divided by it, in sampling and in scores alike.
+    max_new_tokens : int
+    batch_size : int
+        Completions generated at once.
+    """
+
+    temperature: float = 1.0
+    max_new_tokens: int = 256
+    batch_size: int = 64
+
+    def __post_init__(self):
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be positive, got {self.temperature!r}; greedy answers have no scores.")
+        for name in ("max_new_tokens", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)!r}.")
+
+
+class Policy(ABC):
+    """A language model that completes prompts.
+
+    Attributes
+    ----------
+    sampling : SamplingSettings
+    """
+
+    sampling: SamplingSettings
+
+    @abstractmethod
+    def encode(self, prompt: str) -> tuple[int, ...]:
+        """Token ids of a prompt as the model sees it, chat template applied where the policy uses one."""
+
+    @abstractmethod
+    def sample(self, prompt: str, n: int, *, seed: int) -> list[Completion]:
+        """Draw ``n`` completions; the same seed on the same machine gives the same ones."""
+
+    @abstractmethod
+    def load_weights(self, checkpoint: str | Path) -> None:
+        """Replace the weights by those of a model folder (safetensors) of the same architecture."""

@@ -1,0 +1,44 @@
+"""What a task is: problems with checkable answers, and the reward of a completion."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A prompt whose answer can be checked.
+
+    Attributes
+    ----------
+    id : str
+        Stable across runs and machines: source, split and index, such as ``gsm8k/test/17``.
+    prompt : str
+        What the user asks; the policy adds its chat template.
+    answer : str
+        Ground truth, as the task's verifier reads it.
+    level : str
+        Difficulty as the source names it; empty if it does not.
+    """
+
+    id: str
+    prompt: str
+    answer: str
+    level: str = ""
+
+
+class Task(ABC):
+    """Problems, and what a completion of one is worth.
+
+    Attributes
+    ----------
+    problems : sequence of Problem
+    """
+
+    problems: Sequence[Problem]
+
+    @abstractmethod
+    def rewards(self, problem: Problem, texts: Sequence[str]) -> list[float]:
+        """Reward of each completion in [0, 1]; bounded in time and memory on any text."""
