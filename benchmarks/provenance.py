@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import os
 import platform
 import subprocess
 from pathlib import Path
+
+from kaestat.provenance import installed_version
 
 PACKAGES = ("kaestat", "numpy", "scipy", "pandas", "torch", "statsmodels", "verl")
 
@@ -23,7 +24,7 @@ def provenance() -> dict[str, str]:
         "load at the start": f"{os.getloadavg()[0]:.1f}",
         "system": f"{platform.system()} {platform.machine()}",
         "Python": platform.python_version(),
-    } | {package: _version(package) for package in PACKAGES}
+    } | {package: installed_version(package) or "not installed" for package in PACKAGES}
 
 
 def _commit() -> str:
@@ -51,10 +52,3 @@ def _processor() -> str:
     fields = dict(map(str.strip, line.split(":", 1)) for line in lines if ":" in line)
     family = f" (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else ""
     return fields.get("model name", platform.processor() or "unknown") + family
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"

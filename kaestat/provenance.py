@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import subprocess
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import kaestat
@@ -42,6 +43,25 @@ def versions() -> dict[str, str]:
     """Versions of Python, kaestat and the libraries that compute."""
     libraries = {name: version(name) for name in ("numpy", "scipy", "pandas")}
     return {"python": platform.python_version(), "kaestat": kaestat.__version__} | libraries
+
+
+def installed_version(package: str) -> str | None:
+    """Version of an installed package; None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def checked_out_commit(folder: str | os.PathLike) -> str | None:
+    """The commit checked out in a folder, marked if files differ from it; None outside a git checkout."""
+    git = {"cwd": folder, "capture_output": True, "text": True, "check": True}
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], **git)
+        changed = subprocess.run(["git", "status", "--porcelain"], **git)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + (" (with uncommitted changes)" if changed.stdout.strip() else "")
 
 
 def checksum(path: str | os.PathLike) -> str:

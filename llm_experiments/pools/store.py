@@ -1,0 +1,197 @@
+"""Rollout pools on disk: one Parquet file for each prompt and checkpoint, whole or absent."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kaestat.storage import write_atomically
+from llm_experiments.policies.base import Completion
+
+FORMAT, VERSION = "kaestat-pool", 1
+MANIFEST = "manifest.json"
+SCHEMA = pa.schema(
+    [
+        ("token_ids", pa.list_(pa.int32())),
+        ("log_probs", pa.list_(pa.float32())),
+        ("text", pa.string()),
+        ("finished", pa.bool_()),
+        ("reward", pa.float64()),
+    ]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class PromptPool:
+    """All completions of one prompt at one checkpoint.
+
+    Attributes
+    ----------
+    step : int
+        The checkpoint that sampled them.
+    problem_id : str
+    completions : tuple of Completion, length N
+    rewards : ndarray, shape (N,)
+    """
+
+    step: int
+    problem_id: str
+    completions: tuple[Completion, ...]
+    rewards: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each completion, shape (N,)."""
+        return np.array([len(completion) for completion in self.completions])
+
+
+class PoolStore:
+    """The folder of a run's pools.
+
+    ``manifest.json`` tells the format's version and what the completions depend on; each file
+    ``step-STEP/PROMPT.parquet`` holds the pool of one prompt, with page checksums. A pool of another version, or made
+    under other settings, is refused.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it does not exist.
+    identity : mapping
+        Everything that the completions depend on, as plain data.
+    problem_ids : sequence of str
+        Prompts in the order of the rows.
+    provenance : mapping, optional
+        Further facts, stored on creation and not compared.
+
+    Raises
+    ------
+    ValueError
+        If the folder holds pools of another version, or made with another identity; the message names the settings.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        identity: Mapping[str, Any],
+        problem_ids: Sequence[str],
+        provenance: Mapping[str, Any] | None = None,
+    ):
+        self.folder = Path(folder)
+        self.problem_ids = tuple(problem_ids)
+        identity = json.loads(json.dumps({**identity, "problem_ids": list(self.problem_ids)}))
+        manifest = self.folder / MANIFEST
+        if manifest.exists():
+            _check_manifest(manifest, identity)
+        else:
+            if any(self.folder.glob("step-*")):
+                raise ValueError(
+                    f"{self.folder}: holds pools but no {MANIFEST}; nobody can tell how they were made. Remove the folder."
+                )
+            content = {"format": FORMAT, "version": VERSION, "identity": identity, "provenance": dict(provenance or {})}
+            write_atomically(manifest, json.dumps(content, indent=1))
+
+    def path(self, step: int, problem_id: str) -> Path:
+        """Where the pool of a prompt lies."""
+        return self.folder / f"step-{step:06d}" / f"{self.problem_ids.index(problem_id):05d}.parquet"
+
+    def missing(self, step: int) -> list[str]:
+        """Prompts that have no pool at this step, in order."""
+        return [problem_id for problem_id in self.problem_ids if not self.path(step, problem_id).exists()]
+
+    def write(self, pool: PromptPool) -> None:
+        """Store the pool of one prompt: all of it, or nothing if this is interrupted."""
+        rows = {
+            "token_ids": [list(completion.token_ids) for completion in pool.completions],
+            "log_probs": [list(completion.log_probs) for completion in pool.completions],
+            "text": [completion.text for completion in pool.completions],
+            "finished": [completion.finished for completion in pool.completions],
+            "reward": pool.rewards,
+        }
+        about = {"format": FORMAT, "version": str(VERSION), "step": str(pool.step), "problem_id": pool.problem_id}
+        table = pa.table(rows, schema=SCHEMA.with_metadata(about))
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
+        write_atomically(self.path(pool.step, pool.problem_id), buffer.getvalue())
+
+    def read(self, step: int, problem_id: str) -> PromptPool:
+        """The pool of one prompt.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it was not sampled yet.
+        ValueError
+            If the file is damaged, or belongs to another prompt, step or version.
+        """
+        path = self.path(step, problem_id)
+        try:
+            table = pq.read_table(io.BytesIO(path.read_bytes()), page_checksum_verification=True)
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"{path}: no pool of {problem_id} at step {step}; run the stage 'pools' first."
+            ) from None
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{path}: damaged ({error}); remove the file, and the stage 'pools' samples it again.") from None
+        about = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+        wanted = {"format": FORMAT, "version": str(VERSION), "step": str(step), "problem_id": problem_id}
+        for key, value in wanted.items():
+            if about.get(key) != value:
+                raise ValueError(f"{path}: {key} is {about.get(key)!r}, not {value!r}; remove the file.")
+        columns = table.to_pydict()
+        completions = tuple(
+            Completion(tuple(ids), tuple(log_probs), text, finished)
+            for ids, log_probs, text, finished in zip(
+                *(columns[name] for name in ("token_ids", "log_probs", "text", "finished")), strict=True
+            )
+        )
+        return PromptPool(step, problem_id, completions, np.array(columns["reward"], dtype=float))
+
+    def rewards(self, step: int, size: int) -> np.ndarray:
+        """The first ``size`` rewards of every prompt at a step, shape (P, size).
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            As `read`; also if a pool holds fewer.
+        """
+        return np.stack([self.column(step, problem_id, size) for problem_id in self.problem_ids])
+
+    def column(self, step: int, problem_id: str, size: int) -> np.ndarray:
+        """The first ``size`` rewards of one prompt at a step, shape (size,)."""
+        rewards = self.read(step, problem_id).rewards
+        if len(rewards) < size:
+            raise ValueError(f"the pool of {problem_id} at step {step} has {len(rewards)} completions, not {size}.")
+        return rewards[:size]
+
+
+def _check_manifest(path: Path, identity: Mapping[str, Any]) -> None:
+    try:
+        content = json.loads(path.read_text())
+        found = content["format"], content["version"], content["identity"]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        raise ValueError(f"{path}: no manifest of pools; remove the folder, or name another.") from None
+    if found[0] != FORMAT or found[1] != VERSION:
+        raise ValueError(
+            f"{path}: pools of format {found[0]!r} version {found[1]!r}, but this code reads {FORMAT!r} version {VERSION}; "
+            "use the code that made them, or name another folder."
+        )
+    differing = sorted(key for key in identity.keys() | found[2].keys() if identity.get(key) != found[2].get(key))
+    if differing:
+        was, now = ({key: part.get(key) for key in differing} for part in (found[2], identity))
+        raise ValueError(
+            f"{path}: these pools were made with other settings ({', '.join(differing)}): {_short(was)} there, "
+            f"{_short(now)} here. Name another folder, or remove this one."
+        )
+
+
+def _short(value: Any, limit: int = 400) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= limit else text[:limit] + "..."
