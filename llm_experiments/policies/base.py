@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from llm_experiments.seeding import seed_of
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,13 @@ class Policy(ABC):
     @abstractmethod
     def sample(self, prompt: str, n: int, *, seed: int) -> list[Completion]:
         """Draw ``n`` completions; the same seed on the same machine gives the same ones."""
+
+    def sample_groups(self, prompts: Sequence[str], n: int, *, seed: int) -> list[list[Completion]]:
+        """Draw ``n`` completions of each prompt; reproducible for the same prompts, ``n`` and seed together.
+
+        Policies that can serve several prompts at once do so.
+        """
+        return [self.sample(prompt, n, seed=seed_of(seed, k)) for k, prompt in enumerate(prompts)]
 
     @abstractmethod
     def load_weights(self, checkpoint: str | Path) -> None:

@@ -36,13 +36,15 @@ class PromptPool:
     Attributes
     ----------
     step : int
-        The checkpoint that sampled them.
+    checkpoint : str
+        Digest of the weights that sampled them.
     problem_id : str
     completions : tuple of Completion, length N
     rewards : ndarray, shape (N,)
     """
 
     step: int
+    checkpoint: str
     problem_id: str
     completions: tuple[Completion, ...]
     rewards: np.ndarray
@@ -115,7 +117,7 @@ class PoolStore:
             "finished": [completion.finished for completion in pool.completions],
             "reward": pool.rewards,
         }
-        about = {"format": FORMAT, "version": str(VERSION), "step": str(pool.step), "problem_id": pool.problem_id}
+        about = _about(pool.step, pool.problem_id) | {"checkpoint": pool.checkpoint}
         table = pa.table(rows, schema=SCHEMA.with_metadata(about))
         buffer = io.BytesIO()
         pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
@@ -141,8 +143,7 @@ class PoolStore:
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path}: damaged ({error}); remove the file, and the stage 'pools' samples it again.") from None
         about = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-        wanted = {"format": FORMAT, "version": str(VERSION), "step": str(step), "problem_id": problem_id}
-        for key, value in wanted.items():
+        for key, value in _about(step, problem_id).items():
             if about.get(key) != value:
                 raise ValueError(f"{path}: {key} is {about.get(key)!r}, not {value!r}; remove the file.")
         columns = table.to_pydict()
@@ -152,7 +153,7 @@ class PoolStore:
                 *(columns[name] for name in ("token_ids", "log_probs", "text", "finished")), strict=True
             )
         )
-        return PromptPool(step, problem_id, completions, np.array(columns["reward"], dtype=float))
+        return PromptPool(step, about["checkpoint"], problem_id, completions, np.array(columns["reward"], dtype=float))
 
     def rewards(self, step: int, size: int) -> np.ndarray:
         """The first ``size`` rewards of every prompt at a step, shape (P, size).
@@ -170,6 +171,10 @@ class PoolStore:
         if len(rewards) < size:
             raise ValueError(f"the pool of {problem_id} at step {step} has {len(rewards)} completions, not {size}.")
         return rewards[:size]
+
+
+def _about(step: int, problem_id: str) -> dict[str, str]:
+    return {"format": FORMAT, "version": str(VERSION), "step": str(step), "problem_id": problem_id}
 
 
 def _check_manifest(path: Path, identity: Mapping[str, Any]) -> None:

@@ -1,0 +1,95 @@
+"""Filling a pool: sample every prompt that has none yet at a checkpoint, one after the other."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from llm_experiments.policies.base import Policy
+from llm_experiments.pools.store import PoolStore, PromptPool
+from llm_experiments.seeding import seed_of
+from llm_experiments.tasks.base import Problem, Task
+
+
+def sample_pool(
+    store: PoolStore,
+    policy: Policy,
+    task: Task,
+    *,
+    step: int,
+    checkpoint: str,
+    size: int,
+    seed: int,
+    done: Callable[[], None] = lambda: None,
+) -> None:
+    """Sample and verify ``size`` completions of every prompt that has no pool at this step.
+
+    Killed at any moment it loses the prompt in hand alone; run again it goes on there. Each prompt has a seed of its
+    own, so the result is the same however often that happens.
+
+    Parameters
+    ----------
+    store : PoolStore
+    policy : Policy
+        At the weights of the checkpoint.
+    task : Task
+    step : int
+    checkpoint : str
+        Digest of these weights, see `weights_digest`.
+    size : int
+    seed : int
+        Of the run.
+    done : callable
+        Called after each prompt.
+
+    Raises
+    ------
+    ValueError
+        If pools of this step were sampled from other weights.
+    """
+    problems = {problem.id: problem for problem in task.problems}
+    missing = store.missing(step)
+    for problem_id in store.problem_ids:
+        if problem_id not in missing:
+            _check_checkpoint(store.read(step, problem_id), checkpoint)
+            done()
+    for problem_id in missing:
+        store.write(_sampled(policy, task, problems[problem_id], step, checkpoint, size, seed))
+        done()
+
+
+def weights_digest(folder: str | Path) -> str:
+    """SHA-256 over the names and contents of a model folder's safetensors files.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there are none.
+    """
+    files = sorted(Path(folder).glob("*.safetensors"))
+    if not files:
+        raise FileNotFoundError(f"{folder}: holds no safetensors file; name the folder of a saved model.")
+    digest = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _sampled(
+    policy: Policy, task: Task, problem: Problem, step: int, checkpoint: str, size: int, seed: int
+) -> PromptPool:
+    completions = policy.sample(problem.prompt, size, seed=seed_of(seed, "pool", step, problem.id))
+    rewards = np.array(task.rewards(problem, [completion.text for completion in completions]), dtype=float)
+    return PromptPool(step, checkpoint, problem.id, tuple(completions), rewards)
+
+
+def _check_checkpoint(pool: PromptPool, checkpoint: str) -> None:
+    if pool.checkpoint != checkpoint:
+        raise ValueError(
+            f"the pool of {pool.problem_id} at step {pool.step} was sampled from other weights than the checkpoint that "
+            "is here now. Remove the folder of the pools, or bring that checkpoint back."
+        )
