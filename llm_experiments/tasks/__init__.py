@@ -1,0 +1,61 @@
+"""Tasks: problems with checkable answers, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llm_experiments.config import TaskConfig
+
+from .base import Problem, Task
+from .selection import select
+
+__all__ = ["TASKS", "Problem", "Task", "load_task", "open_task", "select"]
+
+
+def _arithmetic(config: TaskConfig) -> Task:
+    from .arithmetic import arithmetic
+
+    if config.path is not None or config.split is not None:
+        raise ValueError("task arithmetic is generated: it takes no path and no split.")
+    return arithmetic(**config.options)
+
+
+TASKS: dict[str, Callable[[TaskConfig], Task]] = {"arithmetic": _arithmetic}
+"""How each task is made from its configuration, all of its problems in order."""
+
+
+def open_task(config: TaskConfig) -> Task:
+    """All problems of a task, in order.
+
+    Raises
+    ------
+    ValueError
+        If there is no such task, or its options are wrong.
+    FileNotFoundError, ConnectionError
+        If its problems can not be read; the message says what to give.
+    """
+    if config.name not in TASKS:
+        raise ValueError(f"task {config.name!r} is unknown; there are {', '.join(TASKS)}.")
+    try:
+        return TASKS[config.name](config)
+    except TypeError as error:
+        raise ValueError(f"task {config.name}, options {config.options}: {error}") from error
+
+
+def load_task(config: TaskConfig, *, seed: int) -> Task:
+    """``config.n_prompts`` problems of a task, drawn without replacement.
+
+    Parameters
+    ----------
+    config : TaskConfig
+    seed : int
+        The same seed gives the same problems in the same order.
+
+    Raises
+    ------
+    ValueError
+        As `open_task`, or if the task has fewer problems.
+    FileNotFoundError, ConnectionError
+        As `open_task`.
+    """
+    return select(open_task(config), config.n_prompts, seed=seed)

@@ -1,0 +1,54 @@
+"""Draws of problems without replacement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from .base import Task
+
+
+def select(task: Task, n: int | None, *, seed: int) -> Task:
+    """The same task with ``n`` of its problems, drawn without replacement.
+
+    Where the problems are laid out in strata (kinds of arithmetic), equal shares are taken of each, as far as they go.
+
+    Parameters
+    ----------
+    task : Task
+        A frozen dataclass with a field ``problems``, as all tasks here.
+    n : int or None
+        None keeps all, in order.
+    seed : int
+        The same seed gives the same problems in the same order.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than ``n`` problems, or ``n`` is not positive.
+    """
+    if n is None:
+        return task
+    size = len(task.problems)
+    if not 0 < n <= size:
+        raise ValueError(f"n_prompts = {n} must lie between 1 and the task's {size} problems.")
+    strata = getattr(task.problems, "strata", (range(size),))
+    rng = np.random.default_rng(seed)
+    chosen = [
+        stratum[i]
+        for stratum, share in zip(strata, _shares(n, [len(each) for each in strata]), strict=True)
+        for i in rng.choice(len(stratum), size=share, replace=False)
+    ]
+    return replace(task, problems=tuple(task.problems[i] for i in rng.permutation(chosen)))
+
+
+def _shares(n: int, sizes: list[int]) -> list[int]:
+    """``n`` split into equal shares, none larger than its size; earlier strata get the remainder."""
+    shares = [0] * len(sizes)
+    while (left := n - sum(shares)) > 0:
+        open_ones = [k for k, size in enumerate(sizes) if shares[k] < size]
+        for rank, k in enumerate(open_ones):
+            fair = left // len(open_ones) + (rank < left % len(open_ones))
+            shares[k] += min(fair, sizes[k] - shares[k])
+    return shares

@@ -1,0 +1,13 @@
+"""What a verifier is: the comparison of completions with a ground truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Verifier(Protocol):
+    """Grades completions; whatever their text, in bounded time and memory."""
+
+    def rewards(self, answer: str, texts: Sequence[str]) -> list[float]:
+        """1.0 for each completion whose final answer equals ``answer``, else 0.0."""
