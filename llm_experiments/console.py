@@ -1,0 +1,60 @@
+"""Progress on the terminal: a bar with rate and time left for each part, and one line when it is done. Imports rich."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+MINUTE = 60.0
+
+
+class Rate(ProgressColumn):
+    """Units per second, or per minute where they are slower."""
+
+    def render(self, task: Task) -> Text:
+        if not task.speed:
+            return Text("")
+        rate = f"{task.speed:,.1f}/s" if task.speed >= 1 else f"{task.speed * MINUTE:,.1f}/min"
+        return Text(rate, style="progress.data.speed")
+
+
+@contextmanager
+def progress_bar(console: Console, part: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show a part at work; yields the function that counts one unit as done.
+
+    Parameters
+    ----------
+    console : Console
+    part : str
+    total : int
+        Units of the part.
+    """
+    begin = time.perf_counter()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate())
+    bar = Progress(
+        *columns,
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(part, total=total)
+        yield lambda: bar.advance(task)
+    console.print(f"{part:<44} {time.perf_counter() - begin:8.1f} s", highlight=False, markup=False)

@@ -1,0 +1,110 @@
+"""The paper's diagnostic of the gradient MSE (appendix, "Gradient-evaluation diagnostic"), from Gram matrices.
+
+The full target pool of N completions gives each prompt's reference value Ṽ, its mean reward, and reference gradient
+``- mean_h (Z_h - Ṽ) s_h`` of the scores s_h. In each of M repeats G completions are drawn with replacement from this
+pool and from the pool of each past step; with advantages ``A_g = Z_g - V_g``, not standardised, the gradient sample is
+``- mean_g A_g s_g``. The error is the squared distance of the two, averaged over repeats, then prompts.
+
+The pool stands for the policy here, but its mean score is not 0 as the policy's is. A baseline that is off by a
+constant therefore costs more than it should, by the squared norm of the mean score, some ``E W / N``: small pools
+work against REINFORCE++. `llm_experiments.diagnostics.gradient_mse_debiased` is free of it.
+
+``oracle`` and ``best_baseline`` are floors, no estimators: the pool's mean reward and its ``sum W Z / sum W``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from llm_experiments.diagnostics.comparisons import PromptErrors
+from llm_experiments.diagnostics.draws import Drawing
+from llm_experiments.diagnostics.estimators import (
+    Estimator,
+    check_estimators,
+    plain_estimators,
+    weighted_estimators,
+)
+from llm_experiments.diagnostics.pool_rewards import PoolRewards
+from llm_experiments.gradient.repeats import gradient_errors
+
+PURPOSE = 2  # of the random numbers
+FLOORS = ("oracle", "best_baseline")
+GRADIENT_COLUMNS = ["step", "method", "mse", "se", "n_prompts"]
+
+
+def pooled_gradient_errors(
+    pool: PoolRewards,
+    gram: np.ndarray,
+    estimators: Sequence[Estimator] | None = None,
+    *,
+    group_size: int,
+    repeats: int,
+    seed: int,
+) -> PromptErrors:
+    """Run the diagnostic at one target step.
+
+    Parameters
+    ----------
+    pool : PoolRewards
+        With ``history_weight["exact"]`` where the score norms of the past completions are known.
+    gram : ndarray, shape (P, N, N)
+        Inner products of the target pool's scores; the diagonal is the exact weight of each completion.
+    estimators : sequence of Estimator, optional
+        They share the draws. None takes all plain ones, and the score-weighted ones whose weights are known.
+    group_size, repeats : int
+        G (at least 2) and M.
+    seed : int
+
+    Returns
+    -------
+    PromptErrors
+        Of the estimators, then of `FLOORS`.
+
+    Raises
+    ------
+    ValueError
+        If the Gram matrices do not fit the pool, or an estimator lacks its weights.
+    """
+    pool, estimators = prepared(pool, gram, estimators, group_size=group_size)
+    reference = (pool.target - pool.target.mean(axis=1, keepdims=True)) / pool.n_target
+    floors = floor_values(pool)
+    total = np.zeros((pool.n_prompts, len(estimators) + len(FLOORS)))
+    drawing = Drawing(group_size, replace=True, seed=seed, purpose=PURPOSE)
+    for drawn in drawing.chunks(pool, repeats):
+        values = [estimator.values(drawn) for estimator in estimators] + [floors[name] for name in FLOORS]
+        for column, assigned in enumerate(values):
+            advantages = drawn.reward - assigned
+            for prompt in range(pool.n_prompts):
+                drawn_here, advantages_here = drawn.indices[:, prompt], advantages[:, prompt]
+                errors = gradient_errors(gram[prompt], reference[prompt], drawn_here, advantages_here)
+                total[prompt, column] += errors.sum()
+    names = (*(estimator.name for estimator in estimators), *FLOORS)
+    return PromptErrors(pool.step, names, total / repeats)
+
+
+def floor_values(pool: PoolRewards) -> dict[str, np.ndarray]:
+    """Best constants for each prompt's pool, shape (P, 1): its value, and its best baseline."""
+    weight = pool.target_weight["exact"]
+    value = pool.target.mean(axis=1, keepdims=True)
+    mass = weight.sum(axis=1, keepdims=True)
+    best = (weight * pool.target).sum(axis=1, keepdims=True) / np.where(mass > 0, mass, 1.0)
+    return {"oracle": value, "best_baseline": np.where(mass > 0, best, value)}
+
+
+def prepared(
+    pool: PoolRewards, gram: np.ndarray, estimators: Sequence[Estimator] | None, *, group_size: int
+) -> tuple[PoolRewards, list[Estimator]]:
+    """The pool with the Gram's diagonal as exact weights, and the estimators; both checked."""
+    size = pool.n_target
+    if gram.shape != (pool.n_prompts, size, size):
+        raise ValueError(f"gram has shape {gram.shape}, the pool needs {(pool.n_prompts, size, size)}.")
+    if not np.isfinite(gram).all():
+        raise ValueError("gram holds numbers that are not finite; leave those prompts out by PoolRewards.take.")
+    if group_size < 2:
+        raise ValueError(f"group_size must be at least 2, got {group_size!r}: values are leave-one-out.")
+    pool = pool.with_weights("exact", np.diagonal(gram, axis1=1, axis2=2))
+    estimators = plain_estimators() + weighted_estimators(pool) if estimators is None else list(estimators)
+    check_estimators(estimators, pool)
+    return pool, estimators

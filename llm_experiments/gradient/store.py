@@ -1,0 +1,96 @@
+"""Scores on disk: Gram matrices and score norms of pools, computed once and analysed many times."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kaestat.storage import load_state, save_state
+
+FORMAT, VERSION = "kaestat-scores", 1
+
+
+@dataclass(frozen=True, eq=False)
+class PromptScores:
+    """What the score functions of one prompt's completions say.
+
+    Attributes
+    ----------
+    norm : ndarray, shape (N,)
+        Squared norm of each completion's score, over the parameters of the run.
+    logit_norm : ndarray, shape (N,)
+        The same at the level of the logits, ``sum_t (1 - 2 pi(y_t) + sum_v pi(v)^2)``.
+    length : ndarray, shape (N,)
+        Tokens.
+    gram : ndarray, shape (N, N), or (0, 0)
+        Inner products of the scores; empty for past steps, of which the norms suffice.
+    backward_passes : int
+    peak_bytes : int
+        Working memory beyond the model.
+    seconds : float
+    """
+
+    norm: np.ndarray
+    logit_norm: np.ndarray
+    length: np.ndarray
+    gram: np.ndarray
+    backward_passes: int
+    peak_bytes: int
+    seconds: float
+
+
+class ScoreStore:
+    """The folder of a run's scores: one checksummed file for each prompt and step.
+
+    Parameters
+    ----------
+    folder : path
+    identity : mapping
+        What scores depend on beyond the pool: its settings, and the parameters. Each identity has a folder of its own.
+    """
+
+    def __init__(self, folder: str | Path, identity: Mapping[str, Any]):
+        text = json.dumps([FORMAT, VERSION, identity], sort_keys=True)
+        self.folder = Path(folder) / hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def path(self, step: int, row: int) -> Path:
+        """Where the scores of the prompt in this row lie."""
+        return self.folder / f"step-{step:06d}" / f"{row:05d}.scores"
+
+    def has(self, step: int, row: int) -> bool:
+        """Whether they were computed."""
+        return self.path(step, row).exists()
+
+    def write(self, step: int, row: int, checkpoint: str, scores: PromptScores) -> None:
+        """Store the scores of one prompt, all or nothing.
+
+        Parameters
+        ----------
+        step, row : int
+        checkpoint : str
+            Digest of the weights.
+        scores : PromptScores
+        """
+        content = {field.name: getattr(scores, field.name) for field in fields(scores)}
+        save_state(self.path(step, row), {"checkpoint": checkpoint, "scores": content})
+
+    def read(self, step: int, row: int, checkpoint: str) -> PromptScores:
+        """The scores of one prompt.
+
+        Raises
+        ------
+        FileNotFoundError
+            If they were not computed yet.
+        ValueError
+            If the file is damaged, or the scores are of other weights.
+        """
+        content = load_state(self.path(step, row))
+        if content["checkpoint"] != checkpoint:
+            raise ValueError(f"{self.path(step, row)}: scores of other weights; remove the file to compute it again.")
+        return PromptScores(**content["scores"])
