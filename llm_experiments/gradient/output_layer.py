@@ -102,7 +102,7 @@ class OutputLayer:
     def add(
         self,
         products: ScoreProducts,
-        predicted: Predicted,
+        predicted: Predicted | None,
         predicted_bounds: Sequence[int],
         *,
         embedded: torch.Tensor | None = None,
@@ -114,8 +114,8 @@ class OutputLayer:
         Parameters
         ----------
         products : ScoreProducts
-        predicted : Predicted
-            Of all completions.
+        predicted : Predicted or None
+            Of all completions; None if no parameter of the output layer is chosen.
         predicted_bounds : sequence of int
             Where each completion's predicted tokens begin.
         embedded : tensor, shape (tokens, d), optional
@@ -124,8 +124,9 @@ class OutputLayer:
             These tokens, and where each completion's begin.
         """
         for block in products.blocks():
-            chosen, starts = predicted[block.span(predicted_bounds)], block.bounds(predicted_bounds)
-            if self.selection.head_weight or self.selection.head_bias:
+            chosen, starts = None, block.bounds(predicted_bounds)
+            if predicted is not None:
+                chosen = predicted[block.span(predicted_bounds)]
                 self._add_head(block.total, chosen, starts)
             if self.selection.embedding:
                 span = block.span(bounds)
