@@ -34,7 +34,7 @@ import numpy as np
 from llm_experiments.diagnostics.comparisons import PromptErrors
 from llm_experiments.diagnostics.draws import Drawing, DrawnGroups
 from llm_experiments.diagnostics.estimators import Estimator
-from llm_experiments.diagnostics.gradient_mse import prepared
+from llm_experiments.diagnostics.gradient_inputs import prepared
 from llm_experiments.diagnostics.pool_rewards import PoolRewards
 
 PURPOSE = 3  # of the random numbers
