@@ -1,0 +1,102 @@
+r"""Mathematical answers, compared by `math-verify` in worker processes with limits of time and memory.
+
+A completion's answer is the content of its last closed ``\boxed{...}``. Without one, `math-verify` looks for an
+expression in the completion's last 1,000 characters. Of a passage in a box, more than 1,000 characters grade wrong: no
+ground truth comes near that length, and parsing takes long there.
+
+Passages equal to the ground truth but for spaces, ``\left``/``\right``, ``\dfrac``/``\tfrac`` and dollar signs are
+right without being parsed. Everything else is `math-verify`'s to say: numbers agree to six decimals, expressions
+symbolically, sets in any order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .final_answers import last_boxed, tail
+from .worker_pool import WorkerPool
+
+MAX_PASSAGE = 1_000
+"""Characters that are parsed."""
+
+_NO_MEANING = re.compile(r"\\left(?![a-zA-Z])|\\right(?![a-zA-Z])|\\[,!;: ]|[\s$]|\.$")
+_FRACTIONS = re.compile(r"\\[dt]frac(?![a-zA-Z])")
+
+
+class MathVerifier:
+    """Grades mathematical answers; bounded on any completion.
+
+    Use it as a context manager, or leave its processes to end with it. Safe to use from several threads.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds for each completion; one that takes longer grades 0.
+    memory_mib : int
+        Address space of each worker process; a completion that needs more grades 0.
+    workers : int
+        Worker processes.
+
+    Examples
+    --------
+    >>> with MathVerifier() as verifier:
+    ...     verifier.rewards(r"\\frac{1}{2}", [r"So \\boxed{0.5}.", r"\\boxed{9^{9^{9^{9}}}}"])
+    [1.0, 0.0]
+    """
+
+    def __init__(self, *, timeout: float = 5.0, memory_mib: int = 1024, workers: int = 1):
+        self._pool = WorkerPool(
+            "llm_experiments.verifiers.math_worker", {}, timeout=timeout, memory_mib=memory_mib, workers=workers
+        )
+
+    def __enter__(self) -> MathVerifier:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker processes; a later call starts new ones."""
+        self._pool.close()
+
+    def processes(self) -> list[int]:
+        """Process ids of the workers that run now."""
+        return self._pool.processes()
+
+    def rewards(self, answer: str, texts: Sequence[str]) -> list[float]:
+        """1.0 for each completion whose answer equals ``answer``, else 0.0.
+
+        Raises
+        ------
+        ValueError
+            If ``answer`` is empty.
+        RuntimeError
+            If a worker process can not start, as where `math-verify` is not installed.
+        """
+        return self.grade([answer] * len(texts), texts)
+
+    def grade(self, answers: Sequence[str], texts: Sequence[str]) -> list[float]:
+        """As `rewards`, each completion with its own ground truth. Equal pairs are compared once."""
+        if not all(answer.strip() for answer in answers):
+            raise ValueError("answer is empty: nothing can be compared with it; leave this problem out.")
+        requests = [_request(answer, text) for answer, text in zip(answers, texts, strict=True)]
+        asked = list(dict.fromkeys(each for each in requests if isinstance(each, tuple)))
+        correct = dict(zip(asked, self._pool.ask(asked), strict=True))
+        return [float(each if isinstance(each, bool) else correct[each] is True) for each in requests]
+
+
+def _request(answer: str, text: str) -> tuple[str, str, str] | bool:
+    """What to ask a worker; or the verdict, where there is nothing to parse."""
+    text = tail(text)
+    content = last_boxed(text)
+    kind, passage = ("text", tail(text, MAX_PASSAGE)) if content is None else ("box", content)
+    if not passage.strip() or len(passage) > MAX_PASSAGE:
+        return False
+    if _plain(passage) == _plain(answer):
+        return True
+    return answer, passage, kind
+
+
+def _plain(text: str) -> str:
+    return _FRACTIONS.sub(r"\\frac", _NO_MEANING.sub("", text.strip()))

@@ -1,0 +1,61 @@
+"""What a bounded worker runs: requests in, replies out, one line of JSON each, within limits set before anything else.
+
+Started by `llm_experiments.verifiers.worker_pool` as ``python -m MODULE``; never imports torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def serve(prepare: Callable[[dict], Callable[[Any], Any]]) -> None:
+    """Answer requests until the standard input closes.
+
+    The first line of input holds ``memory_bytes``, ``seconds`` and the ``arguments`` of ``prepare``, which makes the
+    function that answers requests. A request that raises is answered by an error; one that runs out of memory or time
+    ends the process, as its state is then unknown.
+    """
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints must not look like a reply
+    settings = json.loads(sys.stdin.readline())
+    _limit(resource.RLIMIT_AS, settings["memory_bytes"])
+    _limit(resource.RLIMIT_CORE, 0)
+    # By its default action the alarm ends the process even in the middle of a C loop: a worker whose parent was killed
+    # does not run on.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    try:
+        answer = prepare(settings["arguments"])
+        _write(replies, {"ready": True})
+    except Exception as error:
+        _write(replies, {"error": f"{type(error).__name__}: {error}"})
+        return
+    for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_REAL, settings["seconds"])
+        try:
+            reply = {"reply": answer(json.loads(line))}
+        except MemoryError:
+            os._exit(1)
+        except Exception as error:
+            reply = {"error": type(error).__name__}
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _write(replies, reply)
+
+
+def _limit(which: int, amount: int) -> None:
+    hard = resource.getrlimit(which)[1]
+    amount = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+    try:
+        resource.setrlimit(which, (amount, amount))
+    except (ValueError, OSError):  # macOS has no limit on address space; the limit on time remains
+        pass
+
+
+def _write(stream, reply: dict) -> None:
+    stream.write(json.dumps(reply) + "\n")
+    stream.flush()
