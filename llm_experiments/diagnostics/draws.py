@@ -14,7 +14,7 @@ import numpy as np
 from kaestat import Groups, Visits
 from llm_experiments.diagnostics.pool_rewards import PoolRewards
 
-CHUNK_CELLS = 2_000_000  # drawn completions at once: some 16 MB for each array of them
+CHUNK_CELLS = 2_000_000  # numbers in one array: 16 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +127,8 @@ class Drawing:
             If a pool is too small for a group, or there are no repeats.
         """
         self._check(pool, repeats)
-        at_once = max(1, CHUNK_CELLS // (pool.n_prompts * self.group_size * (1 + pool.n_history)))
+        cells = pool.n_prompts * max(self.group_size * (1 + pool.n_history), pool.n_target)
+        at_once = max(1, CHUNK_CELLS // cells)
         for start in range(0, repeats, at_once):
             yield self.draw(pool, range(start, min(start + at_once, repeats)))
 

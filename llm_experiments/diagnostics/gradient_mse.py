@@ -67,12 +67,13 @@ def pooled_gradient_errors(
     total = np.zeros((pool.n_prompts, len(estimators) + len(FLOORS)))
     drawing = Drawing(group_size, replace=True, seed=seed, purpose=PURPOSE)
     for drawn in drawing.chunks(pool, repeats):
-        values = [estimator.values(drawn) for estimator in estimators] + [floors[name] for name in FLOORS]
-        for column, assigned in enumerate(values):
-            advantages = drawn.reward - assigned
-            for prompt in range(pool.n_prompts):
-                drawn_here, advantages_here = drawn.indices[:, prompt], advantages[:, prompt]
-                errors = gradient_errors(gram[prompt], reference[prompt], drawn_here, advantages_here)
-                total[prompt, column] += errors.sum()
+        values = [estimator.values(drawn) for estimator in estimators]
+        values += [np.broadcast_to(floors[name], drawn.indices.shape) for name in FLOORS]
+        advantages = drawn.reward - np.stack(values)
+        for prompt in range(pool.n_prompts):
+            errors = gradient_errors(
+                gram[prompt], reference[prompt], drawn.indices[:, prompt], advantages[:, :, prompt]
+            )
+            total[prompt] += errors.sum(axis=-1)
     names = (*(estimator.name for estimator in estimators), *FLOORS)
     return PromptErrors(pool.step, names, total / repeats)
