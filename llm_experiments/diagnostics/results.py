@@ -124,11 +124,10 @@ def _read(path: Path, name: str) -> pd.DataFrame:
     try:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)  # "none" is a method, and no kernel is ""
         for column in frame.columns.difference(TEXT):
-            frame[column] = pd.to_numeric(frame[column].replace("", np.nan))
             if column in WHOLE:
-                frame[column] = frame[column].astype("int64", errors="raise")
+                frame[column] = np.array([int(cell) for cell in frame[column]], dtype=np.int64)
             else:
-                frame[column] = frame[column].astype(float)
+                frame[column] = frame[column].replace("", np.nan).astype(float)
         _check(name, frame)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None

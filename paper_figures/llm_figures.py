@@ -1,0 +1,267 @@
+"""Figures of the diagnostics on a real language model: sensitivity, errors by method, score weights, Assumption 6."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from kaestat.plots import STYLE
+from llm_experiments.diagnostics.results import Results
+from paper_figures.charts import BLUE, GREEN, GREY, LABELS, ORANGE, VERMILION, Mark, dot_plot, key, line_key, plain_log
+from paper_figures.llm_tables import WEIGHTING_LABELS
+from paper_figures.output import write_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STEP_COLORS = (BLUE, VERMILION, GREEN, ORANGE, "#CC79A7", "#56B4E9")
+LEVELS = {"grpo": (0, (5, 2)), "reinforce++": (0, (1, 1.5))}
+KINDS = {"as in the paper": Mark(VERMILION, "s", filled=False), "unbiased": Mark(BLUE, "o")}
+WEIGHTINGS = {
+    "": Mark(GREY, "o"),
+    "exact": Mark(GREEN, "D"),
+    "length": Mark(ORANGE, "^", filled=False),
+    "logit_norm": Mark(BLUE, "s", filled=False),
+}
+
+
+def value_sensitivity(frame: pd.DataFrame) -> Figure:
+    """One panel per kernel: KAE's value MSE against its bandwidth with a 95 % band, and two levels, for each step.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        ``value_sensitivity`` of the results.
+    """
+    kernels = [kernel for kernel in frame["kernel"].unique() if kernel]
+    steps = sorted(frame["step"].unique())
+
+    def draw(drawing: Figure) -> None:
+        panels = drawing.subplots(1, len(kernels), sharey=True, squeeze=False)[0]
+        for axes, kernel in zip(panels, kernels, strict=True):
+            for step, color in _colored(steps):
+                _curve(axes, frame[frame["step"] == step], kernel, color)
+            plain_log(axes.xaxis)
+            axes.set_title(f"{kernel.capitalize()} kernel", fontsize=10)
+            axes.set_xlabel("Bandwidth (steps, log scale)")
+        plain_log(panels[0].yaxis)
+        panels[0].set_ylabel("Value MSE (× 0.001, log scale)")
+        keys = [line_key(f"KAE, step {step}", color=color, linewidth=2) for step, color in _colored(steps)]
+        keys += [line_key(LABELS[name], color=GREY, linestyle=dashes) for name, dashes in LEVELS.items()]
+        drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
+
+    return _figure((4.6 * len(kernels), 3.9), draw)
+
+
+def levels(points: pd.DataFrame, quantity: str, *, scale: float, unit: str) -> Figure:
+    """One panel per step, a row per method: MSEs with 95 % intervals over prompts.
+
+    Parameters
+    ----------
+    points : DataFrame
+        ``step, method, kind, mse, se``; kind is one of `KINDS`.
+    quantity : str
+        Label of the axis.
+    scale : float
+        Factor on the MSEs.
+    unit : str
+        Its reciprocal, as text.
+    """
+    steps = sorted(points["step"].unique())
+    shown = points.assign(x=scale * points["mse"], x_mcse=scale * points["se"])
+    rows = shown[shown["kind"] == "unbiased"].groupby("method")["x"].mean().sort_values().index.tolist()
+    rows += [name for name in shown["method"].unique() if name not in rows]
+
+    def draw(drawing: Figure) -> None:
+        panels = drawing.subplots(1, len(steps), sharey=True, sharex=True, squeeze=False)[0]
+        for axes, step in zip(panels, steps, strict=True):
+            dot_plot(axes, shown[shown["step"] == step], row="method", rows=rows, series="kind", marks=KINDS, x="x")
+            axes.set_title(f"Step {step}", fontsize=10)
+        low = (shown["x"] - 1.96 * shown["x_mcse"]).min()
+        log = low > 0 and shown["x"].max() > 8 * shown["x"].min()
+        if log:
+            plain_log(panels[0].xaxis)
+        else:
+            panels[0].set_xlim(left=min(0.0, 1.05 * low))
+        drawing.supxlabel(f"{quantity} (× {unit}{', log scale' if log else ''})", fontsize=10)
+        drawing.legend(
+            handles=[key(mark, kind) for kind, mark in KINDS.items() if kind in set(shown["kind"])],
+            loc="outside lower center",
+            ncols=2,
+            frameon=False,
+        )
+
+    return _figure((2.2 + 2.8 * len(steps), 1.3 + 0.27 * len(rows)), draw)
+
+
+def value_levels(frame: pd.DataFrame) -> Figure:
+    """`levels` of ``value_mse``, but for "no baseline", which is far off."""
+    frame = frame[frame["method"] != "none"]
+    debiased = frame.assign(mse=frame["mse_debiased"], se=frame["se_debiased"], kind="unbiased")
+    points = pd.concat([frame.assign(kind="as in the paper"), debiased], ignore_index=True)
+    return levels(points, "Value MSE", scale=1e3, unit="0.001")
+
+
+def gradient_levels(pooled: pd.DataFrame, unbiased: pd.DataFrame | None, *, scale: float, unit: str) -> Figure:
+    """`levels` of the plain estimators in ``gradient_mse`` and ``gradient_mse_debiased``."""
+    parts = [pooled.assign(kind="as in the paper")]
+    parts += [] if unbiased is None else [unbiased.assign(kind="unbiased")]
+    points = pd.concat(parts, ignore_index=True)
+    points = points[~points["method"].str.contains("@")]
+    return levels(points, "Gradient MSE", scale=scale, unit=unit)
+
+
+def score_weights(differences: pd.DataFrame) -> Figure:
+    """One panel per step: gradient MSE relative to GRPO's, plain and score-weighted, with paired 95 % intervals.
+
+    Parameters
+    ----------
+    differences : DataFrame
+        Paired differences of the gradient MSE.
+    """
+    frame = differences[differences["reference"] == "grpo"]
+    name, weighting = (frame["method"].str.split("@").str[part].fillna("") for part in (0, 1))
+    frame = frame.assign(name=name, weighting=weighting)
+    weighted = frame.loc[frame["weighting"] != "", "name"]
+    rows = [row for row in ("reinforce++", "grpo", "kae", "kae_eb") if row in set(weighted)]
+    floors = [row for row in ("oracle", "best_baseline") if row in set(frame["name"])]
+    steps = sorted(frame["step"].unique())
+
+    def draw(drawing: Figure) -> None:
+        panels = drawing.subplots(1, len(steps), sharey=True, sharex=True, squeeze=False)[0]
+        for axes, step in zip(panels, steps, strict=True):
+            part = frame[frame["step"] == step]
+            axes.axvline(1.0, color=GREY, linewidth=1.0)
+            for position, (kind, mark) in enumerate(WEIGHTINGS.items()):
+                chosen = part[(part["weighting"] == kind) & part["name"].isin([*rows, *floors])]
+                offset = 0.6 * ((position + 0.5) / len(WEIGHTINGS) - 0.5)
+                place = [rows.index(n) + offset if n in rows else len(rows) + floors.index(n) for n in chosen["name"]]
+                spread = [chosen["ratio"] - chosen["ratio_low"], chosen["ratio_high"] - chosen["ratio"]]
+                axes.errorbar(
+                    chosen["ratio"], place, xerr=np.abs(spread), linestyle="", elinewidth=1, capsize=2, **mark.style
+                )
+            axes.set_yticks(range(len(rows) + len(floors)), [LABELS[row] for row in (*rows, *floors)])
+            axes.set_ylim(len(rows) + len(floors) - 0.5, -0.5)
+            axes.grid(axis="y", color="0.92", linewidth=0.6)
+            axes.set_axisbelow(True)
+            axes.set_title(f"Step {step}", fontsize=10)
+        drawing.supxlabel("Gradient MSE relative to GRPO's", fontsize=10)
+        present = set(frame["weighting"])
+        keys = [key(mark, WEIGHTING_LABELS.get(kind, "plain")) for kind, mark in WEIGHTINGS.items() if kind in present]
+        drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
+
+    return _figure((2.2 + 2.8 * len(steps), 1.3 + 0.42 * (len(rows) + len(floors))), draw)
+
+
+def assumption6(norms: pd.DataFrame) -> Figure:
+    """A column per step: mean squared score norm of wrong against right completions, best baseline against value.
+
+    Parameters
+    ----------
+    norms : DataFrame
+        ``score_norms`` of the results. Prompts all right or all wrong have no place in the upper row.
+    """
+    steps = sorted(norms["step"].unique())
+
+    def draw(drawing: Figure) -> None:
+        panels = drawing.subplots(2, len(steps), sharex="row", sharey="row", squeeze=False)
+        style = {"linestyle": "", "marker": "o", "markersize": 4, "color": BLUE, "alpha": 0.55, "markeredgewidth": 0}
+        for column, step in enumerate(steps):
+            part = norms[norms["step"] == step]
+            upper, lower = panels[:, column]
+            mixed = part[(part["norm2_right"] > 0) & (part["norm2_wrong"] > 0)]
+            upper.plot(mixed["norm2_right"], mixed["norm2_wrong"], **style)
+            upper.set_title(f"Step {step}{_median_ratio(mixed)}", fontsize=10)
+            lower.plot(part["value"], part["best_baseline"], **style)
+            upper.set_xlabel("Right completions")
+            lower.set_xlabel("Value V")
+            lower.set_xlim(-0.03, 1.03)
+            lower.set_ylim(-0.03, 1.03)
+            lower.axline((0, 0), slope=1, color=GREY, linewidth=1, zorder=0)
+            lower.set_aspect("equal")
+        panels[0, 0].set_ylabel("Wrong completions")
+        panels[1, 0].set_ylabel("Best baseline E[W Z] / E[W]")
+        ends = _common_ends(norms)
+        for axes in panels[0]:
+            axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
+            axes.plot(ends, ends, color=GREY, linewidth=1, zorder=0)
+        drawing.suptitle("Mean squared score norm W of a prompt's completions", fontsize=10)
+
+    return _figure((0.6 + 2.9 * len(steps), 6.2), draw)
+
+
+def write(results: Results, folder: str | os.PathLike, *, scale: float, unit: str) -> list[str]:
+    """Write ``figures/llm_*.{png,pdf}`` of all that the results hold.
+
+    Parameters
+    ----------
+    results : Results
+    folder : path
+    scale, unit
+        Of the gradient MSE, as in `levels`.
+
+    Returns
+    -------
+    list of str
+        Names of the figures.
+    """
+    drawn: dict[str, Figure] = {}
+    if results.value_sensitivity is not None:
+        drawn["llm_value_sensitivity"] = value_sensitivity(results.value_sensitivity)
+    if results.value_mse is not None:
+        drawn["llm_value_mse"] = value_levels(results.value_mse)
+    if results.gradient_mse is not None:
+        drawn["llm_gradient_mse"] = gradient_levels(
+            results.gradient_mse, results.gradient_mse_debiased, scale=scale, unit=unit
+        )
+    compared = results.gradient_mse_debiased_differences
+    compared = results.gradient_mse_differences if compared is None else compared
+    if compared is not None and compared["method"].str.contains("@").any():
+        drawn["llm_score_weights"] = score_weights(compared)
+    if results.score_norms is not None:
+        drawn["llm_assumption6"] = assumption6(results.score_norms)
+    for name, figure in drawn.items():
+        write_figure(figure, folder, name)
+    return list(drawn)
+
+
+def _figure(size: tuple[float, float], draw: Callable[[Figure], None]) -> Figure:
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        drawing = Figure(figsize=size, layout="constrained")
+        draw(drawing)
+    return drawing
+
+
+def _colored(steps: Sequence[int]) -> list[tuple[int, str]]:
+    return [(step, STEP_COLORS[position % len(STEP_COLORS)]) for position, step in enumerate(steps)]
+
+
+def _curve(axes: Axes, at_step: pd.DataFrame, kernel: str, color: str) -> None:
+    curve = at_step[at_step["kernel"] == kernel].sort_values("bandwidth")
+    low, high, mse = (1e3 * curve[name] for name in ("ci_low", "ci_high", "mse"))
+    axes.fill_between(curve["bandwidth"], low, high, color=color, alpha=0.2, linewidth=0)
+    axes.plot(curve["bandwidth"], mse, color=color, linewidth=2, marker="o", markersize=3)
+    for name, dashes in LEVELS.items():
+        axes.axhline(1e3 * at_step.loc[at_step["method"] == name, "mse"].item(), color=color, linestyle=dashes)
+
+
+def _common_ends(norms: pd.DataFrame) -> tuple[float, float]:
+    """One range for both axes of the norms, a fifth of a decade wider than the data."""
+    both = norms[["norm2_right", "norm2_wrong"]].to_numpy()
+    both = both[np.isfinite(both).all(axis=1) & (both > 0).all(axis=1)]
+    return (both.min() / 1.6, both.max() * 1.6) if len(both) else (0.1, 10.0)
+
+
+def _median_ratio(mixed: pd.DataFrame) -> str:
+    """ ": wrong / right 1.8" """
+    if mixed.empty:
+        return ""
+    return f": wrong / right {np.median(mixed['norm2_wrong'] / mixed['norm2_right']):.2g} (median)"
