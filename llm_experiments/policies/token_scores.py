@@ -147,19 +147,24 @@ def completion_logits(
     mask = torch.arange(width, device=model.device) < lengths[:, None]
     prompt = torch.tensor(prompt_ids, device=model.device)
     if share_prompt and len(prompt_ids) > 1:
-        cache = prompt_cache(model, prompt_ids, len(rows))
+        cache = prompt_cache(model, [prompt_ids] * len(rows))
         inputs = torch.cat([prompt[-1:].expand(len(rows), 1), tokens[:, :-1]], dim=1)
         return model(input_ids=inputs, past_key_values=cache, use_cache=True).logits, tokens, mask
     inputs = torch.cat([prompt.expand(len(rows), -1), tokens[:, :-1]], dim=1)
     return model(input_ids=inputs, use_cache=False, logits_to_keep=width).logits, tokens, mask
 
 
-def prompt_cache(model: PreTrainedModel, prompt_ids: Sequence[int], n: int) -> Cache:
-    """Keys and values of all but the last token of a prompt, computed once and repeated for ``n`` rows."""
+def prompt_cache(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> Cache:
+    """Keys and values of all but the last token of prompts of one length; what repeats is computed once.
+
+    Differentiable, like the model itself.
+    """
+    distinct = {tuple(prompt): None for prompt in prompts}
+    number = {prompt: index for index, prompt in enumerate(distinct)}
     cache = DynamicCache(config=model.config)
-    prefix = torch.tensor([prompt_ids[:-1]], device=model.device)
-    model(input_ids=prefix, past_key_values=cache, use_cache=True, logits_to_keep=1)
-    cache.batch_repeat_interleave(n)
+    prefixes = torch.tensor([prompt[:-1] for prompt in distinct], device=model.device)
+    model(input_ids=prefixes, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    cache.batch_select_indices(torch.tensor([number[tuple(prompt)] for prompt in prompts], device=model.device))
     return cache
 
 

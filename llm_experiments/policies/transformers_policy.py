@@ -13,6 +13,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, 
 from . import token_scores
 from .base import Completion, Policy, SamplingSettings
 from .model_folder import load_weights, plain_generation_config, save_model
+from .prompting import encode_prompt
 from .token_scores import TokenScores
 
 
@@ -74,15 +75,7 @@ class TransformersPolicy(Policy):
         ValueError
             If the prompt has no token.
         """
-        if self.chat:
-            messages = [] if self.system is None else [{"role": "system", "content": self.system}]
-            messages.append({"role": "user", "content": prompt})
-            ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-        else:
-            ids = self.tokenizer(prompt).input_ids
-        if not ids:
-            raise ValueError(f"prompt {prompt!r} has no tokens; a completion must follow something.")
-        return tuple(ids)
+        return encode_prompt(self.tokenizer, prompt, chat=self.chat, system=self.system)
 
     def sample(self, prompt: str, n: int, *, seed: int) -> list[Completion]:
         """Draw ``n`` completions; the same seed on the same machine gives the same ones.
@@ -95,17 +88,34 @@ class TransformersPolicy(Policy):
         ValueError
             If ``n`` or ``seed`` is out of range, or prompt and completion could exceed the model's context.
         """
+        return self.sample_groups([prompt], n, seed=seed)[0]
+
+    def sample_groups(self, prompts: Sequence[str], n: int, *, seed: int) -> list[list[Completion]]:
+        """Draw ``n`` completions of each prompt; prompts of the same number of tokens share batches.
+
+        Reproducible for the same prompts, ``n`` and seed together; errors as in `sample`.
+        """
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n!r}.")
         if seed < 0:
             raise ValueError(f"seed must be at least 0, got {seed!r}.")
-        prompt_ids = self.encode(prompt)
-        self._check_context(len(prompt_ids) + self.sampling.max_new_tokens)
-        completions: list[Completion] = []
-        for index, start in enumerate(range(0, n, self.sampling.batch_size)):
-            size = min(self.sampling.batch_size, n - start)
-            completions += self._sample_batch(prompt_ids, size, np.random.SeedSequence([seed, index]))
-        return completions
+        encoded = [self.encode(prompt) for prompt in prompts]
+        for ids in encoded:
+            self._check_context(len(ids) + self.sampling.max_new_tokens)
+        # Padding of prompts would change the rounding of their logits, so only equal lengths go together.
+        by_length: dict[int, list[int]] = {}
+        for position, ids in enumerate(encoded):
+            by_length.setdefault(len(ids), []).extend([position] * n)
+        groups: list[list[Completion]] = [[] for _ in prompts]
+        size, index = self.sampling.batch_size, 0
+        for rows in by_length.values():
+            for start in range(0, len(rows), size):
+                part = rows[start : start + size]
+                drawn = self._sample_batch([encoded[k] for k in part], np.random.SeedSequence([seed, index]))
+                for position, completion in zip(part, drawn, strict=True):
+                    groups[position].append(completion)
+                index += 1
+        return groups
 
     def score(
         self, prompt: str, completions: Sequence[Completion | Sequence[int]], *, batch_tokens: int = 4096
@@ -146,17 +156,17 @@ class TransformersPolicy(Policy):
         """Write a model folder that ``from_pretrained`` and vLLM load; interrupted, it leaves nothing behind."""
         save_model(folder, self.model, self.tokenizer)
 
-    def _sample_batch(self, prompt_ids: tuple[int, ...], n: int, seeds: np.random.SeedSequence) -> list[Completion]:
-        inputs = torch.tensor(prompt_ids, device=self.model.device).expand(n, -1)
+    def _sample_batch(self, prompts: list[tuple[int, ...]], seeds: np.random.SeedSequence) -> list[Completion]:
+        """One completion for each of the prompts, which have the same length and may repeat."""
+        inputs = torch.tensor(prompts, device=self.model.device)
+        width = inputs.shape[1]
         recorder = _TemperAndRecord(self.sampling.temperature)
         config = plain_generation_config(self.eos_ids, self.model.generation_config.pad_token_id, temperature=1.0)
         config.max_new_tokens = self.sampling.max_new_tokens
         devices = [self.model.device] if self.model.device.type == "cuda" else []
         with torch.random.fork_rng(devices), _evaluating(self.model), torch.no_grad():
             torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
-            shared = (
-                {"past_key_values": token_scores.prompt_cache(self.model, prompt_ids, n)} if len(prompt_ids) > 1 else {}
-            )
+            shared = {"past_key_values": token_scores.prompt_cache(self.model, prompts)} if width > 1 else {}
             sequences = self.model.generate(
                 inputs,
                 attention_mask=torch.ones_like(inputs),
@@ -164,7 +174,7 @@ class TransformersPolicy(Policy):
                 logits_processor=LogitsProcessorList([recorder]),
                 **shared,
             )
-        tokens = sequences[:, len(prompt_ids) :]
+        tokens = sequences[:, width:]
         rows = zip(tokens.tolist(), recorder.log_probs(tokens).tolist(), strict=True)
         return [self._completion(row, log_probs) for row, log_probs in rows]
 
