@@ -167,9 +167,9 @@ def _gradient_step(
             continue
         prompt_ids = policy.encode(prompt)
         for part in _parts(group, len(prompt_ids), config.batch_tokens):
-            log_probs = policy.completion_log_probs(prompt_ids, [group[k] for k in part])
+            log_probs, _ = policy.completion_log_probs(prompt_ids, [group[k] for k in part])
             weight = torch.as_tensor(advantage[part], dtype=log_probs.dtype, device=log_probs.device)
-            (-(weight * log_probs).sum() / total).backward()
+            (-(weight[:, None] * log_probs).sum() / total).backward()
     parameters = [parameter for parameter in policy.model.parameters() if parameter.grad is not None]
     if not parameters:  # every advantage is zero: nothing to learn from
         return 0.0

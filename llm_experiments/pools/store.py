@@ -141,7 +141,9 @@ class PoolStore:
                 f"{path}: no pool of {problem_id} at step {step}; run the stage 'pools' first."
             ) from None
         except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{path}: damaged ({error}); remove the file, and the stage 'pools' samples it again.") from None
+            raise ValueError(
+                f"{path}: damaged ({error}); remove the file, and the stage 'pools' samples it again."
+            ) from None
         about = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
         for key, value in _about(step, problem_id).items():
             if about.get(key) != value:
