@@ -12,7 +12,7 @@ import pandas as pd
 from kaestat.plots import STYLE
 from llm_experiments.diagnostics.results import Results
 from paper_figures.charts import BLUE, GREEN, GREY, LABELS, ORANGE, VERMILION, Mark, dot_plot, key, line_key, plain_log
-from paper_figures.llm_tables import WEIGHTING_LABELS
+from paper_figures.llm_tables import FLOORS, WEIGHTING_LABELS, label
 from paper_figures.output import write_figure
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEP_COLORS = (BLUE, VERMILION, GREEN, ORANGE, "#CC79A7", "#56B4E9")
+WEIGHTED = ("reinforce++", "grpo", "kae", "kae_eb")
 LEVELS = {"grpo": (0, (5, 2)), "reinforce++": (0, (1, 1.5))}
-KINDS = {"as in the paper": Mark(VERMILION, "s", filled=False), "unbiased": Mark(BLUE, "o")}
+KINDS = {"as in the paper": Mark(VERMILION, "s", filled=False), "debiased": Mark(BLUE, "o")}
 WEIGHTINGS = {
     "": Mark(GREY, "o"),
     "exact": Mark(GREEN, "D"),
@@ -46,10 +47,14 @@ def value_sensitivity(frame: pd.DataFrame) -> Figure:
         for axes, kernel in zip(panels, kernels, strict=True):
             for step, color in _colored(steps):
                 _curve(axes, frame[frame["step"] == step], kernel, color)
-            plain_log(axes.xaxis)
+            axes.set_xscale("log")
+            bandwidths = sorted(frame["bandwidth"].dropna().unique())
+            axes.set_xticks(bandwidths, [f"{bandwidth:g}" for bandwidth in bandwidths], minor=False)
+            axes.set_xticks([], minor=True)
             axes.set_title(f"{kernel.capitalize()} kernel", fontsize=10)
             axes.set_xlabel("Bandwidth (steps, log scale)")
-        plain_log(panels[0].yaxis)
+        narrow = frame["mse"].max() < 10 * frame["ci_low"].min()
+        plain_log(panels[0].yaxis, (1, 2, 3, 4, 6, 8) if narrow else (1, 2, 5))
         panels[0].set_ylabel("Value MSE (× 0.001, log scale)")
         keys = [line_key(f"KAE, step {step}", color=color, linewidth=2) for step, color in _colored(steps)]
         keys += [line_key(LABELS[name], color=GREY, linestyle=dashes) for name, dashes in LEVELS.items()]
@@ -74,13 +79,13 @@ def levels(points: pd.DataFrame, quantity: str, *, scale: float, unit: str) -> F
     """
     steps = sorted(points["step"].unique())
     shown = points.assign(x=scale * points["mse"], x_mcse=scale * points["se"])
-    rows = shown[shown["kind"] == "unbiased"].groupby("method")["x"].mean().sort_values().index.tolist()
-    rows += [name for name in shown["method"].unique() if name not in rows]
+    rows = shown.groupby("method")["x"].mean().sort_values().index.tolist()
 
     def draw(drawing: Figure) -> None:
         panels = drawing.subplots(1, len(steps), sharey=True, sharex=True, squeeze=False)[0]
         for axes, step in zip(panels, steps, strict=True):
             dot_plot(axes, shown[shown["step"] == step], row="method", rows=rows, series="kind", marks=KINDS, x="x")
+            axes.set_yticks(range(len(rows)), [label(row) for row in rows])
             axes.set_title(f"Step {step}", fontsize=10)
         low = (shown["x"] - 1.96 * shown["x_mcse"]).min()
         log = low > 0 and shown["x"].max() > 8 * shown["x"].min()
@@ -88,21 +93,19 @@ def levels(points: pd.DataFrame, quantity: str, *, scale: float, unit: str) -> F
             plain_log(panels[0].xaxis)
         else:
             panels[0].set_xlim(left=min(0.0, 1.05 * low))
-        drawing.supxlabel(f"{quantity} (× {unit}{', log scale' if log else ''})", fontsize=10)
-        drawing.legend(
-            handles=[key(mark, kind) for kind, mark in KINDS.items() if kind in set(shown["kind"])],
-            loc="outside lower center",
-            ncols=2,
-            frameon=False,
-        )
+        facts = ", ".join(([] if unit == "1" else [f"× {unit}"]) + (["log scale"] if log else []))
+        for axes in panels:
+            axes.set_xlabel(f"{quantity} ({facts})" if facts else quantity)
+        present = [key(mark, kind) for kind, mark in KINDS.items() if kind in set(shown["kind"])]
+        drawing.legend(handles=present, loc="outside lower center", ncols=2, frameon=False)
 
-    return _figure((2.2 + 2.8 * len(steps), 1.3 + 0.27 * len(rows)), draw)
+    return _figure((2.0 + 2.8 * len(steps), 1.5 + 0.26 * len(rows)), draw)
 
 
 def value_levels(frame: pd.DataFrame) -> Figure:
     """`levels` of ``value_mse``, but for "no baseline", which is far off."""
     frame = frame[frame["method"] != "none"]
-    debiased = frame.assign(mse=frame["mse_debiased"], se=frame["se_debiased"], kind="unbiased")
+    debiased = frame.assign(mse=frame["mse_debiased"], se=frame["se_debiased"], kind="debiased")
     points = pd.concat([frame.assign(kind="as in the paper"), debiased], ignore_index=True)
     return levels(points, "Value MSE", scale=1e3, unit="0.001")
 
@@ -110,7 +113,7 @@ def value_levels(frame: pd.DataFrame) -> Figure:
 def gradient_levels(pooled: pd.DataFrame, unbiased: pd.DataFrame | None, *, scale: float, unit: str) -> Figure:
     """`levels` of the plain estimators in ``gradient_mse`` and ``gradient_mse_debiased``."""
     parts = [pooled.assign(kind="as in the paper")]
-    parts += [] if unbiased is None else [unbiased.assign(kind="unbiased")]
+    parts += [] if unbiased is None else [unbiased.assign(kind="debiased")]
     points = pd.concat(parts, ignore_index=True)
     points = points[~points["method"].str.contains("@")]
     return levels(points, "Gradient MSE", scale=scale, unit=unit)
@@ -125,41 +128,42 @@ def score_weights(differences: pd.DataFrame) -> Figure:
         Paired differences of the gradient MSE.
     """
     frame = differences[differences["reference"] == "grpo"]
+    steps = sorted(frame["step"].unique())
+    itself = pd.DataFrame({"step": steps, "method": "grpo", "ratio": 1.0, "ratio_low": 1.0, "ratio_high": 1.0})
+    frame = pd.concat([frame, itself], ignore_index=True)
     name, weighting = (frame["method"].str.split("@").str[part].fillna("") for part in (0, 1))
     frame = frame.assign(name=name, weighting=weighting)
-    weighted = frame.loc[frame["weighting"] != "", "name"]
-    rows = [row for row in ("reinforce++", "grpo", "kae", "kae_eb") if row in set(weighted)]
-    floors = [row for row in ("oracle", "best_baseline") if row in set(frame["name"])]
-    steps = sorted(frame["step"].unique())
+    rows = [row for row in WEIGHTED if row in set(frame.loc[frame["weighting"] != "", "name"])]
+    rows += [row for row in FLOORS if row in set(frame["name"])]
+    marks = {kind: mark for kind, mark in WEIGHTINGS.items() if kind in set(frame["weighting"])}
 
     def draw(drawing: Figure) -> None:
         panels = drawing.subplots(1, len(steps), sharey=True, sharex=True, squeeze=False)[0]
         for axes, step in zip(panels, steps, strict=True):
-            part = frame[frame["step"] == step]
-            axes.axvline(1.0, color=GREY, linewidth=1.0)
-            for position, (kind, mark) in enumerate(WEIGHTINGS.items()):
-                chosen = part[(part["weighting"] == kind) & part["name"].isin([*rows, *floors])]
-                offset = 0.6 * ((position + 0.5) / len(WEIGHTINGS) - 0.5)
-                place = [rows.index(n) + offset if n in rows else len(rows) + floors.index(n) for n in chosen["name"]]
+            part = frame[(frame["step"] == step) & frame["name"].isin(rows)]
+            axes.axvline(1.0, color=GREY, linewidth=1.0, zorder=0)
+            for position, (kind, mark) in enumerate(marks.items()):
+                chosen = part[part["weighting"] == kind]
+                offset = 0.6 * ((position + 0.5) / len(marks) - 0.5)
+                place = [rows.index(row) + (0.0 if row in FLOORS else offset) for row in chosen["name"]]
                 spread = [chosen["ratio"] - chosen["ratio_low"], chosen["ratio_high"] - chosen["ratio"]]
                 axes.errorbar(
                     chosen["ratio"], place, xerr=np.abs(spread), linestyle="", elinewidth=1, capsize=2, **mark.style
                 )
-            axes.set_yticks(range(len(rows) + len(floors)), [LABELS[row] for row in (*rows, *floors)])
-            axes.set_ylim(len(rows) + len(floors) - 0.5, -0.5)
+            axes.set_yticks(range(len(rows)), [label(row) for row in rows])
+            axes.set_ylim(len(rows) - 0.5, -0.5)
             axes.grid(axis="y", color="0.92", linewidth=0.6)
             axes.set_axisbelow(True)
             axes.set_title(f"Step {step}", fontsize=10)
-        drawing.supxlabel("Gradient MSE relative to GRPO's", fontsize=10)
-        present = set(frame["weighting"])
-        keys = [key(mark, WEIGHTING_LABELS.get(kind, "plain")) for kind, mark in WEIGHTINGS.items() if kind in present]
+            axes.set_xlabel("Gradient MSE relative to GRPO's")
+        keys = [key(mark, WEIGHTING_LABELS.get(kind, "plain")) for kind, mark in marks.items()]
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
 
-    return _figure((2.2 + 2.8 * len(steps), 1.3 + 0.42 * (len(rows) + len(floors))), draw)
+    return _figure((2.0 + 2.8 * len(steps), 1.5 + 0.4 * len(rows)), draw)
 
 
 def assumption6(norms: pd.DataFrame) -> Figure:
-    """A column per step: mean squared score norm of wrong against right completions, best baseline against value.
+    """A column per step: mean squared score norm W of wrong against right completions, best baseline against value.
 
     Parameters
     ----------
@@ -178,19 +182,22 @@ def assumption6(norms: pd.DataFrame) -> Figure:
             upper.plot(mixed["norm2_right"], mixed["norm2_wrong"], **style)
             upper.set_title(f"Step {step}{_median_ratio(mixed)}", fontsize=10)
             lower.plot(part["value"], part["best_baseline"], **style)
-            upper.set_xlabel("Right completions")
+            upper.set_xlabel("Mean W of right completions")
             lower.set_xlabel("Value V")
             lower.set_xlim(-0.03, 1.03)
             lower.set_ylim(-0.03, 1.03)
+            lower.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+            lower.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
             lower.axline((0, 0), slope=1, color=GREY, linewidth=1, zorder=0)
             lower.set_aspect("equal")
-        panels[0, 0].set_ylabel("Wrong completions")
+        panels[0, 0].set_ylabel("Mean W of wrong completions")
         panels[1, 0].set_ylabel("Best baseline E[W Z] / E[W]")
         ends = _common_ends(norms)
         for axes in panels[0]:
-            axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
+            plain_log(axes.xaxis)
+            plain_log(axes.yaxis)
+            axes.set(xlim=ends, ylim=ends, aspect="equal")
             axes.plot(ends, ends, color=GREY, linewidth=1, zorder=0)
-        drawing.suptitle("Mean squared score norm W of a prompt's completions", fontsize=10)
 
     return _figure((0.6 + 2.9 * len(steps), 6.2), draw)
 
@@ -261,7 +268,7 @@ def _common_ends(norms: pd.DataFrame) -> tuple[float, float]:
 
 
 def _median_ratio(mixed: pd.DataFrame) -> str:
-    """ ": wrong / right 1.8" """
+    """ ": median ratio 1.8", of wrong to right; nothing without prompts that have both."""
     if mixed.empty:
         return ""
-    return f": wrong / right {np.median(mixed['norm2_wrong'] / mixed['norm2_right']):.2g} (median)"
+    return f": median ratio {np.median(mixed['norm2_wrong'] / mixed['norm2_right']):.2g}"

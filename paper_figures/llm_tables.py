@@ -15,6 +15,8 @@ from paper_figures.output import write_csv, write_table
 
 PAPERS = ("reinforce++", "grpo", "kae")
 ORDER = (("kae", "grpo"), ("grpo", "reinforce++"))  # the smaller one first
+FLOORS = ("oracle", "best_baseline")
+OWN_REWARD = ("ebpo", "krpo")  # in the value
 WEIGHTING_LABELS = {"exact": "exact weights", "length": "length weights", "logit_norm": "logit-norm weights"}
 VALUE_CAPTION = (
     "Value MSE (x 0.001; standard error over prompts). As in the paper, then debiased: free of the oracle pool's "
@@ -22,24 +24,25 @@ VALUE_CAPTION = (
 )
 GRADIENT_CAPTION = (
     "Gradient MSE (x {unit}; standard error over prompts). As in the paper, with the pool as the policy, then the "
-    "unbiased figure, which does not depend on the pool's size. Reductions by KAE in per cent, with 95 % bootstrap "
+    "debiased figure, which does not depend on the pool's size. Reductions by KAE in per cent, with 95 % bootstrap "
     "intervals over prompts."
 )
 ALL_VALUE_CAPTION = (
     "Value MSE of every method (x 0.001; standard error over prompts), debiased. EBPO starts afresh at the oldest past "
-    "step; KRPO and EBPO contain the completion's own reward."
+    "step. * The value contains the completion's own reward."
 )
 ALL_GRADIENT_CAPTION = (
     "Gradient MSE of every method (x {unit}; standard error over prompts), {kind}. Weighted: rewards averaged with "
-    "squared score norms, or proxies of them, as weights. KRPO and EBPO contain the completion's own reward: their "
-    "gradients are biased, which the MSE holds. Floors: the true value, and the best constant of each prompt."
+    "squared score norms, or proxies of them, as weights. * The value contains the completion's own reward, which "
+    "shrinks the gradient and biases it; the MSE holds both. Floors: the true value, and the "
+    "best constant of each prompt."
 )
 
 
 def label(method: str) -> str:
-    """A method's name for readers: ``kae@exact`` is "KAE, exact weights"."""
+    """A method's name for readers: ``kae@exact`` is "KAE, exact weights"; a star marks `OWN_REWARD`."""
     name, _, weighting = method.partition("@")
-    plain = LABELS.get(name, name)
+    plain = LABELS.get(name, name) + ("*" if name in OWN_REWARD else "")
     return f"{plain}, {WEIGHTING_LABELS.get(weighting, weighting)}" if weighting else plain
 
 
@@ -98,7 +101,7 @@ def orders(results: Results) -> pd.DataFrame:
     measures = {
         "value MSE": results.value_mse_differences,
         "gradient MSE": results.gradient_mse_differences,
-        "gradient MSE, unbiased": results.gradient_mse_debiased_differences,
+        "gradient MSE, debiased": results.gradient_mse_debiased_differences,
     }
     parts = [order(frame, measure) for measure, frame in measures.items() if frame is not None]
     return pd.concat(parts, ignore_index=True) if parts else order(pd.DataFrame(columns=_KEYS), "")
@@ -118,7 +121,7 @@ def gradient_table(results: Results) -> tuple[pd.DataFrame, str]:
     """The paper's Table 2 as readers see it, and its caption, which names the unit."""
     parts = {"": (results.gradient_mse, results.gradient_mse_differences)}
     if results.gradient_mse_debiased is not None:
-        parts[", unbiased"] = (results.gradient_mse_debiased, results.gradient_mse_debiased_differences)
+        parts[", debiased"] = (results.gradient_mse_debiased, results.gradient_mse_debiased_differences)
     scale, unit = unit_of(results.gradient_mse)
     rows = [
         (f"{LABELS[name]}{kind}", _levels(frame, name, "mse", "se", scale))
@@ -166,10 +169,11 @@ def write(results: Results, folder: str | os.PathLike) -> list[str]:
             every_method(results.value_mse, "mse_debiased", "se_debiased", 1e3), "llm_value_methods", ALL_VALUE_CAPTION
         )
     if results.gradient_mse is not None:
-        save(*_renamed(gradient_table(results), "llm_table2"))
+        shown, caption = gradient_table(results)
+        save(shown, "llm_table2", caption)
     for name, frame, kind in (
         ("llm_gradient_methods", results.gradient_mse, "with the pool as the policy"),
-        ("llm_gradient_methods_unbiased", results.gradient_mse_debiased, "unbiased"),
+        ("llm_gradient_methods_debiased", results.gradient_mse_debiased, "debiased"),
     ):
         if frame is not None:
             scale, unit = unit_of(frame)
@@ -179,10 +183,6 @@ def write(results: Results, folder: str | os.PathLike) -> list[str]:
 
 
 _KEYS = ["step", "method", "reference", "difference", "ci_low", "ci_high"]
-
-
-def _renamed(table_and_caption: tuple[pd.DataFrame, str], name: str) -> tuple[pd.DataFrame, str, str]:
-    return table_and_caption[0], name, table_and_caption[1]
 
 
 def _levels(frame: pd.DataFrame, method: str, mse: str, se: str, scale: float) -> pd.Series:

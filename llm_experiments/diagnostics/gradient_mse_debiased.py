@@ -19,10 +19,12 @@ independent completions of the policy, as in training.
     kernel matrices). It is one number for each prompt, so differences of methods do not see it.
 
 This is the distance to a reference from the other half of the pool less the reference's own variance, with the group's
-whole complement for the other half. Nothing is approximated: averaged over pools the result is the MSE of the
+whole complement for the other half. Averaged over pools the result is the MSE of the
 gradient of a single prompt, whatever the pool size. An estimate for one prompt may be negative.
 
 ``oracle`` is the floor with the true value, ``(E[W (Z - V)^2] - ||g||^2) / G``, by U-statistics too.
+``best_baseline`` is that with b* in the place of V: a ratio of means, for which the jackknife leaves a bias of order
+1/N^2, the one approximation here.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ import numpy as np
 from llm_experiments.diagnostics.comparisons import PromptErrors
 from llm_experiments.diagnostics.draws import Drawing, DrawnGroups
 from llm_experiments.diagnostics.estimators import Estimator
-from llm_experiments.diagnostics.gradient_inputs import prepared
+from llm_experiments.diagnostics.gradient_inputs import FLOORS, prepared
 from llm_experiments.diagnostics.pool_rewards import PoolRewards
 
 PURPOSE = 3  # of the random numbers
@@ -59,7 +61,7 @@ def debiased_gradient_errors(
     Returns
     -------
     PromptErrors
-        Of the estimators, then of the oracle.
+        Of the estimators, then of `FLOORS`.
 
     Raises
     ------
@@ -78,9 +80,10 @@ def debiased_gradient_errors(
             own = np.einsum("rpg,rpgk,rpk->p", advantage, within, advantage, optimize=True) / group_size**2
             total[:, column] += own - 2 * np.einsum("rpg,rpg->p", advantage, across) / group_size
     errors = total / repeats + squared_norm[:, None]
-    floor = (value_weighted_variance(gram, pool.target) - squared_norm) / group_size
-    names = (*(estimator.name for estimator in estimators), "oracle")
-    return PromptErrors(pool.step, names, np.column_stack([errors, floor]))
+    governed = {"oracle": value_noise, "best_baseline": best_baseline_noise}
+    floors = [(governed[name](gram, pool.target) - squared_norm) / group_size for name in FLOORS]
+    names = (*(estimator.name for estimator in estimators), *FLOORS)
+    return PromptErrors(pool.step, names, np.column_stack([errors, *floors]))
 
 
 def squared_gradient_norm(gram: np.ndarray, reward: np.ndarray) -> np.ndarray:
@@ -111,7 +114,7 @@ def squared_gradient_norm(gram: np.ndarray, reward: np.ndarray) -> np.ndarray:
     return (trace + totals - mixed) / (n * (n - 3))
 
 
-def value_weighted_variance(gram: np.ndarray, reward: np.ndarray) -> np.ndarray:
+def value_noise(gram: np.ndarray, reward: np.ndarray) -> np.ndarray:
     """Unbiased estimate of ``E[W (Z - V)^2]`` for each prompt, W the squared score norm.
 
     The U-statistic over distinct (h, k, l) of ``W_h (Z_h - Z_k) (Z_h - Z_l)``; shapes as in `squared_gradient_norm`.
@@ -121,6 +124,22 @@ def value_weighted_variance(gram: np.ndarray, reward: np.ndarray) -> np.ndarray:
     pairs = difference.sum(axis=-1) ** 2 - (difference**2).sum(axis=-1)
     weight = np.diagonal(gram, axis1=1, axis2=2)
     return (weight * pairs).mean(axis=-1) / ((n - 1) * (n - 2))
+
+
+def best_baseline_noise(gram: np.ndarray, reward: np.ndarray) -> np.ndarray:
+    """``E[W (Z - b*)^2] = E[W Z^2] - E[W Z]^2 / E[W]`` for each prompt, by the jackknife; shapes as above."""
+    n = reward.shape[-1]
+    weight = np.diagonal(gram, axis1=1, axis2=2)
+    parts = np.stack([weight, weight * reward, weight * reward**2])  # (3, P, N)
+    total = parts.sum(axis=-1, keepdims=True)
+    whole, without = _least(*(total / n)), _least(*((total - parts) / (n - 1)))
+    return n * whole[..., 0] - (n - 1) * without.mean(axis=-1)
+
+
+def _least(mass: np.ndarray, carried: np.ndarray, squared: np.ndarray) -> np.ndarray:
+    """Minimum over b of ``E[W (Z - b)^2]``."""
+    positive = mass > 0
+    return squared - np.where(positive, carried**2 / np.where(positive, mass, 1.0), 0.0)
 
 
 def _products(gram: np.ndarray, drawn: DrawnGroups) -> tuple[np.ndarray, np.ndarray]:

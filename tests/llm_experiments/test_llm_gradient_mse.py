@@ -16,7 +16,7 @@ from llm_experiments.diagnostics.gradient_mse_debiased import (
     PURPOSE,
     debiased_gradient_errors,
     squared_gradient_norm,
-    value_weighted_variance,
+    value_noise,
 )
 from llm_experiments.diagnostics.pool_rewards import PoolRewards
 from tests.statistical import Discrepancy, check_mean, generator
@@ -100,7 +100,7 @@ def test_the_floors_variance_is_its_u_statistic_over_triples():
     gram = score @ score.swapaxes(1, 2)
     z, w = reward[0], np.diag(gram[0])
     terms = [w[h] * (z[h] - z[k]) * (z[h] - z[m]) for h, k, m in permutations(range(6), 3)]
-    assert value_weighted_variance(gram, reward)[0] == pytest.approx(np.mean(terms), rel=1e-10)
+    assert value_noise(gram, reward)[0] == pytest.approx(np.mean(terms), rel=1e-10)
 
 
 def test_the_companion_is_its_definition_written_as_loops():
@@ -132,16 +132,16 @@ def small_pools():
     rng = generator(933)
     bandit = Softmax(rng)
     names = (*COMPARED, "kae@exact")
-    companion, oracle, paper = [], [], []
+    companion, floors, paper = [], [], []
     for seed in range(400):
         pool, gram = bandit.pool(rng, 8)
         found = debiased_gradient_errors(pool, gram, estimators(*names), group_size=4, repeats=3, seed=seed)
-        companion.append(found.per_prompt[:, :-1].mean(axis=0))
-        oracle.append(found.per_prompt[:, -1].mean())
+        companion.append(found.per_prompt[:, :-2].mean(axis=0))
+        floors.append(found.per_prompt[:, -2:].mean(axis=0))
         pooled = pooled_gradient_errors(pool, gram, estimators(*names), group_size=4, repeats=3, seed=seed)
         paper.append(pooled.per_prompt.mean(axis=0))
     truth = true_errors(bandit, rng, names, group_size=4, runs=3000)
-    return bandit, names, np.array(companion), np.array(oracle), np.array(paper), truth
+    return bandit, names, np.array(companion), np.array(floors), np.array(paper), truth
 
 
 @pytest.mark.parametrize("column", range(5))
@@ -161,14 +161,17 @@ def test_without_a_baseline_the_papers_diagnostic_of_such_pools_is_biased(small_
         check_mean(paper[:, column], target=target, detect=0.2 * target)
 
 
-def test_the_companions_oracle_is_the_exact_floor(small_pools):
-    bandit, _, _, oracle, _, _ = small_pools
-    norm2 = (SCORES**2).sum(axis=-1)
-    spread = np.einsum("k,k,pk->p", PROBABILITY, norm2, (bandit.reward - bandit.value[:, None]) ** 2)
+@pytest.mark.parametrize("column", [0, 1])
+def test_the_companions_floors_are_the_exact_ones(small_pools, column):
+    """That of the best baseline up to order 1/64."""
+    bandit, _, _, floors, _, _ = small_pools
+    weight = PROBABILITY * (SCORES**2).sum(axis=-1)
+    baseline = (bandit.value, bandit.reward @ weight / weight.sum())[column]
+    spread = (weight * (bandit.reward - baseline[:, None]) ** 2).sum(axis=1)
     exact = np.mean(spread - (bandit.gradient**2).sum(axis=-1)) / 4
-    check_mean(oracle, target=exact, detect=0.2 * exact)
+    check_mean(floors[:, column], target=exact, detect=0.2 * exact)
     with pytest.raises(Discrepancy):  # negative control: the gradient's norm not taken off
-        check_mean(oracle, target=spread.mean() / 4, detect=0.2 * exact)
+        check_mean(floors[:, column], target=spread.mean() / 4, detect=0.2 * exact)
 
 
 def test_the_companion_shows_kae_below_grpo(small_pools):
@@ -233,7 +236,7 @@ def test_tables_and_differences_have_the_agreed_columns():
     frame = found.differences(("kae", "grpo"), n_boot=100, seed=0)
     assert frame.columns.tolist() == DIFFERENCE_COLUMNS and len(frame) == 2 * (len(found.methods) - 1)
     companion = debiased_gradient_errors(pool, gram, group_size=3, repeats=20, seed=0)
-    assert companion.methods == tuple(name for name in found.methods if name != "best_baseline")
+    assert companion.methods == found.methods
 
 
 def test_grams_that_do_not_fit_are_refused():

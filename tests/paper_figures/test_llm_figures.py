@@ -138,7 +138,7 @@ def test_tables_are_laid_out_like_the_papers(results):
     assert float(value) == pytest.approx(1e3 * row["mse"], rel=0.02)
     assert float(error) == pytest.approx(1e3 * row["se"], rel=0.1)
     gradient, caption = llm_tables.gradient_table(results)
-    assert "KAE, unbiased" in gradient[""].tolist() and "Gradient MSE (x 1;" in caption
+    assert "KAE, debiased" in gradient[""].tolist() and "Gradient MSE (x 1;" in caption
 
 
 def test_the_unit_of_the_gradient_is_a_power_of_1000():
@@ -158,7 +158,7 @@ def test_the_command_builds_all_from_the_folder_alone(results, tmp_path):
     for name in ("value_sensitivity", "value_mse", "gradient_mse", "score_weights", "assumption6"):
         assert (tmp_path / "figures" / f"llm_{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (tmp_path / "figures" / f"llm_{name}.pdf").read_bytes().startswith(b"%PDF")
-    for name in ("table1", "table2", "value_methods", "gradient_methods", "gradient_methods_unbiased"):
+    for name in ("table1", "table2", "value_methods", "gradient_methods", "gradient_methods_debiased"):
         for ending in ("csv", "md", "tex"):
             assert (tmp_path / "tables" / f"llm_{name}.{ending}").stat().st_size > 200
     assert set(pd.read_csv(tmp_path / "tables" / "llm_order.csv")["verdict"]) <= {"holds", "reversed", "not clear"}
