@@ -18,8 +18,9 @@ def prepare(arguments: dict) -> Callable[[list[str]], bool]:
     free = [LatexExtractionConfig(), ExprExtractionConfig()]
 
     def parse_boxed(content: str) -> list:
-        # math-verify's own limits are alarms, which this process uses itself
-        return parse(f"\\boxed{{{content}}}", boxed, parsing_timeout=None)
+        # "first_match": where the box can not be parsed, no part of it is taken for the whole.
+        # No timeout: math-verify's own limits are alarms, which this process uses itself.
+        return parse(f"\\boxed{{{content}}}", boxed, extraction_mode="first_match", parsing_timeout=None)
 
     truth = lru_cache(maxsize=4096)(parse_boxed)
 

@@ -6,7 +6,8 @@ ground truth comes near that length, and parsing takes long there.
 
 Passages equal to the ground truth but for spaces, ``\left``/``\right``, ``\dfrac``/``\tfrac`` and dollar signs are
 right without being parsed. Everything else is `math-verify`'s to say: numbers agree to six decimals, expressions
-symbolically, sets in any order.
+symbolically, sets in any order; units are passed over. It also drops the base of ``52_8``, which is compared here where
+both have one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ MAX_PASSAGE = 1_000
 """Characters that are parsed."""
 
 _NO_MEANING = re.compile(r"\\left(?![a-zA-Z])|\\right(?![a-zA-Z])|\\[,!;: ]|[\s$]|\.$")
+_IN_BASE = re.compile(r"(?P<digits>[0-9A-Za-z]+)_\{?(?P<base>[0-9]+)\}?")
 _FRACTIONS = re.compile(r"\\[dt]frac(?![a-zA-Z])")
 
 
@@ -95,6 +97,9 @@ def _request(answer: str, text: str) -> tuple[str, str, str] | bool:
         return False
     if _plain(passage) == _plain(answer):
         return True
+    bases = _IN_BASE.fullmatch(_plain(passage)), _IN_BASE.fullmatch(_plain(answer))
+    if all(bases):
+        return bases[0].group("digits", "base") == bases[1].group("digits", "base")
     return answer, passage, kind
 
 
