@@ -12,7 +12,7 @@ import pandas as pd
 from kaestat.plots import STYLE
 from llm_experiments.diagnostics.results import Results
 from paper_figures.charts import BLUE, GREEN, GREY, LABELS, ORANGE, VERMILION, Mark, dot_plot, key, line_key, plain_log
-from paper_figures.llm_tables import FLOORS, WEIGHTING_LABELS, label
+from paper_figures.llm_tables import FLOORS, OWN_REWARD, WEIGHTING_LABELS, label
 from paper_figures.output import write_figure
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ def levels(points: pd.DataFrame, quantity: str, *, scale: float, unit: str) -> F
         for axes in panels:
             axes.set_xlabel(f"{quantity} ({facts})" if facts else quantity)
         present = [key(mark, kind) for kind, mark in KINDS.items() if kind in set(shown["kind"])]
-        drawing.legend(handles=present, loc="outside lower center", ncols=2, frameon=False)
+        if starred := set(OWN_REWARD) & set(rows):
+            present.append(line_key("* contains the completion's own reward", linestyle=""))
+        drawing.legend(handles=present, loc="outside lower center", ncols=2 + bool(starred), frameon=False)
 
     return _figure((2.0 + 2.8 * len(steps), 1.5 + 0.26 * len(rows)), draw)
 
@@ -182,7 +184,7 @@ def assumption6(norms: pd.DataFrame) -> Figure:
             upper.plot(mixed["norm2_right"], mixed["norm2_wrong"], **style)
             upper.set_title(f"Step {step}{_median_ratio(mixed)}", fontsize=10)
             lower.plot(part["value"], part["best_baseline"], **style)
-            upper.set_xlabel("Mean W of right completions")
+            upper.set_xlabel("Mean ‖score‖², right completions")
             lower.set_xlabel("Value V")
             lower.set_xlim(-0.03, 1.03)
             lower.set_ylim(-0.03, 1.03)
@@ -190,8 +192,8 @@ def assumption6(norms: pd.DataFrame) -> Figure:
             lower.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
             lower.axline((0, 0), slope=1, color=GREY, linewidth=1, zorder=0)
             lower.set_aspect("equal")
-        panels[0, 0].set_ylabel("Mean W of wrong completions")
-        panels[1, 0].set_ylabel("Best baseline E[W Z] / E[W]")
+        panels[0, 0].set_ylabel("Mean ‖score‖², wrong completions")
+        panels[1, 0].set_ylabel("Best baseline E[W Z] / E[W], W = ‖score‖²")
         ends = _common_ends(norms)
         for axes in panels[0]:
             plain_log(axes.xaxis)

@@ -19,8 +19,8 @@ independent completions of the policy, as in training.
     kernel matrices). It is one number for each prompt, so differences of methods do not see it.
 
 This is the distance to a reference from the other half of the pool less the reference's own variance, with the group's
-whole complement for the other half. Averaged over pools the result is the MSE of the
-gradient of a single prompt, whatever the pool size. An estimate for one prompt may be negative.
+whole complement for the other half. Averaged over pools the result is the MSE of the gradient of a single prompt,
+whatever the pool size. An estimate for one prompt may be negative.
 
 ``oracle`` is the floor with the true value, ``(E[W (Z - V)^2] - ||g||^2) / G``, by U-statistics too.
 ``best_baseline`` is that with b* in the place of V: a ratio of means, for which the jackknife leaves a bias of order

@@ -128,7 +128,7 @@ def test_the_companion_is_its_definition_written_as_loops():
 
 @pytest.fixture(scope="module")
 def small_pools():
-    """A companion and, beside it, what the paper's formula finds, on 400 tiny pools; and the truth."""
+    """A companion and, beside it, what the paper's formula finds without a baseline, on 400 tiny pools; and the truth."""
     rng = generator(933)
     bandit = Softmax(rng)
     names = (*COMPARED, "kae@exact")
@@ -138,8 +138,8 @@ def small_pools():
         found = debiased_gradient_errors(pool, gram, estimators(*names), group_size=4, repeats=3, seed=seed)
         companion.append(found.per_prompt[:, :-2].mean(axis=0))
         floors.append(found.per_prompt[:, -2:].mean(axis=0))
-        pooled = pooled_gradient_errors(pool, gram, estimators(*names), group_size=4, repeats=3, seed=seed)
-        paper.append(pooled.per_prompt.mean(axis=0))
+        pooled = pooled_gradient_errors(pool, gram, estimators("none"), group_size=4, repeats=3, seed=seed)
+        paper.append(pooled.per_prompt[:, 0].mean())
     truth = true_errors(bandit, rng, names, group_size=4, runs=3000)
     return bandit, names, np.array(companion), np.array(floors), np.array(paper), truth
 
@@ -158,7 +158,7 @@ def test_without_a_baseline_the_papers_diagnostic_of_such_pools_is_biased(small_
     column = names.index("none")
     target = truth[:, column].mean()
     with pytest.raises(Discrepancy):
-        check_mean(paper[:, column], target=target, detect=0.2 * target)
+        check_mean(paper, target=target, detect=0.2 * target)
 
 
 @pytest.mark.parametrize("column", [0, 1])
