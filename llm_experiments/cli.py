@@ -39,9 +39,7 @@ def diagnose(
     config: Annotated[Path, typer.Option(help="YAML file, such as llm_experiments/configs/tiny.yaml.")],
     stage: Annotated[Stage, typer.Option(help="What to do; all does one after the other.")] = Stage.all,
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and pools.")] = Path("runs"),
-    results: Annotated[
-        Path, typer.Option(help="Folder of result tables; a run's are in the folder of its name.")
-    ] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Folder of result tables, a run's in NAME below it.")] = Path("results"),
 ) -> None:
     """How wrong each baseline's value is, and how noisy the gradient, at the checkpoints of a run.
 

@@ -160,9 +160,7 @@ class DiagnosticConfig(_Section):
         if len(set(self.steps)) != len(self.steps):
             raise ValueError(f"steps {self.steps} must differ.")
         if self.group_size < 2 or self.n_oracle < 2:
-            raise ValueError(
-                "group_size and n_oracle must be at least 2: leave-one-out values and the debiasing ask it."
-            )
+            raise ValueError("group_size and n_oracle must be at least 2, for leave-one-out values and for debiasing.")
         for name in ("n_estimation", "n_history"):
             if getattr(self, name) < self.group_size:
                 raise ValueError(f"{name} = {getattr(self, name)} must be at least group_size = {self.group_size}.")

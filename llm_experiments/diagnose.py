@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from llm_experiments.updates import UpdateFolders
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
-N_EXAMPLES = 200_000  # of the training set of a model made from scratch
+GRADIENT_MEASURES = ("gradient_mse", "gradient_mse_debiased")
+N_EXAMPLES = 50_000  # of the training set of a model made from scratch
 
 
 class Diagnosis:
@@ -104,13 +105,8 @@ class Diagnosis:
         """Gradient MSE of every method, plain and score-weighted, and what the score norms say of Assumption 6."""
         self._compute_scores()
         settings, sizes = self.config.gradient, self.config.diagnostic
-        names = (
-            "gradient_mse",
-            "gradient_mse_differences",
-            "gradient_mse_debiased",
-            "gradient_mse_debiased_differences",
-        )
-        frames: dict[str, list[pd.DataFrame]] = {name: [] for name in (*names, "score_norms", "score_norms_summary")}
+        measures = [f"{name}{table}" for name in GRADIENT_MEASURES for table in ("", "_differences")]
+        frames: dict[str, list[pd.DataFrame]] = {name: [] for name in (*measures, "score_norms", "score_norms_summary")}
         boot = {"n_boot": sizes.n_boot, "seed": seed_of(self.config.seed, "bootstrap")}
         with self._progress("gradient MSE (target steps)", len(sizes.steps)) as done:
             for step in sizes.steps:
@@ -124,9 +120,9 @@ class Diagnosis:
                 }
                 pooled = pooled_gradient_errors(pool, gram, **draws)
                 debiased = debiased_gradient_errors(pool, gram, **draws)
-                for name, errors in (("", pooled), ("_debiased", debiased)):
-                    frames[f"gradient_mse{name}"].append(errors.table())
-                    frames[f"gradient_mse{name}_differences"].append(errors.differences(("kae", "grpo"), **boot))
+                for name, errors in zip(GRADIENT_MEASURES, (pooled, debiased), strict=True):
+                    frames[name].append(errors.table())
+                    frames[f"{name}_differences"].append(errors.differences(("kae", "grpo"), **boot))
                 prompts = self._store.problem_ids[: len(scores)]
                 norms = score_norm_table(step, pool.target_weight["exact"], pool.target, prompts)
                 frames["score_norms"].append(norms)
@@ -182,9 +178,7 @@ class Diagnosis:
         from llm_experiments.tasks.arithmetic import examples
 
         if self.config.task.name != "arithmetic":
-            raise ValueError(
-                f"model tiny is trained on arithmetic; task {self.config.task.name!r} has no training set."
-            )
+            raise ValueError(f"model tiny learns arithmetic; task {self.config.task.name!r} has no training set.")
         held_out = [problem.id for problem in self._task.problems]
         seed = seed_of(self.config.seed, "examples")
         return examples(n=N_EXAMPLES, seed=seed, exclude=held_out, **self.config.task.options)

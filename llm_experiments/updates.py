@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import kaestat
+from kaestat.registry import parse_method
 from kaestat.storage import write_atomically
 from llm_experiments.config import TrainingConfig
 from llm_experiments.policies.base import Completion
@@ -87,7 +88,7 @@ def make_checkpoints(
     last = max(steps)
     if all(folders.checkpoint(step).exists() for step in steps):
         return
-    name, params = kaestat.parse_method(config.method)
+    name, params = parse_method(config.method)
     estimator = kaestat.AdvantageEstimator(name, **params)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.learning_rate, weight_decay=0.0)
     first = folders.latest_state()

@@ -105,7 +105,9 @@ def gram_matrix(
         If an argument is out of range, the model's structure is not understood, or the budget is too small
         (`MemoryBudgetError`, which tells the memory needed).
     """
-    decoder, pool, selection = _prepare(model, prompt_ids, completions, temperature, parameters, memory_gib, batch_tokens)
+    decoder, pool, selection = _prepare(
+        model, prompt_ids, completions, temperature, parameters, memory_gib, batch_tokens
+    )
     with PeakMemory(decoder.device) as memory, undisturbed(model):
         plan = plan_memory(decoder, selection, pool, memory_gib=memory_gib, batch_tokens=batch_tokens, pairs=True)
         result = ReversePass(decoder, selection, pool, plan, temperature=temperature, pairs=True).run()
@@ -135,7 +137,9 @@ def score_norms(
     Needs the memory of a micro-batch only, whatever the number of completions. Parameters and errors are those of
     `gram_matrix`.
     """
-    decoder, pool, selection = _prepare(model, prompt_ids, completions, temperature, parameters, memory_gib, batch_tokens)
+    decoder, pool, selection = _prepare(
+        model, prompt_ids, completions, temperature, parameters, memory_gib, batch_tokens
+    )
     with PeakMemory(decoder.device) as memory, undisturbed(model):
         budget = {"memory_gib": memory_gib, "batch_tokens": batch_tokens}
         results = [

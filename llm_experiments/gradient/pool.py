@@ -28,9 +28,7 @@ class CompletionPool:
     index: np.ndarray
 
     @classmethod
-    def of(
-        cls, prompt_ids: Sequence[int], completions: Sequence[Sequence[int]], *, vocabulary: int
-    ) -> CompletionPool:
+    def of(cls, prompt_ids: Sequence[int], completions: Sequence[Sequence[int]], *, vocabulary: int) -> CompletionPool:
         """Pool of these completions.
 
         Raises

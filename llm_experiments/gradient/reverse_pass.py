@@ -230,9 +230,7 @@ class ReversePass:
         if share:
             yield share
 
-    def _differentiate(
-        self, index: int, trace: Trace, parts: Sequence[Part]
-    ) -> tuple[torch.Tensor, dict[str, Record]]:
+    def _differentiate(self, index: int, trace: Trace, parts: Sequence[Part]) -> tuple[torch.Tensor, dict[str, Record]]:
         args, kwargs = trace.calls[index]
         entering = trace.states[index].detach().requires_grad_()
         with torch.enable_grad(), recording(parts) as records:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,22 +49,46 @@ def encode_prompt(
     return tuple(token_ids)
 
 
-def end_token_ids(folder: str | Path, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Tokens that end a completion: those of the folder's ``generation_config.json``, else of its ``config.json``,
-    and the tokenizer's own.
+def end_token_ids(
+    tokenizer: PreTrainedTokenizerBase, shipped: int | Sequence[int] | None, *, chat: bool
+) -> tuple[int, ...]:
+    """Tokens that end a completion, the tokenizer's own first.
+
+    Parameters
+    ----------
+    tokenizer : transformers tokenizer
+    shipped : int, sequence of int or None
+        ``eos_token_id`` of the model's generation settings; see `shipped_end_tokens`.
+    chat : bool
+        Whether the token that closes a turn of the chat template ends a completion too; base models often name another
+        as their end.
 
     Raises
     ------
     ValueError
         If there are none; no completion would ever be finished.
     """
-    ends = set() if tokenizer.eos_token_id is None else {tokenizer.eos_token_id}
+    named = shipped if isinstance(shipped, list | tuple) else [shipped]
+    found = [tokenizer.eos_token_id, *named, *([_turn_end(tokenizer)] if chat else [])]
+    ends = tuple(dict.fromkeys(int(each) for each in found if each is not None))
+    if not ends:
+        raise ValueError("neither the tokenizer nor the model names an end-of-sequence token; none would be reached.")
+    return ends
+
+
+def shipped_end_tokens(folder: str | Path) -> int | list[int] | None:
+    """``eos_token_id`` of a model folder: of its ``generation_config.json``, else of its ``config.json``."""
     for name in ("generation_config.json", "config.json"):
         path = Path(folder) / name
-        named = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
-        if named is not None:
-            ends.update(named if isinstance(named, list) else [named])
-            break
-    if not ends:
-        raise ValueError(f"{folder}: neither the tokenizer nor the configuration names an end-of-sequence token.")
-    return tuple(sorted(ends))
+        if path.is_file():
+            return json.loads(path.read_text()).get("eos_token_id")
+    return None
+
+
+def _turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The special token that the chat template puts behind an answer."""
+    answer = "the answer"
+    messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": answer}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    ids = tokenizer(text[text.rindex(answer) + len(answer) :].lstrip(), add_special_tokens=False)["input_ids"]
+    return ids[0] if ids and ids[0] in tokenizer.added_tokens_decoder else None

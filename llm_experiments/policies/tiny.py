@@ -151,9 +151,10 @@ def _encode(
     if not examples:
         raise ValueError("examples is empty: the tiny model is trained from scratch and needs prompts and answers.")
     rows, starts = [], []
-    for prompt, answer in examples:
-        prompt_ids = tokenizer(prompt).input_ids
-        row = [*prompt_ids, *tokenizer(answer).input_ids, tokenizer.eos_token_id]
+    prompts, answers = zip(*examples, strict=True)
+    encoded = (tokenizer(list(texts)).input_ids for texts in (prompts, answers))
+    for prompt, prompt_ids, answer_ids in zip(prompts, *encoded, strict=True):
+        row = [*prompt_ids, *answer_ids, tokenizer.eos_token_id]
         if not prompt_ids or len(row) > context:
             raise ValueError(
                 f"example {prompt!r}: {len(row)} tokens, the prompt {len(prompt_ids)}; allowed are 1 to {context}."

@@ -90,6 +90,6 @@ def _sampled(
 def _check_checkpoint(pool: PromptPool, checkpoint: str) -> None:
     if pool.checkpoint != checkpoint:
         raise ValueError(
-            f"the pool of {pool.problem_id} at step {pool.step} was sampled from other weights than the checkpoint that "
-            "is here now. Remove the folder of the pools, or bring that checkpoint back."
+            f"the pool of {pool.problem_id} at step {pool.step} was sampled from other weights than the checkpoint "
+            "that is here now. Remove the folder of the pools, or bring that checkpoint back."
         )

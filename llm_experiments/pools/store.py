@@ -95,7 +95,7 @@ class PoolStore:
         else:
             if any(self.folder.glob("step-*")):
                 raise ValueError(
-                    f"{self.folder}: holds pools but no {MANIFEST}; nobody can tell how they were made. Remove the folder."
+                    f"{self.folder}: holds pools, but no {MANIFEST} tells how they were made. Remove the folder."
                 )
             content = {"format": FORMAT, "version": VERSION, "identity": identity, "provenance": dict(provenance or {})}
             write_atomically(manifest, json.dumps(content, indent=1))
@@ -187,7 +187,8 @@ def _check_manifest(path: Path, identity: Mapping[str, Any]) -> None:
         raise ValueError(f"{path}: no manifest of pools; remove the folder, or name another.") from None
     if found[0] != FORMAT or found[1] != VERSION:
         raise ValueError(
-            f"{path}: pools of format {found[0]!r} version {found[1]!r}, but this code reads {FORMAT!r} version {VERSION}; "
+            f"{path}: pools of format {found[0]!r} version {found[1]!r}, but this code reads {FORMAT!r} "
+            f"version {VERSION}; "
             "use the code that made them, or name another folder."
         )
     differing = sorted(key for key in identity.keys() | found[2].keys() if identity.get(key) != found[2].get(key))

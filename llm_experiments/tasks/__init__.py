@@ -8,6 +8,7 @@ from llm_experiments.config import TaskConfig
 
 from .base import Problem, Task
 from .selection import select
+from .sources import SOURCES
 
 __all__ = ["TASKS", "Problem", "Task", "load_task", "open_task", "select"]
 
@@ -20,7 +21,25 @@ def _arithmetic(config: TaskConfig) -> Task:
     return arithmetic(**config.options)
 
 
-TASKS: dict[str, Callable[[TaskConfig], Task]] = {"arithmetic": _arithmetic}
+def _reasoning_gym(config: TaskConfig) -> Task:
+    from .reasoning_gym_task import reasoning_gym_task
+
+    if config.path is not None or config.split is not None:
+        raise ValueError("task reasoning_gym is generated: it takes no path and no split.")
+    return reasoning_gym_task(**config.options)
+
+
+def _mathematics(config: TaskConfig) -> Task:
+    from .mathematics import mathematics
+
+    return mathematics(config.name, path=config.path, split=config.split, **config.options)
+
+
+TASKS: dict[str, Callable[[TaskConfig], Task]] = {
+    "arithmetic": _arithmetic,
+    "reasoning_gym": _reasoning_gym,
+    **dict.fromkeys(SOURCES, _mathematics),
+}
 """How each task is made from its configuration, all of its problems in order."""
 
 

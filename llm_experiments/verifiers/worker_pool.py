@@ -30,6 +30,7 @@ class _Worker:
     def __init__(self, module: str, arguments: dict, seconds: float, memory_mib: int):
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}
+        environment["PYTHONHASHSEED"] = "0"  # a replacement must do as its predecessor did
         self.process = subprocess.Popen(
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
