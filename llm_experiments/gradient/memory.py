@@ -89,8 +89,8 @@ def plan_memory(
             return MemoryPlan(size, stride, capture, buffer)
     raise MemoryBudgetError(
         f"memory_gib = {memory_gib:g} cannot hold the scores of {len(pool)} distinct completions with "
-        f"{need.tokens:,} tokens: at least {least / GIB:.3g} GiB are needed. Raise memory_gib, choose fewer parameters, "
-        "or lower the number of completions or their length."
+        f"{need.tokens:,} tokens: at least {least / GIB:.3g} GiB are needed. Raise memory_gib, choose fewer "
+        "parameters, or lower the number of completions or their length."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -86,11 +87,9 @@ class OutputLayer:
             here = (targets >= rows.start) & (targets < rows.stop)
             chosen[here] = logits[here].gather(1, targets[here, None] - rows.start)[:, 0]
         predicted = Predicted(hidden, targets, normalizer)
-        gradient = torch.zeros_like(hidden)
+        gradient, every = torch.zeros_like(hidden), torch.arange(len(self.weight), device=hidden.device)
         for rows in self.vocabulary(width):
-            gradient += self.deltas(predicted, torch.arange(rows.start, rows.stop, device=hidden.device)) @ self.weight[
-                rows
-            ].to(self.dtype)
+            gradient += self.deltas(predicted, every[rows]) @ self.weight[rows].to(self.dtype)
         return predicted, chosen - normalizer, gradient
 
     def deltas(self, predicted: Predicted, ids: torch.Tensor) -> torch.Tensor:
@@ -183,7 +182,7 @@ class OutputLayer:
             add_gram(block.total, read)
             if tied is not None:
                 deltas = self.deltas(tied, part)
-                spans = [slice(*pair) for pair in zip(starts, starts[1:], strict=False)]
+                spans = [slice(*pair) for pair in pairwise(starts)]
                 written = torch.stack([(deltas[span].T @ tied.hidden[span]).flatten() for span in spans])
                 cross = (written @ read.T).double()
                 block.total.add_(cross).add_(cross.T)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -140,6 +141,6 @@ def add_pair_sums(total: torch.Tensor, owner: torch.Tensor, part: slice, product
 
 def owners(bounds: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Shape (tokens, n): 1 where a token belongs to a completion."""
-    lengths = torch.tensor([after - before for before, after in zip(bounds, bounds[1:], strict=False)])
+    lengths = torch.tensor([after - before for before, after in pairwise(bounds)])
     completion = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
     return torch.nn.functional.one_hot(completion, len(lengths)).to(device=device, dtype=dtype)
