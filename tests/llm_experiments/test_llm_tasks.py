@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
+import datasets
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from llm_experiments.config import TaskConfig
 from llm_experiments.tasks import load_task, open_task, select
 from llm_experiments.tasks.arithmetic import arithmetic, examples
+from llm_experiments.tasks.mathematics import mathematics
+from llm_experiments.tasks.reasoning_gym_task import reasoning_gym_task
+from llm_experiments.tasks.sources import SOURCES
 
 KINDS = ["add-1", "sub-2", "mul-1x2"]
 
@@ -76,3 +86,179 @@ def test_rewards_of_arithmetic_are_those_of_the_final_number():
     problem = task.problems[0]
     assert (problem.prompt, problem.answer) == ("What is 10 + 10? Answer with a number only.", "20")
     assert task.rewards(problem, ["20", "10 + 10 = 20.", "It is 200", "10 + 10", ""]) == [1, 1, 0, 0, 0]
+
+
+SAMPLES = {  # columns as in the public files
+    "gsm8k": [{"question": "2 ducks and 1,000 more?", "answer": "2+1000=<<2+1000=1002>>1002\n#### 1,002"}],
+    "math": [
+        {"problem": "Easy?", "level": "Level 1", "type": "Algebra", "solution": "so $\\boxed{1}$"},
+        {"problem": "Hard?", "level": "Level 4", "type": "Algebra", "solution": "so $\\boxed{\\frac{3}{4}}$"},
+    ],
+    "dapo": [{"prompt": "DAPO?", "solution": "34", "extra_info": {"index": "9a9b"}, "data_source": "math_dapo"}],
+    "aime24": [{"id": 60, "problem": "AIME?", "solution": "...", "answer": "204", "url": ""}],
+    "aime25": [{"problem": "AIME?", "answer": "70"}],
+    "amc": [{"id": 0, "problem": "AMC?", "answer": 27.0, "url": ""}],
+    "math500": [{"problem": "Polar?", "answer": "p - q", "level": 5, "unique_id": "test/algebra/1.json"}],
+    "minerva": [{"problem": "Lens?", "solution": "\\boxed{1.6} \\mathrm{~cm}", "type": "Astronomy", "idx": 0}],
+    "olympiadbench": [{"question": "Moves?", "final_answer": ["$2$", "$3$"], "is_multiple_answer": True}],
+    "verl": [
+        {
+            "data_source": "deepscaler",
+            "prompt": [{"role": "user", "content": "Wind?"}],
+            "reward_model": {"ground_truth": "12.8", "style": "rule"},
+            "extra_info": {"index": 124, "split": "train"},
+        }
+    ]
+    * 3,
+    "file": [{"question": "Mine?", "answer": 3}],
+}
+EXPECTED = {
+    "gsm8k": ("gsm8k/train/0", "1,002", ""),
+    "math": ("math/train/1", "\\frac{3}{4}", "4"),
+    "dapo": ("math_dapo/train/9a9b", "34", ""),
+    "aime24": ("aime24/train/0", "204", ""),
+    "aime25": ("aime25/test/0", "70", ""),
+    "amc": ("amc/train/0", "27", ""),
+    "math500": ("math500/test/0", "p - q", "5"),
+    "minerva": ("minerva/test/0", "1.6", ""),
+    "olympiadbench": ("olympiadbench/test/0", "$2$, $3$", ""),
+    "verl": ("deepscaler/train/124", "12.8", ""),
+    "file": ("file/train/0", "3", ""),
+}
+DATA = Path(os.environ.get("KAESTAT_DATA", ""))
+FILES = {
+    "gsm8k_test.jsonl": ("gsm8k", 1319),
+    "math500.jsonl": ("math500", 500),
+    "aime24.jsonl": ("aime24", 30),
+    "aime25.jsonl": ("aime25", 30),
+    "amc23.jsonl": ("amc", 40),
+    "minerva_math.jsonl": ("minerva", 272),
+    "olympiadbench.jsonl": ("olympiadbench", 675),
+    "pi1_r128.parquet": ("verl", 1),
+    "dsr_sub.parquet": ("verl", 1208),
+}
+
+
+def write(folder: Path, rows: list[dict], suffix: str = ".jsonl") -> Path:
+    path = folder / f"problems{suffix}"
+    if suffix == ".parquet":
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("\n".join(map(json.dumps, rows)) if suffix == ".jsonl" else json.dumps(rows))
+    return path
+
+
+def test_every_source_has_a_sample_here():
+    assert set(SAMPLES) == set(EXPECTED) == set(SOURCES)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_local_files_are_read_in_their_own_format(tmp_path, name, suffix):
+    (problem,) = mathematics(name, path=write(tmp_path, SAMPLES[name], suffix)).problems
+    assert (problem.id, problem.answer, problem.level) == EXPECTED[name]
+    assert ("\\boxed{}" in problem.prompt) == (name != "verl") and "?" in problem.prompt
+
+
+@pytest.mark.parametrize("name", [name for name, source in SOURCES.items() if source.hub])
+def test_the_hub_is_asked_for_the_source_that_the_table_names(monkeypatch, name):
+    asked = []
+
+    def load_dataset(*args, **kwargs):
+        asked.append((args, kwargs))
+        return datasets.Dataset.from_list(SAMPLES[name])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    task = mathematics(name, revision="abc")
+    source = SOURCES[name]
+    assert asked == [((source.hub, source.subset), {"split": source.split, "revision": "abc"})]
+    assert [each.id for each in task.problems] == [EXPECTED[name][0]]
+
+
+def test_without_a_network_the_error_says_what_a_local_file_must_hold(monkeypatch):
+    def load_dataset(*args, **kwargs):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(ConnectionError, match=r"openai/gsm8k.*no route to host.*path.*question.*answer"):
+        load_task(TaskConfig(name="gsm8k", n_prompts=1), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "options", "message"),
+    [
+        ("gsm8k", [{"text": "?", "answer": "#### 1"}], {}, "problem, question, only text, answer.*prompt_column"),
+        ("gsm8k", [{"question": "?", "answer": "1"}], {}, "1 rows without an answer in column answer .*hashes"),
+        ("math500", [{"problem": "?", "answer": "1"}], {"levels": [3]}, "levels .* need a column"),
+        ("math", SAMPLES["math"], {"levels": [2]}, "no problem is left of 2 rows"),
+        ("aime25", [], {}, "no rows"),
+        ("aime25", [{"problem": None, "answer": "1"}], {}, "row 0: prompt None"),
+        ("aime25", SAMPLES["aime25"], {"template": "Solve"}, "lacks {problem}"),
+        ("verl", [SAMPLES["verl"][0], SAMPLES["verl"][0] | {"prompt": "Other?"}], {}, "two different problems.*row 1"),
+        ("verl", [SAMPLES["verl"][0] | {"prompt": [{"role": "system", "content": "?"}]}], {}, "system message"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path, name, rows, options, message):
+    path = write(tmp_path, rows, ".json")
+    with pytest.raises(ValueError, match=message):
+        open_task(TaskConfig(name=name, n_prompts=1, path=path, options=options))
+
+
+def test_a_file_that_is_missing_or_of_another_kind_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.jsonl"):
+        mathematics("gsm8k", path=tmp_path / "nowhere.jsonl")
+    with pytest.raises(ValueError, match=r"give path.*prompt"):
+        mathematics("verl")
+    for name, content in {"a.txt": "x", "b.jsonl": "{", "c.parquet": "x", "d.jsonl": "3"}.items():
+        (tmp_path / name).write_text(content)
+        with pytest.raises(ValueError, match=name):
+            mathematics("gsm8k", path=tmp_path / name)
+
+
+def test_rows_without_an_answer_are_left_out_with_a_warning_and_the_others_keep_their_ids(tmp_path):
+    path = write(tmp_path, [{"question": "?", "answer": ""}, {"question": "!", "answer": "2"}])
+    with pytest.warns(UserWarning, match=r"1 of 2 rows have no answer.* \[0\]"):
+        task = mathematics("file", path=path, template="{problem}")
+    assert [(each.id, each.prompt) for each in task.problems] == [("file/train/1", "!")]
+
+
+def test_columns_of_ones_own_file_can_be_named(tmp_path):
+    path = write(tmp_path, [{"exercise": "?", "result": 7, "answer": "wrong column"}])
+    (problem,) = mathematics("file", path=path, prompt_column="exercise", answer_column="result").problems
+    assert problem.answer == "7"
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if (DATA / name).is_file()] or ["inline"])
+@pytest.mark.filterwarnings("ignore:.*have no answer")
+def test_the_real_files_give_all_their_problems_with_distinct_ids(tmp_path, name):
+    path = DATA / name if name != "inline" else write(tmp_path, [{"question": f"{i}?", "answer": i} for i in range(5)])
+    source, count = FILES.get(name, ("file", 5))
+    task = mathematics(source, path=path)
+    assert len(task.problems) == len({each.id for each in task.problems}) == count
+    assert all(each.answer == each.answer.strip() != "" for each in task.problems)
+
+
+def test_reasoning_gym_scores_by_its_own_rules_and_always_makes_the_same_problems():
+    config = TaskConfig(name="reasoning_gym", n_prompts=3, options={"dataset": "chain_sum", "size": 50})
+    task = load_task(config, seed=1)
+    problem = task.problems[0]
+    answer = problem.answer
+    assert problem == load_task(config, seed=1).problems[0] and problem.id.startswith("reasoning_gym/chain_sum/0/")
+    texts = [f"<answer>{answer}</answer>", f"I think\n{answer}", f"\\boxed{{{answer}}}.", "", "<answer>no</answer>"]
+    assert task.rewards(problem, texts) == [1, 1, 1, 0, 0]
+    assert task.rewards(problem, [f"{answer} it is", answer * 3000]) == [0, 0]
+    partial = reasoning_gym_task("chain_sum", size=50, binary=False)
+    assert 0 < partial.rewards(problem, [f"{answer} it is"])[0] < 1
+
+
+def test_reasoning_gym_refuses_what_the_package_does_not_have():
+    with pytest.raises(ValueError, match="no_such_set"):
+        reasoning_gym_task("no_such_set")
+    with pytest.raises(ValueError, match="no_such_parameter"):
+        reasoning_gym_task("chain_sum", parameters={"no_such_parameter": 1})
+
+
+def test_parameters_of_reasoning_gym_are_part_of_the_ids():
+    short = reasoning_gym_task("chain_sum", size=2, parameters={"min_terms": 2, "max_terms": 2}).problems
+    long = reasoning_gym_task("chain_sum", size=2, parameters={"min_terms": 6, "max_terms": 6}).problems
+    assert short[1].prompt != long[1].prompt and short[1].id != long[1].id and len(short) == 2
