@@ -9,7 +9,7 @@ ifneq ($(PIP_CONSTRAINT),)
 export PIP_CONSTRAINT := $(abspath $(PIP_CONSTRAINT))
 endif
 
-.PHONY: help reproduce test lint bench clean
+.PHONY: help reproduce llm test lint bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -17,6 +17,10 @@ help: ## Show this list
 
 reproduce: $(VENV)/.simulations ## Check the paper: all studies, tables and figures in one report
 	$(BIN)/python -m paper_figures --out $(RESULTS)
+
+llm: $(VENV)/.llm ## Value and gradient diagnostics of a small language model, made in the run
+	$(BIN)/python -m llm_experiments diagnose --config llm_experiments/configs/tiny.yaml
+	$(BIN)/python -m paper_figures.llm results/tiny
 
 # Two test workers: one BLAS thread each, or they get in each other's way.
 test: export OPENBLAS_NUM_THREADS := 1
@@ -40,8 +44,9 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.simulations: EXTRAS := cli,plots,simulations
+$(VENV)/.llm: EXTRAS := llm,simulations
 $(VENV)/.test: EXTRAS := test
 $(VENV)/.bench: EXTRAS := bench
-$(VENV)/.simulations $(VENV)/.test $(VENV)/.bench: pyproject.toml $(VENV)/.created
+$(VENV)/.simulations $(VENV)/.llm $(VENV)/.test $(VENV)/.bench: pyproject.toml $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
