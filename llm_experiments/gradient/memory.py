@@ -7,6 +7,7 @@ import resource
 import sys
 import threading
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -76,13 +77,15 @@ def plan_memory(
     layers = len(decoder.layers) - selection.lowest
     longest = int(pool.lengths.max())
     sizes = [max(longest, batch_tokens >> halvings) for halvings in range(max(1, batch_tokens.bit_length()))]
+    strides = sorted({1, 2, max(1, round(math.sqrt(layers)))})
     least = math.inf
-    for stride in sorted({1, 2, max(1, round(math.sqrt(layers)))}):
-        for size in dict.fromkeys(sizes):
-            fixed = need.states(stride) + need.micro_batch(size)
-            least = min(least, fixed + need.largest_module + need.least_buffer)
-            left = budget - fixed - need.least_buffer
-            if left < need.largest_module:
+    # One backward pass per completion where any plan allows it, so modules take turns only as the last resort.
+    for kept_at_once in (need.layer_modules, need.largest_module):
+        for stride, size in product(strides, dict.fromkeys(sizes)):
+            fixed = need.states(stride) + need.micro_batch(size) + need.least_buffer
+            least = min(least, fixed + kept_at_once)
+            left = budget - fixed
+            if left < kept_at_once:
                 continue
             capture = int(min(need.layer_modules, left))
             buffer = int(min(need.least_buffer + left - capture, max(BUFFER_LIMIT, need.least_buffer)))

@@ -87,14 +87,15 @@ class OutputLayer:
             here = (targets >= rows.start) & (targets < rows.stop)
             chosen[here] = logits[here].gather(1, targets[here, None] - rows.start)[:, 0]
         predicted = Predicted(hidden, targets, normalizer)
-        gradient, every = torch.zeros_like(hidden), torch.arange(len(self.weight), device=hidden.device)
+        gradient = torch.zeros_like(hidden)
         for rows in self.vocabulary(width):
-            gradient += self.deltas(predicted, every[rows]) @ self.weight[rows].to(self.dtype)
+            gradient += self.deltas(predicted, rows) @ self.weight[rows].to(self.dtype)
         return predicted, chosen - normalizer, gradient
 
-    def deltas(self, predicted: Predicted, ids: torch.Tensor) -> torch.Tensor:
-        """Gradients at the logits of these vocabulary ids, ``(1{id = target} - pi(id)) / temperature``."""
-        logits = self.logits(predicted.hidden, ids)
+    def deltas(self, predicted: Predicted, rows: slice | torch.Tensor) -> torch.Tensor:
+        """Gradients at the logits of these vocabulary rows, ``(1{row = target} - pi(row)) / temperature``."""
+        logits = self.logits(predicted.hidden, rows)
+        ids = torch.arange(rows.start, rows.stop, device=logits.device) if isinstance(rows, slice) else rows
         probabilities = logits.sub_(predicted.log_normalizer[:, None]).exp_()
         return probabilities.neg_().add_(predicted.targets[:, None] == ids).div_(self.temperature)
 
@@ -136,17 +137,16 @@ class OutputLayer:
         inputs = self._inputs(predicted.hidden)
         tokens, d_in, vocabulary = *inputs.shape, len(self.weight)
         pairs = tokens**2 * (vocabulary + d_in) < vocabulary * d_in * (tokens + len(total) ** 2)
-        every = torch.arange(vocabulary, device=inputs.device)
         if pairs and 4 * tokens**2 * self.dtype.itemsize <= self.buffer_bytes:
             products = torch.zeros(tokens, tokens, dtype=self.dtype, device=inputs.device)
             for rows in self.vocabulary(3 * tokens + inputs.shape[1]):
-                deltas = self.deltas(predicted, every[rows])
+                deltas = self.deltas(predicted, rows)
                 products += deltas @ deltas.T
             owner = owners(starts, self.dtype, inputs.device)
             add_pair_sums(total, owner, slice(None), products.mul_(inputs @ inputs.T))
             return
         for rows in self.vocabulary(2 * (3 * tokens + d_in)):
-            add_written_out(total, inputs, self.deltas(predicted, every[rows]), starts, self.buffer_bytes // 2)
+            add_written_out(total, inputs, self.deltas(predicted, rows), starts, self.buffer_bytes // 2)
 
     def _inputs(self, hidden: torch.Tensor) -> torch.Tensor:
         parts = [hidden] if self.selection.head_weight else []
