@@ -79,7 +79,7 @@ def final_answer(text: str) -> str:
 
     Examples
     --------
-    >>> final_answer("<answer> 7 </answer> as I said"), final_answer("Let me think.\\nIt is 7")
+    >>> final_answer("<answer> 7 </answer> as I said"), final_answer("Let me think.\nIt is 7")
     ('7', 'It is 7')
     """
     text = tail(text)

@@ -13,7 +13,6 @@ def prepare(arguments: dict) -> Callable[[list[str]], bool]:
     """Import math-verify, and make the function that grades one request: answer, passage, "box" or "text"."""
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
-    logging.disable(logging.CRITICAL)
     boxed = [LatexExtractionConfig(boxed_match_priority=0)]
     free = [LatexExtractionConfig(), ExprExtractionConfig()]
 
@@ -34,4 +33,5 @@ def prepare(arguments: dict) -> Callable[[list[str]], bool]:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)  # math-verify warns about limits that are ours here
     serve(prepare)

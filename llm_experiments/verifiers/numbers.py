@@ -29,7 +29,7 @@ MAX_NUMBER_CHARACTERS = 200
 
 # Possessive quantifiers (`++`, `*+`) never backtrack, which is what keeps the search linear on hostile text.
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3}(?![0-9]))++|[0-9]++)"
-_DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]++)?+|\.[0-9]++)(?:[eE][+-]?[0-9]{{1,3}}(?![0-9]))?+(?![eE][0-9])"
+_DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]++)?+|\.[0-9]++)(?:[eE][+-]?[0-9]{{1,3}}(?![0-9]))?+(?![eE][0-9]|\.[0-9])"
 _FRAC = r"\\[dt]?frac ?+\{ ?+[0-9]++ ?+\} ?+\{ ?+[0-9]++ ?+\}"
 _NUMBER = rf"(?:[-+](?=[$€£.0-9\\]))?+[$€£]?+ ?+(?:[0-9]++ ++(?=[0-9]++/[0-9])[0-9]++/[0-9]++|{_FRAC}|{_DECIMAL})"
 _OPERATOR = r"(?:\*\*|[-+*/^×÷·]|\\times\b|\\cdot\b|\\div\b)"

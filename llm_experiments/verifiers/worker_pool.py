@@ -51,7 +51,7 @@ class _Worker:
             ) from None
         if "error" in reply:
             self.stop()
-            raise RuntimeError(f"{module} could not start: {reply['error']}")
+            raise RuntimeError(f"{module} could not start with memory_mib = {memory_mib}: {reply['error']}")
 
     def ask(self, request: Any, seconds: float) -> dict:
         """The reply to one request; raises `_Died` where none comes in time."""
