@@ -42,7 +42,7 @@ class MathVerifier:
 
     Examples
     --------
-    >>> with MathVerifier() as verifier:
+    >>> with MathVerifier(timeout=1) as verifier:
     ...     verifier.rewards(r"\\frac{1}{2}", [r"So \\boxed{0.5}.", r"\\boxed{9^{9^{9^{9}}}}"])
     [1.0, 0.0]
     """
