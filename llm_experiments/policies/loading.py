@@ -29,7 +29,7 @@ def load_policy(
     ----------
     model : ModelConfig
         Its ``chat`` and ``system`` go before those of a preset where the configuration sets them; an empty ``system``
-        means none.
+        leaves the system message to the template.
     sampling : SamplingConfig
     cache : str or Path
         Folder for models that are made here: `smollm2` is converted and `tiny` trained once, and found again.
@@ -52,6 +52,7 @@ def load_policy(
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from .model_folder import no_progress_bars
     from .transformers_policy import TransformersPolicy
 
     device = resolve_device(model.device)
@@ -59,10 +60,11 @@ def load_policy(
     source = _source(model, preset, Path(cache), seed, examples, device, progress)
     options = {"revision": model.revision, "trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        loaded = AutoModelForCausalLM.from_pretrained(
-            source, dtype=getattr(torch, model.dtype), use_safetensors=True, **options
-        )
+        with no_progress_bars():
+            tokenizer = AutoTokenizer.from_pretrained(source, **options)
+            loaded = AutoModelForCausalLM.from_pretrained(
+                source, dtype=getattr(torch, model.dtype), use_safetensors=True, **options
+            )
     except OSError as error:
         raise FileNotFoundError(
             f"model {model.name!r} could not be loaded from {str(source)!r}. Known names: {', '.join(PRESETS)}; else "

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from transformers import AutoConfig, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 # What must agree between two configurations for their weights to mean the same; names and shapes of the weights do not
 # show a different rotary base or number of heads.
@@ -35,7 +36,7 @@ def save_model(folder: str | Path, model: PreTrainedModel, tokenizer: PreTrained
 
     An interrupted call leaves nothing at ``folder``, or what was there before.
     """
-    with new_folder(folder) as temporary:
+    with new_folder(folder) as temporary, no_progress_bars():
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
 
@@ -58,12 +59,28 @@ def new_folder(folder: str | Path) -> Iterator[Path]:
             # A directory cannot replace one that holds files, so the old one steps aside first.
             old = folder.with_name(f".{folder.name}.{mark}.old")
             os.replace(folder, old)
-            os.replace(temporary, folder)
+            try:
+                os.replace(temporary, folder)
+            except BaseException:
+                os.replace(old, folder)
+                raise
             shutil.rmtree(old)
         else:
             os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Without transformers' own bars, one for each file: they would tear the bar of a run."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def load_weights(model: PreTrainedModel, folder: str | Path) -> None:

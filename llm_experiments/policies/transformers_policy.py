@@ -13,7 +13,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, 
 from . import token_scores
 from .base import Completion, Policy, SamplingSettings
 from .model_folder import load_weights, plain_generation_config, save_model
-from .prompting import encode_prompt
+from .prompting import encode_prompt, end_token_ids
 from .token_scores import TokenScores
 
 
@@ -63,7 +63,8 @@ class TransformersPolicy(Policy):
         self.sampling = sampling
         self.chat = chat
         self.system = system
-        self.eos_ids = _end_tokens(model, tokenizer, chat)
+        shipped = model.generation_config.eos_token_id if model.generation_config is not None else None
+        self.eos_ids = end_token_ids(tokenizer, shipped, chat=chat)
         pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.eos_ids[0]
         self.model.generation_config = plain_generation_config(self.eos_ids, pad_id, sampling.temperature)
 
@@ -230,25 +231,3 @@ def _evaluating(model: PreTrainedModel) -> Iterator[None]:
         yield
     finally:
         model.train(training)
-
-
-def _end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, chat: bool) -> tuple[int, ...]:
-    """Tokens that end a completion, the tokenizer's own first."""
-    shipped = model.generation_config.eos_token_id if model.generation_config is not None else None
-    shipped = shipped if isinstance(shipped, list | tuple) else [shipped]
-    found = [tokenizer.eos_token_id, *shipped, *([_turn_end(tokenizer)] if chat else [])]
-    ends = tuple(dict.fromkeys(int(each) for each in found if each is not None))
-    if not ends:
-        raise ValueError(
-            "neither the tokenizer nor the model names an end-of-sequence token; completions would not end."
-        )
-    return ends
-
-
-def _turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """The special token that the chat template puts behind an answer; base models often name another as their end."""
-    answer = "the answer"
-    messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": answer}]
-    text = tokenizer.apply_chat_template(messages, tokenize=False)
-    ids = tokenizer(text[text.rindex(answer) + len(answer) :].lstrip(), add_special_tokens=False).input_ids
-    return ids[0] if ids and ids[0] in tokenizer.added_tokens_decoder else None

@@ -1,4 +1,4 @@
-"""Sampling with transformers: the full tempered distribution, reproducibly, with the log-probabilities that scores give."""
+"""Sampling with transformers: the full tempered distribution, reproducibly, with log-probabilities as scores give."""
 
 import numpy as np
 import pytest
