@@ -10,4 +10,5 @@ BENCHMARKS = (
     "import_time",
     "state_file",
     "simulation_throughput",
+    "gradient_gram",
 )
