@@ -45,8 +45,11 @@ def diagnose(
 
     Interrupt it at any moment, and run it again: it goes on where it stopped.
     """
+    from transformers.utils.logging import disable_progress_bar
+
     from llm_experiments.diagnose import Diagnosis
 
+    disable_progress_bar()  # those of loading and saving weights; ours tell what matters
     console = Console(stderr=True)
     diagnosis = Diagnosis(load_config(config), runs=runs, results=results, progress=partial(progress_bar, console))
     for part in (Stage.pools, Stage.value, Stage.gradient) if stage is Stage.all else (stage,):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 GRADIENT_MEASURES = ("gradient_mse", "gradient_mse_debiased")
-N_EXAMPLES = 50_000  # of the training set of a model made from scratch
+N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
 
 
 class Diagnosis:
@@ -181,7 +181,9 @@ class Diagnosis:
             raise ValueError(f"model tiny learns arithmetic; task {self.config.task.name!r} has no training set.")
         held_out = [problem.id for problem in self._task.problems]
         seed = seed_of(self.config.seed, "examples")
-        return examples(n=N_EXAMPLES, seed=seed, exclude=held_out, **self.config.task.options)
+        pretraining = self.config.model.pretraining
+        n = min(N_EXAMPLES, pretraining.steps * pretraining.batch_size)
+        return examples(n=n, seed=seed, exclude=held_out, **self.config.task.options)
 
     def _make_checkpoints(self) -> None:
         if self.config.training is None:
