@@ -46,6 +46,11 @@ def test_make_targets_exist():
     assert set(re.findall(r"^make (\w+)", README, re.MULTILINE)) == {"reproduce", "test"} <= targets
 
 
+def test_every_configuration_and_module_that_is_named_exists():
+    named = re.findall(r"(?:llm_experiments|paper_figures)/[\w./]+\.(?:yaml|py)", README)
+    assert named and all((ROOT / path).is_file() for path in named)
+
+
 def test_table_lists_all_methods_in_the_registry_s_words():
     rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", README, re.MULTILINE)
     assert rows == [(method.name, method.summary) for method in METHODS.values()]
