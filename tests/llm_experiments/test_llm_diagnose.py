@@ -1,6 +1,7 @@
 """The whole command on a small model made in the test: every stage, resumed, reproducible, and refused when wrong."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -91,12 +92,8 @@ def test_updates_resumed_from_a_saved_state_make_the_same_checkpoint(finished, t
     training = tmp_path / "runs" / "smoke" / "training"
     checkpoint = training / "checkpoint-000003"
     assert [path.name for path in training.glob("state-*")] == ["state-000002"]
-    for path in checkpoint.iterdir():
-        path.unlink()
-    checkpoint.rmdir()
-    for path in (tmp_path / "runs" / "smoke" / "pools").rglob("*"):
-        if path.is_file():
-            path.unlink()
+    shutil.rmtree(checkpoint)
+    shutil.rmtree(tmp_path / "runs" / "smoke" / "pools")
     assert _diagnose(tmp_path, CONFIG, "--stage", "pools", monkeypatch=monkeypatch) == 0
     whole = load_file(finished / "runs" / "smoke" / "training" / "checkpoint-000003" / "model.safetensors")
     for name, tensor in load_file(checkpoint / "model.safetensors").items():
@@ -110,8 +107,6 @@ def test_changed_settings_are_refused_in_one_line(finished, monkeypatch, capsys)
 
 
 def test_scores_of_other_weights_than_the_pool_s_are_refused(finished, tmp_path, monkeypatch, capsys):
-    import shutil
-
     shutil.copytree(finished / "runs", tmp_path / "runs")
     training = tmp_path / "runs" / "smoke" / "training"
     shutil.rmtree(tmp_path / "runs" / "smoke" / "scores")
