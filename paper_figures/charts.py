@@ -138,11 +138,11 @@ def line_key(label: str, **style: object) -> Line2D:
     return Line2D([], [], label=label, **style)
 
 
-def plain_log(axis: Axis, subs: Sequence[float] = (1, 2, 5)) -> None:
-    """A logarithmic axis whose ticks are plain numbers."""
+def plain_log(axis: Axis, subs: Sequence[float] = (1, 2, 5), most: int | None = None) -> None:
+    """A logarithmic axis whose ticks are plain numbers, at most so many."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
-    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_locator(LogLocator(subs=subs, numticks=most))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEP_COLORS = (BLUE, VERMILION, GREEN, ORANGE, "#CC79A7", "#56B4E9")
+WIDE = 1e3  # from this range on a logarithmic axis shows powers of ten alone
 WEIGHTED = ("reinforce++", "grpo", "kae", "kae_eb")
 LEVELS = {"grpo": (0, (5, 2)), "reinforce++": (0, (1, 1.5))}
 KINDS = {"as in the paper": Mark(VERMILION, "s", filled=False), "debiased": Mark(BLUE, "o")}
@@ -195,9 +196,10 @@ def assumption6(norms: pd.DataFrame) -> Figure:
         panels[0, 0].set_ylabel("Mean ‖score‖², wrong completions")
         panels[1, 0].set_ylabel("Best baseline E[W Z] / E[W], W = ‖score‖²")
         ends = _common_ends(norms)
+        ticks = {"subs": (1,), "most": 5} if ends[1] > WIDE * ends[0] else {}
         for axes in panels[0]:
-            plain_log(axes.xaxis)
-            plain_log(axes.yaxis)
+            plain_log(axes.xaxis, **ticks)
+            plain_log(axes.yaxis, **ticks)
             axes.set(xlim=ends, ylim=ends, aspect="equal")
             axes.plot(ends, ends, color=GREY, linewidth=1, zorder=0)
 
