@@ -60,7 +60,8 @@ def require_vllm() -> None:
         If it is, but cannot be imported.
     """
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    # Its warnings are about what is meant to be so: no tokenizer in the engine, no tensor for a tied output layer.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
         import vllm  # noqa: F401
     except ModuleNotFoundError as error:
@@ -110,6 +111,7 @@ def start_engine(folder: str | Path, sampling: SamplingSettings, *, dtype: str, 
             skip_tokenizer_init=True,
             trust_remote_code=False,
             load_format="safetensors",
+            use_tqdm_on_load=False,
             generation_config="vllm",
             logprobs_mode="processed_logprobs",
             max_num_seqs=sampling.batch_size,

@@ -1,6 +1,6 @@
 """A policy that samples with vLLM; `vllm_engine` says how vLLM is installed, with a GPU and without.
 
-vLLM samples several times as fast as transformers' ``generate`` (its throughput grows with the batch), and does nothing
+vLLM samples faster than transformers' ``generate`` where completions are many or of unlike length, and does nothing
 else: scores, gradients and updates are the transformers policy's. The two hold the weights each for itself, so after
 every replacement `VllmPolicy.check_agreement` must say that they are the same.
 """
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from .transformers_policy import TransformersPolicy
 
 # Mean absolute difference in nats per token that rounding explains, a single token's being at most LARGEST times that.
-TOLERANCE = {"float32": 1e-4, "bfloat16": 0.05}
+# Twice what a model of 135M parameters shows at temperature 0.6 in bfloat16, 15 times in float32: there a single
+# update at a learning rate of 1e-6, which moves log-probabilities by 4e-3, is noticed; in bfloat16 it is not.
+TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}
 LARGEST = 10
 
 
@@ -233,7 +235,8 @@ class VllmPolicy(Policy):
         prompts : sequence of str
         tolerance : float, optional
             Largest allowed mean absolute difference in nats per token; a single token may differ by ten times that.
-            By default 1e-4 in float32 and 0.05 in bfloat16.
+            By default 1e-4 in float32, which finds the weights of one small update missing, and 0.1 in bfloat16,
+            which finds only other weights altogether.
         n : int
 
         Returns
