@@ -82,7 +82,7 @@ def plan_memory(
     # One backward pass per completion where any plan allows it, so modules take turns only as the last resort.
     for kept_at_once in (need.layer_modules, need.largest_module):
         for stride, size in product(strides, dict.fromkeys(sizes)):
-            fixed = need.states(stride) + need.micro_batch(size) + need.least_buffer
+            fixed = need.states(stride, size) + need.micro_batch(size) + need.least_buffer
             least = min(least, fixed + kept_at_once)
             left = budget - fixed
             if left < kept_at_once:
@@ -116,11 +116,12 @@ class _Need:
         of_row = (n + 1) * widest + 6 * predicted
         self.least_buffer = self.work * BUFFER_ROWS * of_row + 8 * n * n
 
-    def states(self, stride: int) -> int:
+    def states(self, stride: int, size: int) -> int:
         """Hidden states that are kept, two gradients, final hidden states."""
         kept = math.ceil(self.layers / stride) + (stride if stride > 1 else 0) + 1
-        padded = 1.1 * self.tokens  # completions of a micro-batch differ little in length
-        return int((kept + 2) * padded * self.width * self.element + self.pool.predicted.sum() * self.width * self.work)
+        padded = sum((last - first) * int(self.pool.lengths[last - 1]) for first, last in self.pool.cuts(size))
+        predicted = int(self.pool.predicted.sum())
+        return self.width * ((kept + 2) * padded * self.element + predicted * self.work)
 
     def micro_batch(self, size: int) -> int:
         """What a decoder layer and the output layer keep for a micro-batch's gradient, attention written out."""

@@ -100,7 +100,10 @@ def add_factors(
 ) -> None:
     """Add a weight's inner products in the form with fewer multiplications."""
     n, tokens, d_in, d_out = len(total), len(inputs), inputs.shape[1], deltas.shape[1]
-    if tokens**2 * (d_in + d_out + n) < d_in * d_out * (tokens + n**2):
+    dtype = working_dtype(deltas.dtype)
+    # The form by pairs of tokens takes the factors as a whole; those of half precision must be copied for it.
+    fits = dtype == deltas.dtype or 2 * tokens * (d_in + d_out) * dtype.itemsize <= buffer_bytes
+    if fits and tokens**2 * (d_in + d_out + n) < d_in * d_out * (tokens + n**2):
         add_token_pairs(total, inputs, deltas, bounds, buffer_bytes)
     else:
         add_written_out(total, inputs, deltas, bounds, buffer_bytes)

@@ -160,6 +160,13 @@ def test_eager_attention_with_sliding_windows_gives_each_layer_its_own_mask():
     assert relative_error(found.gram, scores @ scores.T) < 1e-10
 
 
+def test_dropout_of_a_model_in_training_mode_is_off():
+    model, completions = tiny_model(attention_dropout=0.5).train(), pooled()
+    scores, _ = slow_scores(model, PROMPT, completions, ".")
+    found = gram_matrix(model, PROMPT, completions, temperature=TEMPERATURE, parameters="all")
+    assert relative_error(found.gram, scores @ scores.T) < 1e-10
+
+
 def test_an_output_layer_with_a_bias():
     model, completions = tiny_model(), pooled()
     model.lm_head = torch.nn.Linear(32, VOCABULARY, bias=True).to(torch.float64)
