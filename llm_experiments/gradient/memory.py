@@ -20,6 +20,7 @@ from llm_experiments.gradient.products import working_dtype
 BUFFER_LIMIT = 2**28  # a larger buffer saves no time
 BUFFER_ROWS = 8  # rows of the widest weight that a buffer must hold, or the pass would crawl
 GIB = 2**30
+SHARE = 0.95  # of the budget that is planned with; the rest is for libraries' own buffers and rounding up
 
 
 class MemoryBudgetError(ValueError):
@@ -73,7 +74,7 @@ def plan_memory(
         If not even single completions, the fewest hidden states and one module at a time fit.
     """
     need = _Need(decoder, selection, pool, n=len(pool) if pairs else 1)
-    budget = memory_gib * GIB
+    budget = SHARE * memory_gib * GIB
     layers = len(decoder.layers) - selection.lowest
     longest = int(pool.lengths.max())
     sizes = [max(longest, batch_tokens >> halvings) for halvings in range(max(1, batch_tokens.bit_length()))]
@@ -92,7 +93,7 @@ def plan_memory(
             return MemoryPlan(size, stride, capture, buffer)
     raise MemoryBudgetError(
         f"memory_gib = {memory_gib:g} cannot hold the scores of {len(pool)} distinct completions with "
-        f"{need.tokens:,} tokens: at least {least / GIB:.3g} GiB are needed. Raise memory_gib, choose fewer "
+        f"{need.tokens:,} tokens: at least {least / SHARE / GIB:.3g} GiB are needed. Raise memory_gib, choose fewer "
         "parameters, or lower the number of completions or their length."
     )
 
