@@ -1,0 +1,128 @@
+"""Stable names for prompts, and a watch over names that are not.
+
+A history is only as good as the ids that it is kept by. Trainers hand out ids that are random at every step, that
+count on, or that are the same for all prompts; a baseline that trusted them would train silently on a wrong past.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+# Texts that must come back, all of them under new names, before the names are called unstable. A few such returns
+# can be honest: a data set may hold the same text in several rows.
+RETURNS_BEFORE_REFUSAL = 16
+
+
+class UnstablePromptIds(ValueError):
+    """The ids given do not name prompts: one id for several prompts, or a new id at each visit."""
+
+
+def hash_prompt(prompt: Any) -> str:
+    """A stable name made from the prompt itself, the same in every process and session.
+
+    Parameters
+    ----------
+    prompt : str, sequence of int, or sequence of mapping
+        Text, token ids (a list, array or tensor; without padding) or chat messages.
+
+    Returns
+    -------
+    str
+        32 hexadecimal digits (BLAKE2b).
+
+    Raises
+    ------
+    TypeError
+        If the prompt is none of these.
+
+    Examples
+    --------
+    >>> hash_prompt("2+2=") == hash_prompt("2+2="), hash_prompt("2+2=") == hash_prompt("2+3=")
+    (True, False)
+    >>> hash_prompt([{"role": "user", "content": "2+2="}]) == hash_prompt([{"content": "2+2=", "role": "user"}])
+    True
+    """
+    if hasattr(prompt, "tolist"):
+        prompt = prompt.tolist()
+    try:
+        if prompt is None or isinstance(prompt, int | float):
+            raise TypeError
+        canonical = json.dumps(prompt, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    except TypeError:
+        raise TypeError(
+            f"prompt must be text, token ids or chat messages, got {type(prompt).__name__}; give an id of your own."
+        ) from None
+    return hashlib.blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+class IdentityCheck:
+    """Watches that an id names one prompt, and that a prompt which comes back does so under a known id.
+
+    It holds 2 short entries per prompt seen, in memory only: after a resume it learns anew.
+
+    Examples
+    --------
+    >>> watch = IdentityCheck()
+    >>> watch.check([0, 0], [hash_prompt("2+2=")] * 2, step=0)
+    >>> watch.check([0, 0], [hash_prompt("2+3=")] * 2, step=1)
+    Traceback (most recent call last):
+    kaestat.integrations.prompt_ids.UnstablePromptIds: prompt id 0 names two prompts...
+    """
+
+    def __init__(self):
+        self._name_of: dict[Hashable, str] = {}  # id -> hash of its prompt
+        self._last_seen: dict[str, int] = {}  # hash -> step
+        self._under_new, self._under_known = 0, 0
+
+    def check(self, ids: Sequence[Hashable], hashes: Sequence[str], step: int) -> None:
+        """Check the ids of one step's samples against their prompts.
+
+        Parameters
+        ----------
+        ids : sequence of hashables, length N
+            What the history is to be kept by. ``None`` is a missing id.
+        hashes : sequence of str, length N
+            `hash_prompt` of each sample's prompt.
+        step : int
+            Training step.
+
+        Raises
+        ------
+        UnstablePromptIds
+            If an id is missing, if one id names two prompts, or if prompts keep coming back and never under an id that
+            was seen before. What was learned before the call is then unchanged.
+        """
+        if len(ids) != len(hashes):
+            raise ValueError(f"ids and hashes must have the same length, got {len(ids)} and {len(hashes)}.")
+        pairs = {}
+        for key, name in zip(ids, hashes, strict=True):
+            if key is None:
+                raise UnstablePromptIds("a prompt id is missing: " + FIX)
+            if pairs.setdefault(key, name) != name or self._name_of.get(key, name) != name:
+                raise UnstablePromptIds(f"prompt id {key!r} names two prompts: " + FIX)
+        back = {name for name in pairs.values() if self._last_seen.get(name, step) < step}
+        known = {name for key, name in pairs.items() if key in self._name_of}
+        under_new, under_known = self._under_new + len(back - known), self._under_known + len(back & known)
+        if under_known == 0 and under_new >= RETURNS_BEFORE_REFUSAL:
+            raise UnstablePromptIds(
+                f"{under_new} prompts came back, every one under a new id: these ids are random or count on. " + FIX
+            )
+        self._under_new, self._under_known = under_new, under_known
+        self._name_of |= pairs
+        self._last_seen |= dict.fromkeys(pairs.values(), step)
+
+
+FIX = (
+    "give every prompt an id of its own that stays the same through the run (source, split and index of its row), "
+    "or kaestat.integrations.prompt_ids.hash_prompt(prompt)."
+)
+
+
+def _plain(value: Any) -> Any:
+    """NumPy and torch values inside a prompt as plain data."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError

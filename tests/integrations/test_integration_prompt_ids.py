@@ -1,0 +1,98 @@
+"""Names of prompts: the same everywhere, and refused where they are not names."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from kaestat.integrations.prompt_ids import RETURNS_BEFORE_REFUSAL, IdentityCheck, UnstablePromptIds, hash_prompt
+
+
+def test_a_prompt_has_the_same_name_in_another_process():
+    code = "from kaestat.integrations.prompt_ids import hash_prompt; print(hash_prompt('2+2='))"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert hash_prompt("2+2=") == other and len(other) == 32
+
+
+@pytest.mark.parametrize("same", [np.array([1, 2, 3]), torch.tensor([1, 2, 3]), (1, 2, 3)])
+def test_token_ids_have_one_name_in_every_container(same):
+    assert hash_prompt([1, 2, 3]) == hash_prompt(same) != hash_prompt([1, 2])
+
+
+def test_messages_are_named_by_their_content_not_by_the_order_of_keys():
+    message = {"role": "user", "content": "2+2="}
+    assert hash_prompt([message]) == hash_prompt([dict(reversed(message.items()))])
+    assert hash_prompt([message]) != hash_prompt([message | {"content": "2+3="}])
+    assert hash_prompt([message]) != hash_prompt("2+2=")
+
+
+def test_odd_text_has_a_name():
+    assert len({hash_prompt(text) for text in ("", "é", "e\u0301", "\ud800", "\n")}) == 5
+
+
+@pytest.mark.parametrize("prompt", [None, 3, 2.5, object(), [{"image": object()}]])
+def test_what_is_no_prompt_is_refused(prompt):
+    with pytest.raises(TypeError, match="prompt must be text"):
+        hash_prompt(prompt)
+
+
+def names(*texts):
+    return [hash_prompt(text) for text in texts]
+
+
+def test_stable_ids_pass():
+    watch = IdentityCheck()
+    for step in range(100):
+        watch.check([1, 1, 2], names("a", "a", "b"), step)
+
+
+def test_two_rows_with_the_same_text_pass():
+    watch = IdentityCheck()
+    watch.check(["row 1"], names("a"), 0)
+    watch.check(["row 2"], names("a"), 1)
+    watch.check(["row 1", "row 2"], names("a", "a"), 2)
+
+
+@pytest.mark.parametrize("steps", [(0, 0), (0, 1)])
+def test_one_id_for_two_prompts_is_refused(steps):
+    watch = IdentityCheck()
+    watch.check([0], names("a"), steps[0])
+    with pytest.raises(UnstablePromptIds, match=r"prompt id 0 names two prompts: give every prompt an id of its own"):
+        watch.check([0], names("b"), steps[1])
+
+
+def test_a_missing_id_is_refused():
+    with pytest.raises(UnstablePromptIds, match=r"a prompt id is missing: give every prompt"):
+        IdentityCheck().check([1, None], names("a", "b"), 0)
+
+
+def test_new_ids_at_each_visit_are_refused_once_enough_prompts_came_back():
+    watch = IdentityCheck()
+    for step in range(RETURNS_BEFORE_REFUSAL):
+        watch.check([f"random {step}"], names("a"), step)
+    with pytest.raises(UnstablePromptIds, match=r"16 prompts came back, every one under a new id"):
+        watch.check(["random"], names("a"), RETURNS_BEFORE_REFUSAL)
+
+
+def test_several_groups_within_one_step_are_no_return():
+    watch = IdentityCheck()
+    for key in range(100):
+        watch.check([key], names("a"), 0)
+
+
+def test_one_honest_return_shows_that_ids_are_names():
+    watch = IdentityCheck()
+    watch.check([0], names("b"), 0)
+    watch.check([0], names("b"), 1)
+    for step in range(2, 100):  # rows of the same text, each seen once
+        watch.check([step], names("a"), step)
+
+
+def test_a_refused_step_leaves_no_trace():
+    watch = IdentityCheck()
+    watch.check([0], names("a"), 0)
+    with pytest.raises(UnstablePromptIds):
+        watch.check([1, 0], names("c", "b"), 1)
+    watch.check([1], names("d"), 1)
