@@ -1,0 +1,100 @@
+"""Weights of completions for the variance-optimal baselines: stand-ins for the squared norm of the score."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate.utils import is_peft_model
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import add_fused_lm_head
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer
+
+WEIGHTS = ("none", "length", "score_norm")
+
+# What `_get_per_token_logps_and_entropies` takes on, beyond tokens, for models that see images.
+_FORWARDED = (
+    "pixel_values",
+    "image_grid_thw",
+    "num_images",
+    "pixel_attention_mask",
+    "spatial_shapes",
+    "num_tiles",
+    "image_sizes",
+    "token_type_ids",
+    "mm_token_type_ids",
+    "image_position_ids",
+)
+
+
+def loss_mask(output: dict[str, Any]) -> torch.Tensor:
+    """One for every token that enters the loss, shape (n, T): neither padding nor a tool's answer nor cut short."""
+    mask = output["completion_mask"]
+    return mask * output["tool_mask"] if "tool_mask" in output else mask
+
+
+def completion_lengths(output: dict[str, Any]) -> torch.Tensor:
+    """Tokens of each completion in the loss, shape (n,) (OPO: Hao et al., 2025).
+
+    Parameters
+    ----------
+    output : dict
+        What ``GRPOTrainer._generate_and_score_completions`` returns.
+    """
+    return loss_mask(output).sum(dim=1).float()
+
+
+def score_norms(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
+    """Squared norm of each completion's score with respect to the logits, shape (n,), float32.
+
+    ``sum_t (1 - 2 pi_t(y_t) + sum_v pi_t(v)^2)`` over the tokens in the loss, under the tempered distribution; top-p,
+    top-k and min-p are not accounted for. It takes one forward pass over the generation batch, without gradients and
+    in chunks of ``per_device_train_batch_size``: about a third of what one forward and backward pass costs. Logits are
+    never held as a whole (TRL's fused LM head).
+
+    Parameters
+    ----------
+    trainer : GRPOTrainer
+        After `keep_square_sums`.
+    output : dict
+        What ``GRPOTrainer._generate_and_score_completions`` returns.
+    """
+    model = _Recorder(trainer.model)
+    width = output["completion_ids"].size(1)
+    with torch.no_grad(), disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
+        log_probs, _, _ = trainer._get_per_token_logps_and_entropies(
+            model,
+            torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1),
+            torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1),
+            width,
+            batch_size=trainer.args.per_device_train_batch_size,
+            **{name: output[name] for name in _FORWARDED if name in output},
+        )
+    squares = torch.cat([square_sums[:, -width:] for square_sums in model.log_square_sums])
+    norms = 1 - 2 * log_probs.float().exp() + squares.float().exp()
+    return (norms.clamp(min=0) * loss_mask(output)).sum(dim=1)
+
+
+def keep_square_sums(trainer: GRPOTrainer) -> None:
+    """Let the trainer's fused LM head return ``log sum_v pi(v)^2`` as well; to be called once, after construction."""
+    add_fused_lm_head(
+        trainer.model.get_base_model() if is_peft_model(trainer.model) else trainer.model,
+        temperature=trainer.temperature,
+        cast_lm_head_to_fp32=trainer.args.cast_lm_head_to_fp32,
+        outputs=("log_probs", "entropy", "log_sum_sq_probs"),
+    )
+
+
+class _Recorder:
+    """A model that remembers the part of its outputs which TRL does not hand on."""
+
+    def __init__(self, model: torch.nn.Module):
+        self._model = model
+        self.log_square_sums: list[torch.Tensor] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        outputs = self._model(*args, **kwargs)
+        self.log_square_sums.append(outputs.log_sum_sq_probs)
+        return outputs

@@ -1,0 +1,61 @@
+"""The order of prompts: TRL's own, with each minibatch used for several generations, and right after a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sized
+
+import torch
+from trl.trainer.utils import RepeatSampler
+
+
+class ReuseSampler(RepeatSampler):
+    """TRL's ``RepeatSampler``, whose order depends on the epoch alone and not on how often it was iterated.
+
+    TRL's sampler draws a new permutation each time it is iterated, so a run resumed in its third epoch goes back to the
+    permutation of the first: some prompts come too often and others never. Here epoch e has TRL's e-th permutation in
+    every session.
+
+    Parameters
+    ----------
+    data_source : sized
+        Data set.
+    mini_repeat_count : int
+        Completions per prompt.
+    batch_size : int
+        Prompts per minibatch.
+    repeat_count : int
+        How often a minibatch is repeated before the next one comes.
+    shuffle : bool
+        False keeps the order of the data set.
+    seed : int
+        Seed of the permutations.
+    epoch : callable
+        Gives the current epoch (0-based); asked when an iteration begins.
+
+    Examples
+    --------
+    >>> sampler = ReuseSampler(range(4), 2, batch_size=2, repeat_count=2, shuffle=False, seed=0, epoch=lambda: 0)
+    >>> list(sampler)
+    [0, 0, 1, 1, 0, 0, 1, 1, 2, 2, 3, 3, 2, 2, 3, 3]
+    """
+
+    def __init__(
+        self,
+        data_source: Sized,
+        mini_repeat_count: int,
+        *,
+        batch_size: int,
+        repeat_count: int,
+        shuffle: bool,
+        seed: int,
+        epoch: Callable[[], int],
+    ):
+        super().__init__(data_source, mini_repeat_count, batch_size, repeat_count, shuffle, seed)
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        if self.shuffle:
+            self.generator.manual_seed(self.seed)
+            for _ in range(self._epoch()):
+                torch.randperm(self.num_samples, generator=self.generator)
+        return super().__iter__()

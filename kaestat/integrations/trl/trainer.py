@@ -1,0 +1,260 @@
+"""`BaselineGRPOTrainer`: TRL's GRPO trainer with another baseline."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import torch
+import trl
+from accelerate.utils import gather_object
+from datasets import Dataset, IterableDataset
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import GRPOTrainer
+from trl.trainer.utils import repeat_iterable_dataset
+
+from kaestat import AdvantageEstimator
+from kaestat.integrations.prompt_ids import IdentityCheck
+from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
+from kaestat.integrations.trl.metrics import Generation
+from kaestat.integrations.trl.prompts import column_ids, copies, prompt_hashes
+from kaestat.integrations.trl.sampler import ReuseSampler
+
+STATE_FILE = "baseline_state"
+
+_HOOKS = (
+    "_calculate_rewards",
+    "_generate_and_score_completions",
+    "_get_per_token_logps_and_entropies",
+    "_get_train_sampler",
+    "_load_optimizer_and_scheduler",
+    "_save_checkpoint",
+)
+_missing = [hook for hook in _HOOKS if not hasattr(GRPOTrainer, hook)]
+if _missing:
+    raise ImportError(
+        f"kaestat.integrations.trl works with TRL 1.16; GRPOTrainer of TRL {trl.__version__} has no "
+        f"{', '.join(_missing)}. Install trl==1.16.0."
+    )
+
+
+class _Scored(NamedTuple):
+    """What is known of a generation batch once it has its rewards; rows of all processes, in their order."""
+
+    rewards: torch.Tensor  # (N, reward functions), NaN where a function does not apply
+    ids: list[Hashable]
+    hashes: list[str]
+
+
+class BaselineGRPOTrainer(GRPOTrainer):
+    """A ``GRPOTrainer`` whose advantages come from an `AdvantageEstimator`.
+
+    Everything else is TRL's: generation, rewards, losses, evaluation. One generation of completions is one training
+    step of the estimator, so bandwidths are in generations, whatever the gradient accumulation, ``num_iterations`` and
+    ``steps_per_generation``. TRL's ``scale_rewards`` has no effect on advantages; the estimator's ``scale`` has.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Those of ``GRPOTrainer``. For one completion per prompt, which ``GRPOConfig`` refuses, set
+        ``config.num_generations = 1`` after it has been made.
+    advantage_estimator : AdvantageEstimator
+        With its state, which goes into every checkpoint (file `STATE_FILE`) and comes back on resume.
+    prompt_id : str, optional
+        Column of the data set that identifies the prompt, the same through the whole run. None takes a hash of the
+        prompt that the model sees, images included.
+    weights : {"none", "length", "score_norm"}
+        Weight of each completion in averaging baselines: none; its number of tokens in the loss; the squared norm of
+        its score with respect to the logits (one more forward pass per generation, without gradients).
+    reuse : int
+        J: how many generations in a row use the same minibatch of prompts, each with fresh completions.
+
+    Attributes
+    ----------
+    generation : int
+        Number of the next generation, 0-based: the estimator's step.
+
+    Raises
+    ------
+    TypeError
+        If ``advantage_estimator`` is none, or has a part that no checkpoint can hold.
+    ValueError
+        If an argument is unknown, or contradicts TRL's configuration. During training: if a prompt id is missing or
+        names no prompt (`UnstablePromptIds`), or if a checkpoint has no state for an estimator that needs one.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        advantage_estimator: AdvantageEstimator,
+        prompt_id: str | None = None,
+        weights: str = "none",
+        reuse: int = 1,
+        **kwargs: Any,
+    ):
+        _check_options(advantage_estimator, prompt_id, weights, reuse)
+        self.advantage_estimator = advantage_estimator
+        self.prompt_id = prompt_id
+        self.weights = weights
+        self.reuse = reuse
+        self.generation = _next_step(advantage_estimator)
+        self._identity = IdentityCheck()
+        self._scored: _Scored | None = None
+        super().__init__(*args, **kwargs)
+        _check_config(self.args, advantage_estimator)
+        if weights == "score_norm":
+            keep_square_sums(self)
+
+    def _get_train_sampler(self, dataset: Dataset | None = None) -> ReuseSampler:
+        return ReuseSampler(
+            self.train_dataset if dataset is None else dataset,
+            self.num_generations,
+            batch_size=self.args.generation_batch_size // self.num_generations,
+            repeat_count=self._repeat_count,
+            shuffle=self.shuffle_dataset,
+            seed=self.args.seed,
+            epoch=lambda: int(self.state.epoch or 0),
+        )
+
+    def get_train_dataloader(self) -> torch.utils.data.DataLoader:
+        dataset = self.train_dataset
+        if self.reuse == 1 or not isinstance(dataset, IterableDataset):
+            return super().get_train_dataloader()
+        # A stream has no sampler: as in TRL's own method, the repeats are laid into it.
+        if self.shuffle_dataset:
+            dataset = dataset.shuffle(seed=self.args.seed)
+        dataset = repeat_iterable_dataset(
+            dataset,
+            mini_repeat_count=self.num_generations,
+            batch_size=self.args.generation_batch_size // self.num_generations,
+            repeat_count=self._repeat_count,
+        )
+        return self._get_dataloader(
+            dataset=dataset,
+            description="Training",
+            batch_size=self._train_batch_size * self.args.steps_per_generation,
+            sampler_fn=self._get_train_sampler,
+            is_training=True,
+        )
+
+    @property
+    def _repeat_count(self) -> int:
+        return self.reuse * self.num_iterations * self.args.steps_per_generation
+
+    def _calculate_rewards(
+        self, inputs: list[dict[str, Any]], prompts: list, completions: list, completion_ids_list: list
+    ) -> torch.Tensor:
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        if self.model.training:
+            hashes = prompt_hashes(prompts)
+            ids = hashes if self.prompt_id is None else column_ids(inputs, self.prompt_id)
+            self._scored = _Scored(rewards, gather_object(ids), gather_object(hashes))
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output = super()._generate_and_score_completions(inputs)
+        if not self.model.training:
+            return output
+        scored, self._scored = self._scored, None
+        if scored is None:
+            raise RuntimeError(
+                "BaselineGRPOTrainer saw no rewards: a subclass overrides _calculate_rewards without calling super()."
+            )
+        advantages = self._advantages(scored, self._completion_weights(output))
+        logged = self._logs["advantages"]  # TRL has just appended its own
+        for _ in range(min(len(advantages), len(logged))):
+            logged.pop()
+        logged.extend(advantages.tolist())
+        first = self.accelerator.process_index * len(inputs)
+        output["advantages"] = advantages[first : first + len(inputs)].to(output["advantages"])
+        return output
+
+    def _completion_weights(self, output: dict[str, Any]) -> torch.Tensor | None:
+        """Weight of each completion of all processes, shape (N,), or None."""
+        if self.weights == "none":
+            return None
+        local = completion_lengths(output) if self.weights == "length" else score_norms(self, output)
+        return self.accelerator.gather(local)
+
+    def _advantages(self, scored: _Scored, weights: torch.Tensor | None) -> torch.Tensor:
+        """Advantages of all processes' completions, shape (N,); the same in every process, as are its states."""
+        if self.prompt_id is not None:
+            self._identity.check(scored.ids, scored.hashes, self.generation)
+        scorable = ~scored.rewards.isnan().all(dim=1).cpu().numpy()  # the others: advantage 0, not recorded
+        weighted = (scored.rewards * self.reward_weights.to(scored.rewards.device)).nansum(dim=1)
+        rows = [row for row, known in enumerate(scorable) if known]
+        streams = copies(scored.ids, self.num_generations)
+        ids, streams = [scored.ids[row] for row in rows], [streams[row] for row in rows]
+        rewards = weighted.cpu().double().numpy()[rows]
+        mass = None if weights is None else weights.cpu().double().numpy()[rows]
+        ahead = Generation.ahead(self.advantage_estimator, ids, streams, rewards, mass, self.generation)
+        found = self.advantage_estimator.step(ids, rewards, self.generation, stream_ids=streams, weights=mass)
+        self.generation += 1
+        for name, value in ahead.metrics(self.advantage_estimator.values, found).items():
+            self._metrics["train"][f"baseline/{name}"].append(value)
+        advantages = torch.zeros(len(scorable))
+        advantages[rows] = torch.as_tensor(found, dtype=torch.float32)
+        return advantages
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        # First of all: what looks like a whole checkpoint then has its baseline state, and an upload takes it along.
+        if self.args.should_save:
+            folder = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            self.advantage_estimator.save(os.path.join(self._get_output_dir(trial=trial), folder, STATE_FILE))
+        super()._save_checkpoint(model, trial)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            self._restore_state(os.path.join(checkpoint, STATE_FILE))
+
+    def _restore_state(self, path: str) -> None:
+        baseline = self.advantage_estimator.baseline
+        if os.path.exists(path):
+            self.advantage_estimator.load_state_dict(AdvantageEstimator.load(path).state_dict())
+        elif baseline.horizon > 0 or baseline.initial_carry() is not None:
+            raise ValueError(
+                f"resume_from_checkpoint: there is no {path}, and method {self.advantage_estimator.method!r} cannot go "
+                "on without its history. Resume from a checkpoint that BaselineGRPOTrainer wrote, or start a new run "
+                f"from these weights with model={os.path.dirname(path)!r} and no resume_from_checkpoint."
+            )
+        self.generation = _next_step(self.advantage_estimator)
+
+
+def _next_step(estimator: AdvantageEstimator) -> int:
+    return estimator.state_dict()["last_step"] + 1
+
+
+def _check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> None:
+    if not isinstance(estimator, AdvantageEstimator):
+        raise TypeError(
+            f"advantage_estimator must be an AdvantageEstimator, got {estimator!r}; for example "
+            'kaestat.AdvantageEstimator("kae", bandwidth=10).'
+        )
+    if prompt_id is not None and not isinstance(prompt_id, str):
+        raise TypeError(f"prompt_id must be the name of a column, or None, got {prompt_id!r}.")
+    if weights not in WEIGHTS:
+        raise ValueError(f"weights: unknown {weights!r}; choose one of {', '.join(WEIGHTS)}.")
+    if weights != "none" and not estimator.baseline.takes_weights:
+        raise ValueError(
+            f"weights={weights!r}: method {estimator.method!r} does not average rewards, so it takes none."
+        )
+    if isinstance(reuse, bool) or not isinstance(reuse, int) or reuse < 1:
+        raise ValueError(f"reuse must be a whole number of generations from 1 on, got {reuse!r}.")
+    with tempfile.TemporaryDirectory() as folder:  # rather now than at the first checkpoint
+        estimator.save(os.path.join(folder, STATE_FILE))
+
+
+def _check_config(args: trl.GRPOConfig, estimator: AdvantageEstimator) -> None:
+    if args.multi_objective_aggregation != "sum_then_normalize":
+        raise ValueError(
+            f"multi_objective_aggregation={args.multi_objective_aggregation!r} is a normalisation of its own; the "
+            "estimator needs one reward per completion. Leave it at 'sum_then_normalize'."
+        )
+    if args.scale_rewards == "batch" and estimator.scale != "batch_std":
+        raise ValueError(
+            f"scale_rewards='batch' has no effect here, and this estimator scales by {estimator.scale!r}; pass "
+            "scale='batch_std' to AdvantageEstimator instead."
+        )
