@@ -1,0 +1,37 @@
+"""Baselines inside verl: every method of `kaestat.methods()` as an advantage estimator, and trainers that keep a history.
+
+Importing this module is all that is needed; installing kaestat does it, through the entry point ``verl.plugins`` that
+verl loads whenever it is imported itself. (``VERL_USE_EXTERNAL_MODULES=kaestat.integrations.verl`` does the same.)
+The import is cheap and does not touch verl: estimators are registered once verl's own have been, and trainers once
+its V1 trainers have been, in the one process that uses them.
+
+- ``algorithm.adv_estimator=NAME``: see `kaestat.integrations.verl.estimators`.
+- ``trainer.v1.trainer_mode=kaestat_sync``: see `kaestat.integrations.verl.trainer`.
+- ``data.custom_cls``: see `kaestat.integrations.verl.dataset`.
+
+Tested with verl 0.9.1, TransferQueue 0.1.11, ray 2.60.0, tensordict 0.10.0, transformers 5.10.4 and torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+
+from kaestat.integrations.verl.after_import import after_import
+
+TESTED_VERL = "0.9.1"
+
+
+def _load(module: str) -> None:
+    """Import one of our modules, which registers what it has; a verl that it does not fit stays usable without it."""
+    try:
+        importlib.import_module(f"{__name__}.{module}")
+    except (ImportError, AttributeError) as error:
+        warnings.warn(
+            f"kaestat could not register {module} with this verl ({error}); it was written for verl {TESTED_VERL}.",
+            stacklevel=2,
+        )
+
+
+after_import("verl.trainer.ppo.core_algos", lambda: _load("estimators"))
+after_import("verl.trainer.ppo.v1", lambda: _load("trainer"))

@@ -1,0 +1,53 @@
+"""Run something as soon as another module has been imported, and not before."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+def after_import(name: str, action: Callable[[], None]) -> None:
+    """Call ``action`` right after the module ``name`` has been executed; at once if that has already happened.
+
+    Parameters
+    ----------
+    name : str
+        Full name of the module.
+    action : callable
+        Called once, without arguments; what it raises goes to whoever imports the module.
+    """
+    module = sys.modules.get(name)
+    if module is not None and not getattr(module.__spec__, "_initializing", False):
+        action()
+    else:
+        sys.meta_path.insert(0, _Watch(name, action))
+
+
+class _Watch(MetaPathFinder):
+    """Sees the module being looked for, lets the other finders find it, and puts the action behind its execution."""
+
+    def __init__(self, name: str, action: Callable[[], None]):
+        self._name, self._action = name, action
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None and spec.loader is not None:
+                execute = spec.loader.exec_module
+
+                def exec_module(module: ModuleType) -> None:
+                    execute(module)
+                    self._action()
+
+                spec.loader.exec_module = exec_module
+                return spec
+        sys.meta_path.insert(0, self)  # not there yet; watch on
+        return None

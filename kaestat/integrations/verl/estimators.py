@@ -1,0 +1,136 @@
+"""Every method of kaestat as an advantage estimator of verl (importing this module registers them).
+
+Each is registered as ``kaestat_NAME``, and also as plain ``NAME`` where verl has no estimator of that name: verl's
+own ``grpo``, ``rloo`` and ``gpg`` stay verl's. Rewards are ``token_level_rewards`` summed over the response, as in
+verl's estimators for outcome rewards; the advantage of a completion stands at each of its response tokens.
+
+Without a history (``none``, ``reinforce++``, ``grpo``, ``rloo``, ``dr_grpo``, ``gpg``, ``james_stein``, ``krpo``) they
+work with every trainer of verl. Those that look back, and ``pooled``, which joins the groups of a prompt, need the
+prompt's id and the step, which verl does not pass: they work with the trainers of `kaestat.integrations.verl.trainer`
+and raise elsewhere.
+
+Where both sides know a method, these differ from verl's own (all tested):
+
+===================  ============================  ==============================================================
+kaestat              verl                          difference
+===================  ============================  ==============================================================
+kaestat_rloo         rloo                          none
+kaestat_grpo         grpo                          a group of one completion: 0 here, its reward there
+kaestat_dr_grpo      grpo without std              likewise
+kaestat_dr_grpo,     opo                           likewise (verl's group of one: its reward)
+ weights=length
+kaestat_dr_grpo,     reinforce_plus_plus_baseline  mean and variance over completions here, over tokens there: the
+ scale=batch_std                                   same where all responses are one token long
+kaestat_reinforce++  reinforce_plus_plus           likewise; verl also discounts by gamma
+kaestat_gpg          gpg                           factor B/(B - M): M completions in groups of equal rewards here,
+                                                   completions with reward 0 there
+kaestat_krpo, ...    -                             verl has none of the others
+===================  ============================  ==============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
+
+from kaestat import methods
+from kaestat.baselines import Pooled
+from kaestat.integrations.verl.options import Options, keeps_history
+from kaestat.registry import METHODS
+
+PREFIX = "kaestat_"
+
+# Set by our trainers while verl computes the advantages of a step: gives each row's advantage from verl's group names
+# (None where verl passed none), rewards (N,) and response lengths (N,).
+SERVING: ContextVar[Callable[[Sequence[Hashable] | None, torch.Tensor, torch.Tensor], torch.Tensor] | None] = (
+    ContextVar("SERVING", default=None)
+)
+
+REGISTERED: dict[str, str] = {}  # name in verl -> method
+
+
+def needs_our_trainer(method: str) -> bool:
+    """Whether a method needs more than verl passes to an advantage estimator."""
+    return keeps_history(method) or METHODS[method].baseline is Pooled
+
+
+@cache
+def advantage_function(method: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """The function that verl calls for a method.
+
+    Parameters
+    ----------
+    method : str
+        One of `kaestat.methods()`.
+
+    Returns
+    -------
+    callable
+        ``(token_level_rewards, response_mask, index=None, config=None, **ignored)`` with tensors of shape
+        (N, response length), ``index`` the N group names and ``config`` verl's ``algorithm`` section; returns
+        advantages and returns, both (N, response length). It raises a ValueError for a method that needs one of our
+        trainers under another one.
+    """
+
+    def compute(
+        token_level_rewards: torch.Tensor,
+        response_mask: torch.Tensor,
+        index: Sequence[Hashable] | None = None,
+        config: Any = None,
+        **ignored: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.no_grad():
+            rewards, lengths = token_level_rewards.sum(dim=-1), response_mask.sum(dim=-1)
+            serving = SERVING.get()
+            if serving is not None:
+                advantages = serving(index, rewards, lengths)
+            else:
+                advantages = _of_this_step_alone(method, index, rewards, lengths, Options.read(method, config))
+            advantages = advantages.unsqueeze(-1) * response_mask
+        return advantages, advantages
+
+    compute.__name__ = compute.__qualname__ = f"compute_{PREFIX}{method}_advantage"
+    return compute
+
+
+def _of_this_step_alone(
+    method: str,
+    index: Sequence[Hashable] | None,
+    rewards: torch.Tensor,
+    lengths: torch.Tensor,
+    options: Options,
+) -> torch.Tensor:
+    estimator = options.estimator()
+    if needs_our_trainer(method):
+        raise ValueError(
+            f"algorithm.adv_estimator={method} needs the prompts' ids and the step, which verl does not pass to an "
+            "advantage estimator. Set trainer.v1.trainer_mode=kaestat_sync (or kaestat_colocate_async, "
+            "kaestat_separate_async) and trainer.use_v1=True."
+        )
+    if index is None:
+        raise ValueError(f"index: adv_estimator={method} compares within groups, and verl passed no uid of the rows.")
+    padding = is_padding(index) & (lengths.cpu().numpy() == 0)
+    weights = lengths.to(rewards.dtype) if options.weights == "length" else None
+    return estimator.step(list(index), rewards, step=0, mask=~padding, weights=weights)
+
+
+def is_padding(index: Sequence[Hashable]) -> np.ndarray:
+    """Which group names are those that verl gives to rows that only fill up the batch (a uuid has no letter p)."""
+    return np.fromiter((str(uid).startswith("pad") for uid in index), dtype=bool, count=len(index))
+
+
+def _register() -> None:
+    for method in methods():
+        for name in (PREFIX + method, method):
+            if name not in ADV_ESTIMATOR_REGISTRY or ADV_ESTIMATOR_REGISTRY[name] is advantage_function(method):
+                register_adv_est(name)(advantage_function(method))
+                REGISTERED[name] = method
+
+
+_register()

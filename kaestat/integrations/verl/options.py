@@ -1,0 +1,98 @@
+"""What the user wrote under ``algorithm.kaestat``, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from kaestat import AdvantageEstimator
+from kaestat.registry import METHODS, parse_method
+
+WEIGHTS = ("none", "length")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a method is to be used, from verl's configuration.
+
+    Attributes
+    ----------
+    method : str
+        One of `kaestat.methods()`; comes from ``algorithm.adv_estimator``.
+    params : mapping
+        Parameters of its baseline. Text is read as on the command line, so that ``bandwidth: rate(c=2)`` works.
+    scale : {"none", "group_std", "batch_std"}, optional
+        Replaces the method's own scaling.
+    weights : {"none", "length"}
+        Weight of each completion in averaging baselines; its number of response tokens gives OPO's baseline.
+    prompt_id : str
+        What the history is kept by: ``"auto"`` (data source, split and index where the data set has an index, else a
+        hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
+    """
+
+    method: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    scale: str | None = None
+    weights: str = "none"
+    prompt_id: str = "auto"
+
+    @classmethod
+    def read(cls, method: str, algorithm: Any) -> Options:
+        """The options of a method from verl's ``algorithm`` configuration.
+
+        Parameters
+        ----------
+        method : str
+            One of `kaestat.methods()`.
+        algorithm : mapping, verl's AlgoConfig, or None
+            Its entry ``kaestat``, if there is one, holds the options.
+
+        Raises
+        ------
+        ValueError
+            If an option is unknown or has no sense.
+        """
+        given = algorithm.get("kaestat", None) if algorithm is not None else None
+        given = {} if given is None else {key: given[key] for key in given}
+        known = [part.name for part in fields(cls) if part.name != "method"]
+        for name in given:
+            if name not in known:
+                raise ValueError(f"algorithm.kaestat.{name}: unknown option; choose from {', '.join(known)}.")
+        params = given.pop("params", None) or {}
+        options = cls(method, {key: _value(method, key, params[key]) for key in params}, **given)
+        if options.weights not in WEIGHTS:
+            raise ValueError(
+                f"algorithm.kaestat.weights: unknown {options.weights!r}; choose one of {', '.join(WEIGHTS)}."
+            )
+        if options.prompt_id not in ("auto", "prompt") and not options.prompt_id.startswith("extra_info."):
+            raise ValueError(
+                f"algorithm.kaestat.prompt_id: unknown {options.prompt_id!r}; write auto, prompt, or extra_info.KEY."
+            )
+        return options
+
+    def estimator(self) -> AdvantageEstimator:
+        """A fresh estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter or the scale is unknown, or the method needs what verl has no place for.
+        """
+        return AdvantageEstimator(self.method, scale=self.scale, **self.params)
+
+
+def keeps_history(method: str) -> bool:
+    """Whether a method looks at past steps, and thus needs stable prompt ids and the number of the step."""
+    try:
+        baseline = AdvantageEstimator(method).baseline
+    except ValueError:  # it wants an input of its own (features, true values), and says so when it is used
+        return METHODS[method].baseline.stepwise
+    return baseline.horizon > 0 or baseline.initial_carry() is not None
+
+
+def _value(method: str, key: str, value: Any) -> Any:
+    """A parameter: text is parsed, everything else is taken as it is."""
+    if not isinstance(value, str):
+        return value
+    return parse_method(f"{method}:{key}={value}")[1][key]
