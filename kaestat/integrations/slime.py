@@ -1,0 +1,272 @@
+"""Baselines inside slime: three functions for its ``--...-path`` arguments.
+
+Read, not run: slime has no package that installs without its GPU engines. Read were slime/ray/rollout.py (commit
+a51f071), slime/utils/types.py (0d234f3), slime/rollout/data_source.py (018ff18), slime/rollout/base_types.py (2bdd8de),
+slime/backends/megatron_utils/loss.py (00c2d6d), slime/utils/misc.py (582d0e8) and the customization guide (1bc7cd9) of
+THUDM/slime. The tests build its `Sample`, its rollout manager's calls and its data source as they stand there.
+
+slime calls ``fn(args, samples) -> (raw_rewards, rewards)`` once per rollout, in the one process that also holds the
+data source, and with ``--advantage-estimator grpo`` (gspo, cispo) copies each of these rewards to the completion's
+tokens as its advantage. So the hook sees every completion of the step: no ranks to gather from.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Hashable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kaestat.advantage import AdvantageEstimator
+from kaestat.integrations.prompt_ids import UnstablePromptIds
+from kaestat.integrations.watched_estimator import WatchedEstimator
+from kaestat.registry import parse_method
+
+STEP_KEY = "kaestat_step"  # in Sample.metadata: slime does not tell the reward hook which rollout it is
+DEFAULT_ROLLOUT = "slime.rollout.sglang_rollout.generate_rollout"
+STATE_FILE = "rollout/kaestat_state_{rollout_id}"  # beside slime's global_dataset_state_dict_{rollout_id}.pt
+
+
+class RewardPostProcess:
+    """For ``--custom-reward-post-process-path``: raw rewards, and advantages in the place of rewards.
+
+    Parameters
+    ----------
+    estimator : AdvantageEstimator, optional
+        None builds it at the first call from ``args.kaestat_method``, a text such as ``"kae:bandwidth=10"`` that
+        slime's ``--custom-config-path`` file can hold.
+    id_key : str, optional
+        Key of ``sample.metadata`` (slime's ``--metadata-key`` column) with the prompt's id. None takes
+        ``args.kaestat_id_key``, and without it a hash of ``sample.prompt``. slime's own ``group_index`` and ``index``
+        are running counters: they name groups and completions, no prompts.
+
+    Examples
+    --------
+    A module ``my_baseline.py`` on slime's Python path::
+
+        advantages = RewardPostProcess(AdvantageEstimator("kae", bandwidth=10))
+        generate_rollout = advantages.with_step()
+
+    and ``--custom-reward-post-process-path my_baseline.advantages``,
+    ``--rollout-function-path my_baseline.generate_rollout``.
+    """
+
+    def __init__(self, estimator: AdvantageEstimator | None = None, *, id_key: str | None = None):
+        self.watched = None if estimator is None else WatchedEstimator(estimator)
+        self.id_key = id_key
+
+    def __call__(self, args: Any, samples: list[Any]) -> tuple[list[float], list[float]]:
+        """slime's call, once per rollout.
+
+        Parameters
+        ----------
+        args : namespace
+            slime's arguments.
+        samples : list of slime.utils.types.Sample, length N
+            All completions of the rollout. Samples of one ``rollout_id`` (or one ``index``) are segments of one
+            completion: they count once and share its advantage. Samples with ``remove_sample`` are out of slime's loss
+            and therefore out of the values: the baseline is that of the completions trained on.
+
+        Returns
+        -------
+        raw_rewards, advantages : list of float, length N
+
+        Raises
+        ------
+        ValueError
+            If there is no step for a method with a history, prompts have no stable id, a reward is missing, segments
+            disagree, or slime's estimator is ``ppo``, which would take advantages for rewards.
+        """
+        if getattr(args, "advantage_estimator", None) == "ppo":
+            raise ValueError(
+                "--advantage-estimator ppo subtracts its critic's values; with kaestat's advantages use grpo (which "
+                "copies them to the tokens) and --normalize-advantages off."
+            )
+        watched = self._ready(args)
+        raw = [sample.get_reward_value(args) for sample in samples]
+        kept = [not sample.remove_sample for sample in samples]
+        if any(reward is None and keep for reward, keep in zip(raw, kept, strict=True)):
+            raise ValueError("a sample has no reward: give it one, or set its remove_sample.")
+        first, completion = _completions(samples, raw)
+        mask = np.zeros(len(first), dtype=bool)
+        np.logical_or.at(mask, completion, kept)
+        chosen = [samples[row] for row in first]
+        advantages = watched.advantages(
+            [0.0 if raw[row] is None else float(raw[row]) for row in first],
+            _step(chosen),
+            prompts=[sample.prompt for sample in chosen],
+            ids=self._ids(args, chosen),
+            groups=_groups(chosen),
+            mask=mask,
+        )
+        return raw, advantages[completion].tolist()
+
+    def with_step(self, generate_rollout: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """For ``--rollout-function-path``: slime's rollout function, or yours, with the step written on each sample.
+
+        The metrics of the last step (see `WatchedEstimator`) are added to the rollout's; they appear with the rollout
+        after the one that they are about, since slime logs a rollout before its rewards are processed.
+
+        Parameters
+        ----------
+        generate_rollout : callable, optional
+            None takes ``args.kaestat_rollout_function_path``, and without it slime's default.
+        """
+
+        def stamped(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
+            inner = generate_rollout
+            if inner is None:
+                inner = _load(getattr(args, "kaestat_rollout_function_path", None) or DEFAULT_ROLLOUT)
+            output = inner(args, rollout_id, data_source, evaluation=evaluation)
+            if evaluation:
+                return output
+            for sample in _flat(getattr(output, "samples", output)):
+                sample.metadata = {**(sample.metadata or {}), STEP_KEY: rollout_id}
+            if hasattr(output, "metrics") and self.watched is not None and self.watched.metrics:
+                output.metrics = {**(output.metrics or {}), **self.watched.metrics}
+            return output
+
+        return stamped if generate_rollout is None else functools.wraps(generate_rollout)(stamped)
+
+    def save(self, args: Any, rollout_id: int) -> None:
+        """Write the state as of after ``rollout_id`` under ``args.save``."""
+        self._ready(args).save(Path(args.save, STATE_FILE.format(rollout_id=rollout_id)), rollout_id)
+
+    def load(self, args: Any, rollout_id: int | None) -> None:
+        """Go on after ``rollout_id`` with the state under ``args.load``; nothing to do for a run that starts.
+
+        Raises
+        ------
+        ValueError
+            If the run goes on, but there is no state for a method with a history.
+        """
+        if rollout_id is None or rollout_id < 0 or args.load is None:
+            return
+        watched, path = self._ready(args), Path(args.load, STATE_FILE.format(rollout_id=rollout_id))
+        if path.exists():
+            watched.load(path)
+        elif watched.stateful and not getattr(args, "kaestat_fresh_history", False):
+            raise ValueError(
+                f"{path}: the run goes on after rollout {rollout_id}, but its checkpoint has no state of the baseline. "
+                "Resume from a checkpoint that has one, or set kaestat_fresh_history: true in the --custom-config-path "
+                "file to begin with an empty history."
+            )
+
+    def data_source(self, base: type) -> type:
+        """For ``--data-source-path``: a data source that saves and restores the baseline's state with its own.
+
+        Parameters
+        ----------
+        base : type
+            ``slime.rollout.data_source.RolloutDataSourceWithBuffer``, or your own.
+        """
+        hook = self
+
+        class BaselineDataSource(base):
+            def save(self, rollout_id: int) -> None:
+                super().save(rollout_id)
+                hook.save(self.args, rollout_id)
+
+            def load(self, rollout_id: int | None = None) -> None:
+                super().load(rollout_id)
+                hook.load(self.args, rollout_id)
+
+        return BaselineDataSource
+
+    def _ready(self, args: Any) -> WatchedEstimator:
+        if self.watched is None:
+            text = getattr(args, "kaestat_method", None)
+            if text is None:
+                raise ValueError(
+                    'kaestat_method is not set: put a line such as kaestat_method: "kae:bandwidth=10" into the '
+                    "--custom-config-path file, or make a RewardPostProcess with an estimator of your own."
+                )
+            method, params = parse_method(text)
+            self.watched = WatchedEstimator(AdvantageEstimator(method, **params))
+        return self.watched
+
+    def _ids(self, args: Any, samples: list[Any]) -> list[Hashable] | None:
+        key = self.id_key or getattr(args, "kaestat_id_key", None)
+        if key is None:
+            pictures = [sample for sample in samples if getattr(sample, "multimodal_inputs", None)]
+            if pictures and self.watched.stateful:
+                raise UnstablePromptIds(
+                    "prompts with images or other media have no id: texts alone do not tell them apart. Put an id of "
+                    "each row into its metadata and name it with id_key= (kaestat_id_key)."
+                )
+            return None
+        missing = [sample for sample in samples if key not in (sample.metadata or {})]
+        if missing:
+            raise UnstablePromptIds(
+                f"the prompt id is missing: metadata of {len(missing)} samples has no {key!r}. Add it to the "
+                "--metadata-key column, or leave id_key out to know prompts by their text."
+            )
+        return [sample.metadata[key] for sample in samples]
+
+
+def _completions(samples: list[Any], raw: list[float | None]) -> tuple[list[int], np.ndarray]:
+    """Row of each completion's first segment, and the completion of each row."""
+    first: list[int] = []
+    number: dict[Hashable, int] = {}
+    completion = np.empty(len(samples), dtype=int)
+    for row, sample in enumerate(samples):
+        rollout = getattr(sample, "rollout_id", None)
+        rollout = sample.index if rollout is None else rollout
+        key = ("row", row) if rollout is None else ("rollout", rollout)
+        if key not in number:
+            number[key] = len(first)
+            first.append(row)
+        completion[row] = number[key]
+        begun = first[number[key]]
+        if raw[begun] != raw[row] or samples[begun].prompt != sample.prompt:
+            raise ValueError(
+                f"samples {begun} and {row} are segments of rollout {rollout}, but their rewards or prompts differ; "
+                "give every segment the outcome's reward, or each completion its own rollout_id."
+            )
+    return first, completion
+
+
+def _groups(samples: list[Any]) -> list[Hashable] | None:
+    """slime's groups, unless the rollout function left them out."""
+    groups = [sample.group_index for sample in samples]
+    return None if any(group is None for group in groups) else groups
+
+
+def _step(samples: list[Any]) -> int | None:
+    steps = {(sample.metadata or {}).get(STEP_KEY) for sample in samples}
+    if len(steps) > 1:
+        raise ValueError(
+            f"samples of steps {sorted(steps, key=str)} in one rollout: wrap the outermost rollout function with_step, "
+            "so that every sample carries the step at which it is trained on."
+        )
+    step = steps.pop() if steps else None
+    return None if step is None else int(step)
+
+
+def _flat(samples: Any) -> Iterator[Any]:
+    for sample in samples:
+        if isinstance(sample, list):
+            yield from _flat(sample)
+        else:
+            yield sample
+
+
+def _load(path: str) -> Callable[..., Any]:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+advantages = RewardPostProcess()
+generate_rollout = advantages.with_step()
+
+
+def __getattr__(name: str) -> Any:
+    """``DataSource`` is made when slime asks for it, since its base class is slime's."""
+    if name == "DataSource":
+        from slime.rollout.data_source import RolloutDataSourceWithBuffer
+
+        return advantages.data_source(RolloutDataSourceWithBuffer)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
