@@ -273,7 +273,7 @@ class Diagnosis:
             length=pool.lengths[:size],
             gram=found.gram if target else np.empty((0, 0)),
             backward_passes=found.backward_passes,
-            peak_bytes=found.peak_bytes,
+            total_bytes=found.total_bytes,
             seconds=time.perf_counter() - begin,
         )
 
@@ -319,7 +319,7 @@ class Diagnosis:
             "prompts": self._n_scored(),
             "completions_per_prompt": self.config.diagnostic.n_target,
             "backward_passes": sum(each.backward_passes for each in scores),
-            "peak_gib": round(max(each.peak_bytes for each in scores) / 2**30, 3),
+            "peak_gib": round(max(each.total_bytes for each in scores) / 2**30, 3),
             "seconds": round(sum(each.seconds for each in scores), 1),
         }
 

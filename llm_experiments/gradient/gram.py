@@ -36,6 +36,8 @@ class ScoreGram:
         decoder layer took where the memory budget could not hold them all at once.
     peak_bytes : int
         Highest memory during the computation beyond that before it.
+    total_bytes : int
+        Highest memory during the computation, the model and all else in the process (on a GPU: its allocator) included.
     peak_measure : str
         How it was measured; see `PeakMemory`.
     """
@@ -45,6 +47,7 @@ class ScoreGram:
     n_parameters: int
     backward_passes: int
     peak_bytes: int
+    total_bytes: int
     peak_measure: str
 
 
@@ -63,6 +66,7 @@ class ScoreNorms:
     n_parameters: int
     backward_passes: int
     peak_bytes: int
+    total_bytes: int
     peak_measure: str
 
 
@@ -118,6 +122,7 @@ def gram_matrix(
         n_parameters=selection.n_parameters,
         backward_passes=len(pool) * result.sweeps,
         peak_bytes=memory.peak_bytes,
+        total_bytes=memory.total_bytes,
         peak_measure=memory.measure,
     )
 
@@ -155,6 +160,7 @@ def score_norms(
         n_parameters=selection.n_parameters,
         backward_passes=sum(len(result.log_probs) * result.sweeps for result in results),
         peak_bytes=memory.peak_bytes,
+        total_bytes=memory.total_bytes,
         peak_measure=memory.measure,
     )
 

@@ -141,7 +141,9 @@ class PeakMemory:
     Attributes
     ----------
     peak_bytes : int
-        Known after the block.
+        Known after the block. Small where memory that was freed before is used again.
+    total_bytes : int
+        The peak itself, with what was there at the start.
     measure : str
         ``"cuda allocator"``, ``"resident set, sampled"`` or ``"resident set, highest mark"``.
     """
@@ -150,7 +152,7 @@ class PeakMemory:
     STATUS = Path("/proc/self/statm")
 
     def __init__(self, device: torch.device):
-        self.device, self.peak_bytes = device, 0
+        self.device, self.peak_bytes, self.total_bytes = device, 0, 0
         sampled = "resident set, sampled" if self.STATUS.exists() else "resident set, highest mark"
         self.measure = "cuda allocator" if device.type == "cuda" else sampled
 
@@ -172,7 +174,7 @@ class PeakMemory:
             self.done.set()
             self.sampler.join()
             self.highest = max(self.highest, self._resident())
-        self.peak_bytes = self.highest - self.start
+        self.peak_bytes, self.total_bytes = self.highest - self.start, self.highest
 
     def _sample(self) -> None:
         while not self.done.wait(self.INTERVAL):

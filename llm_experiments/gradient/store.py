@@ -13,7 +13,7 @@ import numpy as np
 
 from kaestat.storage import load_state, save_state
 
-FORMAT, VERSION = "kaestat-scores", 1
+FORMAT, VERSION = "kaestat-scores", 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +31,8 @@ class PromptScores:
     gram : ndarray, shape (N, N), or (0, 0)
         Inner products of the scores; empty for past steps, of which the norms suffice.
     backward_passes : int
-    peak_bytes : int
-        Working memory beyond the model.
+    total_bytes : int
+        Highest memory of the computation, the model included.
     seconds : float
     """
 
@@ -41,7 +41,7 @@ class PromptScores:
     length: np.ndarray
     gram: np.ndarray
     backward_passes: int
-    peak_bytes: int
+    total_bytes: int
     seconds: float
 
 

@@ -263,6 +263,7 @@ def test_peak_memory_stays_within_the_budget():
     found = gram_matrix(model, PROMPT, completions, temperature=1.0, parameters="all", memory_gib=0.12)
     written_out = found.backward_passes * found.n_parameters * 4
     assert written_out > 8 * 0.12 * 2**30 > 8 * found.peak_bytes > 0
+    assert found.total_bytes > found.peak_bytes + 4 * found.n_parameters  # the model is there too
 
 
 def test_norms_do_with_a_budget_that_cannot_hold_the_whole_pool():
