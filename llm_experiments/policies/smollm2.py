@@ -80,7 +80,7 @@ def convert_gguf(weights: Path, folder: Path) -> None:
         try:
             importlib.metadata.version(needed)
         except importlib.metadata.PackageNotFoundError:
-            raise ModuleNotFoundError(f"reading GGUF weights needs the package {needed}: pip install {needed}") from None
+            raise ModuleNotFoundError(f"reading GGUF needs the package {needed}: pip install {needed}") from None
     source = {"pretrained_model_name_or_path": str(weights.parent), "gguf_file": weights.name, "local_files_only": True}
     with no_progress_bars():
         loaded, report = AutoModelForCausalLM.from_pretrained(
