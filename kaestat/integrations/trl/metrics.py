@@ -87,7 +87,7 @@ class Generation:
             ``c_g Var(Z)`` with it, which is added back twice. It can be negative: it is unbiased, not a square.
             ``squared_error``: ``mean_g (Z_g - V_g)^2``, averaged over all rows: the reward variance plus the error.
             ``nonzero_advantages``: share of completions whose advantage is not 0.
-            With a history: ``prompts_with_past``, share of rows with a visit in reach; ``past_completions``, mean
+            With a history: ``known_prompts``, share of rows with a visit in reach; ``past_completions``, mean
             number of completions in those visits; and for kernel methods ``effective_history``.
         """
         groups, packing = self.groups, self.packing
@@ -109,7 +109,7 @@ class Generation:
         }
         if self.visits is not None:
             past = self.visits.count.sum(axis=-1)
-            found |= {"prompts_with_past": float((past > 0).mean()), "past_completions": float(past.mean())}
+            found |= {"known_prompts": float((past > 0).mean()), "past_completions": float(past.mean())}
         if self.effective is not None:
             found["effective_history"] = self.effective
         return found

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import count
 from typing import Any
 
 from kaestat.integrations.prompt_ids import UnstablePromptIds, hash_prompt
+from kaestat.storage import encode_keys
 
 
 def prompt_hashes(prompts: Sequence[Any]) -> list[str]:
@@ -48,31 +47,11 @@ def column_ids(rows: Sequence[Mapping[str, Any]], column: str) -> list[Hashable]
             "kept by a hash of the prompt."
         )
     ids = [_plain(row[column]) for row in rows]
-    for key in ids:
-        if not isinstance(key, Hashable):
-            raise TypeError(f"prompt_id={column!r}: an id must be a string, number or tuple, got {key!r}.")
+    try:
+        encode_keys([key for key in ids if key is not None])  # None is a missing id: IdentityCheck says so
+    except TypeError as error:
+        raise TypeError(f"prompt_id={column!r}: {error}") from error
     return ids
-
-
-def copies(ids: Sequence[Hashable], group_size: int) -> list[int]:
-    """For each row, how many groups of the same prompt stand before its own in the batch.
-
-    Groups are runs of ``group_size`` rows, as TRL lays them out over the processes.
-
-    Examples
-    --------
-    >>> copies(["a", "a", "b", "b", "a", "a"], 2)
-    [0, 0, 0, 0, 1, 1]
-    """
-    number: defaultdict[Hashable, count] = defaultdict(count)
-    found: list[int] = []
-    for start in range(0, len(ids), group_size):
-        of_group: dict[Hashable, int] = {}
-        for key in ids[start : start + group_size]:
-            if key not in of_group:
-                of_group[key] = next(number[key])
-            found.append(of_group[key])
-    return found
 
 
 def _with_image_digests(value: Any) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import trl
 from accelerate.utils import gather_object
@@ -19,8 +19,10 @@ from kaestat import AdvantageEstimator
 from kaestat.integrations.prompt_ids import IdentityCheck
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
 from kaestat.integrations.trl.metrics import Generation
-from kaestat.integrations.trl.prompts import column_ids, copies, prompt_hashes
+from kaestat.integrations.trl.prompts import column_ids, prompt_hashes
 from kaestat.integrations.trl.sampler import ReuseSampler
+from kaestat.integrations.watched_estimator import copies
+from kaestat.storage import load_state, save_state, unpack_arrays
 
 STATE_FILE = "baseline_state"
 
@@ -79,7 +81,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
     Raises
     ------
     TypeError
-        If ``advantage_estimator`` is none, or has a part that no checkpoint can hold.
+        If ``advantage_estimator`` is none, or a prompt id cannot be stored.
     ValueError
         If an argument is unknown, or contradicts TRL's configuration. During training: if a prompt id is missing or
         names no prompt (`UnstablePromptIds`), or if a checkpoint has no state for an estimator that needs one.
@@ -184,15 +186,18 @@ class BaselineGRPOTrainer(GRPOTrainer):
             self._identity.check(scored.ids, scored.hashes, self.generation)
         scorable = ~scored.rewards.isnan().all(dim=1).cpu().numpy()  # the others: advantage 0, not recorded
         weighted = (scored.rewards * self.reward_weights.to(scored.rewards.device)).nansum(dim=1)
-        rows = [row for row, known in enumerate(scorable) if known]
-        streams = copies(scored.ids, self.num_generations)
-        ids, streams = [scored.ids[row] for row in rows], [streams[row] for row in rows]
+        rows = np.flatnonzero(scorable)
+        ids = [scored.ids[row] for row in rows]
+        groups = np.arange(len(scorable)) // self.num_generations  # TRL's groups stand side by side
+        streams = copies(ids, groups[rows], [True] * len(ids))
         rewards = weighted.cpu().double().numpy()[rows]
         mass = None if weights is None else weights.cpu().double().numpy()[rows]
-        ahead = Generation.ahead(self.advantage_estimator, ids, streams, rewards, mass, self.generation)
+        ahead = (
+            Generation.ahead(self.advantage_estimator, ids, streams, rewards, mass, self.generation) if ids else None
+        )
         found = self.advantage_estimator.step(ids, rewards, self.generation, stream_ids=streams, weights=mass)
         self.generation += 1
-        for name, value in ahead.metrics(self.advantage_estimator.values, found).items():
+        for name, value in ahead.metrics(self.advantage_estimator.values, found).items() if ahead else ():
             self._metrics["train"][f"baseline/{name}"].append(value)
         advantages = torch.zeros(len(scorable))
         advantages[rows] = torch.as_tensor(found, dtype=torch.float32)
@@ -202,7 +207,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         # First of all: what looks like a whole checkpoint then has its baseline state, and an upload takes it along.
         if self.args.should_save:
             folder = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            self.advantage_estimator.save(os.path.join(self._get_output_dir(trial=trial), folder, STATE_FILE))
+            _save(self.advantage_estimator, os.path.join(self._get_output_dir(trial=trial), folder, STATE_FILE))
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
@@ -213,7 +218,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
     def _restore_state(self, path: str) -> None:
         baseline = self.advantage_estimator.baseline
         if os.path.exists(path):
-            self.advantage_estimator.load_state_dict(AdvantageEstimator.load(path).state_dict())
+            self.advantage_estimator.load_state_dict(load_state(path).get("state"))
         elif baseline.horizon > 0 or baseline.initial_carry() is not None:
             raise ValueError(
                 f"resume_from_checkpoint: there is no {path}, and method {self.advantage_estimator.method!r} cannot go "
@@ -221,6 +226,14 @@ class BaselineGRPOTrainer(GRPOTrainer):
                 f"from these weights with model={os.path.dirname(path)!r} and no resume_from_checkpoint."
             )
         self.generation = _next_step(self.advantage_estimator)
+        self._identity = IdentityCheck()
+
+
+def _save(estimator: AdvantageEstimator, path: str) -> None:
+    try:
+        estimator.save(path)
+    except TypeError:  # a kernel or baseline of the user's own: resuming takes no more than the state
+        save_state(path, {"state": unpack_arrays(estimator.state_dict())})
 
 
 def _next_step(estimator: AdvantageEstimator) -> int:
@@ -243,8 +256,6 @@ def _check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> 
         )
     if isinstance(reuse, bool) or not isinstance(reuse, int) or reuse < 1:
         raise ValueError(f"reuse must be a whole number of generations from 1 on, got {reuse!r}.")
-    with tempfile.TemporaryDirectory() as folder:  # rather now than at the first checkpoint
-        estimator.save(os.path.join(folder, STATE_FILE))
 
 
 def _check_config(args: trl.GRPOConfig, estimator: AdvantageEstimator) -> None:

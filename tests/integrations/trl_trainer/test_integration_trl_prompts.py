@@ -1,0 +1,104 @@
+"""Ids of prompts: a column of the data set or a hash, watched either way."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from datasets import Dataset
+from PIL import Image
+from tiny_trl import RecordingTrainer, questions, tiny_trainer
+
+from kaestat import AdvantageEstimator
+from kaestat.integrations.prompt_ids import UnstablePromptIds, hash_prompt
+from kaestat.integrations.trl.prompts import column_ids, prompt_hashes
+
+
+def with_column(name: str, values: list) -> Dataset:
+    return questions(len(values)).add_column(name, values)
+
+
+def trained(folder, dataset, prompt_id, **config):
+    trainer = tiny_trainer(
+        folder,
+        AdvantageEstimator("kae", bandwidth=5.0),
+        dataset=dataset,
+        trainer_class=RecordingTrainer,
+        trainer_options={"prompt_id": prompt_id},
+        **config,
+    )
+    trainer.train()
+    return trainer
+
+
+def test_the_history_is_kept_by_the_column(tmp_path):
+    estimator = trained(tmp_path, questions(4), "question_id").advantage_estimator
+    visits = estimator.history.visits(["q0", "q1", "q2", "q3"], 4)
+    assert (visits.count.sum(axis=1) == 8).all() and len(estimator.history) == 4
+
+
+def test_the_history_is_kept_by_a_hash_without_a_column(tmp_path):
+    estimator = trained(tmp_path, questions(4), None).advantage_estimator
+    keys = [hash_prompt(f"{k}+1=") for k in range(4)]
+    assert (estimator.history.visits(keys, 4).count.sum(axis=1) == 8).all() and len(estimator.history) == 4
+
+
+def test_a_column_that_is_not_there_raises_with_the_columns_that_are(tmp_path):
+    with pytest.raises(UnstablePromptIds, match=r"'uid'.*prompt, question_id.*remove_unused_columns=False"):
+        trained(tmp_path, questions(4), "uid")
+    with pytest.raises(UnstablePromptIds, match="remove_unused_columns=False"):
+        trained(tmp_path, questions(4), "question_id", remove_unused_columns=True)
+
+
+@pytest.mark.parametrize("values", [[0, 0, 0, 0], ["a", None, "c", "d"]], ids=["one for all", "one is missing"])
+def test_an_id_that_names_no_prompt_raises_at_the_first_generation(values, tmp_path):
+    with pytest.raises(UnstablePromptIds, match="hash_prompt"):
+        trained(tmp_path, with_column("index", values), "index")
+
+
+def test_ids_that_are_new_at_each_visit_raise(tmp_path):
+    class Renames(RecordingTrainer):
+        def _generate_and_score_completions(self, inputs):
+            return super()._generate_and_score_completions(
+                [{**row, "uid": f"{self.generation}-{row['question_id']}"} for row in inputs]
+            )
+
+    trainer = tiny_trainer(
+        tmp_path,
+        AdvantageEstimator("kae", bandwidth=5.0),
+        trainer_class=Renames,
+        trainer_options={"prompt_id": "uid"},
+        max_steps=8,
+    )
+    with pytest.raises(UnstablePromptIds, match="new id"):
+        trainer.train()
+    assert trainer.generation == 4  # 4 prompts a step: 16 returns after the fourth return
+
+
+def test_ids_that_no_checkpoint_can_hold_raise_at_once():
+    rows = [{"prompt": "a", "day": datetime.date(2026, 1, 1)}]
+    with pytest.raises(TypeError, match="prompt_id='day'"):
+        column_ids(rows, "day")
+    with pytest.raises(TypeError, match="prompt_id='tags'"):
+        column_ids([{"prompt": "a", "tags": ["x", "y"]}], "tags")
+
+
+def test_images_tell_prompts_of_the_same_words_apart():
+    def prompt(colour):
+        image = Image.new("RGB", (4, 4), colour)
+        return [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "How many?"}]}]
+
+    red, again, blue = prompt_hashes([prompt("red"), prompt("red"), prompt("blue")])
+    assert red == again != blue
+
+
+def test_prompts_without_images_have_the_hash_of_everybody():
+    chat = [{"role": "user", "content": "2+2="}]
+    assert prompt_hashes(["2+2=", chat]) == [hash_prompt("2+2="), hash_prompt(chat)]
+
+
+def test_copies_of_a_prompt_are_streams_of_their_own(tmp_path):
+    rows = Dataset.from_dict({"prompt": ["same"] * 4})
+    trainer = tiny_trainer(tmp_path, AdvantageEstimator("kae_stream", bandwidth=5.0), dataset=rows, max_steps=3)
+    trainer.train()
+    assert len(trainer.advantage_estimator.history) == 4
