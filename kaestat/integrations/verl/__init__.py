@@ -1,4 +1,4 @@
-"""Baselines inside verl: every method of `kaestat.methods()` as an advantage estimator, and trainers that keep a history.
+"""Baselines inside verl: every method as an advantage estimator, and trainers that keep the history.
 
 Importing this module is all that is needed; installing kaestat does it, through the entry point ``verl.plugins`` that
 verl loads whenever it is imported itself. (``VERL_USE_EXTERNAL_MODULES=kaestat.integrations.verl`` does the same.)
@@ -7,7 +7,8 @@ its V1 trainers have been, in the one process that uses them.
 
 - ``algorithm.adv_estimator=NAME``: see `kaestat.integrations.verl.estimators`.
 - ``trainer.v1.trainer_mode=kaestat_sync``: see `kaestat.integrations.verl.trainer`.
-- ``data.custom_cls``: see `kaestat.integrations.verl.dataset`.
+- ``trainer.use_v1=False``, the deprecated trainer: see `kaestat.integrations.verl.legacy_trainer`.
+- ``data.custom_cls``, the paper's reuse schedule: see `kaestat.integrations.verl.dataset`.
 
 Tested with verl 0.9.1, TransferQueue 0.1.11, ray 2.60.0, tensordict 0.10.0, transformers 5.10.4 and torch 2.13.0.
 """
@@ -35,3 +36,4 @@ def _load(module: str) -> None:
 
 after_import("verl.trainer.ppo.core_algos", lambda: _load("estimators"))
 after_import("verl.trainer.ppo.v1", lambda: _load("trainer"))
+after_import("verl.trainer.main_ppo_v0", lambda: _load("legacy_trainer"))

@@ -37,17 +37,18 @@ class _Watch(MetaPathFinder):
     ) -> ModuleSpec | None:
         if name != self._name:
             return None
-        sys.meta_path.remove(self)
         for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target)
+            spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None and spec.loader is not None:
-                execute = spec.loader.exec_module
-
-                def exec_module(module: ModuleType) -> None:
-                    execute(module)
-                    self._action()
-
-                spec.loader.exec_module = exec_module
+                spec.loader.exec_module = self._followed_by_action(spec.loader.exec_module)
                 return spec
-        sys.meta_path.insert(0, self)  # not there yet; watch on
         return None
+
+    def _followed_by_action(self, execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            if self in sys.meta_path:  # a reload does not act again
+                sys.meta_path.remove(self)
+                self._action()
+
+        return exec_module

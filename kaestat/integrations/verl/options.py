@@ -29,6 +29,8 @@ class Options:
     prompt_id : str
         What the history is kept by: ``"auto"`` (data source, split and index where the data set has an index, else a
         hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
+    start_anew : bool
+        Whether a run resumed from a checkpoint that holds no history may begin one; else it is refused.
     """
 
     method: str
@@ -36,6 +38,7 @@ class Options:
     scale: str | None = None
     weights: str = "none"
     prompt_id: str = "auto"
+    start_anew: bool = False
 
     @classmethod
     def read(cls, method: str, algorithm: Any) -> Options:

@@ -1,0 +1,72 @@
+"""The history goes into every checkpoint of verl, and comes back on resume.
+
+verl calls a ``trainer.checkpoint_callback_class`` only after it has declared the checkpoint complete
+(``latest_checkpointed_iteration.txt``): a run that dies in between would leave a checkpoint without its history. So the
+state is written before, into the same folder; a callback of yours, such as one that uploads the folder, finds it there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from kaestat.integrations.verl.options import Options
+from kaestat.integrations.watched_estimator import WatchedEstimator
+
+STATE_FILE = "baseline_state"  # beside "actor" and "data.pt" in global_step_N
+
+logger = logging.getLogger(__name__)
+
+
+class SavesHistory:
+    """Mixin for verl's trainers, to stand before them among the bases.
+
+    Attributes
+    ----------
+    baseline : WatchedEstimator or None
+        None if ``algorithm.adv_estimator`` is none of ours; the trainer is then verl's.
+    options : Options or None
+    """
+
+    baseline: WatchedEstimator | None = None
+    options: Options | None = None
+
+    def _save_checkpoint(self) -> None:
+        if self.baseline is not None and self.baseline.stateful:
+            folder = os.path.join(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
+            self.baseline.save(os.path.join(folder, STATE_FILE))
+        super()._save_checkpoint()
+
+    def _load_checkpoint(self) -> Any:
+        found = super()._load_checkpoint()
+        if self.global_steps > 0 and self.baseline is not None and self.baseline.stateful:
+            self._restore_history(self._resumed_folder())
+        return found
+
+    def _resumed_folder(self) -> str:
+        trainer = self.config.trainer
+        if trainer.resume_mode == "resume_path":
+            return trainer.resume_from_path
+        return os.path.join(trainer.default_local_dir, f"global_step_{self.global_steps}")
+
+    def _restore_history(self, folder: str) -> None:
+        """Take over the state of a checkpoint.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the checkpoint has none, and the options do not allow that.
+        ValueError
+            If it is torn, or of another method or horizon.
+        """
+        path = os.path.join(folder, STATE_FILE)
+        try:
+            self.baseline.load(path)
+        except FileNotFoundError:
+            if not self.options.start_anew:
+                raise FileNotFoundError(
+                    f"{path}: this checkpoint was saved without the history of {self.options.method!r}. Resume from "
+                    "one that has it, or begin a history here with +algorithm.kaestat.start_anew=True."
+                ) from None
+            logger.warning("%s does not exist: the history of %s begins here.", path, self.options.method)

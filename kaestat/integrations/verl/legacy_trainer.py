@@ -1,0 +1,86 @@
+"""verl's deprecated trainer (``trainer.use_v1=False``) with a history.
+
+verl knows no names for trainers there: importing this module puts `LegacyBaselineTrainer` where its main program looks
+for one. With an ``algorithm.adv_estimator`` that is none of ours it is verl's trainer, unchanged.
+
+The ids come from ``non_tensor_batch`` (``extra_info``, ``data_source``, ``raw_prompt``) when verl draws a batch of
+prompts; the rows find them again by verl's random ``uid``, which lasts as long as the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from verl import DataProto
+from verl.trainer import main_ppo_v0
+from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+
+from kaestat.integrations.verl.checkpoint import SavesHistory
+from kaestat.integrations.verl.estimators import REGISTERED, SERVING
+from kaestat.integrations.verl.options import Options
+from kaestat.integrations.verl.prompts import FIELDS, Prompt, read_prompt
+from kaestat.integrations.verl.rows import BatchRows, row_advantages
+from kaestat.integrations.watched_estimator import WatchedEstimator
+
+
+class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
+    """verl's ``RayPPOTrainer`` whose advantages come from a method of ours, history included.
+
+    Parameters
+    ----------
+    config : DictConfig
+    *args, **kwargs
+        Those of ``RayPPOTrainer``.
+
+    Raises
+    ------
+    ValueError
+        If an option, a parameter or the method cannot be used.
+    """
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any):
+        method = REGISTERED.get(str(config.algorithm.adv_estimator))
+        if method is not None:
+            self.options = Options.read(method, config.algorithm)
+            self.baseline = WatchedEstimator(self.options.estimator())
+        self._prompts: dict[Hashable, Prompt] = {}
+        super().__init__(config, *args, **kwargs)
+
+    def fit(self) -> None:
+        """verl's training loop."""
+        if self.baseline is None:
+            return super().fit()
+        token = SERVING.set(self._serve)
+        try:
+            return super().fit()
+        finally:
+            SERVING.reset(token)
+
+    def _get_gen_batch(self, batch: DataProto) -> DataProto:
+        if self.baseline is not None:
+            known = batch.non_tensor_batch
+            columns = [known.get(name, [None] * len(known["uid"])) for name in FIELDS]
+            self._prompts = {
+                uid: read_prompt(self.options.prompt_id, *fields)
+                for uid, *fields in zip(known["uid"], *columns, strict=True)
+            }
+        return super()._get_gen_batch(batch)
+
+    def _serve(self, index: Sequence[Hashable] | None, rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        uids = tuple(() if index is None else index)
+        unknown = [uid for uid in uids if uid not in self._prompts]
+        if unknown or not uids:
+            raise ValueError("index: verl computes advantages of rows that were not drawn at this step.")
+        rows = BatchRows(
+            uids=uids,
+            prompts=tuple(self._prompts[uid] for uid in uids),
+            final=np.arange(len(uids)),
+            padding=np.zeros(len(uids), dtype=bool),
+        )
+        return row_advantages(self.baseline, self.options, rows, self.global_steps - 1, index, rewards, lengths)
+
+
+main_ppo_v0.RayPPOTrainer = LegacyBaselineTrainer

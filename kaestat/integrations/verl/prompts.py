@@ -1,0 +1,91 @@
+"""Who the rows of a batch are: ids that the history is kept by, from what verl knows of a prompt."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kaestat.integrations.prompt_ids import FIX, UnstablePromptIds, hash_prompt
+
+FIELDS = ("data_source", "extra_info", "raw_prompt")  # of verl's data sets
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt as the history knows it.
+
+    Attributes
+    ----------
+    id : hashable
+        Stable through the run.
+    hash : str
+        Of the prompt's messages, to check the id against.
+    """
+
+    id: Hashable
+    hash: str
+
+
+def read_prompt(prompt_id: str, data_source: Any, extra_info: Any, raw_prompt: Any) -> Prompt:
+    """Id and hash of one row of a verl data set.
+
+    verl's own ``uid`` is random at every step, and its ``index`` is 0 where the data set has none; neither is used.
+
+    Parameters
+    ----------
+    prompt_id : str
+        As `Options.prompt_id`.
+    data_source : str or None
+    extra_info : mapping or None
+        Looked into for ``split`` and ``index``, or for the named key.
+    raw_prompt : list of mapping, str, or None
+        Chat messages.
+
+    Raises
+    ------
+    UnstablePromptIds
+        If the id that was asked for is not there, or nothing tells the prompt at all.
+
+    Examples
+    --------
+    >>> read_prompt("auto", "gsm8k", {"split": "train", "index": 7}, "2+2=").id
+    ('gsm8k', 'train', 7)
+    >>> read_prompt("auto", "gsm8k", {}, "2+2=").id == hash_prompt("2+2=")
+    True
+    """
+    if raw_prompt is None:
+        raise UnstablePromptIds("raw_prompt is missing, so the prompt has no id that could be trusted: " + FIX)
+    digest = hash_prompt(_without_media(raw_prompt))
+    info = extra_info if isinstance(extra_info, Mapping) else {}
+    if prompt_id.startswith("extra_info."):
+        key = prompt_id.removeprefix("extra_info.")
+        if info.get(key) is None:
+            raise UnstablePromptIds(
+                f"algorithm.kaestat.prompt_id={prompt_id}: the prompt has no such id, its extra_info holds "
+                f"{', '.join(sorted(info)) or 'nothing'}. Put it into the data set, or write prompt_id=prompt."
+            )
+        return Prompt(_plain(info[key]), digest)
+    if prompt_id == "auto" and info.get("index") is not None:
+        return Prompt(tuple(_plain(part) for part in (data_source, info.get("split"), info["index"])), digest)
+    return Prompt(digest, digest)
+
+
+def _plain(value: Any) -> Hashable:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _without_media(value: Any) -> Any:
+    """Messages with images and other bytes replaced by digests."""
+    if isinstance(value, Mapping):
+        return {key: _without_media(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_media(item) for item in value]
+    if hasattr(value, "tobytes") and hasattr(value, "mode"):  # a PIL image, without importing PIL
+        value = f"{value.mode} {value.size}".encode() + value.tobytes()
+    if isinstance(value, bytes):
+        return hashlib.blake2b(value, digest_size=16).hexdigest()
+    return value

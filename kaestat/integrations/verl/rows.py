@@ -1,0 +1,151 @@
+"""The rows of a batch as the history needs them, and their advantages."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from kaestat.integrations.verl.options import Options
+from kaestat.integrations.verl.prompts import FIELDS, Prompt, read_prompt
+from kaestat.integrations.watched_estimator import WatchedEstimator
+
+if TYPE_CHECKING:
+    from transfer_queue import KVBatchMeta
+
+
+@dataclass(frozen=True, eq=False)
+class BatchRows:
+    """The rows of a batch, in its order.
+
+    Attributes
+    ----------
+    uids : tuple of str, length N
+        verl's name of each row's group.
+    prompts : tuple of Prompt or None, length N
+        None for padding.
+    final : ndarray of int, shape (N,)
+        Position of the last output of each row's session.
+    padding : ndarray of bool, shape (N,)
+    """
+
+    uids: tuple[str, ...]
+    prompts: tuple[Prompt | None, ...]
+    final: np.ndarray
+    padding: np.ndarray
+
+
+def read_rows(batch: KVBatchMeta, prompt_id: str) -> BatchRows:
+    """The rows of a V1 batch: its keys and tags, and what the transfer queue holds of one row of each group.
+
+    Parameters
+    ----------
+    batch : KVBatchMeta
+    prompt_id : str
+        As `Options.prompt_id`.
+
+    Raises
+    ------
+    ValueError
+        If a key is not of the form ``uid_session_output``.
+    UnstablePromptIds
+        If a prompt has no id.
+    """
+    outputs = [_output(key) for key in batch.keys]
+    padding = np.array([tag.get("is_padding", False) for tag in batch.tags], dtype=bool)
+    last: dict[tuple[str, str], int] = {}
+    for row, (uid, session, number) in enumerate(outputs):
+        before = last.setdefault((uid, session), row)
+        if number > outputs[before][2]:
+            last[uid, session] = row
+    one_row = {uid: row for row, (uid, *_) in enumerate(outputs) if not padding[row]}
+    prompts = _read_prompts(batch, one_row, prompt_id)
+    return BatchRows(
+        uids=tuple(uid for uid, *_ in outputs),
+        prompts=tuple(prompts.get(uid) for uid, *_ in outputs),
+        final=np.array([last[uid, session] for uid, session, _ in outputs], dtype=np.int64),
+        padding=padding,
+    )
+
+
+def row_advantages(
+    baseline: WatchedEstimator,
+    options: Options,
+    rows: BatchRows,
+    step: int,
+    index: Sequence[Hashable] | None,
+    rewards: torch.Tensor,
+    lengths: torch.Tensor,
+) -> torch.Tensor:
+    """Advantages of a batch's rows; records its rewards.
+
+    Parameters
+    ----------
+    baseline : WatchedEstimator
+    options : Options
+    rows : BatchRows
+    step : int
+        0-based.
+    index : sequence of str, length N
+        Group names as verl passes them with the rewards, to see that these are the same rows in the same order.
+    rewards : Tensor of float, shape (N,)
+    lengths : Tensor of int, shape (N,)
+        Response tokens.
+
+    Returns
+    -------
+    Tensor, shape (N,)
+        Of the type and on the device of ``rewards``.
+
+    Raises
+    ------
+    ValueError
+        If the rows do not match, and as `WatchedEstimator.advantages` does.
+    """
+    if index is None or list(index) != list(rows.uids):
+        raise ValueError(
+            "index: verl computes advantages of other rows than those of this batch, or in another order; this is not "
+            "the verl that kaestat.integrations.verl was written for."
+        )
+    counted = (rows.final == np.arange(len(rows.final))) & ~rows.padding
+    weights = lengths.cpu().numpy().astype(np.float64) if options.weights == "length" else None
+    advantages = baseline.advantages(
+        rewards.double().cpu().numpy(),
+        step,
+        prompts=[None if prompt is None else prompt.hash for prompt in rows.prompts],
+        ids=[None if prompt is None else prompt.id for prompt in rows.prompts] if baseline.stateful else None,
+        groups=rows.uids,
+        mask=counted,
+        weights=weights,
+    )
+    advantages = np.where(rows.padding, 0.0, advantages[rows.final])
+    return torch.as_tensor(advantages, dtype=rewards.dtype, device=rewards.device)
+
+
+def _output(key: str) -> tuple[str, str, int]:
+    """Group, session and number of an output, from its key."""
+    parts = key.rsplit("_", 2)
+    if len(parts) != 3 or not parts[2].isdigit():
+        raise ValueError(
+            f"key {key!r}: expected uid_session_output, as verl's agent loop manager names its outputs; an agent loop "
+            "manager of your own must name them so too."
+        )
+    return parts[0], parts[1], int(parts[2])
+
+
+def _read_prompts(batch: KVBatchMeta, one_row: dict[str, int], prompt_id: str) -> dict[str, Prompt]:
+    """The prompt of each group, from the data set's fields of one of its rows."""
+    if not one_row:
+        return {}
+    import transfer_queue  # the deprecated trainer does without
+
+    data = transfer_queue.kv_batch_get(
+        keys=[batch.keys[row] for row in one_row.values()],
+        partition_id=batch.partition_id,
+        select_fields=list(FIELDS),
+    )
+    columns = [list(data[name]) if name in data.keys() else [None] * len(one_row) for name in FIELDS]
+    return {uid: read_prompt(prompt_id, *fields) for uid, *fields in zip(one_row, *columns, strict=True)}

@@ -1,0 +1,107 @@
+"""verl's V1 trainers with a history (importing this module registers them).
+
+===========================  =============================================
+trainer.v1.trainer_mode      verl's trainer below
+===========================  =============================================
+kaestat_sync                 sync
+kaestat_colocate_async       colocate_async
+kaestat_separate_async       separate_async
+===========================  =============================================
+
+They are verl's trainers in everything, except that an ``algorithm.adv_estimator`` of ours learns what verl does not
+pass on: the prompts' ids, the step, which rows are padding, and which are the final output of a session. One batch of
+the actor is one step of the estimator: a training step, or a part of it where ``parameter_sync_step`` cuts it up.
+
+Where an agent loop gives several outputs in a session, the final one carries the reward: it alone counts as a
+completion, and its advantage goes to all outputs of the session, as verl does it for its ``grpo``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, open_dict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1 import (
+    PPOTrainerColocateAsync,
+    PPOTrainerSeparateAsync,
+    PPOTrainerSync,
+    register_trainer,
+)
+
+from kaestat.integrations.verl.checkpoint import SavesHistory
+from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING
+from kaestat.integrations.verl.options import Options
+from kaestat.integrations.verl.rows import read_rows, row_advantages
+from kaestat.integrations.watched_estimator import WatchedEstimator
+
+
+class BaselineTrainer(SavesHistory):
+    """Mixin that gives a V1 trainer of verl its history; stands before it among the bases.
+
+    Parameters
+    ----------
+    config : DictConfig
+        verl's whole configuration; ``trainer.v1.trainer_mode`` is set back to verl's name, which verl branches on.
+
+    Raises
+    ------
+    ValueError
+        If an option, a parameter or the method cannot be used.
+    """
+
+    verl_mode = ""
+
+    def __init__(self, config: DictConfig):
+        # Any other name than "sync" turns verl asynchronous, whatever the class.
+        with open_dict(config):
+            config.trainer.v1.trainer_mode = self.verl_mode
+        method = REGISTERED.get(str(config.algorithm.adv_estimator))
+        if method is not None:
+            self.options = Options.read(method, config.algorithm)
+            self.baseline = WatchedEstimator(self.options.estimator())
+        super().__init__(config)
+
+    @property
+    def estimator_step(self) -> int:
+        """The estimator's step, 0-based: how many batches came before this one."""
+        return (self.global_steps - 1) * self.parameter_sync_step + self.local_trigger_step
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        if self.baseline is None:
+            return super()._compute_advantage(batch, metrics)
+        rows = read_rows(batch, self.options.prompt_id)
+
+        def serve(index: Sequence[Hashable] | None, rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            return row_advantages(self.baseline, self.options, rows, self.estimator_step, index, rewards, lengths)
+
+        token = SERVING.set(serve)
+        try:
+            batch = super()._compute_advantage(batch, metrics)
+        finally:
+            SERVING.reset(token)
+        metrics.update(self.baseline.metrics)
+        return batch
+
+
+@register_trainer(PREFIX + "sync")
+class SyncTrainer(BaselineTrainer, PPOTrainerSync):
+    """``trainer.v1.trainer_mode=kaestat_sync``: verl's synchronous trainer with a history."""
+
+    verl_mode = "sync"
+
+
+@register_trainer(PREFIX + "colocate_async")
+class ColocateAsyncTrainer(BaselineTrainer, PPOTrainerColocateAsync):
+    """``trainer.v1.trainer_mode=kaestat_colocate_async``."""
+
+    verl_mode = "colocate_async"
+
+
+@register_trainer(PREFIX + "separate_async")
+class SeparateAsyncTrainer(BaselineTrainer, PPOTrainerSeparateAsync):
+    """``trainer.v1.trainer_mode=kaestat_separate_async``."""
+
+    verl_mode = "separate_async"
