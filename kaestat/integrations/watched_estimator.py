@@ -220,8 +220,8 @@ def copies(names: Sequence[Hashable], groups: Sequence[Hashable], mask: Sequence
 
 
 def _hashes(prompts: Sequence[Any], keep: np.ndarray) -> list[str | None]:
-    """Hash of each kept row's prompt; equal texts are hashed once."""
-    known: dict[str, str] = {}
+    """Hash of each kept row's prompt; equal texts and token ids are hashed once."""
+    known: dict[Hashable, str] = {}
     found: list[str | None] = []
     for row, (prompt, kept) in enumerate(zip(prompts, keep, strict=True)):
         if not kept:
@@ -232,12 +232,14 @@ def _hashes(prompts: Sequence[Any], keep: np.ndarray) -> list[str | None]:
                 f"the prompt of row {row} is missing or empty, so the prompt has no id: let the trainer keep the "
                 "prompt with its completions, or give an id of the data set."
             )
-        if isinstance(prompt, str):
-            if prompt not in known:
-                known[prompt] = hash_prompt(prompt)
-            found.append(known[prompt])
-        else:
-            found.append(hash_prompt(prompt))
+        plain = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+        try:
+            key = plain if isinstance(plain, str) else tuple(plain)
+            if key not in known:
+                known[key] = hash_prompt(plain)
+            found.append(known[key])
+        except TypeError:  # chat messages are dicts, which no dict can be keyed by
+            found.append(hash_prompt(plain))
     return found
 
 

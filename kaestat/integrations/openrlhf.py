@@ -1,0 +1,226 @@
+"""Baselines inside OpenRLHF: its experience maker with other advantages, and the PPO trainer around it.
+
+Run with OpenRLHF 0.11.2 (ray 2.55.0, torch 2.13.0, CPU): the real ``RemoteExperienceMaker``, ``Experience``, their
+batching and the trainer's ``train_step``, checkpoint calls and class, with flash_attn, deepspeed and vllm replaced by
+empty modules (they need GPUs to install, and only their import is reached). Read and not run: generation, the models'
+forward passes, the policy update, DeepSpeed's checkpoints. Earlier versions name their arguments otherwise.
+
+OpenRLHF computes advantages in one process, the trainer's, for all completions of a step: no ranks to gather from. It
+knows prompts only by their text, so the id is a hash of it; ``Experience.index`` is the place in the batch. There are
+no padding rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kaestat.advantage import AdvantageEstimator
+from kaestat.integrations.watched_estimator import WatchedEstimator
+
+STATE_FILE = "kaestat_state"  # in OpenRLHF's _actor/global_stepN folder
+
+
+class BaselineExperienceMakerMixin:
+    """Before ``RemoteExperienceMaker`` in a class statement; set `watched` and, before each batch, `step`.
+
+    ``--algo.advantage.estimator`` then decides nothing about baselines; keep ``reinforce``. OpenRLHF's whitening of
+    advantages over the batch is left out: the estimator's ``scale`` has that part.
+    """
+
+    watched: WatchedEstimator
+    step: int | None = None
+
+    def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
+        """Advantages and returns of one step's experiences, in place.
+
+        A token's advantage is the completion's, less the KL penalty of the tokens from it on, as in OpenRLHF's own
+        REINFORCE estimators with gamma 1.
+
+        Parameters
+        ----------
+        experiences : list of openrlhf.trainer.ppo_utils.experience.Experience
+            Micro-batches of the step, of any sizes and in any order.
+
+        Raises
+        ------
+        ValueError
+            If a method with a history has no step.
+        """
+        import torch
+        from openrlhf.models.utils import compute_reward
+        from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
+
+        args = self.strategy.args
+        with torch.no_grad():
+            for experience in experiences:
+                experience.rewards = experience.rewards.to(torch.promote_types(experience.rewards.dtype, torch.float32))
+            apply_length_penalties(experiences, args)
+            advantages, deviations = baseline_advantages(
+                self.watched, experiences, self.step, args.rollout.n_samples_per_prompt
+            )
+            self.step = None
+            for experience, advantage, deviation in zip(experiences, advantages, deviations, strict=True):
+                if args.rollout.n_samples_per_prompt > 1:
+                    experience.info["group_reward_std"] = experience.rewards.new_tensor(deviation)
+                reward = compute_reward(
+                    experience.rewards.new_tensor(advantage),
+                    self.kl_ctl.value,
+                    experience.kl,
+                    action_mask=experience.action_mask,
+                    reward_clip_range=args.reward.clip_range,
+                )
+                experience.returns = self.get_cumulative_returns(reward, experience.action_mask, 1.0)
+                experience.advantages = experience.returns.clone()
+                experience.info["return"] = reward.sum(dim=-1)
+                experience.kl = None
+        return experiences
+
+
+def baseline_advantages(
+    watched: WatchedEstimator, experiences: Sequence[Any], step: int | None, n_samples_per_prompt: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Advantages of a step, and the standard deviation (ddof 1) of each completion's group, per experience.
+
+    Parameters
+    ----------
+    watched : WatchedEstimator
+    experiences : sequence of Experience
+        Of which `rewards` (B,), `prompts`, `images` and `index` are read.
+    step : int or None
+        Training step, 0-based.
+    n_samples_per_prompt : int
+        The ``index`` of a completion divided by it is its group.
+
+    Returns
+    -------
+    advantages, deviations : list of ndarray, shape (B,) each
+    """
+    rewards = np.concatenate([np.asarray(e.rewards.detach().cpu(), dtype=np.float64) for e in experiences])
+    index = np.array(list(chain.from_iterable(e.index for e in experiences)), dtype=np.int64)
+    prompts = list(chain.from_iterable(map(_prompts, experiences)))
+    order = np.argsort(index, kind="stable")  # the k-th group of a repeated prompt is the k-th as generated
+    groups = index // n_samples_per_prompt
+    advantages = np.empty(len(rewards))
+    advantages[order] = watched.advantages(
+        rewards[order], step, prompts=[prompts[row] for row in order], groups=groups[order].tolist()
+    )
+    _, code, size = np.unique(groups, return_inverse=True, return_counts=True)
+    mean = np.bincount(code, rewards) / size
+    squares = np.bincount(code, (rewards - mean[code]) ** 2)
+    deviation = np.sqrt(squares / np.maximum(size - 1, 1))[code]
+    ends = np.cumsum([len(e.index) for e in experiences])[:-1]
+    return np.split(advantages, ends), np.split(deviation, ends)
+
+
+class BaselineTrainerMixin:
+    """Before a trainer of OpenRLHF's; `estimator` is set on the class.
+
+    The step is OpenRLHF's ``global_step``, which starts at 0 and comes back on resume.
+    """
+
+    estimator: AdvantageEstimator
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._watched = WatchedEstimator(self.estimator)
+        self.experience_maker = with_baseline(self.experience_maker, self._watched)
+
+    def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
+        """OpenRLHF's, with the step handed to the experience maker, and the baseline's metrics in the status."""
+        self.experience_maker.step = global_step
+        status, next_step = super().train_step(rollout_samples, global_step)
+        status.update(self._watched.metrics)
+        return status, next_step
+
+    def save_logs_and_checkpoints(self, global_step: int, logs_dict: Any = None, client_states: Any = None) -> None:
+        """OpenRLHF's, with the state in the checkpoint's folder."""
+        super().save_logs_and_checkpoints(global_step, logs_dict, client_states)
+        if global_step % self.args.ckpt.save_steps == 0:
+            self._watched.save(_state_path(self.args, f"global_step{global_step}"))
+
+    def save_best_checkpoint(self, eval_metrics: Any, global_step: int, client_states: Any = None) -> None:
+        """OpenRLHF's, with the state in the checkpoint's folder where one was written."""
+        before = self.best_eval_metric_value
+        super().save_best_checkpoint(eval_metrics, global_step, client_states)
+        if self.best_eval_metric_value > before:
+            self._watched.save(_state_path(self.args, f"best_global_step{global_step}"))
+
+    def init_checkpoint_states(self) -> dict[str, Any]:
+        """OpenRLHF's, and the state of the checkpoint that it goes on from.
+
+        Raises
+        ------
+        ValueError
+            If a run goes on but its checkpoint has no state for a method with a history.
+        """
+        states = super().init_checkpoint_states()
+        step = states["global_step"]
+        if step == 0:
+            return states
+        paths = [_state_path(self.args, f"{kind}{step}") for kind in ("global_step", "best_global_step")]
+        found = [path for path in paths if path.exists()]
+        if found:
+            self._watched.load(found[0])
+        elif self._watched.stateful:
+            raise ValueError(
+                f"{paths[0]}: the run goes on after step {step}, but its checkpoint has no state of the baseline. Go "
+                "back to a checkpoint that has one (every process needs to see the folder), or begin a new run."
+            )
+        return states
+
+
+def with_baseline(experience_maker: Any, watched: WatchedEstimator) -> Any:
+    """The experience maker itself, its class replaced by one with `BaselineExperienceMakerMixin` before it."""
+    base = type(experience_maker)
+    experience_maker.__class__ = type(f"Baseline{base.__name__}", (BaselineExperienceMakerMixin, base), {})
+    experience_maker.watched = watched
+    return experience_maker
+
+
+def baseline_trainer(estimator: AdvantageEstimator) -> Any:
+    """OpenRLHF's ``PPOTrainer``, a Ray actor class, with this estimator's advantages.
+
+    Parameters
+    ----------
+    estimator : AdvantageEstimator
+
+    Returns
+    -------
+    ray.actor.ActorClass
+        In the place of ``openrlhf.trainer.ppo_trainer.PPOTrainer``.
+    """
+    import ray
+    from openrlhf.trainer.ppo_trainer import PPOTrainer
+
+    plain = PPOTrainer.__ray_metadata__.modified_class  # Ray lets nobody inherit from an actor class itself
+    return ray.remote(type("PPOTrainer", (BaselineTrainerMixin, plain), {"estimator": estimator}))
+
+
+def install(estimator: AdvantageEstimator) -> None:
+    """Let ``openrlhf.cli.train_ppo_ray``, run in this process afterwards, use `baseline_trainer`.
+
+    Its ``train`` takes ``PPOTrainer`` from ``openrlhf.trainer.ppo_trainer`` when it is called. The asynchronous trainer
+    (``--train.async_enable``) is another class and is left as it is.
+    """
+    import openrlhf.trainer.ppo_trainer as module
+
+    module.PPOTrainer = baseline_trainer(estimator)
+
+
+def _state_path(args: Any, tag: str) -> Path:
+    return Path(os.path.join(args.ckpt.path, "_actor", tag, STATE_FILE))
+
+
+def _prompts(experience: Any) -> list[Any]:
+    """Texts, with the images' paths where there are some."""
+    images = experience.images or [None] * len(experience.prompts)
+    return [
+        text if not image else [text, [image] if isinstance(image, str) else list(image)]
+        for text, image in zip(experience.prompts, images, strict=True)
+    ]

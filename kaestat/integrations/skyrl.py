@@ -1,0 +1,253 @@
+"""Baselines inside SkyRL: an entry in its advantage-estimator registry, and the trainer that gives it step and prompts.
+
+Run with SkyRL 0.3.0 (ray 2.56.0, torch 2.13.0, CPU, Python 3.12): the real registry, batch, padding, and the trainer's
+``convert_to_training_input``, ``compute_advantages_and_returns``, ``save_checkpoints`` and ``load_checkpoints``,
+step-wise trajectories included. Read and not run, for want of GPUs: generation, the policy update, the fully
+asynchronous trainer.
+
+SkyRL's registry function is called with token-level rewards, a response mask and ``index``, the uids of the rows. A uid
+is the row of the data set, so it is stable; padding rows are copies of row 0 under the uids pad0, pad1, .... What the
+registry function does not get, the step and the prompts, `BaselineTrainer` hands over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kaestat.advantage import AdvantageEstimator
+from kaestat.integrations.watched_estimator import WatchedEstimator
+
+STATE_FILE = "kaestat_state.pt"  # in SkyRL's global_step_N folder
+
+
+class RegisteredBaseline:
+    """What SkyRL's registry holds: called like every advantage estimator of SkyRL.
+
+    Parameters
+    ----------
+    estimator : AdvantageEstimator
+        In SkyRL's process it becomes a copy: Ray moves registered functions between processes.
+    """
+
+    def __init__(self, estimator: AdvantageEstimator):
+        self.watched = WatchedEstimator(estimator)
+        self._step: int | None = None
+        self._prompts: Sequence[Any] | None = None
+
+    def expect(self, step: int, prompts: Sequence[Any] | None) -> None:
+        """Announce the next call: its training step, and the prompt of each trajectory, padding left out.
+
+        Parameters
+        ----------
+        step : int
+            Training step, 0-based.
+        prompts : sequence, length N, or None
+            The prompt that each trajectory began with, as token ids. None leaves the uids unchecked.
+        """
+        self._step, self._prompts = step, prompts
+
+    def __call__(self, token_level_rewards: Any, response_mask: Any, index: Any, **_: Any) -> tuple[Any, Any]:
+        """Advantages and returns, SkyRL's signature.
+
+        Parameters
+        ----------
+        token_level_rewards : tensor, shape (N, T)
+            A trajectory's reward is its sum over tokens, as in SkyRL's own estimators.
+        response_mask : tensor, shape (N, T)
+        index : sequence of str, length N
+            uids; padding at the end.
+
+        Returns
+        -------
+        advantages, returns : tensor, shape (N, T)
+            The same tensor twice: the advantage of the row at every token of its response.
+
+        Raises
+        ------
+        ValueError
+            If a method with a history runs without `BaselineTrainer`, or a uid does not name a prompt.
+        """
+        uids = [str(uid) for uid in index]
+        real = len(uids) - padding_rows(uids)
+        step, prompts = self._step, self._prompts
+        self._step = self._prompts = None
+        if step is None and self.watched.stateful:
+            raise ValueError(
+                f"method {self.watched.estimator.method!r} has a history and needs the training step and checked "
+                "prompt ids, which SkyRL's registry does not pass: return "
+                "kaestat.integrations.skyrl.BaselineTrainer from your experiment's get_trainer."
+            )
+        if prompts is not None and len(prompts) != real:
+            raise ValueError(
+                f"prompts: announced for {len(prompts)} trajectories, but {real} came; call expect() anew."
+            )
+        scores = token_level_rewards.sum(dim=-1)
+        advantages = np.zeros(len(uids))
+        advantages[:real] = self.watched.advantages(
+            scores[:real].detach().cpu().numpy().astype(np.float64),
+            step,
+            prompts=uids[:real] if prompts is None else prompts,
+            ids=None if prompts is None else uids[:real],
+        )
+        column = scores.new_tensor(advantages).unsqueeze(-1) * response_mask
+        return column, column
+
+
+def register(estimator: AdvantageEstimator, name: str = "kaestat") -> RegisteredBaseline:
+    """Put an estimator into SkyRL's registry; then ``trainer.algorithm.advantage_estimator=kaestat`` chooses it.
+
+    Call it at the top of the entry-point module, as SkyRL's own examples do, before ``validate_cfg``. Methods without a
+    history need nothing else.
+
+    Parameters
+    ----------
+    estimator : AdvantageEstimator
+    name : str
+        Must be free in the registry.
+
+    Returns
+    -------
+    RegisteredBaseline
+        What was registered in this process.
+    """
+    from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry
+
+    baseline = RegisteredBaseline(estimator)
+    AdvantageEstimatorRegistry.register(name, baseline)
+    return baseline
+
+
+class BaselineTrainerMixin:
+    """Before any of SkyRL's trainers in a class statement: ``class Mine(BaselineTrainerMixin, RayPPOTrainer)``.
+
+    Where the configuration names another estimator than one of `register`, the trainer is SkyRL's own. The step is
+    SkyRL's ``global_step``, which starts at 1 and comes back on resume, less 1.
+
+    Attributes
+    ----------
+    check_prompts : bool
+        Whether a uid must always name the same prompt tokens. Set it to False in a subclass where environments begin
+        every conversation of a row with another text; then nothing but the data set keeps the ids stable.
+    """
+
+    check_prompts = True
+
+    @property
+    def baseline(self) -> RegisteredBaseline | None:
+        """The registered estimator of this process, or None if the configuration names one of SkyRL's."""
+        from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry
+
+        found = AdvantageEstimatorRegistry.get(self.cfg.trainer.algorithm.advantage_estimator)
+        return found if isinstance(found, RegisteredBaseline) else None
+
+    def convert_to_training_input(
+        self, generator_output: dict[str, Any], uids: list[str], *args: Any, **kw: Any
+    ) -> Any:
+        """SkyRL's, keeping the prompts of the rows for the call after it."""
+        prompts = first_rows(generator_output["prompt_token_ids"], generator_output.get("is_last_step"))
+        pictures = generator_output.get("pixel_values")
+        if pictures is not None:
+            pictures = first_rows(pictures, generator_output.get("is_last_step"))
+            prompts = [(tuple(prompt), _digest(image)) for prompt, image in zip(prompts, pictures, strict=True)]
+        self._prompts_of_step = prompts
+        return super().convert_to_training_input(generator_output, uids)
+
+    def compute_advantages_and_returns(self, data: Any) -> Any:
+        """SkyRL's, with step and prompts announced, and the baseline's metrics logged with SkyRL's."""
+        baseline = self.baseline
+        if baseline is None:
+            return super().compute_advantages_and_returns(data)
+        baseline.expect(self.global_step - 1, self._prompts_of_step if self.check_prompts else None)
+        data = super().compute_advantages_and_returns(data)
+        self.all_metrics.update(baseline.watched.metrics)
+        return data
+
+    def save_checkpoints(self) -> str:
+        """SkyRL's, with the state in the same folder, written first: SkyRL marks a checkpoint complete at the end."""
+        baseline = self.baseline
+        if baseline is not None:
+            import torch
+            from skyrl.backends.skyrl_train.utils.io import io
+
+            folder = os.path.join(self.cfg.trainer.ckpt_path, f"global_step_{self.global_step}")
+            io.makedirs(folder, exist_ok=True)
+            with io.open_file(os.path.join(folder, STATE_FILE), "wb") as file:
+                torch.save(baseline.watched.state_dict(), file)
+        return super().save_checkpoints()
+
+    def load_checkpoints(self) -> tuple:
+        """SkyRL's, and the state with it.
+
+        Raises
+        ------
+        ValueError
+            If the checkpoint has none for a method with a history.
+        """
+        loaded = super().load_checkpoints()
+        baseline, folder = self.baseline, loaded[1]
+        if baseline is None or folder is None:
+            return loaded
+        import torch
+        from skyrl.backends.skyrl_train.utils.io import io
+
+        path = os.path.join(folder, STATE_FILE)
+        if io.exists(path):
+            with io.open_file(path, "rb") as file:
+                baseline.watched.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+        elif baseline.watched.stateful:
+            raise ValueError(
+                f"{path}: the checkpoint has no state of the baseline, so its history would begin anew in the middle "
+                "of the run. Resume from a checkpoint that BaselineTrainer wrote, or start with resume_mode none."
+            )
+        return loaded
+
+
+def padding_rows(uids: Sequence[str]) -> int:
+    """How many rows at the end are padding: their uids are exactly pad0, pad1, ....
+
+    Examples
+    --------
+    >>> padding_rows(["7", "7", "pad0", "pad1"]), padding_rows(["7", "padlock"]), padding_rows([])
+    (2, 0, 0)
+    """
+    last = re.fullmatch(r"pad(\d+)", uids[-1]) if len(uids) else None
+    if last is None:
+        return 0
+    number = int(last[1]) + 1
+    return number if list(uids[-number:]) == [f"pad{k}" for k in range(number)] else 0
+
+
+def first_rows(rows: Sequence[Any], last_steps: Sequence[bool] | None) -> list[Any]:
+    """The row that each trajectory began with; in step-wise training later rows hold the conversation so far.
+
+    Examples
+    --------
+    >>> first_rows([[1], [1, 5], [1]], [False, True, True])
+    [[1], [1]]
+    """
+    if last_steps is None:
+        return list(rows)
+    begins = [True, *last_steps[:-1]]
+    return [row for row, begin in zip(rows, begins, strict=True) if begin]
+
+
+def _digest(image: Any) -> str:
+    """A name for an image that is only to tell images apart: the shape, and every n-th of its numbers."""
+    numbers = np.asarray(image.float().cpu() if hasattr(image, "float") else image)
+    some = np.ascontiguousarray(numbers.ravel()[:: max(1, numbers.size // 4096)])
+    return hashlib.blake2b(repr(numbers.shape).encode() + some.tobytes(), digest_size=16).hexdigest()
+
+
+def __getattr__(name: str) -> Any:
+    """``BaselineTrainer`` is made when asked for, since its base class is SkyRL's."""
+    if name == "BaselineTrainer":
+        from skyrl.train.trainer import RayPPOTrainer
+
+        return type("BaselineTrainer", (BaselineTrainerMixin, RayPPOTrainer), {"__module__": __name__})
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
