@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEP_COLORS = (BLUE, VERMILION, GREEN, ORANGE, "#CC79A7", "#56B4E9")
-WIDE = 1e3  # from this range on a logarithmic axis shows powers of ten alone
+WIDE = 30.0  # from this range on a logarithmic axis shows powers of ten alone
+NARROWEST = 6.4  # inches; below the legend has no room
 WEIGHTED = ("reinforce++", "grpo", "kae", "kae_eb")
 LEVELS = {"grpo": (0, (5, 2)), "reinforce++": (0, (1, 1.5))}
 KINDS = {"as in the paper": Mark(VERMILION, "s", filled=False), "debiased": Mark(BLUE, "o")}
@@ -98,11 +99,12 @@ def levels(points: pd.DataFrame, quantity: str, *, scale: float, unit: str) -> F
         for axes in panels:
             axes.set_xlabel(f"{quantity} ({facts})" if facts else quantity)
         present = [key(mark, kind) for kind, mark in KINDS.items() if kind in set(shown["kind"])]
-        if starred := set(OWN_REWARD) & set(rows):
+        if set(OWN_REWARD) & set(rows):
             present.append(line_key("* contains the completion's own reward", linestyle=""))
-        drawing.legend(handles=present, loc="outside lower center", ncols=2 + bool(starred), frameon=False)
+        columns = len(present) if len(steps) > 1 else 2
+        drawing.legend(handles=present, loc="outside lower center", ncols=columns, frameon=False)
 
-    return _figure((2.0 + 2.8 * len(steps), 1.5 + 0.26 * len(rows)), draw)
+    return _figure((max(NARROWEST, 2.0 + 2.8 * len(steps)), 1.5 + 0.26 * len(rows)), draw)
 
 
 def value_levels(frame: pd.DataFrame) -> Figure:
@@ -162,7 +164,7 @@ def score_weights(differences: pd.DataFrame) -> Figure:
         keys = [key(mark, WEIGHTING_LABELS.get(kind, "plain")) for kind, mark in marks.items()]
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
 
-    return _figure((2.0 + 2.8 * len(steps), 1.5 + 0.4 * len(rows)), draw)
+    return _figure((max(NARROWEST, 2.0 + 2.8 * len(steps)), 1.5 + 0.4 * len(rows)), draw)
 
 
 def assumption6(norms: pd.DataFrame) -> Figure:

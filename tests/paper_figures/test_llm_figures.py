@@ -189,3 +189,14 @@ def _app():
     app = typer.Typer()
     app.command()(llm.main)
     return app
+
+
+@pytest.mark.parametrize("steps", [STEPS[:1], STEPS])
+def test_legends_have_room_however_few_the_steps(results, steps):
+    value, weighted = (
+        frame[frame["step"].isin(steps)] for frame in (results.value_mse, results.gradient_mse_differences)
+    )
+    for figure in (llm_figures.value_levels(value), llm_figures.score_weights(weighted)):
+        figure.canvas.draw()
+        box = figure.legends[0].get_window_extent()
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.width
