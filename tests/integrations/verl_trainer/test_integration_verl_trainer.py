@@ -125,7 +125,13 @@ def test_what_is_logged(queue):
     ],
 )
 def test_a_trainer_of_ours_is_in_verls_mode(mode, buffer, sync_step):
-    trainer = make_trainer("data.train_batch_size=16", mode=mode)
+    trainer = make_trainer(
+        "data.train_batch_size=16",
+        "actor_rollout_ref.rollout.nnodes=1",
+        "actor_rollout_ref.rollout.n_gpus_per_node=1",
+        "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
+        mode=mode,
+    )
     assert trainer.trainer_mode == trainer.config.trainer.v1.trainer_mode == mode.removeprefix("kaestat_")
     assert type(trainer.replay_buffer) is buffer
     trainer.global_steps, trainer.local_trigger_step = 3, sync_step - 1
