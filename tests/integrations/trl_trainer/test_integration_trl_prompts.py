@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from importlib.resources import files
 
 import pytest
 from datasets import Dataset
@@ -12,6 +13,7 @@ from tiny_trl import RecordingTrainer, questions, tiny_trainer
 from kaestat import AdvantageEstimator
 from kaestat.integrations.prompt_ids import UnstablePromptIds, hash_prompt
 from kaestat.integrations.trl.prompts import column_ids, prompt_hashes
+from llm_experiments.policies.tiny import TinySize
 
 
 def with_column(name: str, values: list) -> Dataset:
@@ -95,6 +97,46 @@ def test_images_tell_prompts_of_the_same_words_apart():
 def test_prompts_without_images_have_the_hash_of_everybody():
     chat = [{"role": "user", "content": "2+2="}]
     assert prompt_hashes(["2+2=", chat]) == [hash_prompt("2+2="), hash_prompt(chat)]
+
+
+def test_prompts_that_an_environment_deals_out_are_told_apart_by_what_it_says(tmp_path):
+    # The data set holds one empty prompt for all; a hash of that would be one id for every task.
+    class Environment:
+        made = 0
+
+        def __init__(self):
+            self.task, self.reward = divmod(Environment.made, 2)
+            Environment.made += 1
+
+        def reset(self, **_):
+            return f"task {self.task}"
+
+        def look(self) -> str:
+            """Look around.
+
+            Returns:
+                What is seen.
+            """
+            return "nothing"
+
+        def get_reward(self):
+            return float(self.reward)
+
+    trainer = tiny_trainer(
+        tmp_path,
+        AdvantageEstimator("kae", bandwidth=5.0),
+        reward=None,
+        trainer_class=RecordingTrainer,
+        trainer_options={"environment_factory": Environment},
+        dataset=Dataset.from_dict({"prompt": [[{"role": "user", "content": "Go: "}]] * 4}),
+        chat_template=(files("trl") / "chat_templates" / "qwen3.jinja").read_text(),
+        size=TinySize(width=16, layers=1, heads=2, key_value_heads=1, feed_forward=16, context=2048),
+        max_steps=2,
+    )
+    trainer.train()
+    assert len(trainer.advantage_estimator.history) == 4
+    keys = [hash_prompt([{"role": "user", "content": f"Go: task {task}"}]) for task in range(4)]
+    assert (trainer.advantage_estimator.history.visits(keys, 2).count.sum(axis=1) == 4).all()
 
 
 def test_copies_of_a_prompt_are_streams_of_their_own(tmp_path):

@@ -41,6 +41,8 @@ def tiny_trainer(
     trainer_options: dict | None = None,
     dataset: Dataset | None = None,
     eval_dataset: Dataset | None = None,
+    chat_template: str | None = None,
+    size: TinySize = SIZE,
     **config,
 ) -> BaselineGRPOTrainer:
     """A trainer whose generation batch has 8 completions."""
@@ -64,9 +66,10 @@ def tiny_trainer(
     arguments.num_generations = num_generations
     tokenizer = tiny_tokenizer()
     tokenizer.padding_side = "left"
+    tokenizer.chat_template = chat_template
     torch.manual_seed(0)
     return trainer_class(
-        model=tiny_model(tokenizer, seed=0, size=SIZE),
+        model=tiny_model(tokenizer, seed=0, size=size),
         reward_funcs=reward,
         args=arguments,
         train_dataset=questions(n_prompts) if dataset is None else dataset,
