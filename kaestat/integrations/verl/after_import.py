@@ -19,8 +19,7 @@ def after_import(name: str, action: Callable[[], None]) -> None:
     action : callable
         Called once, without arguments; what it raises goes to whoever imports the module.
     """
-    module = sys.modules.get(name)
-    if module is not None and not getattr(module.__spec__, "_initializing", False):
+    if name in sys.modules:
         action()
     else:
         sys.meta_path.insert(0, _Watch(name, action))

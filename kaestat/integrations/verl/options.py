@@ -80,9 +80,15 @@ class Options:
         Raises
         ------
         ValueError
-            If a parameter or the scale is unknown, or the method needs what verl has no place for.
+            If a parameter or the scale is unknown, the method takes no weights, or it needs what verl has no place for.
         """
-        return AdvantageEstimator(self.method, scale=self.scale, **self.params)
+        estimator = AdvantageEstimator(self.method, scale=self.scale, **self.params)
+        if self.weights != "none" and not estimator.baseline.takes_weights:
+            raise ValueError(
+                f"algorithm.kaestat.weights={self.weights}: {self.method} does not average rewards, so it takes no "
+                "weights; leave the option out."
+            )
+        return estimator
 
 
 def keeps_history(method: str) -> bool:

@@ -1,8 +1,13 @@
 """Command lines as the documentation gives them, against verl's own configuration and its own checks."""
 
+import re
+import shlex
+from pathlib import Path
+
 import pytest
 from tiny_verl import compose_config, make_trainer
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.config import validate_config
 
 from kaestat import AdvantageEstimator, methods
@@ -20,13 +25,7 @@ RUN = (
     "trainer.n_gpus_per_node=8",
     "trainer.total_training_steps=200",
 )
-SCHEDULE = (
-    "data.custom_cls.path=pkg://kaestat.integrations.verl.dataset",
-    "data.custom_cls.name=ReuseSchedule",
-    "data.shuffle=False",
-    "+data.kaestat.repeats=10",
-    "+data.kaestat.n_steps=${trainer.total_training_steps}",
-)
+PAGE = Path(__file__).parents[3] / "docs" / "frameworks" / "verl.md"
 
 
 def composed(*overrides):
@@ -44,14 +43,14 @@ def test_every_name_composes_and_validates(method, prefix):
     assert not need_critic(config)
 
 
-def test_the_whole_launch_configuration_of_the_documentation():
-    config = composed(
-        *SCHEDULE,
-        "algorithm.adv_estimator=kae",
-        "+algorithm.kaestat.params.bandwidth=10",
-        "trainer.v1.trainer_mode=kaestat_sync",
-    )
-    assert config.data.kaestat == {"repeats": 10, "n_steps": 200}
+def test_the_script_of_the_documentation():
+    page = PAGE.read_text(encoding="utf-8")
+    (script,) = re.findall(r"python -m verl\.trainer\.main_ppo (.*?)```", page, flags=re.DOTALL)
+    config = compose_config(*shlex.split(script.replace("\\\n", " ")))
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    assert config.data.kaestat == {"repeats": 10, "n_steps": 500}
+    trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config)
+    assert trainer.baseline.estimator.baseline == AdvantageEstimator("kae", bandwidth=10).baseline
 
 
 def test_parameters_reach_the_estimator():

@@ -167,7 +167,7 @@ def test_the_same_index_in_two_sources_names_two_prompts(queue):
 @pytest.mark.parametrize(
     ("prompt_id", "name"),
     [
-        ("auto", lambda prompt: ("sums", "train", prompt)),
+        ("auto", lambda prompt: f'["sums","train",{prompt}]'),
         ("extra_info.index", lambda prompt: prompt),
         ("prompt", lambda prompt: hash_prompt([{"role": "user", "content": f"What is {prompt} + 1?"}])),
     ],

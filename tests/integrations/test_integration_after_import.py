@@ -1,0 +1,86 @@
+"""Actions that wait for a module: at once if it is there, right behind its execution if not, and once only."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from kaestat.integrations.verl.after_import import after_import
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Writes a module that may be imported, gone again after the test."""
+    monkeypatch.syspath_prepend(tmp_path)
+    watchers = list(sys.meta_path)
+
+    def write(name, text="VALUE = 1\n"):
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        importlib.invalidate_caches()
+        return name
+
+    yield write
+    sys.meta_path[:] = watchers
+    for name in [name for name in sys.modules if name.startswith("waited_for")]:
+        del sys.modules[name]
+
+
+def test_the_action_comes_after_the_whole_module(module):
+    name, seen = module("waited_for_whole"), []
+    after_import(name, lambda: seen.append(sys.modules[name].VALUE))
+    assert seen == []
+    importlib.import_module(name)
+    assert seen == [1]
+
+
+def test_the_action_comes_at_once_where_the_module_is_there(module):
+    name, seen = module("waited_for_there"), []
+    importlib.import_module(name)
+    after_import(name, lambda: seen.append("acted"))
+    assert seen == ["acted"]
+
+
+def test_the_action_comes_once_though_the_module_is_reloaded(module):
+    name, seen = module("waited_for_reload"), []
+    after_import(name, lambda: seen.append("acted"))
+    importlib.reload(importlib.import_module(name))
+    assert seen == ["acted"]
+
+
+def test_a_failed_import_does_not_use_the_action_up(module):
+    name, seen = module("waited_for_failing", "raise RuntimeError('not yet')\n"), []
+    after_import(name, lambda: seen.append("acted"))
+    with pytest.raises(RuntimeError, match="not yet"):
+        importlib.import_module(name)
+    assert seen == []
+    module(name)
+    importlib.import_module(name)
+    assert seen == ["acted"]
+
+
+def test_a_module_that_does_not_exist_is_still_not_found():
+    after_import("waited_for_in_vain", lambda: None)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("waited_for_in_vain")
+    sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "_name", "") != "waited_for_in_vain"]
+
+
+def test_what_the_action_raises_reaches_whoever_imports(module):
+    def fails():
+        raise ValueError("no place")
+
+    name = module("waited_for_raise")
+    after_import(name, fails)
+    with pytest.raises(ValueError, match="no place"):
+        importlib.import_module(name)
+
+
+def test_verls_plugin_imports_neither_verl_nor_torch():
+    """It is loaded in every process that imports verl, before verl has finished importing itself."""
+    program = (
+        "import sys, kaestat.integrations.verl\n"
+        "assert not {'verl', 'torch', 'ray', 'omegaconf'} & set(sys.modules), sorted(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
