@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from llm_experiments.config import load_config
-from llm_experiments.console import progress_bar
+from llm_experiments.config import EvaluationConfig, checked, load_config
+from llm_experiments.console import print_table, progress_bar
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
@@ -29,9 +29,23 @@ class Stage(StrEnum):
     all = "all"
 
 
+class Engine(StrEnum):
+    """What samples completions."""
+
+    transformers = "transformers"
+    vllm = "vllm"
+
+
+class Dtype(StrEnum):
+    """Type of the weights."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
 @app.callback()
 def _commands() -> None:
-    """Value and gradient diagnostics of real language models."""
+    """Diagnostics and evaluation of real language models."""
 
 
 @app.command()
@@ -55,6 +69,78 @@ def diagnose(
     for part in (Stage.pools, Stage.value, Stage.gradient) if stage is Stage.all else (stage,):
         getattr(diagnosis, part)()
     console.print(f"Results: {diagnosis.results}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+def evaluate(
+    model: Annotated[str, typer.Option(help="Model folder, hub id, or a preset such as qwen2.5-math-7b.")],
+    suite: Annotated[str, typer.Option(help="paper, or sets with commas: math500,aime24:32 (answers each).")] = "paper",
+    name: Annotated[str, typer.Option(help="Of the result; by default the last part of the model's.")] = "",
+    engine: Annotated[Engine, typer.Option(help="What samples.")] = Engine.transformers,
+    temperature: Annotated[float, typer.Option(help="The paper's is 0.6.")] = 0.6,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 2048,
+    batch_size: Annotated[int, typer.Option(help="Answers generated at once.")] = 64,
+    dtype: Annotated[Dtype | None, typer.Option(help="By default bfloat16 on a GPU, float32 without.")] = None,
+    chat: Annotated[bool | None, typer.Option(help="Use the chat template; by default a preset's choice.")] = None,
+    limit: Annotated[int | None, typer.Option(help="First problems of each set only.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the sets, such as math500.jsonl."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes that grade.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the answers.")] = 0,
+    regrade: Annotated[bool, typer.Option("--regrade", help="Grade stored answers anew; sample nothing.")] = False,
+    runs: Annotated[Path, typer.Option(help="Folder of answers.")] = Path("runs"),
+    results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
+) -> None:
+    """Accuracy of a model on sets of problems, with errors that respect problems as clusters.
+
+    Interrupt it at any moment, and run it again: it goes on where it stopped.
+    """
+    from transformers.utils.logging import disable_progress_bar
+
+    from llm_experiments.evaluation.evaluate import Evaluation
+    from llm_experiments.policies.loading import resolve_device
+
+    disable_progress_bar()
+    console = Console(stderr=True)
+    config = checked(
+        EvaluationConfig,
+        "options",
+        {
+            "name": name or Path(model).name,
+            "seed": seed,
+            "model": {
+                "name": model,
+                "dtype": dtype or (Dtype.float32 if resolve_device("auto") == "cpu" else Dtype.bfloat16),
+                **({} if chat is None else {"chat": chat}),
+            },
+            "sampling": {
+                "engine": engine,
+                "temperature": temperature,
+                "max_new_tokens": max_new_tokens,
+                "batch_size": batch_size,
+            },
+            "suite": suite,
+            "limit": limit,
+            "options": {"workers": workers},
+        },
+    )
+    evaluation = Evaluation(config, data=data, runs=runs, results=results, progress=partial(progress_bar, console))
+    table = evaluation.run(regrade=regrade)
+    print_table(table)
+    console.print(f"Results: {evaluation.results}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+def compare(
+    evaluation: Annotated[Path, typer.Argument(help="Results folder of an evaluation.")],
+    reference: Annotated[Path, typer.Argument(help="Results folder of the one to compare with.")],
+) -> None:
+    """Difference of two models' accuracies, paired problem by problem, with 95 % intervals."""
+    from llm_experiments.evaluation.tables import comparison_table
+
+    print_table(comparison_table(evaluation, reference))
 
 
 def main() -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # names folders
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+S = TypeVar("S", bound=_Section)
 
 
 class PretrainingConfig(_Section):
@@ -221,7 +226,7 @@ class Config(_Section):
         Model folders by step, such as ``runs/math7b/checkpoint-{step}``.
     """
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field(pattern=NAME)
     seed: int = Field(default=0, ge=0)
     model: ModelConfig
     task: TaskConfig
@@ -238,6 +243,33 @@ class Config(_Section):
         if self.checkpoints is not None and "{step}" not in self.checkpoints:
             raise ValueError(f"checkpoints {self.checkpoints!r} must contain {{step}}.")
         return self
+
+
+class EvaluationConfig(_Section):
+    """An evaluation of one model.
+
+    Attributes
+    ----------
+    name : str
+        Names the folders of completions and results.
+    seed : int
+    model, sampling
+        As in `Config`. The paper evaluates at temperature 0.6.
+    suite : str
+        See `llm_experiments.evaluation.suites.parse_suite`.
+    limit : int or None
+        Problems of each set, its first; None takes all.
+    options : dict
+        Further arguments of the sets' tasks, such as ``workers`` of the verifier or another ``template``.
+    """
+
+    name: str = Field(pattern=NAME)
+    seed: int = Field(default=0, ge=0)
+    model: ModelConfig
+    sampling: SamplingConfig = SamplingConfig(temperature=0.6, max_new_tokens=2048)
+    suite: str = "paper"
+    limit: PositiveInt | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 def load_config(path: str | Path) -> Config:
@@ -257,10 +289,29 @@ def load_config(path: str | Path) -> Config:
         raise ValueError(f"{path}: not a YAML file: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path}: must hold sections such as model: and task:, got {type(content).__name__}.")
+    return checked(Config, str(path), content)
+
+
+def checked(kind: type[S], origin: str, content: dict[str, Any]) -> S:
+    """A section or a whole configuration from plain data.
+
+    Parameters
+    ----------
+    kind : type
+        Its class.
+    origin : str
+        Where the data come from, for the message.
+    content : dict
+
+    Raises
+    ------
+    ValueError
+        If a setting is unknown, missing or out of range; the message lists all of them.
+    """
     try:
-        return Config(**content)
+        return kind(**content)
     except ValidationError as error:
-        raise ValueError(f"{path}:\n" + "\n".join(_problems(error))) from None
+        raise ValueError(f"{origin}:\n" + "\n".join(_problems(error))) from None
 
 
 def _problems(error: ValidationError) -> list[str]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pandas as pd
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -17,9 +18,11 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 from rich.text import Text
 
 MINUTE = 60.0
+WIDTH_OF_FILES = 160  # where the output is no terminal, and so has no width of its own
 
 
 class Rate(ProgressColumn):
@@ -30,6 +33,19 @@ class Rate(ProgressColumn):
             return Text("")
         rate = f"{task.speed:,.1f}/s" if task.speed >= 1 else f"{task.speed * MINUTE:,.1f}/min"
         return Text(rate, style="progress.data.speed")
+
+
+def print_table(frame: pd.DataFrame) -> None:
+    """A frame on standard output, numbers with four digits and nothing where there is none."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
+    for position, name in enumerate(frame.columns):
+        table.add_column(name, justify="right" if position else "left")
+    for row in frame.itertuples(index=False):
+        table.add_row(
+            *("" if pd.isna(value) else f"{value:.4g}" if isinstance(value, float) else str(value) for value in row)
+        )
+    screen = Console(highlight=False)
+    (screen if screen.is_terminal else Console(highlight=False, width=WIDTH_OF_FILES)).print(table)
 
 
 @contextmanager

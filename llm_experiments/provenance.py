@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from kaestat.provenance import checked_out_commit, installed_version
-from llm_experiments.config import Config
 
 PACKAGES = ("kaestat", "numpy", "pandas", "torch", "transformers", "tokenizers", "vllm", "math-verify", "reasoning-gym")
 
 
-def provenance(config: Config) -> dict[str, Any]:
+def provenance(config: BaseModel) -> dict[str, Any]:
     """Facts about this computation, as plain data; no host name."""
     return {
         "config": config.model_dump(mode="json"),

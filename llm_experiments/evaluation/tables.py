@@ -1,0 +1,118 @@
+"""Tables of an evaluation: accuracy by set, every problem's share, and the comparison of two models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from llm_experiments.evaluation.accuracy import Estimate, accuracy, average, difference, pass_at_k
+from llm_experiments.evaluation.suites import EvaluationSet
+from llm_experiments.pools.store import PromptPool
+from llm_experiments.seeding import seed_of
+
+AVERAGE = "average"
+
+
+def accuracy_table(
+    sets: Sequence[EvaluationSet], pools: Mapping[str, Sequence[PromptPool]], *, seed: int
+) -> pd.DataFrame:
+    """Accuracy of each set, and their plain average.
+
+    Returns
+    -------
+    DataFrame
+        ``set, accuracy, se, se_sampling, ci_low, ci_high, pass_at_samples, n_problems, n_problems_whole, samples,
+        mean_length, finished``: see `accuracy.Estimate`; the chance that one of a problem's completions is right;
+        problems graded and those of the whole set; tokens per completion, and the share that the model ended itself.
+    """
+    rows, estimates = [], []
+    for each in sets:
+        rewards = np.stack([pool.rewards for pool in pools[each.task]])
+        estimate = accuracy(rewards, seed=seed_of(seed, each.task))
+        estimates.append(estimate)
+        completions = [completion for pool in pools[each.task] for completion in pool.completions]
+        rows.append(
+            {
+                **_columns(each.task, estimate),
+                "pass_at_samples": pass_at_k(rewards, rewards.shape[1]).mean(),
+                "n_problems": len(rewards),
+                "n_problems_whole": each.n_problems,
+                "samples": rewards.shape[1],
+                "mean_length": np.mean([len(completion) for completion in completions]),
+                "finished": np.mean([completion.finished for completion in completions]),
+            }
+        )
+    if len(sets) > 1:
+        rows.append(_columns(AVERAGE, average(estimates)))
+    counts = {"n_problems": "Int64", "n_problems_whole": "Int64", "samples": "Int64"}
+    return pd.DataFrame(rows).astype(counts)
+
+
+def problem_table(pools: Mapping[str, Sequence[PromptPool]]) -> pd.DataFrame:
+    """Every completion's reward, ``set, problem, sample, reward``: what comparisons and pass@k are made from."""
+    rows = [
+        (name, pool.problem_id, sample, reward)
+        for name, of_set in pools.items()
+        for pool in of_set
+        for sample, reward in enumerate(pool.rewards)
+    ]
+    return pd.DataFrame(rows, columns=["set", "problem", "sample", "reward"])
+
+
+def comparison_table(folder: Path, reference: Path, *, seed: int = 0) -> pd.DataFrame:
+    """Paired differences of two evaluations on the sets and problems that both have.
+
+    Parameters
+    ----------
+    folder, reference : Path
+        Results folders of two evaluations.
+    seed : int
+        Of the bootstrap.
+
+    Returns
+    -------
+    DataFrame
+        ``set, difference, se, se_sampling, ci_low, ci_high, n_problems``; the last row is the sets' average.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a folder holds no evaluation.
+    ValueError
+        If the two share no set, or a set was evaluated on other problems.
+    """
+    mine, theirs = _rewards(folder), _rewards(reference)
+    shared = [name for name in mine if name in theirs]
+    if not shared:
+        raise ValueError(f"{folder} and {reference} share no set: {', '.join(mine)} and {', '.join(theirs)}.")
+    rows, estimates = [], []
+    for name in shared:
+        if mine[name].index.tolist() != theirs[name].index.tolist():
+            raise ValueError(f"set {name}: {folder} and {reference} hold other problems; evaluate both on the same.")
+        estimate = difference(mine[name].to_numpy(), theirs[name].to_numpy(), seed=seed_of(seed, name))
+        estimates.append(estimate)
+        rows.append({**_columns(name, estimate, mean="difference"), "n_problems": len(mine[name])})
+    if len(shared) > 1:
+        rows.append(_columns(AVERAGE, average(estimates), mean="difference"))
+    return pd.DataFrame(rows).astype({"n_problems": "Int64"})
+
+
+def _rewards(folder: Path) -> dict[str, pd.DataFrame]:
+    """Rewards (problems x samples) of each set."""
+    path = Path(folder) / "problems.csv"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; name the results folder of an evaluation.")
+    frame = pd.read_csv(path)
+    return {
+        name: part.set_index(["problem", "sample"])["reward"].unstack("sample")  # noqa: PD010 - there is nothing to aggregate
+        for name, part in frame.groupby("set", sort=False)
+    }
+
+
+def _columns(name: str, estimate: Estimate, mean: str = "accuracy") -> dict[str, float | str]:
+    values = asdict(estimate)
+    return {"set": name, mean: values.pop("mean"), **values}
