@@ -18,8 +18,6 @@ from kaestat.advantage import AdvantageEstimator
 from kaestat.integrations.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
 from kaestat.storage import load_state, save_state, unpack_arrays
 
-STATES_KEPT = 3  # asynchronous trainers are a step or two ahead of the step that they save
-
 
 class WatchedEstimator:
     """Advantages of one step's completions, with every way to train on a wrong history refused.
@@ -28,6 +26,9 @@ class WatchedEstimator:
     ----------
     estimator : AdvantageEstimator
         Does all the mathematics and holds the history.
+    states_kept : int
+        After how many of the last steps the state is held for `state_dict`. Asynchronous trainers have rewards of later
+        steps already when they save: take one more than the number of steps that they may be ahead.
 
     Attributes
     ----------
@@ -45,12 +46,15 @@ class WatchedEstimator:
     1.0
     """
 
-    def __init__(self, estimator: AdvantageEstimator):
+    def __init__(self, estimator: AdvantageEstimator, *, states_kept: int = 3):
         if not isinstance(estimator, AdvantageEstimator):
             raise TypeError(f"estimator must be a kaestat.AdvantageEstimator, got {type(estimator).__name__}.")
+        if isinstance(states_kept, bool) or not isinstance(states_kept, int) or states_kept < 1:
+            raise ValueError(f"states_kept must be a whole number from 1 on, got {states_kept!r}.")
         self.estimator = estimator
         self.metrics: dict[str, float] = {}
         self._watch = IdentityCheck()
+        self._states_kept = states_kept
         self._states: dict[int, dict[str, Any]] = {}  # step -> state after it
 
     @property
@@ -108,6 +112,11 @@ class WatchedEstimator:
                 "gave none. Pass the trainer's step counter, the same after a resume as without one."
             )
         step = 0 if step is None else step
+        for name, column in (("prompts", prompts), ("ids", ids), ("groups", groups), ("mask", mask)):
+            if column is not None and len(column) != len(reward):
+                raise ValueError(
+                    f"{name} has {len(column)} entries for {len(reward)} rewards; give one per completion."
+                )
         hashes = _hashes(prompts, keep)
         names = hashes if ids is None else list(ids)
         if ids is not None:
@@ -140,16 +149,16 @@ class WatchedEstimator:
         ValueError
             If the state after that step is held no more.
         """
-        last = max(self._states, default=None)
-        if step is None or last is None or last <= step:
+        states = self._states
+        if step is None or not states or max(states) <= step:
             return self.estimator.state_dict()
-        held = [at for at in self._states if at <= step]
+        held = [at for at in states if at <= step]
         if not held:
             raise ValueError(
-                f"step {step}: the state after it is not held any more, only those after steps {sorted(self._states)}; "
-                f"save within {STATES_KEPT - 1} steps."
+                f"step {step}: the state after it is not held any more, only those after steps {sorted(states)}; make "
+                "the estimator with a larger states_kept."
             )
-        return self._states[max(held)]
+        return states[max(held)]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of `state_dict`."""
@@ -193,9 +202,9 @@ class WatchedEstimator:
     def _keep_state(self, step: int) -> None:
         if not self.stateful:
             return
-        self._states[step] = self.estimator.state_dict()
-        for old in sorted(self._states)[:-STATES_KEPT]:
-            del self._states[old]
+        states = self._states | {step: self.estimator.state_dict()}
+        # A new dict each time: some trainers ask for a state from another thread.
+        self._states = {at: states[at] for at in sorted(states)[-self._states_kept :]}
 
 
 def copies(names: Sequence[Hashable], groups: Sequence[Hashable], mask: Sequence[bool] | np.ndarray) -> list[int]:

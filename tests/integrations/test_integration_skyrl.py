@@ -138,13 +138,11 @@ def test_integration_skyrl_agrees_with_skyrls_own_estimator_of_the_name(name):
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-def test_integration_skyrl_lone_completion_keeps_its_reward_with_rloo_where_skyrl_sets_0():
-    ours = train_step(make_trainer(AdvantageEstimator("rloo")), [1.0, 0.0, 1.0], ["0", "0", "1"], [[1], [1], [2]])
-    theirs = train_step(make_trainer(None, name="rloo"), [1.0, 0.0, 1.0], ["0", "0", "1"], [[1], [1], [2]])
-    np.testing.assert_allclose(theirs, [1.0, -1.0, 0.0])
-    np.testing.assert_allclose(ours[:2], theirs[:2])
-    alone = AdvantageEstimator("rloo").step(["0", "0", "1"], [1.0, 0.0, 1.0], 0)
-    np.testing.assert_allclose(ours, alone)
+@pytest.mark.parametrize(("name", "theirs", "ours"), [("rloo", 0.0, 1.0), ("grpo", 1.0, 0.0)])
+def test_integration_skyrl_lone_completion_differs_from_skyrls_as_the_page_says(name, theirs, ours):
+    batch = [1.0, 0.0, 1.0], ["0", "0", "1"], [[1], [1], [2]]
+    np.testing.assert_allclose(train_step(make_trainer(None, name=name), *batch)[2], theirs, atol=1e-5)
+    np.testing.assert_allclose(train_step(make_trainer(AdvantageEstimator(name)), *batch)[2], ours, atol=1e-5)
 
 
 def test_integration_skyrl_step_wise_trajectory_counts_once_with_its_last_reward():
