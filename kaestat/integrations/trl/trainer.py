@@ -165,10 +165,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
                 "BaselineGRPOTrainer saw no rewards: a subclass overrides _calculate_rewards without calling super()."
             )
         advantages = self._advantages(scored, self._completion_weights(output))
-        logged = self._logs["advantages"]  # TRL has just appended its own
-        for _ in range(min(len(advantages), len(logged))):
-            logged.pop()
-        logged.extend(advantages.tolist())
+        self._logs["advantages"].extend(advantages.tolist())  # holds one generation: TRL's own drop out
         first = self.accelerator.process_index * len(inputs)
         output["advantages"] = advantages[first : first + len(inputs)].to(output["advantages"])
         return output
