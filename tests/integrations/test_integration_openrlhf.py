@@ -211,6 +211,19 @@ def test_integration_openrlhf_token_advantage_is_the_completions_less_the_kl_pen
     assert batches[0].advantages[1, 3:].tolist() == [-0.5 - 1.5, -0.5 - 1.0, -0.5 - 0.5]
 
 
+def test_integration_openrlhf_micro_batches_in_any_order_give_each_completion_its_own_advantage(openrlhf):
+    """With --train.dynamic_batch_enable they hold completions sorted by length, here those of a prompt's two groups."""
+    trainer, plain = make_trainer(AdvantageEstimator("kae_stream")), AdvantageEstimator("kae_stream")
+    maker, rng = trainer.experience_maker, np.random.default_rng(2)
+    for step in range(3):
+        rewards = rng.random(8).astype(np.float32)
+        expected = plain.step(["p"] * 8, rewards.astype(float), step, stream_ids=np.repeat([0, 1], 4).tolist())
+        batches = maker.make_experience(maker.split_rollout_samples(rollout(openrlhf, rewards, ["p"] * 8)))[::-1]
+        maker.step = step
+        for experience in maker.compute_advantages_and_returns(batches):
+            np.testing.assert_allclose(experience.advantages[:, 3], expected[experience.index], atol=1e-6)
+
+
 def test_integration_openrlhf_length_penalty_comes_before_the_baseline(openrlhf):
     args = arguments(reward={"stop_properly_penalty_coef": 0.5})
     samples = rollout(openrlhf, [1.0, 1.0], ["p", "p"], truncated=[True, False])
