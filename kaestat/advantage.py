@@ -80,6 +80,11 @@ class AdvantageEstimator:
         self._steps_without_return = 0
 
     @property
+    def last_step(self) -> int:
+        """The last step recorded; -1 before the first."""
+        return self._last_step
+
+    @property
     def history(self) -> RewardHistory | None:
         """The record of past visits; None before the first step, and for memoryless methods."""
         return self._history

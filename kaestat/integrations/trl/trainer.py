@@ -101,7 +101,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         self.prompt_id = prompt_id
         self.weights = weights
         self.reuse = reuse
-        self.generation = _next_step(advantage_estimator)
+        self.generation = advantage_estimator.last_step + 1
         self._identity = IdentityCheck()
         self._scored: _Scored | None = None
         super().__init__(*args, **kwargs)
@@ -222,7 +222,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
                 "on without its history. Resume from a checkpoint that BaselineGRPOTrainer wrote, or start a new run "
                 f"from these weights with model={os.path.dirname(path)!r} and no resume_from_checkpoint."
             )
-        self.generation = _next_step(self.advantage_estimator)
+        self.generation = self.advantage_estimator.last_step + 1
         self._identity = IdentityCheck()
 
 
@@ -231,10 +231,6 @@ def _save(estimator: AdvantageEstimator, path: str) -> None:
         estimator.save(path)
     except TypeError:  # a kernel or baseline of the user's own: resuming takes no more than the state
         save_state(path, {"state": unpack_arrays(estimator.state_dict())})
-
-
-def _next_step(estimator: AdvantageEstimator) -> int:
-    return estimator.state_dict()["last_step"] + 1
 
 
 def _check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> None:
