@@ -3,17 +3,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RESULTS := results/reproduce
+# verl's requirements conflict with those of the rest.
+VERL := .venv-verl
+VERL_TESTS := tests/integrations/verl_trainer
 
 # pip reads PIP_CONSTRAINT itself; an absolute path works from wherever it builds.
 ifneq ($(PIP_CONSTRAINT),)
 export PIP_CONSTRAINT := $(abspath $(PIP_CONSTRAINT))
 endif
 
-.PHONY: help reproduce llm test lint bench clean
+.PHONY: help reproduce llm test test-verl lint bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 reproduce: $(VENV)/.simulations ## Check the paper: all studies, tables and figures in one report
 	$(BIN)/python -m paper_figures --out $(RESULTS)
@@ -27,6 +30,9 @@ test: export OPENBLAS_NUM_THREADS := 1
 test: $(VENV)/.test ## Run the tests
 	$(BIN)/pytest -q -n 2
 
+test-verl: $(VERL)/.ready ## Run the tests of the verl adapter, in an environment of its own
+	$(VERL)/bin/python -m pytest -q kaestat/integrations/verl $(VERL_TESTS)
+
 lint: $(VENV)/.test ## Check style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -34,8 +40,8 @@ lint: $(VENV)/.test ## Check style
 bench: $(VENV)/.bench ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
-clean: ## Remove the environment and the results of make reproduce
-	rm -rf $(VENV) $(RESULTS)
+clean: ## Remove the environments and the results of make reproduce
+	rm -rf $(VENV) $(VERL) $(RESULTS)
 
 # Stamps: an environment is brought up to date only when pyproject.toml changes.
 $(VENV)/.created:
@@ -49,4 +55,11 @@ $(VENV)/.test: EXTRAS := test
 $(VENV)/.bench: EXTRAS := bench
 $(VENV)/.simulations $(VENV)/.llm $(VENV)/.test $(VENV)/.bench: pyproject.toml $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	@touch $@
+
+$(VERL)/.ready: pyproject.toml $(VERL_TESTS)/requirements.txt $(VERL_TESTS)/requirements-no-deps.txt
+	$(PYTHON) -m venv $(VERL)
+	$(VERL)/bin/python -m pip install --quiet --requirement $(VERL_TESTS)/requirements.txt
+	$(VERL)/bin/python -m pip install --quiet --no-deps --requirement $(VERL_TESTS)/requirements-no-deps.txt
+	$(VERL)/bin/python -m pip install --quiet --no-deps --editable .
 	@touch $@

@@ -133,6 +133,41 @@ def evaluate(
 
 
 @app.command()
+def train(
+    config: Annotated[Path, typer.Option(help="YAML file, such as llm_experiments/configs/training/tiny.yaml.")],
+    method: Annotated[list[str] | None, typer.Option(help="In place of the file's; several run in turn.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="In place of the file's; several run in turn.")] = None,
+    weights: Annotated[str | None, typer.Option(help="none, length or score_norm, in place of the file's.")] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and records.")] = Path("runs"),
+    results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
+) -> None:
+    """Train a policy with a baseline, on TRL, and test it along the way.
+
+    Interrupt it at any moment, and run it again: it goes on from the last checkpoint, and skips runs that are done.
+    """
+    from transformers.utils.logging import disable_progress_bar
+
+    from llm_experiments.training.config import load_run_config
+
+    given = {"weights": weights} if weights else {}
+    wanted = [
+        load_run_config(
+            config, **given, **({"method": name} if name else {}), **({} if number is None else {"seed": number})
+        )
+        for number in seed or [None]
+        for name in method or [None]
+    ]  # all are checked before the first begins
+    from llm_experiments.training.run import TrainingRun
+
+    disable_progress_bar()
+    console = Console(stderr=True)
+    for each in wanted:
+        run = TrainingRun(each, runs=runs, results=results, progress=partial(progress_bar, console))
+        run.run()
+        console.print(f"Results: {run.results}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
 def compare(
     evaluation: Annotated[Path, typer.Argument(help="Results folder of an evaluation.")],
     reference: Annotated[Path, typer.Argument(help="Results folder of the one to compare with.")],

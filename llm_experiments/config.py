@@ -11,14 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # names folders
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A part of a configuration: unknown settings are refused, nothing changes later."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-S = TypeVar("S", bound=_Section)
+S = TypeVar("S", bound=Section)
 
 
-class PretrainingConfig(_Section):
+class PretrainingConfig(Section):
     """Supervised training from scratch of the `tiny` model, on problems of the same task.
 
     Attributes
@@ -32,7 +34,7 @@ class PretrainingConfig(_Section):
     learning_rate: PositiveFloat = 2e-3
 
 
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """Which model.
 
     Attributes
@@ -67,15 +69,15 @@ class ModelConfig(_Section):
         return self
 
 
-class TaskConfig(_Section):
+class TaskConfig(Section):
     """Which problems.
 
     Attributes
     ----------
     name : str
         See `llm_experiments.tasks.TASKS`.
-    n_prompts : int
-        Prompts of the minibatch, P, drawn without replacement.
+    n_prompts : int or None
+        Prompts to take, P, drawn without replacement; None takes all, in order.
     path : Path or None
         Local file of the problems, in place of the public source.
     split : str or None
@@ -85,13 +87,13 @@ class TaskConfig(_Section):
     """
 
     name: str
-    n_prompts: PositiveInt
+    n_prompts: PositiveInt | None = None
     path: Path | None = None
     split: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-class SamplingConfig(_Section):
+class SamplingConfig(Section):
     """How completions are drawn; see `llm_experiments.policies.base.SamplingSettings`."""
 
     engine: Literal["transformers", "vllm"] = "transformers"
@@ -100,7 +102,7 @@ class SamplingConfig(_Section):
     batch_size: PositiveInt = 64
 
 
-class TrainingConfig(_Section):
+class TrainingConfig(Section):
     """Policy-gradient updates on the fixed minibatch, whose checkpoints are diagnosed.
 
     Attributes
@@ -120,7 +122,7 @@ class TrainingConfig(_Section):
     batch_tokens: PositiveInt = 4096
 
 
-class DiagnosticConfig(_Section):
+class DiagnosticConfig(Section):
     """Sizes of the pools and of the value diagnostic.
 
     Attributes
@@ -186,7 +188,7 @@ class DiagnosticConfig(_Section):
         return dict(sorted(sizes.items()))
 
 
-class GradientConfig(_Section):
+class GradientConfig(Section):
     """The gradient diagnostic.
 
     Attributes
@@ -212,7 +214,7 @@ class GradientConfig(_Section):
     exact_history_weights: bool = True
 
 
-class Config(_Section):
+class Config(Section):
     """A whole diagnostic run.
 
     Attributes
@@ -245,7 +247,7 @@ class Config(_Section):
         return self
 
 
-class EvaluationConfig(_Section):
+class EvaluationConfig(Section):
     """An evaluation of one model.
 
     Attributes
@@ -282,14 +284,26 @@ def load_config(path: str | Path) -> Config:
     ValueError
         If it is no YAML, or a setting is unknown, missing or out of range; the message lists all of them.
     """
-    path = Path(path)
+    return checked(Config, str(path), read_yaml(path))
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The sections of a configuration file, unchecked.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is no YAML file of sections.
+    """
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.safe_load(Path(path).read_text())
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: not a YAML file: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path}: must hold sections such as model: and task:, got {type(content).__name__}.")
-    return checked(Config, str(path), content)
+    return content
 
 
 def checked(kind: type[S], origin: str, content: dict[str, Any]) -> S:

@@ -96,7 +96,7 @@ class Evaluation:
 
     def _task(self, each: EvaluationSet) -> Task:
         config = TaskConfig(
-            name=each.task, n_prompts=1, path=each.local_file(self._data), split=each.split, options=self.config.options
+            name=each.task, path=each.local_file(self._data), split=each.split, options=self.config.options
         )
         task = open_task(config)
         limit = self.config.limit

@@ -118,6 +118,36 @@ class TransformersPolicy(Policy):
                 index += 1
         return groups
 
+    def greedy(self, prompts: Sequence[str]) -> list[Completion]:
+        """The likeliest token at every place, for each prompt; log-probabilities are not recorded.
+
+        Raises
+        ------
+        ValueError
+            If prompt and completion could exceed the model's context.
+        """
+        encoded = [self.encode(prompt) for prompt in prompts]
+        for ids in encoded:
+            self._check_context(len(ids) + self.sampling.max_new_tokens)
+        by_length: dict[int, list[int]] = {}
+        for position, ids in enumerate(encoded):
+            by_length.setdefault(len(ids), []).append(position)
+        answers: dict[int, Completion] = {}
+        config = plain_generation_config(self.eos_ids, self.model.generation_config.pad_token_id, temperature=1.0)
+        config.update(do_sample=False, temperature=None, top_k=None, top_p=None)
+        config.max_new_tokens = self.sampling.max_new_tokens
+        for rows in by_length.values():
+            for start in range(0, len(rows), self.sampling.batch_size):
+                part = rows[start : start + self.sampling.batch_size]
+                inputs = torch.tensor([encoded[k] for k in part], device=self.model.device)
+                with _evaluating(self.model), torch.no_grad():
+                    found = self.model.generate(
+                        inputs, attention_mask=torch.ones_like(inputs), generation_config=config
+                    )
+                for position, tokens in zip(part, found[:, inputs.shape[1] :].tolist(), strict=True):
+                    answers[position] = self._completion(tokens, [])
+        return [answers[position] for position in range(len(prompts))]
+
     def score(
         self, prompt: str, completions: Sequence[Completion | Sequence[int]], *, batch_tokens: int = 4096
     ) -> TokenScores:

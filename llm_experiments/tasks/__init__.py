@@ -62,7 +62,7 @@ def open_task(config: TaskConfig) -> Task:
 
 
 def load_task(config: TaskConfig, *, seed: int) -> Task:
-    """``config.n_prompts`` problems of a task, drawn without replacement.
+    """``config.n_prompts`` problems of a task, drawn without replacement; all of them, in order, without that number.
 
     Parameters
     ----------
@@ -77,4 +77,5 @@ def load_task(config: TaskConfig, *, seed: int) -> Task:
     FileNotFoundError, ConnectionError
         As `open_task`.
     """
-    return select(open_task(config), config.n_prompts, seed=seed)
+    task = open_task(config)
+    return task if config.n_prompts is None else select(task, config.n_prompts, seed=seed)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import entry_points
 
 import numpy as np
 import pytest
@@ -206,3 +207,8 @@ def test_verl_finds_the_estimators_through_the_module_that_it_is_told_to_load():
         env={"VERL_USE_EXTERNAL_MODULES": "kaestat.integrations.verl", "VERL_USE_EXTERNAL_PLUGINS": "none"},
         timeout=120,
     )
+
+
+def test_verl_finds_the_plugin_by_its_entry_point():
+    (plugin,) = entry_points(group="verl.plugins", name="kaestat")
+    assert plugin.value == "kaestat.integrations.verl"

@@ -1,0 +1,194 @@
+"""Configurations of training runs: YAML files, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from kaestat import AdvantageEstimator
+from kaestat.registry import parse_method
+from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
+
+LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo"]
+
+
+class UpdatesConfig(Section):
+    """Sizes of a run, in the paper's terms.
+
+    Attributes
+    ----------
+    steps : int
+        Training steps: generations of completions.
+    prompts : int
+        Prompts of a step's minibatch, B.
+    group_size : int
+        Completions per prompt and step, G.
+    ppo_prompts : int or None
+        Prompts per optimizer update (verl's PPO minibatch); None takes all of the step's at once.
+    reuse : int
+        J: steps in a row with the same minibatch.
+    copies : int
+        How often each prompt stands in the training set; one-shot training repeats one prompt.
+    learning_rate : float
+        Constant, AdamW without weight decay.
+    max_grad_norm : float
+        Gradients are clipped to this norm.
+    loss_type : str or None
+        Of TRL. None takes the sum over the tokens of an update divided by their number, as verl does by default
+        (``dapo``), and for the method ``dr_grpo`` its own, divided by a constant length.
+    micro_batch : int
+        Completions of one forward and backward pass on one device.
+    gradient_checkpointing : bool
+    lora_rank : int or None
+        Trains low-rank adapters instead of all weights.
+    save_every : int
+        Steps between checkpoints to go on from.
+    """
+
+    steps: PositiveInt
+    prompts: PositiveInt
+    group_size: PositiveInt
+    ppo_prompts: PositiveInt | None = None
+    reuse: PositiveInt = 1
+    copies: PositiveInt = 1
+    learning_rate: PositiveFloat = 1e-6
+    max_grad_norm: PositiveFloat = 1.0
+    loss_type: LossType | None = None
+    micro_batch: PositiveInt = 8
+    gradient_checkpointing: bool = False
+    lora_rank: PositiveInt | None = None
+    save_every: PositiveInt = 50
+
+    @model_validator(mode="after")
+    def _batches_divide(self) -> UpdatesConfig:
+        if self.prompts % self.update_prompts:
+            raise ValueError(
+                f"prompts = {self.prompts} must be a multiple of ppo_prompts = {self.ppo_prompts}: a step is cut into "
+                "whole updates."
+            )
+        completions = self.update_prompts * self.group_size
+        if completions % self.micro_batch:
+            raise ValueError(
+                f"an update's {completions} completions (ppo_prompts x group_size) must be a multiple of micro_batch = "
+                f"{self.micro_batch}."
+            )
+        return self
+
+    @property
+    def update_prompts(self) -> int:
+        """Prompts of one optimizer update."""
+        return self.ppo_prompts or self.prompts
+
+    @property
+    def updates_per_step(self) -> int:
+        """Optimizer updates in each training step."""
+        return self.prompts // self.update_prompts
+
+
+class TestConfig(Section):
+    """Held-out problems along the run.
+
+    Attributes
+    ----------
+    task : TaskConfig
+        Problems that the training set holds too are left out.
+    every : int
+        Training steps between tests; the first is before training, the last at its end.
+    samples : int
+        Completions per problem at ``temperature``, for accuracy and pass@k; a greedy answer is taken besides.
+    temperature : float
+    """
+
+    __test__ = False  # pytest: no test class
+
+    task: TaskConfig
+    every: PositiveInt
+    samples: PositiveInt = 1
+    temperature: PositiveFloat = 1.0
+
+
+class RunConfig(Section):
+    """A training run.
+
+    Attributes
+    ----------
+    name : str
+        Names the folders of the run and of its results.
+    seed : int
+        Of the data, the sampling and the order of prompts. The model's own seed is ``model_seed``.
+    model_seed : int
+        Of a model that is made here, so that runs of several seeds begin with the same one.
+    model, task, sampling
+        As in the diagnostics. Without ``task.n_prompts`` all of its problems are trained on.
+    method : str
+        A method of `kaestat` with its parameters, such as ``kae:bandwidth=10``.
+    weights : {"none", "length", "score_norm"}
+        Of completions, for the variance-optimal forms.
+    updates : UpdatesConfig
+    test : TestConfig or None
+        None tests nothing along the run; evaluate its checkpoints afterwards.
+    report_to : tuple of str
+        Where TRL logs to, such as ``tensorboard``.
+    """
+
+    name: str = Field(pattern=NAME)
+    seed: int = Field(default=0, ge=0)
+    model_seed: int = Field(default=0, ge=0)
+    model: ModelConfig
+    task: TaskConfig
+    sampling: SamplingConfig = SamplingConfig()
+    method: str = "kae"
+    weights: Literal["none", "length", "score_norm"] = "none"
+    updates: UpdatesConfig
+    test: TestConfig | None = None
+    vllm_gpu_share: NonNegativeFloat = Field(default=0.3, le=0.9)
+    report_to: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _method_fits(self) -> RunConfig:
+        name, params = parse_method(self.method)
+        baseline = AdvantageEstimator(name, **params).baseline
+        if self.updates.group_size == 1 and baseline.unit == "group" and baseline.horizon == 0:
+            raise ValueError(
+                f"method {self.method!r} compares the completions of a group, and group_size = 1 leaves none to "
+                "compare with: every advantage would be 0. Take kae, reinforce++ or spo, or a larger group."
+            )
+        if self.weights != "none" and not baseline.takes_weights:
+            raise ValueError(f"weights = {self.weights!r}: method {self.method!r} does not average rewards.")
+        if self.task.n_prompts is not None and self.task.n_prompts * self.updates.copies < self.updates.prompts:
+            raise ValueError(
+                f"updates.prompts = {self.updates.prompts} exceeds the training set of {self.task.n_prompts} x "
+                f"{self.updates.copies} copies."
+            )
+        return self
+
+    def estimator(self) -> AdvantageEstimator:
+        """A fresh estimator of the method."""
+        name, params = parse_method(self.method)
+        return AdvantageEstimator(name, **params)
+
+    @property
+    def loss_type(self) -> str:
+        """TRL's loss for this run."""
+        return self.updates.loss_type or ("dr_grpo" if parse_method(self.method)[0] == "dr_grpo" else "dapo")
+
+
+def load_run_config(path: str | Path, **changes: object) -> RunConfig:
+    """Read and check the configuration of a training run.
+
+    Parameters
+    ----------
+    path : path
+    **changes
+        Settings in place of the file's, such as ``method`` and ``seed``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is no YAML, or a setting is unknown, missing, out of range or contradicts another.
+    """
+    return checked(RunConfig, str(path), read_yaml(path) | changes)

@@ -1,0 +1,68 @@
+"""Problems as TRL wants them: a data set of prompts with ids, and a reward function."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from datasets import Dataset
+
+from llm_experiments.tasks.base import Problem, Task
+
+ID_COLUMN = "problem_id"
+
+RewardFunction = Callable[..., list[float]]
+
+
+def training_set(problems: Sequence[Problem], *, chat: bool, system: str | None, copies: int) -> Dataset:
+    """One row for each problem and copy, ``prompt, problem_id``.
+
+    Parameters
+    ----------
+    problems : sequence of Problem
+    chat : bool
+        Whether prompts are messages, to which TRL applies the tokenizer's template.
+    system : str or None
+        System message.
+    copies : int
+    """
+    rows = [{"prompt": _prompt(problem.prompt, chat, system), ID_COLUMN: problem.id} for problem in problems]
+    return Dataset.from_list([row for row in rows for _ in range(copies)])
+
+
+def reward_function(task: Task) -> RewardFunction:
+    """A task's rewards as TRL calls them: for completions of all prompts at once, told apart by their ids."""
+    problems = {problem.id: problem for problem in task.problems}
+
+    def reward(completions: Sequence[Any], problem_id: Sequence[str], **_: Any) -> list[float]:
+        rows: defaultdict[str, list[int]] = defaultdict(list)
+        for row, name in enumerate(problem_id):
+            rows[name].append(row)
+        found = [0.0] * len(completions)
+        for name, of_problem in rows.items():
+            texts = [_text(completions[row]) for row in of_problem]
+            for row, value in zip(of_problem, task.rewards(problems[name], texts), strict=True):
+                found[row] = float(value)
+        return found
+
+    reward.__name__ = "reward"  # TRL logs it under this name
+    return reward
+
+
+def without(problems: Sequence[Problem], seen: Sequence[Problem]) -> tuple[Problem, ...]:
+    """The problems whose prompts are not among those seen in training."""
+    known = {problem.prompt for problem in seen}
+    return tuple(problem for problem in problems if problem.prompt not in known)
+
+
+def _prompt(text: str, chat: bool, system: str | None) -> str | list[dict[str, str]]:
+    if not chat:
+        return text
+    messages = [{"role": "system", "content": system}] if system else []
+    return [*messages, {"role": "user", "content": text}]
+
+
+def _text(completion: Any) -> str:
+    """A completion's text; TRL gives messages where prompts are messages."""
+    return completion if isinstance(completion, str) else str(completion[-1]["content"])

@@ -1,0 +1,267 @@
+"""One training run: the model, TRL's trainer with our baseline, tests along the way, and the tables at the end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import PrinterCallback, TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+from trl import GRPOConfig
+
+from kaestat.storage import write_atomically
+from llm_experiments.policies import load_policy
+from llm_experiments.policies.transformers_policy import TransformersPolicy
+from llm_experiments.provenance import provenance
+from llm_experiments.seeding import seed_of
+from llm_experiments.tasks import load_task
+from llm_experiments.tasks.base import Task
+from llm_experiments.training.config import RunConfig
+from llm_experiments.training.data import ID_COLUMN, reward_function, training_set, without
+from llm_experiments.training.tables import run_tables
+from llm_experiments.training.testing import HeldOutTest
+from llm_experiments.training.trainer import RecordingTrainer
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl, TrainerState
+
+ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
+N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
+IDENTITY = "identity.json"
+
+
+class TrainingRun:
+    """A configuration's run, resumable at any moment.
+
+    Parameters
+    ----------
+    config : RunConfig
+    runs : path
+        Models, checkpoints and records lie in ``runs/training/NAME/METHOD-seed-SEED``.
+    results : path
+        Tables are written to ``results/training/NAME/METHOD-seed-SEED``.
+    progress : callable
+        ``progress(part, total)`` is a context whose value is called after each unit of the part.
+
+    Attributes
+    ----------
+    folder, results : Path
+    """
+
+    def __init__(self, config: RunConfig, *, runs: Path, results: Path, progress: ProgressBar):
+        self.config = config
+        label = Path("training") / config.name / run_label(config)
+        self.folder, self.results = Path(runs) / label, Path(results) / label
+        self._runs, self._progress = Path(runs), progress
+
+    def run(self) -> None:
+        """Train to the end, or from the last checkpoint on, and write the tables.
+
+        Raises
+        ------
+        ValueError
+            If the folder holds a run of another configuration, or the training set is too small.
+        """
+        self._check_identity()
+        sizes = self.config.updates
+        problems = self._task.problems
+        if len(problems) * sizes.copies < sizes.prompts:
+            raise ValueError(
+                f"updates.prompts = {sizes.prompts} exceeds the {len(problems)} x {sizes.copies} prompts of task "
+                f"{self.config.task.name}; lower it, or raise task.n_prompts."
+            )
+        policy = self._policy
+        with self._progress(f"{run_label(self.config)} (steps)", sizes.steps) as done:
+            trainer = self._trainer(policy)
+            trainer.remove_callback(PrinterCallback)  # the records hold what it prints
+            trainer.add_callback(_EachStep(self, policy, done))
+            trainer.train(resume_from_checkpoint=get_last_checkpoint(self.folder / "checkpoints"))
+        policy.save(self.folder / "model")
+        for name, frame in run_tables(self.folder).items():
+            text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+            write_atomically(self.results / f"{name}.csv", text)
+        write_atomically(self.results / "provenance.json", json.dumps(provenance(self.config), indent=1))
+
+    def test(self, policy: TransformersPolicy, step: int) -> None:
+        """Test the policy after ``step`` training steps, unless that was done."""
+        path = self.folder / "tests" / f"{step:06d}.json"
+        if self._test is not None and not path.exists():
+            write_atomically(path, json.dumps({"step": step} | self._test.run(policy, step)))
+
+    def _check_identity(self) -> None:
+        """Refuse to go on with another configuration's run, before a model is loaded."""
+        path, identity = self.folder / IDENTITY, self.config.model_dump(mode="json")
+        if not path.exists():
+            shutil.rmtree(self.folder, ignore_errors=True)  # a run that died before it had one
+            write_atomically(path, json.dumps(identity, indent=1))
+            return
+        found = json.loads(path.read_text())
+        differing = sorted(key for key in identity | found if identity.get(key) != found.get(key))
+        if differing:
+            raise ValueError(
+                f"{self.folder}: holds a run with other settings ({', '.join(differing)}). Give this one another name, "
+                "or remove the folder."
+            )
+
+    @cached_property
+    def _task(self) -> Task:
+        return load_task(self.config.task, seed=seed_of(self.config.seed, "task"))
+
+    @cached_property
+    def _test(self) -> HeldOutTest | None:
+        settings = self.config.test
+        if settings is None:
+            return None
+        task = load_task(settings.task, seed=seed_of(self.config.model_seed, "held out"))
+        problems = without(task.problems, self._task.problems)
+        if not problems:
+            raise ValueError("test.task: every problem of it is trained on.")
+        return HeldOutTest(task, problems, settings.samples, self.config.seed)
+
+    @cached_property
+    def _policy(self) -> TransformersPolicy:
+        config, steps, examples = self.config, 0, None
+        if config.model.pretraining is not None:
+            from llm_experiments.tasks.arithmetic import examples as arithmetic_examples
+
+            steps = config.model.pretraining.steps
+            # The same for all seeds, and without the problems that tests may ask.
+            examples = arithmetic_examples(
+                n=min(N_EXAMPLES, steps * config.model.pretraining.batch_size),
+                seed=seed_of(config.model_seed, "examples"),
+                exclude=[] if self._test is None else [problem.id for problem in self._test.task.problems],
+                **config.task.options,
+            )
+        with self._progress("model", steps) as done:
+            return load_policy(
+                config.model,
+                config.sampling,
+                cache=self._runs / "models",
+                seed=seed_of(config.model_seed, "model"),
+                examples=examples,
+                progress=lambda *_: done(),
+            )
+
+    def _trainer(self, policy: TransformersPolicy) -> RecordingTrainer:
+        config = self.config
+        tokenizer = policy.tokenizer
+        tokenizer.padding_side = "left"
+        dataset = training_set(
+            self._task.problems, chat=policy.chat, system=policy.system, copies=config.updates.copies
+        )
+        return RecordingTrainer(
+            model=policy.model,
+            reward_funcs=reward_function(self._task),
+            args=trl_config(config, self.folder / "checkpoints"),
+            train_dataset=dataset,
+            processing_class=tokenizer,
+            peft_config=_lora(config),
+            advantage_estimator=config.estimator(),
+            prompt_id=ID_COLUMN,
+            weights=config.weights,
+            reuse=config.updates.reuse,
+            records=self.folder / "records",
+        )
+
+
+def run_label(config: RunConfig) -> str:
+    """Folder name of a run: what may differ within an experiment.
+
+    Examples
+    --------
+    ``kae-b10-J10-seed-0``
+    """
+    method = config.method.replace(":", "-").replace(",", "-").replace("=", "")
+    weights = "" if config.weights == "none" else f"@{config.weights}"
+    return f"{method}{weights}-J{config.updates.reuse}-seed-{config.seed}"
+
+
+def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:
+    """TRL's configuration of a run: on-policy sampling of the full distribution, no KL penalty, constant step size."""
+    import torch
+
+    sizes = config.updates
+    per_update = sizes.update_prompts * sizes.group_size
+    cpu = not torch.cuda.is_available()
+    processes = 1 if cpu else int(_world_size())
+    if per_update % (sizes.micro_batch * processes):
+        raise ValueError(
+            f"an update's {per_update} completions must be a multiple of micro_batch = {sizes.micro_batch} times "
+            f"{processes} processes."
+        )
+    args = GRPOConfig(
+        output_dir=str(folder),
+        max_steps=sizes.steps * sizes.updates_per_step,
+        per_device_train_batch_size=sizes.micro_batch,
+        gradient_accumulation_steps=per_update // (sizes.micro_batch * processes),
+        generation_batch_size=sizes.prompts * sizes.group_size,
+        num_generations=max(2, sizes.group_size),
+        max_completion_length=config.sampling.max_new_tokens,
+        temperature=config.sampling.temperature,
+        top_k=0,
+        learning_rate=sizes.learning_rate,
+        lr_scheduler_type="constant",
+        weight_decay=0.0,
+        max_grad_norm=sizes.max_grad_norm,
+        beta=0.0,
+        loss_type=config.loss_type,
+        gradient_checkpointing=sizes.gradient_checkpointing,
+        use_vllm=config.sampling.engine == "vllm",
+        vllm_mode="colocate",
+        vllm_gpu_memory_utilization=config.vllm_gpu_share,
+        bf16=config.model.dtype == "bfloat16",
+        use_cpu=cpu,
+        seed=config.seed,
+        save_strategy="steps",
+        save_steps=sizes.save_every * sizes.updates_per_step,
+        save_total_limit=2,
+        logging_steps=1,
+        report_to=list(config.report_to) or "none",
+        disable_tqdm=True,
+        dataloader_pin_memory=not cpu,
+    )
+    args.num_generations = sizes.group_size  # GRPOConfig refuses a single completion; the trainer does not
+    return args
+
+
+def _world_size() -> str:
+    import os
+
+    return os.environ.get("WORLD_SIZE", "1")
+
+
+def _lora(config: RunConfig) -> Any:
+    if config.updates.lora_rank is None:
+        return None
+    from peft import LoraConfig
+
+    rank = config.updates.lora_rank
+    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
+class _EachStep(TrainerCallback):
+    """Counts training steps for the progress bar, and tests the policy when it is due."""
+
+    def __init__(self, run: TrainingRun, policy: TransformersPolicy, done: Callable[[], None]):
+        self._run, self._policy, self._done = run, policy, done
+        self._per_step = run.config.updates.updates_per_step
+
+    def on_train_begin(self, args: GRPOConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        for _ in range(state.global_step // self._per_step):
+            self._done()
+        self._maybe_test(state.global_step // self._per_step)
+
+    def on_step_end(self, args: GRPOConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if state.global_step % self._per_step == 0:
+            self._done()
+            self._maybe_test(state.global_step // self._per_step)
+
+    def _maybe_test(self, step: int) -> None:
+        test, steps = self._run.config.test, self._run.config.updates.steps
+        if test is not None and (step % test.every == 0 or step == steps):
+            self._run.test(self._policy, step)

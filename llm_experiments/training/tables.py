@@ -1,0 +1,64 @@
+"""Tables of a run: its training curve, its tests, and the risk of its baseline from its own rewards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import kaestat
+from llm_experiments.training.testing import summarise
+
+# TRL's metric -> column of the curve.
+METRICS = {
+    "entropy": "entropy",
+    "completions/mean_length": "mean_length",
+    "baseline/error": "value_error",
+    "baseline/squared_error": "squared_error",
+    "baseline/nonzero_advantages": "nonzero_advantages",
+    "baseline/effective_history": "effective_history",
+}
+
+
+def run_tables(folder: Path) -> dict[str, pd.DataFrame]:
+    """``curve`` and ``test`` of a run's folder.
+
+    Returns
+    -------
+    dict of DataFrame
+        ``curve``: ``step, mean_reward, se`` (over prompts), ``advantage_std, seconds`` and what `METRICS` names, where
+        it was logged. ``test``: ``step`` and the columns of `testing.summarise`; absent without tests.
+    """
+    records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("*.json"))]
+    frames = {"curve": pd.DataFrame([_point(record) for record in records])}
+    tests = [json.loads(path.read_text()) for path in sorted((folder / "tests").glob("*.json"))]
+    if tests:
+        frames["test"] = pd.DataFrame([{"step": each["step"], **summarise(each)} for each in tests])
+    return frames
+
+
+def reward_log(folder: Path) -> kaestat.RewardLog:
+    """The rewards of a run, for `kaestat.value_risk` and the selectors."""
+    records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("*.json"))]
+    ids, steps, rewards = [], [], []
+    for record in records:
+        ids += record["ids"]
+        steps += [record["step"]] * len(record["ids"])
+        rewards += record["rewards"]
+    return kaestat.RewardLog(ids, steps, rewards)
+
+
+def _point(record: dict) -> dict[str, float]:
+    rewards = pd.Series(record["rewards"]).groupby(record["ids"]).mean()
+    se = rewards.std(ddof=1) / np.sqrt(len(rewards)) if len(rewards) > 1 else np.nan
+    named = {column: record["metrics"][name] for name, column in METRICS.items() if name in record["metrics"]}
+    return {
+        "step": record["step"],
+        "mean_reward": float(np.mean(record["rewards"])),
+        "se": float(se),
+        "advantage_std": record["advantage_std"],
+        **named,
+        "seconds": record["seconds"],
+    }

@@ -1,0 +1,79 @@
+"""Held-out accuracy along a run: greedy, at a temperature, and pass@k, with errors over problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from llm_experiments.evaluation.accuracy import accuracy, pass_at_k
+from llm_experiments.policies.transformers_policy import TransformersPolicy
+from llm_experiments.seeding import seed_of
+from llm_experiments.tasks.base import Problem, Task
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutTest:
+    """The problems of a run's tests, and how they are asked.
+
+    Attributes
+    ----------
+    task : Task
+    problems : sequence of Problem
+        Those of the task's that training does not see.
+    samples : int
+        Completions per problem at the policy's temperature.
+    seed : int
+    """
+
+    task: Task
+    problems: Sequence[Problem]
+    samples: int
+    seed: int
+
+    def run(self, policy: TransformersPolicy, step: int) -> dict[str, list]:
+        """Rewards of greedy answers and of sampled ones, as plain data.
+
+        Torch's global random state is left as it was, so that testing more or less often changes no training.
+
+        Parameters
+        ----------
+        policy : TransformersPolicy
+            Sharing the weights of the model in training.
+        step : int
+            Training steps made.
+        """
+        prompts = [problem.prompt for problem in self.problems]
+        with torch.no_grad():
+            greedy = policy.greedy(prompts)
+            groups = policy.sample_groups(prompts, self.samples, seed=seed_of(self.seed, "test", step))
+        return {
+            "greedy": [self._grade(problem, [each])[0] for problem, each in zip(self.problems, greedy, strict=True)],
+            "sampled": [self._grade(problem, group) for problem, group in zip(self.problems, groups, strict=True)],
+        }
+
+    def _grade(self, problem: Problem, completions: Sequence) -> list[float]:
+        return [float(value) for value in self.task.rewards(problem, [each.text for each in completions])]
+
+
+def summarise(record: dict[str, list]) -> dict[str, float]:
+    """The figures of one test.
+
+    Returns
+    -------
+    dict
+        ``greedy, greedy_se, accuracy, accuracy_se, pass_at_samples, n_problems, samples``; errors over problems.
+    """
+    greedy, sampled = np.array(record["greedy"])[:, None], np.array(record["sampled"])
+    best, drawn = accuracy(greedy, n_boot=0), accuracy(sampled, n_boot=0)
+    return {
+        "greedy": best.mean,
+        "greedy_se": best.se,
+        "accuracy": drawn.mean,
+        "accuracy_se": drawn.se,
+        "pass_at_samples": float(pass_at_k(sampled, sampled.shape[1]).mean()),
+        "n_problems": len(greedy),
+        "samples": sampled.shape[1],
+    }

@@ -1,0 +1,56 @@
+"""TRL's trainer with our baselines, keeping a record of every step: rewards by prompt, lengths, entropy, errors."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kaestat.integrations.trl import BaselineGRPOTrainer
+from kaestat.storage import write_atomically
+
+
+class RecordingTrainer(BaselineGRPOTrainer):
+    """A `BaselineGRPOTrainer` that writes one small file for each training step.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Those of `BaselineGRPOTrainer`.
+    records : Path
+        Folder of the files, ``000000.json`` for step 0; a resumed run writes them over, with the same content.
+    """
+
+    def __init__(self, *args: Any, records: Path, **kwargs: Any):
+        self._records, self._begin = records, time.perf_counter()
+        super().__init__(*args, **kwargs)
+
+    def _advantages(self, scored: Any, weights: torch.Tensor | None) -> torch.Tensor:
+        step = self.generation
+        advantages = super()._advantages(scored, weights)
+        if self.accelerator.is_main_process:
+            self._write(step, scored, advantages)
+        return advantages
+
+    def _write(self, step: int, scored: Any, advantages: torch.Tensor) -> None:
+        rewards = scored.rewards.nansum(dim=1).cpu().double().numpy()
+        now = time.perf_counter()
+        metrics = {name: values[-1] for name, values in self._metrics["train"].items() if values}
+        record = {
+            "step": step,
+            "ids": [str(key) for key in scored.ids],
+            "rewards": rewards.tolist(),
+            "advantage_std": float(np.std(advantages.numpy())),
+            "metrics": {name: float(value) for name, value in metrics.items() if _is_number(value)},
+            "seconds": round(now - self._begin, 3),
+        }
+        self._begin = now
+        write_atomically(self._records / f"{step:06d}.json", json.dumps(record))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1)
