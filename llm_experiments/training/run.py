@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,12 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from transformers import PrinterCallback, TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig
 
 from kaestat.storage import write_atomically
 from llm_experiments.policies import load_policy
+from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
-IDENTITY = "identity.json"
+IDENTITY, LOG, MODEL = "identity.json", "log_history.json", "model"
 
 
 class TrainingRun:
@@ -75,17 +77,27 @@ class TrainingRun:
                 f"updates.prompts = {sizes.prompts} exceeds the {len(problems)} x {sizes.copies} prompts of task "
                 f"{self.config.task.name}; lower it, or raise task.n_prompts."
             )
-        policy = self._policy
-        with self._progress(f"{run_label(self.config)} (steps)", sizes.steps) as done:
-            trainer = self._trainer(policy)
-            trainer.remove_callback(PrinterCallback)  # the records hold what it prints
-            trainer.add_callback(_EachStep(self, policy, done))
-            trainer.train(resume_from_checkpoint=get_last_checkpoint(self.folder / "checkpoints"))
-        policy.save(self.folder / "model")
-        for name, frame in run_tables(self.folder).items():
+        if not (self.folder / MODEL).is_dir():
+            self._train()
+        for name, frame in run_tables(self.folder, sizes.updates_per_step).items():
             text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
             write_atomically(self.results / f"{name}.csv", text)
         write_atomically(self.results / "provenance.json", json.dumps(provenance(self.config), indent=1))
+
+    def _train(self) -> None:
+        """From the last whole checkpoint to the end; the folder of the final model says that the run is done."""
+        policy = self._policy
+        with self._progress(f"{run_label(self.config)} (steps)", self.config.updates.steps) as done:
+            trainer = self._trainer(policy)
+            trainer.remove_callback(PrinterCallback)  # the records hold what it prints
+            trainer.add_callback(_EachStep(self, policy, done))
+            trainer.train(resume_from_checkpoint=last_whole_checkpoint(self.folder / "checkpoints"))
+        if trainer.accelerator.is_main_process:
+            write_atomically(self.folder / LOG, json.dumps(trainer.state.log_history))
+            lora = self.config.updates.lora_rank is not None
+            save_model(
+                self.folder / MODEL, trainer.model.merge_and_unload() if lora else policy.model, policy.tokenizer
+            )
 
     def test(self, policy: TransformersPolicy, step: int) -> None:
         """Test the policy after ``step`` training steps, unless that was done."""
@@ -169,6 +181,22 @@ class TrainingRun:
         )
 
 
+def last_whole_checkpoint(folder: Path) -> str | None:
+    """The latest checkpoint that was written to its end; None if there is none.
+
+    A run killed while it writes one leaves a part of it. The trainer's state is what is written last.
+    """
+    steps = sorted((int(path.name.rpartition("-")[2]), path) for path in folder.glob("checkpoint-*"))
+    for _, path in reversed(steps):
+        try:
+            json.loads((path / "trainer_state.json").read_text())
+        except (OSError, json.JSONDecodeError):
+            shutil.rmtree(path)
+        else:
+            return str(path)
+    return None
+
+
 def run_label(config: RunConfig) -> str:
     """Folder name of a run: what may differ within an experiment.
 
@@ -183,12 +211,10 @@ def run_label(config: RunConfig) -> str:
 
 def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:
     """TRL's configuration of a run: on-policy sampling of the full distribution, no KL penalty, constant step size."""
-    import torch
-
     sizes = config.updates
     per_update = sizes.update_prompts * sizes.group_size
     cpu = not torch.cuda.is_available()
-    processes = 1 if cpu else int(_world_size())
+    processes = int(os.environ.get("WORLD_SIZE", "1"))  # set by accelerate and torchrun
     if per_update % (sizes.micro_batch * processes):
         raise ValueError(
             f"an update's {per_update} completions must be a multiple of micro_batch = {sizes.micro_batch} times "
@@ -227,12 +253,6 @@ def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:
     )
     args.num_generations = sizes.group_size  # GRPOConfig refuses a single completion; the trainer does not
     return args
-
-
-def _world_size() -> str:
-    import os
-
-    return os.environ.get("WORLD_SIZE", "1")
 
 
 def _lora(config: RunConfig) -> Any:

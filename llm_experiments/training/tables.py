@@ -11,28 +11,39 @@ import pandas as pd
 import kaestat
 from llm_experiments.training.testing import summarise
 
-# TRL's metric -> column of the curve.
-METRICS = {
-    "entropy": "entropy",
+# Our metric, taken when a step's completions were scored -> column of the curve.
+SCORED = {
     "completions/mean_length": "mean_length",
     "baseline/error": "value_error",
     "baseline/squared_error": "squared_error",
     "baseline/nonzero_advantages": "nonzero_advantages",
     "baseline/effective_history": "effective_history",
 }
+# TRL's metric of an optimizer update -> column, averaged over the updates of a step.
+UPDATED = {"entropy": "entropy", "grad_norm": "gradient_norm"}
 
 
-def run_tables(folder: Path) -> dict[str, pd.DataFrame]:
-    """``curve`` and ``test`` of a run's folder.
+def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
+    """``curve`` and ``test`` of a finished run's folder.
+
+    Parameters
+    ----------
+    folder : Path
+    updates_per_step : int
+        Optimizer updates in each training step.
 
     Returns
     -------
     dict of DataFrame
-        ``curve``: ``step, mean_reward, se`` (over prompts), ``advantage_std, seconds`` and what `METRICS` names, where
-        it was logged. ``test``: ``step`` and the columns of `testing.summarise`; absent without tests.
+        ``curve``: ``step, mean_reward, se`` (over prompts), ``advantage_std, seconds`` and what `SCORED` and `UPDATED`
+        name, where it was logged. ``test``: ``step`` and the columns of `testing.summarise`; absent without tests.
     """
     records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("*.json"))]
-    frames = {"curve": pd.DataFrame([_point(record) for record in records])}
+    curve = pd.DataFrame([_point(record) for record in records])
+    log = pd.DataFrame([line for line in json.loads((folder / "log_history.json").read_text()) if "loss" in line])
+    named = [name for name in UPDATED if name in log]
+    by_step = log.groupby((log["step"] - 1) // updates_per_step)[named].mean().rename(columns=UPDATED)
+    frames = {"curve": curve.merge(by_step.rename_axis("step").reset_index(), on="step", how="left")}
     tests = [json.loads(path.read_text()) for path in sorted((folder / "tests").glob("*.json"))]
     if tests:
         frames["test"] = pd.DataFrame([{"step": each["step"], **summarise(each)} for each in tests])
@@ -53,7 +64,7 @@ def reward_log(folder: Path) -> kaestat.RewardLog:
 def _point(record: dict) -> dict[str, float]:
     rewards = pd.Series(record["rewards"]).groupby(record["ids"]).mean()
     se = rewards.std(ddof=1) / np.sqrt(len(rewards)) if len(rewards) > 1 else np.nan
-    named = {column: record["metrics"][name] for name, column in METRICS.items() if name in record["metrics"]}
+    named = {column: record["metrics"][name] for name, column in SCORED.items() if name in record["metrics"]}
     return {
         "step": record["step"],
         "mean_reward": float(np.mean(record["rewards"])),
