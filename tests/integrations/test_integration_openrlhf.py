@@ -86,7 +86,9 @@ def arguments(**changes):
             clip_range=None, overlong_buffer_len=None, overlong_penalty_factor=1.0, stop_properly_penalty_coef=None
         ),
         "ds": dict(ring_attn_size=1, tensor_parallel_size=1),
-        "ckpt": dict(save_steps=1, path="unused", load_enable=True, best_metric_key="pass1"),
+        "ckpt": dict(
+            save_steps=1, path=None, load_enable=True, best_metric_key="pass1"
+        ),  # a test that saves says where
         "logger": dict(logging_steps=1),
     }
     for name, values in changes.items():
@@ -234,6 +236,7 @@ def test_integration_openrlhf_length_penalty_comes_before_the_baseline(openrlhf)
 def test_integration_openrlhf_resumes_from_its_checkpoint_bit_for_bit(tmp_path, openrlhf):
     rng = np.random.default_rng(1)
     args = arguments(ckpt={"path": str(tmp_path), "save_steps": 3})
+    never = arguments(ckpt={"save_steps": 100})
     rewards, prompts = rng.random((6, 24)), [f"p{k // 4}" for k in range(24)]
 
     def run(trainer, steps):
@@ -243,7 +246,7 @@ def test_integration_openrlhf_resumes_from_its_checkpoint_bit_for_bit(tmp_path, 
             trainer.save_logs_and_checkpoints(step + 1, {}, {})
         return found
 
-    expected = run(make_trainer(kae()), range(6))
+    expected = run(make_trainer(kae(), never), range(6))
     first = make_trainer(kae(), args)
     assert first.init_checkpoint_states()["global_step"] == 0
     run(first, range(3))

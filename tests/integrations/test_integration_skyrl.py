@@ -39,7 +39,7 @@ def skyrl(monkeypatch):
     return SimpleNamespace(trainer=trainer, registry=registry)
 
 
-def make_trainer(estimator, *, name="kaestat", ckpt_path="unused", step_wise=False):
+def make_trainer(estimator, *, name="kaestat", ckpt_path=None, step_wise=False):
     """A trainer that never was on a GPU: what ``__init__`` and the configuration set, as far as it is used."""
     if estimator is not None:
         register(estimator, name)
@@ -56,7 +56,7 @@ def make_trainer(estimator, *, name="kaestat", ckpt_path="unused", step_wise=Fal
         critic=SimpleNamespace(model=SimpleNamespace(path=None)),
         train_batch_size=6,
         policy_mini_batch_size=6,
-        ckpt_path=str(ckpt_path),
+        ckpt_path=ckpt_path and str(ckpt_path),
         ckpt_interval=1,
         resume_mode="latest",
     )
