@@ -8,7 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from . import token_scores
 from .base import Completion, Policy, SamplingSettings
@@ -133,9 +139,12 @@ class TransformersPolicy(Policy):
         for position, ids in enumerate(encoded):
             by_length.setdefault(len(ids), []).append(position)
         answers: dict[int, Completion] = {}
-        config = plain_generation_config(self.eos_ids, self.model.generation_config.pad_token_id, temperature=1.0)
-        config.update(do_sample=False, temperature=None, top_k=None, top_p=None)
-        config.max_new_tokens = self.sampling.max_new_tokens
+        config = GenerationConfig(
+            do_sample=False,
+            eos_token_id=list(self.eos_ids),
+            pad_token_id=self.model.generation_config.pad_token_id,
+            max_new_tokens=self.sampling.max_new_tokens,
+        )
         for rows in by_length.values():
             for start in range(0, len(rows), self.sampling.batch_size):
                 part = rows[start : start + self.sampling.batch_size]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -16,6 +17,7 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
 from kaestat.storage import write_atomically
+from llm_experiments.config import ModelConfig
 from llm_experiments.policies import load_policy
 from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.transformers_policy import TransformersPolicy
@@ -151,7 +153,7 @@ class TrainingRun:
             )
         with self._progress("model", steps) as done:
             return load_policy(
-                config.model,
+                _to_train(config),
                 config.sampling,
                 cache=self._runs / "models",
                 seed=seed_of(config.model_seed, "model"),
@@ -179,6 +181,11 @@ class TrainingRun:
             reuse=config.updates.reuse,
             records=self.folder / "records",
         )
+
+
+def _to_train(config: RunConfig) -> ModelConfig:
+    """The model with float32 weights: steps of 1e-6 would be lost in bfloat16 ones, which then is for passes alone."""
+    return config.model if config.updates.lora_rank else config.model.model_copy(update={"dtype": "float32"})
 
 
 def last_whole_checkpoint(folder: Path) -> str | None:
@@ -213,18 +220,28 @@ def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:
     """TRL's configuration of a run: on-policy sampling of the full distribution, no KL penalty, constant step size."""
     sizes = config.updates
     per_update = sizes.update_prompts * sizes.group_size
-    cpu = not torch.cuda.is_available()
     processes = int(os.environ.get("WORLD_SIZE", "1"))  # set by accelerate and torchrun
     if per_update % (sizes.micro_batch * processes):
         raise ValueError(
             f"an update's {per_update} completions must be a multiple of micro_batch = {sizes.micro_batch} times "
             f"{processes} processes."
         )
-    args = GRPOConfig(
+    with warnings.catch_warnings():
+        # transformers renames an argument that TRL's configuration still has under its old name.
+        warnings.filterwarnings("ignore", message="`gradient_checkpointing` is deprecated", category=FutureWarning)
+        args = _grpo_config(config, folder, processes)
+    args.num_generations = sizes.group_size  # GRPOConfig refuses a single completion; the trainer does not
+    return args
+
+
+def _grpo_config(config: RunConfig, folder: Path, processes: int) -> GRPOConfig:
+    sizes, cpu = config.updates, not torch.cuda.is_available()
+    per_process = sizes.update_prompts * sizes.group_size // processes
+    return GRPOConfig(
         output_dir=str(folder),
         max_steps=sizes.steps * sizes.updates_per_step,
         per_device_train_batch_size=sizes.micro_batch,
-        gradient_accumulation_steps=per_update // (sizes.micro_batch * processes),
+        gradient_accumulation_steps=per_process // sizes.micro_batch,
         generation_batch_size=sizes.prompts * sizes.group_size,
         num_generations=max(2, sizes.group_size),
         max_completion_length=config.sampling.max_new_tokens,
@@ -251,8 +268,6 @@ def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:
         disable_tqdm=True,
         dataloader_pin_memory=not cpu,
     )
-    args.num_generations = sizes.group_size  # GRPOConfig refuses a single completion; the trainer does not
-    return args
 
 
 def _lora(config: RunConfig) -> Any:
