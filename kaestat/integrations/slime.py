@@ -25,6 +25,7 @@ from kaestat.integrations.prompt_ids import UnstablePromptIds
 from kaestat.integrations.watched_estimator import WatchedEstimator
 from kaestat.registry import parse_method
 
+STATES_KEPT = 3  # under train_async.py one more rollout is scored before the last one is saved
 STEP_KEY = "kaestat_step"  # in Sample.metadata: slime does not tell the reward hook which rollout it is
 DEFAULT_ROLLOUT = "slime.rollout.sglang_rollout.generate_rollout"
 STATE_FILE = "rollout/kaestat_state_{rollout_id}"  # beside slime's global_dataset_state_dict_{rollout_id}.pt
@@ -55,7 +56,7 @@ class RewardPostProcess:
     """
 
     def __init__(self, estimator: AdvantageEstimator | None = None, *, id_key: str | None = None):
-        self.watched = None if estimator is None else WatchedEstimator(estimator)
+        self.watched = None if estimator is None else WatchedEstimator(estimator, states_kept=STATES_KEPT)
         self.id_key = id_key
 
     def __call__(self, args: Any, samples: list[Any]) -> tuple[list[float], list[float]]:
@@ -185,7 +186,7 @@ class RewardPostProcess:
                     "--custom-config-path file, or make a RewardPostProcess with an estimator of your own."
                 )
             method, params = parse_method(text)
-            self.watched = WatchedEstimator(AdvantageEstimator(method, **params))
+            self.watched = WatchedEstimator(AdvantageEstimator(method, **params), states_kept=STATES_KEPT)
         return self.watched
 
     def _ids(self, args: Any, samples: list[Any]) -> list[Hashable] | None:

@@ -1,7 +1,6 @@
 """An `AdvantageEstimator` as trainers need it: ids watched, copies of a prompt told apart, states by step, metrics.
 
-The adapters for trainers that hand over one flat list of completions (SkyRL, OpenRLHF, slime, and those of the recipes)
-are thin translations into `WatchedEstimator.advantages`.
+Every adapter, and every recipe, is a thin translation of what its trainer knows into `WatchedEstimator.advantages`.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
+from kaestat.integrations.metrics import StepMetrics
 from kaestat.integrations.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
 from kaestat.storage import load_state, save_state, unpack_arrays
 
@@ -28,12 +28,12 @@ class WatchedEstimator:
         Does all the mathematics and holds the history.
     states_kept : int
         After how many of the last steps the state is held for `state_dict`. Asynchronous trainers have rewards of later
-        steps already when they save: take one more than the number of steps that they may be ahead.
+        steps already when they save: take one more than the number of steps that they may be ahead. 0 holds none.
 
     Attributes
     ----------
     metrics : dict of str to float
-        Of the last step; see `advantages`.
+        Of the last step: the figures of `StepMetrics.after`, each as ``baseline/NAME``.
 
     Examples
     --------
@@ -46,11 +46,11 @@ class WatchedEstimator:
     1.0
     """
 
-    def __init__(self, estimator: AdvantageEstimator, *, states_kept: int = 3):
+    def __init__(self, estimator: AdvantageEstimator, *, states_kept: int = 0):
         if not isinstance(estimator, AdvantageEstimator):
             raise TypeError(f"estimator must be a kaestat.AdvantageEstimator, got {type(estimator).__name__}.")
-        if isinstance(states_kept, bool) or not isinstance(states_kept, int) or states_kept < 1:
-            raise ValueError(f"states_kept must be a whole number from 1 on, got {states_kept!r}.")
+        if isinstance(states_kept, bool) or not isinstance(states_kept, int) or states_kept < 0:
+            raise ValueError(f"states_kept must be a whole number from 0 on, got {states_kept!r}.")
         self.estimator = estimator
         self.metrics: dict[str, float] = {}
         self._watch = IdentityCheck()
@@ -117,22 +117,20 @@ class WatchedEstimator:
                 raise ValueError(
                     f"{name} has {len(column)} entries for {len(reward)} rewards; give one per completion."
                 )
-        hashes = _hashes(prompts, keep)
+        hashes, kept = _hashes(prompts, keep), np.flatnonzero(keep)
         names = hashes if ids is None else list(ids)
+        kept_names = [names[row] for row in kept]
         if ids is not None:
-            kept = np.flatnonzero(keep)
-            self._watch.check([names[k] for k in kept], [hashes[k] for k in kept], step)
-        past = self._past(names, keep, step)
-        advantages = self.estimator.step(
-            names,
-            reward,
-            step,
-            mask=keep,
-            stream_ids=None if groups is None else copies(names, groups, keep),
-            weights=weights,
+            self._watch.check(kept_names, [hashes[row] for row in kept], step)
+        streams = None if groups is None else copies(names, groups, keep)
+        before = StepMetrics.before(
+            self.estimator, kept_names, step, None if streams is None else [streams[row] for row in kept]
         )
+        advantages = self.estimator.step(names, reward, step, mask=keep, stream_ids=streams, weights=weights)
         self._keep_state(step)
-        self.metrics = past | _metrics(reward[keep], self.estimator.values[keep], advantages[keep], names, keep)
+        kept_weights = None if weights is None else np.asarray(weights, dtype=np.float64)[kept]
+        figures = before.after(reward[kept], self.estimator.values[kept], advantages[kept], kept_weights)
+        self.metrics = {f"baseline/{name}": value for name, value in figures.items()}
         return advantages
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
@@ -149,14 +147,14 @@ class WatchedEstimator:
         ValueError
             If the state after that step is held no more.
         """
-        states = self._states
-        if step is None or not states or max(states) <= step:
+        if step is None or not self.stateful or self.estimator.last_step <= step:
             return self.estimator.state_dict()
+        states = self._states
         held = [at for at in states if at <= step]
         if not held:
             raise ValueError(
-                f"step {step}: the state after it is not held any more, only those after steps {sorted(states)}; make "
-                "the estimator with a larger states_kept."
+                f"step {step}: {self.estimator.last_step} has been recorded since, and of the states in between those "
+                f"after {sorted(states) or 'no step'} are held; make the WatchedEstimator with a larger states_kept."
             )
         return states[max(held)]
 
@@ -184,23 +182,8 @@ class WatchedEstimator:
             raise ValueError(f"{path}: holds no state of a trainer's adapter.")
         self.load_state_dict(content["watched"])
 
-    def _past(self, names: Sequence[Hashable], keep: np.ndarray, step: int) -> dict[str, float]:
-        """How much is known of the step's prompts before its rewards are."""
-        history = self.estimator.history
-        if self.estimator.baseline.horizon == 0 or self.estimator.baseline.unit == "group":
-            return {}
-        distinct = list(dict.fromkeys(names[k] for k in np.flatnonzero(keep)))
-        if history is None or not distinct:
-            return {"baseline/known_prompts": 0.0, "baseline/past_completions": 0.0}
-        rows = history.rows(distinct)
-        counts = history.visits_of_rows(rows, step).count.sum(axis=-1)
-        return {
-            "baseline/known_prompts": float(np.mean(rows > 0)),
-            "baseline/past_completions": float(np.mean(counts)),
-        }
-
     def _keep_state(self, step: int) -> None:
-        if not self.stateful:
+        if not self.stateful or self._states_kept == 0:
             return
         states = self._states | {step: self.estimator.state_dict()}
         # A new dict each time: some trainers ask for a state from another thread.
@@ -249,25 +232,4 @@ def _hashes(prompts: Sequence[Any], keep: np.ndarray) -> list[str | None]:
             found.append(known[key])
         except TypeError:  # chat messages are dicts, which no dict can be keyed by
             found.append(hash_prompt(plain))
-    return found
-
-
-def _metrics(
-    reward: np.ndarray, values: np.ndarray, advantages: np.ndarray, names: Sequence[Hashable], keep: np.ndarray
-) -> dict[str, float]:
-    if not len(reward):
-        return {}
-    found = {
-        "baseline/squared_error": float(np.mean((reward - values) ** 2)),
-        "baseline/nonzero_advantages": float(np.mean(np.abs(advantages) > 1e-12)),
-    }
-    _, code, size = np.unique(
-        np.array([repr(names[k]) for k in np.flatnonzero(keep)]), return_inverse=True, return_counts=True
-    )
-    mean = np.bincount(code, reward) / size
-    squares = np.bincount(code, (reward - mean[code]) ** 2)
-    several = size > 1
-    if several.any():
-        variance = squares[several] / (size[several] - 1)
-        found["baseline/reward_variance"] = float(np.average(variance, weights=size[several]))
     return found

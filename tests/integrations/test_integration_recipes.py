@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from kaestat import AdvantageEstimator
+from kaestat.integrations.watched_estimator import WatchedEstimator
 from tests.integrations.written_out import openrlhf_source, skyrl_source
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "frameworks"
@@ -212,5 +213,18 @@ def test_integration_page_has_every_part_and_no_dead_link(page):
     parts = ["Install", "Prompt ids", "Schedule", "Resume", "What is logged", "Run or read"]
     missing = [part for part in parts if page != "index" and f"## {part}" not in text]
     assert not missing
-    links = re.findall(r"\]\(([a-z-]+\.md)\)", text)
-    assert [link for link in links if not (PAGES / link).exists()] == []
+    links = re.findall(r"\]\(([a-z-]+\.md)(?:#([a-z-]+))?\)", text)
+    assert [link for link, _ in links if not (PAGES / link).exists()] == []
+    headings = {link: re.findall(r"^##+ (.+)$", (PAGES / link).read_text(), re.MULTILINE) for link, _ in links}
+    assert [
+        (link, part)
+        for link, part in links
+        if part and part not in [h.lower().replace(" ", "-") for h in headings[link]]
+    ] == []
+
+
+@pytest.mark.parametrize("page", ["index", "trl", "verl", "slime", "skyrl", "openrlhf"])
+def test_integration_page_names_every_metric_and_no_other(page):
+    watched = WatchedEstimator(kae())
+    watched.advantages([1.0, 0.0], 0, prompts=["p", "p"])
+    assert set(re.findall(r"`(baseline/\w+)`", (PAGES / f"{page}.md").read_text())) == set(watched.metrics)

@@ -78,10 +78,12 @@ def test_integration_watched_state_as_of_an_earlier_step():
     assert watched.state_dict(3) == watched.state_dict() == watched.state_dict(9)
     with pytest.raises(ValueError, match="states_kept"):
         watched.state_dict(0)
+    with pytest.raises(ValueError, match=r"those after no step are held.*states_kept"):
+        resumed.state_dict(1)
 
 
 def test_integration_watched_step_that_raised_is_not_among_the_states():
-    watched = WatchedEstimator(kae())
+    watched = WatchedEstimator(kae(), states_kept=2)
     step_of(watched, 0)
     before = watched.state_dict()
     with pytest.raises(ValueError):
@@ -91,7 +93,7 @@ def test_integration_watched_step_that_raised_is_not_among_the_states():
 
 @pytest.mark.parametrize(("method", "stateful"), [("kae", True), ("ebpo", True), ("spo", True), ("rloo", False)])
 def test_integration_watched_method_with_a_history_or_a_carry_needs_the_step(method, stateful):
-    watched = WatchedEstimator(AdvantageEstimator(method))
+    watched = WatchedEstimator(AdvantageEstimator(method), states_kept=2)
     assert watched.stateful == stateful
     if stateful:
         with pytest.raises(ValueError, match="training step"):
@@ -144,23 +146,42 @@ def test_integration_watched_missing_or_moving_ids_are_refused():
     with pytest.raises(TypeError, match="AdvantageEstimator"):
         WatchedEstimator("kae")
     with pytest.raises(ValueError, match="states_kept"):
-        WatchedEstimator(kae(), states_kept=0)
+        WatchedEstimator(kae(), states_kept=-1)
 
 
 def test_integration_watched_metrics_by_hand():
-    watched = WatchedEstimator(kae())
+    watched = WatchedEstimator(AdvantageEstimator("kae", kernel="triangular", bandwidth=4.0))
     step_of(watched, 0)
     assert watched.metrics == {
+        "baseline/squared_error": pytest.approx(0.5),  # values 0, 1 and 1, 1 against 1, 0 and 1, 1
+        "baseline/error": pytest.approx(0.25),  # less the variance, 1/2 in p and 0 in q
+        "baseline/nonzero_advantages": 0.5,
         "baseline/known_prompts": 0.0,
         "baseline/past_completions": 0.0,
-        "baseline/squared_error": pytest.approx(0.5),  # values 0, 1 and 1, 1 against 1, 0 and 1, 1
-        "baseline/nonzero_advantages": 0.5,
-        "baseline/reward_variance": pytest.approx(0.25),  # 1/2 in p, 0 in q
+        "baseline/effective_history": 0.0,
     }
     watched.advantages([1.0, 1.0, 0.0], 1, prompts=["p", "r", "p"], mask=[True, True, False])
     assert watched.metrics["baseline/known_prompts"] == 0.5
     assert watched.metrics["baseline/past_completions"] == 1.0
-    assert "baseline/reward_variance" not in watched.metrics  # no prompt with two completions left
+    assert watched.metrics["baseline/effective_history"] == 0.75
+    assert "baseline/error" not in watched.metrics  # no prompt with two completions left
+
+
+def test_integration_watched_metrics_know_the_weights_and_the_streams():
+    groups, weights = ["x", "x", "y", "y"], [3.0, 1.0, 1.0, 1.0]
+    watched = WatchedEstimator(AdvantageEstimator("dr_grpo"))
+    watched.advantages([1.0, 0.0, 1.0, 1.0], 0, prompts=["p"] * 4, groups=groups, weights=weights)
+    own = 0.5 * (0.75 + 0.25)  # mean derivative of the weighted mean 3/4 in a reward of group x
+    assert watched.metrics["baseline/error"] == pytest.approx(((1 / 16 + 9 / 16) / 2 - (1 - 2 * own) * 0.5) / 2)
+
+
+def test_integration_watched_repeated_step_is_refused_by_the_estimators_own_message():
+    watched = WatchedEstimator(kae())
+    step_of(watched, 1)
+    with pytest.raises(ValueError, match="count twice"):
+        step_of(watched, 1)
+    with pytest.raises(ValueError, match="went backwards"):
+        step_of(watched, 0)
 
 
 def test_integration_watched_file_of_something_else_is_refused(tmp_path):

@@ -16,12 +16,10 @@ from trl import GRPOTrainer
 from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.prompt_ids import IdentityCheck
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
-from kaestat.integrations.trl.metrics import Generation
 from kaestat.integrations.trl.prompts import column_ids, prompt_hashes
 from kaestat.integrations.trl.sampler import ReuseSampler
-from kaestat.integrations.watched_estimator import copies
+from kaestat.integrations.watched_estimator import WatchedEstimator
 from kaestat.storage import load_state, save_state, unpack_arrays
 
 STATE_FILE = "baseline_state"
@@ -97,17 +95,21 @@ class BaselineGRPOTrainer(GRPOTrainer):
         **kwargs: Any,
     ):
         _check_options(advantage_estimator, prompt_id, weights, reuse)
-        self.advantage_estimator = advantage_estimator
         self.prompt_id = prompt_id
         self.weights = weights
         self.reuse = reuse
         self.generation = advantage_estimator.last_step + 1
-        self._identity = IdentityCheck()
+        self._watched = WatchedEstimator(advantage_estimator)
         self._scored: _Scored | None = None
         super().__init__(*args, **kwargs)
         _check_config(self.args, advantage_estimator)
         if weights == "score_norm":
             keep_square_sums(self)
+
+    @property
+    def advantage_estimator(self) -> AdvantageEstimator:
+        """The estimator that the trainer was made with."""
+        return self._watched.estimator
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> ReuseSampler:
         return ReuseSampler(
@@ -179,26 +181,21 @@ class BaselineGRPOTrainer(GRPOTrainer):
 
     def _advantages(self, scored: _Scored, weights: torch.Tensor | None) -> torch.Tensor:
         """Advantages of all processes' completions, shape (N,); the same in every process, as are its states."""
-        if self.prompt_id is not None:
-            self._identity.check(scored.ids, scored.hashes, self.generation)
-        scorable = ~scored.rewards.isnan().all(dim=1).cpu().numpy()  # the others: advantage 0, not recorded
-        weighted = (scored.rewards * self.reward_weights.to(scored.rewards.device)).nansum(dim=1)
-        rows = np.flatnonzero(scorable)
-        ids = [scored.ids[row] for row in rows]
-        groups = np.arange(len(scorable)) // self.num_generations  # TRL's groups stand side by side
-        streams = copies(ids, groups[rows], [True] * len(ids))
-        rewards = weighted.cpu().double().numpy()[rows]
-        mass = None if weights is None else weights.cpu().double().numpy()[rows]
-        ahead = (
-            Generation.ahead(self.advantage_estimator, ids, streams, rewards, mass, self.generation) if ids else None
+        scorable = ~scored.rewards.isnan().all(dim=1)  # the others: advantage 0, not recorded
+        rewards = (scored.rewards * self.reward_weights.to(scored.rewards.device)).nansum(dim=1)
+        advantages = self._watched.advantages(
+            rewards.cpu().double().numpy(),
+            self.generation,
+            prompts=scored.hashes,
+            ids=scored.ids,
+            groups=np.arange(len(rewards)) // self.num_generations,  # TRL's groups stand side by side
+            mask=scorable.cpu().numpy(),
+            weights=None if weights is None else weights.cpu().double().numpy(),
         )
-        found = self.advantage_estimator.step(ids, rewards, self.generation, stream_ids=streams, weights=mass)
         self.generation += 1
-        for name, value in ahead.metrics(self.advantage_estimator.values, found).items() if ahead else ():
-            self._metrics["train"][f"baseline/{name}"].append(value)
-        advantages = torch.zeros(len(scorable))
-        advantages[rows] = torch.as_tensor(found, dtype=torch.float32)
-        return advantages
+        for name, value in self._watched.metrics.items():
+            self._metrics["train"][name].append(value)
+        return torch.as_tensor(advantages, dtype=torch.float32)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         # First of all: what looks like a whole checkpoint then has its baseline state, and an upload takes it along.
@@ -213,17 +210,15 @@ class BaselineGRPOTrainer(GRPOTrainer):
             self._restore_state(os.path.join(checkpoint, STATE_FILE))
 
     def _restore_state(self, path: str) -> None:
-        baseline = self.advantage_estimator.baseline
         if os.path.exists(path):
-            self.advantage_estimator.load_state_dict(load_state(path).get("state"))
-        elif baseline.horizon > 0 or baseline.initial_carry() is not None:
+            self._watched.load_state_dict(load_state(path).get("state"))
+        elif self._watched.stateful:
             raise ValueError(
                 f"resume_from_checkpoint: there is no {path}, and method {self.advantage_estimator.method!r} cannot go "
                 "on without its history. Resume from a checkpoint that BaselineGRPOTrainer wrote, or start a new run "
                 f"from these weights with model={os.path.dirname(path)!r} and no resume_from_checkpoint."
             )
         self.generation = self.advantage_estimator.last_step + 1
-        self._identity = IdentityCheck()
 
 
 def _save(estimator: AdvantageEstimator, path: str) -> None:

@@ -11,6 +11,7 @@ from tiny_trl import questions, tiny_trainer
 from kaestat import AdvantageEstimator
 from kaestat.integrations import conformance
 from kaestat.integrations.trl import STATE_FILE
+from kaestat.integrations.watched_estimator import WatchedEstimator
 
 
 def given_reward(reward, **_):
@@ -70,7 +71,7 @@ def test_the_trainer_conforms(check, prompt_id, tmp_path):
 def test_the_kit_finds_a_trainer_that_loses_its_history(tmp_path):
     class Forgets(OneTrainer):
         def advantages(self, rows):
-            self._trainer.advantage_estimator = AdvantageEstimator("kae", bandwidth=5.0)
+            self._trainer._watched = WatchedEstimator(AdvantageEstimator("kae", bandwidth=5.0))
             return super().advantages(rows)
 
     class ForgetsOnResume(OneTrainer):
