@@ -27,6 +27,7 @@ from llm_experiments.tasks import load_task
 from llm_experiments.tasks.base import Task
 from llm_experiments.training.config import RunConfig
 from llm_experiments.training.data import ID_COLUMN, reward_function, training_set, without
+from llm_experiments.training.resources import GIB, check_memory, shape_of
 from llm_experiments.training.tables import run_tables
 from llm_experiments.training.testing import HeldOutTest
 from llm_experiments.training.trainer import RecordingTrainer
@@ -80,6 +81,7 @@ class TrainingRun:
                 f"{self.config.task.name}; lower it, or raise task.n_prompts."
             )
         if not (self.folder / MODEL).is_dir():
+            _check_fits(self.config)
             self._train()
         for name, frame in run_tables(self.folder, sizes.updates_per_step).items():
             text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
@@ -181,6 +183,20 @@ class TrainingRun:
             reuse=config.updates.reuse,
             records=self.folder / "records",
         )
+
+
+def _check_fits(config: RunConfig) -> None:
+    """Refuse a model that the devices cannot hold, where its shape is known without fetching it."""
+    shape = shape_of(config.model)
+    if shape is None:
+        return
+    if torch.cuda.is_available():
+        memory = torch.cuda.get_device_properties(0).total_memory
+    else:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    sharded = any(os.environ.get(f"ACCELERATE_USE_{kind}") == "true" for kind in ("FSDP", "DEEPSPEED"))
+    gpus = int(os.environ.get("WORLD_SIZE", "1"))
+    check_memory(config, shape, gpus=gpus, sharded=sharded, memory_gib=memory / GIB)
 
 
 def _to_train(config: RunConfig) -> ModelConfig:

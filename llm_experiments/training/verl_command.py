@@ -139,8 +139,8 @@ def _algorithm(config: RunConfig) -> Options:
     name, _ = parse_method(config.method)
     if config.weights == "score_norm":
         raise ValueError(
-            "weights = 'score_norm': verl passes no scores to an advantage estimator. Take weights = 'length', or train "
-            "on TRL (python -m llm_experiments train)."
+            "weights = 'score_norm': verl passes no scores to an advantage estimator. Take weights = 'length', or "
+            "train on TRL (python -m llm_experiments train)."
         )
     options: Options = {
         # Our own by its full name: verl's grpo and gpg differ. Our trainer also where a method has no history, so that
@@ -186,12 +186,13 @@ def _model(config: RunConfig) -> Options:
     preset = PRESETS.get(model.name.lower(), Preset("hub"))
     if preset.source != "hub":
         raise ValueError(
-            f"model.name = {model.name!r} is made in the run, and verl starts from a model folder or a hub id. Give the "
-            "folder of one, such as the `model` folder that python -m llm_experiments train leaves."
+            f"model.name = {model.name!r} is made in the run, and verl starts from a model folder or a hub id. Give "
+            "the folder of one, such as the `model` folder that python -m llm_experiments train leaves."
         )
     if model.revision is not None:
         raise ValueError(
-            f"model.revision = {model.revision!r}: verl takes no revision. Download it and give its folder as model.name."
+            f"model.revision = {model.revision!r}: verl takes no revision. Download it and give its folder as "
+            "model.name."
         )
     if model.device not in ("auto", "cuda"):
         raise ValueError(f"model.device = {model.device!r}: verl trains on GPUs here; set auto or cuda.")
@@ -224,8 +225,8 @@ def _actor(config: RunConfig, machines: Machines) -> Options:
         )
     if config.loss_type not in AGGREGATION:
         raise ValueError(
-            f"updates.loss_type = {config.loss_type!r} depends on how an update is cut into micro-batches, which verl's "
-            f"losses do not; take one of {', '.join(AGGREGATION)}."
+            f"updates.loss_type = {config.loss_type!r} depends on how an update is cut into micro-batches, which "
+            f"verl's losses do not; take one of {', '.join(AGGREGATION)}."
         )
     options: Options = {
         f"{actor}.ppo_mini_batch_size": updates.update_prompts,

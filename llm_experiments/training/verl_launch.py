@@ -64,8 +64,8 @@ def launch_verl(
     overrides = [*verl_overrides(run, machines, places_in(folder)), *(option or [])]
     if not dry_run and find_spec("verl") is None:
         raise ModuleNotFoundError(
-            "verl is not installed in this environment: pip install kaestat verl==0.9.1 vllm, or write the command alone "
-            "with --dry-run."
+            "verl is not installed in this environment: pip install kaestat verl==0.9.1 vllm, or write the command "
+            "alone with --dry-run."
         )
     verdict = check_with_verl(overrides)
     _claim(folder, run, machines)
@@ -176,8 +176,8 @@ def _claim(folder: Path, config: RunConfig, machines: Machines) -> None:
         differing = sorted(key for key in identity | found if identity.get(key) != found.get(key))
         if differing:
             raise ValueError(
-                f"{folder}: holds checkpoints of a run with other settings ({', '.join(differing)}). Give another --out, "
-                "or remove the folder."
+                f"{folder}: holds checkpoints of a run with other settings ({', '.join(differing)}). Give another "
+                "--out, or remove the folder."
             )
     write_atomically(path, json.dumps(identity, indent=1))
 
