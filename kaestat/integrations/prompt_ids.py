@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 # Texts that must come back, all of them under new names, before the names are called unstable. A few such returns
@@ -26,7 +26,8 @@ def hash_prompt(prompt: Any) -> str:
     Parameters
     ----------
     prompt : str, sequence of int, or sequence of mapping
-        Text, token ids (a list, array or tensor; without padding) or chat messages.
+        Text, token ids (a list, array or tensor; without padding) or chat messages. Bytes and images within messages
+        (PIL's, or whatever has its ``tobytes``, ``mode`` and ``size``) count by their content.
 
     Returns
     -------
@@ -55,7 +56,7 @@ def hash_prompt(prompt: Any) -> str:
         raise TypeError(
             f"prompt must be text, token ids or chat messages, got {type(prompt).__name__}; give an id of your own."
         ) from None
-    return hashlib.blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return _digest(canonical.encode("utf-8", "surrogatepass"))
 
 
 class IdentityCheck:
@@ -122,7 +123,21 @@ FIX = (
 
 
 def _plain(value: Any) -> Any:
-    """NumPy and torch values inside a prompt as plain data."""
+    """What JSON cannot hold: media as digests, arrays and tensors as lists."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _digest(bytes(value))
+    if all(hasattr(value, name) for name in ("tobytes", "mode", "size")):
+        palette = getattr(value, "getpalette", lambda: None)()  # pixels of PIL's mode P are numbers of its colours
+        return _digest(f"{value.mode} {value.size}".encode(), bytes(palette or ()), value.tobytes())
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError
+
+
+def _digest(*parts: bytes) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

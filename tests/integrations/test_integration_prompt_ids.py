@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from kaestat.integrations.prompt_ids import RETURNS_BEFORE_REFUSAL, IdentityCheck, UnstablePromptIds, hash_prompt
 
@@ -36,6 +38,45 @@ def test_odd_text_has_a_name():
 def test_what_is_no_prompt_is_refused(prompt):
     with pytest.raises(TypeError, match="prompt must be text"):
         hash_prompt(prompt)
+
+
+def with_image(image):
+    return [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "How many?"}]}]
+
+
+def test_images_tell_messages_of_the_same_words_apart_by_their_pixels():
+    def drawn(colour, size=(4, 2), mode="RGB"):
+        return with_image(Image.new(mode, size, colour))
+
+    prompts = drawn("red"), drawn("blue"), drawn("red", (2, 4)), drawn(255, mode="L"), drawn(255, mode="P")
+    assert len({hash_prompt(prompt) for prompt in prompts}) == 5
+    assert hash_prompt(drawn("red")) == hash_prompt(drawn("red"))
+    assert hash_prompt(np.array(drawn("red"), dtype=object)) == hash_prompt(
+        drawn("red")
+    )  # as verl's data sets hold them
+
+
+def test_images_of_the_same_indices_in_other_colours_are_told_apart():
+    def painted(*colours):
+        image = Image.new("P", (2, 1))
+        image.putdata([0, 1])
+        image.putpalette([channel for colour in colours for channel in colour])
+        return hash_prompt(with_image(image))
+
+    red, blue = (255, 0, 0), (0, 0, 255)
+    assert painted(red, blue) == painted(red, blue) != painted(blue, red)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_in_messages_count_by_their_content(kind):
+    one, again, other = (hash_prompt(with_image(kind(content))) for content in (b"\x89a", b"\x89a", b"\x89b"))
+    assert one == again != other
+    assert hash_prompt(with_image({"bytes": kind(b"a")})) == hash_prompt(with_image({"bytes": b"a"}))
+
+
+def test_messages_of_other_mappings_and_arrays_have_the_names_of_plain_ones():
+    plain = [{"role": "user", "content": "2+2=", "positions": [1, 2]}]
+    assert hash_prompt([MappingProxyType(plain[0] | {"positions": np.array([1, 2])})]) == hash_prompt(plain)
 
 
 def names(*texts):

@@ -16,8 +16,9 @@ from trl import GRPOTrainer
 from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
+from kaestat.integrations.prompt_ids import hash_prompt
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
-from kaestat.integrations.trl.prompts import column_ids, prompt_hashes
+from kaestat.integrations.trl.prompts import column_ids
 from kaestat.integrations.trl.sampler import ReuseSampler
 from kaestat.integrations.watched_estimator import WatchedEstimator
 from kaestat.storage import load_state, save_state, unpack_arrays
@@ -152,7 +153,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
     ) -> torch.Tensor:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if self.model.training:
-            hashes = prompt_hashes(prompts)
+            hashes = [hash_prompt(prompt) for prompt in prompts]  # images and an environment's first words in place
             ids = hashes if self.prompt_id is None else column_ids(inputs, self.prompt_id)
             self._scored = _Scored(rewards, gather_object(ids), gather_object(hashes))
         return rewards

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -60,7 +59,7 @@ def read_prompt(prompt_id: str, data_source: Any, extra_info: Any, raw_prompt: A
     """
     if raw_prompt is None:
         raise UnstablePromptIds("raw_prompt is missing, so the prompt has no id that could be trusted: " + FIX)
-    digest = hash_prompt(_without_media(raw_prompt))
+    digest = hash_prompt(raw_prompt)
     info = extra_info if isinstance(extra_info, Mapping) else {}
     if prompt_id.startswith("extra_info."):
         key = prompt_id.removeprefix("extra_info.")
@@ -79,16 +78,3 @@ def read_prompt(prompt_id: str, data_source: Any, extra_info: Any, raw_prompt: A
 
 def _plain(value: Any) -> Hashable:
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _without_media(value: Any) -> Any:
-    """Messages with images and other bytes replaced by digests."""
-    if isinstance(value, Mapping):
-        return {key: _without_media(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_media(item) for item in value]
-    if hasattr(value, "tobytes") and hasattr(value, "mode"):  # a PIL image, without importing PIL
-        value = f"{value.mode} {value.size}".encode() + value.tobytes()
-    if isinstance(value, bytes):
-        return hashlib.blake2b(value, digest_size=16).hexdigest()
-    return value

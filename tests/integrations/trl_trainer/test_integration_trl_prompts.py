@@ -7,12 +7,11 @@ from importlib.resources import files
 
 import pytest
 from datasets import Dataset
-from PIL import Image
 from tiny_trl import RecordingTrainer, questions, tiny_trainer
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.prompt_ids import UnstablePromptIds, hash_prompt
-from kaestat.integrations.trl.prompts import column_ids, prompt_hashes
+from kaestat.integrations.trl.prompts import column_ids
 from llm_experiments.policies.tiny import TinySize
 
 
@@ -83,20 +82,6 @@ def test_ids_that_no_checkpoint_can_hold_raise_at_once():
         column_ids(rows, "day")
     with pytest.raises(TypeError, match="prompt_id='tags'"):
         column_ids([{"prompt": "a", "tags": ["x", "y"]}], "tags")
-
-
-def test_images_tell_prompts_of_the_same_words_apart():
-    def prompt(colour):
-        image = Image.new("RGB", (4, 4), colour)
-        return [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "How many?"}]}]
-
-    red, again, blue = prompt_hashes([prompt("red"), prompt("red"), prompt("blue")])
-    assert red == again != blue
-
-
-def test_prompts_without_images_have_the_hash_of_everybody():
-    chat = [{"role": "user", "content": "2+2="}]
-    assert prompt_hashes(["2+2=", chat]) == [hash_prompt("2+2="), hash_prompt(chat)]
 
 
 def test_prompts_that_an_environment_deals_out_are_told_apart_by_what_it_says(tmp_path):
