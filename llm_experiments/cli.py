@@ -6,13 +6,16 @@ import sys
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from llm_experiments.config import EvaluationConfig, checked, load_config
 from llm_experiments.console import print_table, progress_bar
+
+if TYPE_CHECKING:
+    from llm_experiments.training.config import RunConfig
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
@@ -134,29 +137,22 @@ def evaluate(
 
 @app.command()
 def train(
-    config: Annotated[Path, typer.Option(help="YAML file, such as llm_experiments/configs/training/tiny.yaml.")],
+    config: Annotated[Path, typer.Option(help="YAML file, such as those in llm_experiments/configs/training.")],
     method: Annotated[list[str] | None, typer.Option(help="In place of the file's; several run in turn.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="In place of the file's; several run in turn.")] = None,
-    weights: Annotated[str | None, typer.Option(help="none, length or score_norm, in place of the file's.")] = None,
+    weights: Annotated[str, typer.Option(help="With --method: none, length or score_norm.")] = "none",
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and records.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
 ) -> None:
-    """Train a policy with a baseline, on TRL, and test it along the way.
+    """Train policies with baselines, on TRL, testing them along the way: all runs of a file, or those asked for.
 
     Interrupt it at any moment, and run it again: it goes on from the last checkpoint, and skips runs that are done.
     """
     from transformers.utils.logging import disable_progress_bar
 
-    from llm_experiments.training.config import load_run_config
+    from llm_experiments.training.config import load_experiment
 
-    given = {"weights": weights} if weights else {}
-    wanted = [
-        load_run_config(
-            config, **given, **({"method": name} if name else {}), **({} if number is None else {"seed": number})
-        )
-        for number in seed or [None]
-        for name in method or [None]
-    ]  # all are checked before the first begins
+    wanted = load_experiment(config) if method is None and seed is None else _chosen(config, method, seed, weights)
     from llm_experiments.training.run import TrainingRun
 
     disable_progress_bar()
@@ -176,6 +172,15 @@ def compare(
     from llm_experiments.evaluation.tables import comparison_table
 
     print_table(comparison_table(evaluation, reference))
+
+
+def _chosen(config: Path, methods: list[str] | None, seeds: list[int] | None, weights: str) -> list[RunConfig]:
+    """The file's run with the methods and seeds of the command line, all checked before the first begins."""
+    from llm_experiments.training.config import load_run_config
+
+    by_method = [{"method": name, "weights": weights} for name in methods or []] or [{}]
+    by_seed = [{"seed": number} for number in seeds or []] or [{}]
+    return [load_run_config(config, **given, **number) for number in by_seed for given in by_method]
 
 
 def main() -> None:

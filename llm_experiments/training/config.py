@@ -97,8 +97,7 @@ class TestConfig(Section):
     every : int
         Training steps between tests; the first is before training, the last at its end.
     samples : int
-        Completions per problem at ``temperature``, for accuracy and pass@k; a greedy answer is taken besides.
-    temperature : float
+        Completions per problem at the run's temperature, for accuracy and pass@k; a greedy answer is taken besides.
     """
 
     __test__ = False  # pytest: no test class
@@ -106,7 +105,6 @@ class TestConfig(Section):
     task: TaskConfig
     every: PositiveInt
     samples: PositiveInt = 1
-    temperature: PositiveFloat = 1.0
 
 
 class RunConfig(Section):
@@ -175,6 +173,61 @@ class RunConfig(Section):
         return self.updates.loss_type or ("dr_grpo" if parse_method(self.method)[0] == "dr_grpo" else "dapo")
 
 
+class Variant(Section):
+    """What one run of an experiment does otherwise than its configuration says.
+
+    Attributes
+    ----------
+    method : str
+    weights : {"none", "length", "score_norm"}
+    reuse : int or None
+        None keeps the configuration's.
+    """
+
+    method: str
+    weights: Literal["none", "length", "score_norm"] = "none"
+    reuse: PositiveInt | None = None
+
+
+class Experiment(Section):
+    """Runs that differ in baseline and seed alone.
+
+    Attributes
+    ----------
+    variants : tuple of Variant
+    seeds : tuple of int
+    """
+
+    variants: tuple[Variant, ...] = Field(min_length=1)
+    seeds: tuple[int, ...] = Field(min_length=1)
+
+
+def load_experiment(path: str | Path) -> list[RunConfig]:
+    """All runs of a file, seed by seed; one run if the file names no ``variants`` and ``seeds``.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        As `load_run_config`; every run is checked before any begins.
+    """
+    content = read_yaml(path)
+    plan = {key: content.pop(key) for key in ("variants", "seeds") if key in content}
+    if not plan:
+        return [load_run_config(path)]
+    experiment = checked(Experiment, str(path), plan)
+    return [
+        checked(RunConfig, str(path), _varied(content, variant) | {"seed": seed})
+        for seed in experiment.seeds
+        for variant in experiment.variants
+    ]
+
+
+def _varied(content: dict, variant: Variant) -> dict:
+    reuse = {} if variant.reuse is None else {"reuse": variant.reuse}
+    updates = content.get("updates", {}) | reuse
+    return content | {"method": variant.method, "weights": variant.weights, "updates": updates}
+
+
 def load_run_config(path: str | Path, **changes: object) -> RunConfig:
     """Read and check the configuration of a training run.
 
@@ -191,4 +244,7 @@ def load_run_config(path: str | Path, **changes: object) -> RunConfig:
     ValueError
         If it is no YAML, or a setting is unknown, missing, out of range or contradicts another.
     """
-    return checked(RunConfig, str(path), read_yaml(path) | changes)
+    content = read_yaml(path)
+    for plan in ("variants", "seeds"):  # of an experiment; a single run is asked for
+        content.pop(plan, None)
+    return checked(RunConfig, str(path), content | changes)

@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,7 +91,8 @@ class TrainingRun:
     def _train(self) -> None:
         """From the last whole checkpoint to the end; the folder of the final model says that the run is done."""
         policy = self._policy
-        with self._progress(f"{run_label(self.config)} (steps)", self.config.updates.steps) as done:
+        label, steps = run_label(self.config), self.config.updates.steps
+        with self._progress(f"{label} (steps)", steps) as done, _without_renaming_warnings():
             trainer = self._trainer(policy)
             trainer.remove_callback(PrinterCallback)  # the records hold what it prints
             trainer.add_callback(_EachStep(self, policy, done))
@@ -242,9 +243,7 @@ def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:
             f"an update's {per_update} completions must be a multiple of micro_batch = {sizes.micro_batch} times "
             f"{processes} processes."
         )
-    with warnings.catch_warnings():
-        # transformers renames an argument that TRL's configuration still has under its old name.
-        warnings.filterwarnings("ignore", message="`gradient_checkpointing` is deprecated", category=FutureWarning)
+    with _without_renaming_warnings():
         args = _grpo_config(config, folder, processes)
     args.num_generations = sizes.group_size  # GRPOConfig refuses a single completion; the trainer does not
     return args
@@ -284,6 +283,14 @@ def _grpo_config(config: RunConfig, folder: Path, processes: int) -> GRPOConfig:
         disable_tqdm=True,
         dataloader_pin_memory=not cpu,
     )
+
+
+@contextmanager
+def _without_renaming_warnings() -> Iterator[None]:
+    """transformers has renamed what TRL still calls by its old name; its users can do nothing about that."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*gradient_checkpointing` is deprecated", category=FutureWarning)
+        yield
 
 
 def _lora(config: RunConfig) -> Any:

@@ -11,7 +11,7 @@ SMALL = {
     "hidden_size": 32, "num_hidden_layers": 3, "intermediate_size": 80, "num_attention_heads": 4,
     "num_key_value_heads": 2, "vocab_size": 100,
 }  # fmt: skip
-PAPER = {path.stem: load_run_config(path) for path in CONFIGS if path.stem != "tiny"}
+PAPER = {path.stem: load_run_config(path) for path in CONFIGS if not path.stem.startswith("tiny")}
 
 
 @pytest.mark.parametrize("tied", [True, False])

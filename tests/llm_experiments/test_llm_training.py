@@ -21,7 +21,7 @@ import kaestat
 from llm_experiments import cli
 from llm_experiments.tasks.arithmetic import arithmetic
 from llm_experiments.tasks.base import Problem
-from llm_experiments.training.config import RunConfig, load_run_config
+from llm_experiments.training.config import RunConfig, load_experiment, load_run_config
 from llm_experiments.training.data import reward_function, training_set, without
 from llm_experiments.training.run import TrainingRun, last_whole_checkpoint, run_label, trl_config
 from llm_experiments.training.tables import reward_log
@@ -80,9 +80,23 @@ def models(tmp_path_factory, monkeypatch):
 # --- configurations ---------------------------------------------------------------------------------------------------
 
 
+def test_an_experiment_is_every_variant_with_every_seed(tmp_path):
+    path = tmp_path / "experiment.yaml"
+    variants = [{"method": "rloo"}, {"method": "kae", "weights": "length", "reuse": 3}]
+    path.write_text(yaml.safe_dump(SMALL | {"variants": variants, "seeds": [4, 7]}))
+    runs = load_experiment(path)
+    assert [run_label(each) for each in runs] == [
+        "rloo-J1-seed-4", "kae@length-J3-seed-4", "rloo-J1-seed-7", "kae@length-J3-seed-7",
+    ]  # fmt: skip
+    assert {each.updates.steps for each in runs} == {6}
+    path.write_text(yaml.safe_dump(SMALL | {"variants": [{"method": "grpoo"}], "seeds": [0]}))
+    with pytest.raises(ValueError, match="grpoo"):
+        load_experiment(path)
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_configuration_loads_and_makes_trls(path, tmp_path):
-    loaded = load_run_config(path)
+    loaded, *_ = load_experiment(path)
     assert loaded.name == path.stem
     plain = loaded.model_copy(update={"sampling": loaded.sampling.model_copy(update={"engine": "transformers"})})
     plain = plain.model_copy(update={"model": plain.model.model_copy(update={"dtype": "float32"})})
