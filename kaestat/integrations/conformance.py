@@ -184,12 +184,25 @@ def one_id_for_all(make: MakeAdapter) -> None:
 
 
 def new_id_at_each_visit(make: MakeAdapter) -> None:
-    """Ids that are random or count on: refused once enough prompts came back under new ones, or not used at all."""
+    """Ids that are random or count on: refused once most prompts came back under new ones, or not used at all."""
+    n_prompts = 2 * RETURNS_BEFORE_REFUSAL  # in so many steps of 6 all of them come several times
     steps = [
         replace(rows, ids=tuple(1000 * (rows.step + 1) + key for key in rows.ids))
-        for rows in _run(RETURNS_BEFORE_REFUSAL)
+        for rows in _run(n_prompts, n_prompts)
     ]
     _refused_or_right(make, steps, "a new id at each visit")
+
+
+def one_text_in_many_rows(make: MakeAdapter) -> None:
+    """A text that stands in many rows, each with its own id and visited once so far: not refused as unstable."""
+    adapter = make(_estimator())
+    for rows in _run(RETURNS_BEFORE_REFUSAL + 4):
+        ids = tuple(6 * rows.step + group for group in range(6) for _ in range(4))
+        prompts = tuple("The same?" if key % 6 == 0 else f"What is {key} + 1?" for key in ids)
+        try:
+            adapter.advantages(replace(rows, ids=ids, prompts=prompts))
+        except ValueError as error:
+            raise NotConforming(f"stable ids were refused within an epoch, at step {rows.step}: {error}") from error
 
 
 CHECKS: tuple[Callable[[MakeAdapter], None], ...] = (
@@ -205,6 +218,7 @@ CHECKS: tuple[Callable[[MakeAdapter], None], ...] = (
     missing_ids,
     one_id_for_all,
     new_id_at_each_visit,
+    one_text_in_many_rows,
 )
 
 
@@ -234,12 +248,12 @@ def _estimator() -> AdvantageEstimator:
     return AdvantageEstimator("kae", bandwidth=5.0)
 
 
-def _run(n_steps: int = 6) -> Iterator[Rows]:
-    """Steps of 6 prompts out of 8 with 4 completions each, the group names new at every step."""
+def _run(n_steps: int = 6, n_prompts: int = 8) -> Iterator[Rows]:
+    """Steps of 6 prompts with 4 completions each, the group names new at every step."""
     rng = np.random.default_rng(0)
     for step in range(n_steps):
-        prompts = np.repeat(rng.permutation(8)[:6], 4)
-        rewards = (rng.random(24) < (prompts + 1) / 9).astype(float)
+        prompts = np.repeat(rng.permutation(n_prompts)[:6], 4)
+        rewards = (rng.random(24) < (prompts + 1) / (n_prompts + 1)).astype(float)
         names = rng.integers(1 << 60, size=6)
         yield Rows(
             step=step,

@@ -11,8 +11,7 @@ import json
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-# Texts that must come back, all of them under new names, before the names are called unstable. A few such returns
-# can be honest: a data set may hold the same text in several rows.
+# How many different prompts must have come back, all of them under new ids, before the ids are called unstable.
 RETURNS_BEFORE_REFUSAL = 16
 
 
@@ -62,6 +61,14 @@ def hash_prompt(prompt: Any) -> str:
 class IdentityCheck:
     """Watches that an id names one prompt, and that a prompt which comes back does so under a known id.
 
+    Ids that are random or count on are known by two things together: no id was ever seen at two steps, and *most* of
+    the different prompts seen so far (more than half, and at least `RETURNS_BEFORE_REFUSAL`) came back, each under a
+    new id. In a data set that holds some texts in many rows, each with an id of its own, the few texts come back under
+    new ids through the whole first epoch, but most texts do not; from the second epoch on ids repeat, and that settles
+    it. What cannot be told from a counter within one epoch is a data set most of whose texts stand in several rows:
+    its ids are refused. Nor are unstable ids noticed on fewer than `RETURNS_BEFORE_REFUSAL` prompts, which a data set
+    of a few texts in many rows would look like; there `AdvantageEstimator` warns that no prompt comes back.
+
     It holds 2 short entries per prompt seen, in memory only: after a resume it learns anew.
 
     Examples
@@ -76,7 +83,8 @@ class IdentityCheck:
     def __init__(self):
         self._name_of: dict[Hashable, str] = {}  # id -> hash of its prompt
         self._last_seen: dict[str, int] = {}  # hash -> step
-        self._under_new, self._under_known = 0, 0
+        self._returned: set[str] = set()  # hashes that came back under a new id
+        self._repeats = False  # whether an id was seen at two steps
 
     def check(self, ids: Sequence[Hashable], hashes: Sequence[str], step: int) -> None:
         """Check the ids of one step's samples against their prompts.
@@ -93,8 +101,8 @@ class IdentityCheck:
         Raises
         ------
         UnstablePromptIds
-            If an id is missing, if one id names two prompts, or if prompts keep coming back and never under an id that
-            was seen before. What was learned before the call is then unchanged.
+            If an id is missing, if one id names two prompts, or if ids are random or count on. What was learned before
+            the call is then unchanged.
         """
         if len(ids) != len(hashes):
             raise ValueError(f"ids and hashes must have the same length, got {len(ids)} and {len(hashes)}.")
@@ -104,14 +112,16 @@ class IdentityCheck:
                 raise UnstablePromptIds("a prompt id is missing: " + FIX)
             if pairs.setdefault(key, name) != name or self._name_of.get(key, name) != name:
                 raise UnstablePromptIds(f"prompt id {key!r} names two prompts: " + FIX)
-        back = {name for name in pairs.values() if self._last_seen.get(name, step) < step}
-        known = {name for key, name in pairs.items() if key in self._name_of}
-        under_new, under_known = self._under_new + len(back - known), self._under_known + len(back & known)
-        if under_known == 0 and under_new >= RETURNS_BEFORE_REFUSAL:
+        back = {key: name for key, name in pairs.items() if self._last_seen.get(name, step) < step}
+        repeats = self._repeats or any(key in self._name_of for key in back)
+        returned = set() if repeats else self._returned.union(back.values())
+        n_seen = len(self._last_seen) + len(set(pairs.values()).difference(self._last_seen))
+        if len(returned) >= RETURNS_BEFORE_REFUSAL and 2 * len(returned) > n_seen:
             raise UnstablePromptIds(
-                f"{under_new} prompts came back, every one under a new id: these ids are random or count on. " + FIX
+                f"{len(returned)} of {n_seen} prompts came back, every one under a new id: these ids are random or "
+                "count on. " + FIX
             )
-        self._under_new, self._under_known = under_new, under_known
+        self._returned, self._repeats = returned, repeats
         self._name_of |= pairs
         self._last_seen |= dict.fromkeys(pairs.values(), step)
 

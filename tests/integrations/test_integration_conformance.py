@@ -123,6 +123,20 @@ class CountsGroups(ByText):
         return advantages if len(set(rows.prompts)) == self.expected else np.zeros(len(rows.ids))
 
 
+class RefusesOtherIds(ByText):
+    """Has every text keep the id that it came with first."""
+
+    def __init__(self, estimator):
+        super().__init__(estimator)
+        self.known = {}
+
+    def keys(self, rows):
+        for prompt, key in zip(rows.prompts, rows.ids, strict=True):
+            if self.known.setdefault(prompt, key) != key:
+                raise ValueError("a prompt came back under another id")
+        return rows.prompts
+
+
 class SilentMessage(ById):
     def keys(self, rows):
         try:
@@ -154,6 +168,7 @@ def test_a_right_adapter_passes(check, adapter):
         (ForgetsTheState, "resumed_run"),
         (OneGroupPerUid, "repeated_prompt"),
         (CountsGroups, "dropped_group"),
+        (RefusesOtherIds, "one_text_in_many_rows"),
         (SilentMessage, "one_id_for_all"),
     ],
 )
@@ -166,7 +181,7 @@ def test_a_fault_is_found_by_its_check(adapter, found_by):
 def test_every_check_finds_some_fault():
     """Else a check could pass anything."""
     adapters = ByUid, TrustsIds, SortsRows, AssumesGroupsOfFour, IgnoresPadding, EachRankAlone
-    adapters += RecordsReplays, ForgetsTheState, OneGroupPerUid, CountsGroups
+    adapters += RecordsReplays, ForgetsTheState, OneGroupPerUid, CountsGroups, RefusesOtherIds
     found = set().union(*(conformance.run_checks(adapter) for adapter in adapters))
     assert found == {check.__name__ for check in conformance.CHECKS}
 

@@ -1,5 +1,6 @@
 """Names of prompts: the same everywhere, and refused where they are not names."""
 
+import itertools
 import subprocess
 import sys
 from types import MappingProxyType
@@ -89,13 +90,6 @@ def test_stable_ids_pass():
         watch.check([1, 1, 2], names("a", "a", "b"), step)
 
 
-def test_two_rows_with_the_same_text_pass():
-    watch = IdentityCheck()
-    watch.check(["row 1"], names("a"), 0)
-    watch.check(["row 2"], names("a"), 1)
-    watch.check(["row 1", "row 2"], names("a", "a"), 2)
-
-
 @pytest.mark.parametrize("steps", [(0, 0), (0, 1)])
 def test_one_id_for_two_prompts_is_refused(steps):
     watch = IdentityCheck()
@@ -109,26 +103,83 @@ def test_a_missing_id_is_refused():
         IdentityCheck().check([1, None], names("a", "b"), 0)
 
 
-def test_new_ids_at_each_visit_are_refused_once_enough_prompts_came_back():
+def epochs(n_epochs, n_prompts, batch_size):
+    """Batches of texts, each text once an epoch; the order is another one in every epoch."""
+    rng = np.random.default_rng(0)
+    order = np.concatenate([rng.permutation(n_prompts) for _ in range(n_epochs)])
+    return [[str(k) for k in order[at : at + batch_size]] for at in range(0, len(order), batch_size)]
+
+
+def one_epoch(texts, batch_size):
+    """Batches of the rows of a data set, and of their texts, in a random order."""
+    rows = np.random.default_rng(1).permutation(len(texts)).tolist()
+    batches = [rows[at : at + batch_size] for at in range(0, len(rows), batch_size)]
+    return batches, [[texts[row] for row in batch] for batch in batches]
+
+
+def refused_at(id_batches, text_batches):
+    """First step whose ids are refused as unstable, or None."""
     watch = IdentityCheck()
-    for step in range(RETURNS_BEFORE_REFUSAL):
-        watch.check([f"random {step}"], names("a"), step)
-    with pytest.raises(UnstablePromptIds, match=r"16 prompts came back, every one under a new id"):
-        watch.check(["random"], names("a"), RETURNS_BEFORE_REFUSAL)
+    for step, (ids, texts) in enumerate(zip(id_batches, text_batches, strict=True)):
+        try:
+            watch.check(ids, names(*texts), step)
+        except UnstablePromptIds as error:
+            assert "prompts came back, every one under a new id" in str(error)
+            return step
+    return None
+
+
+def counting(batches):
+    """Ids that count on."""
+    number = itertools.count()
+    return [[next(number) for _ in batch] for batch in batches]
+
+
+@pytest.mark.parametrize(("n_prompts", "batch_size"), [(16, 1), (200, 7), (640, 64)])
+def test_ids_that_are_new_at_each_visit_are_refused_once_most_prompts_came_back(n_prompts, batch_size):
+    batches = epochs(2, n_prompts, batch_size)
+    most = max(RETURNS_BEFORE_REFUSAL, n_prompts // 2 + 1)
+    assert refused_at(counting(batches), batches) == (n_prompts + most - 1) // batch_size
+    assert refused_at(batches, batches) is None  # the same with ids that stay
+
+
+def test_new_ids_are_refused_at_the_first_return_of_a_minibatch_that_is_used_again_at_once():
+    batch = [str(k) for k in range(RETURNS_BEFORE_REFUSAL)]
+    assert refused_at(counting([batch, batch]), [batch, batch]) == 1
+
+
+@pytest.mark.parametrize("n_copies", [100, 1000])
+def test_a_text_in_many_rows_of_the_data_set_passes_through_the_first_epoch(n_copies):
+    assert refused_at(*one_epoch(["the same"] * n_copies + [str(k) for k in range(200)], 8)) is None
+
+
+def test_a_data_set_of_a_few_texts_in_many_rows_passes():
+    assert refused_at(*one_epoch([str(k % (RETURNS_BEFORE_REFUSAL - 1)) for k in range(1000)], 8)) is None
+
+
+def test_a_data_set_with_less_than_half_of_its_texts_twice_passes():
+    texts = [str(k) for k in range(300)]
+    assert refused_at(*one_epoch(texts + texts[:140], 20)) is None
+
+
+def test_a_data_set_with_all_texts_twice_is_refused_within_its_first_epoch_as_documented():
+    texts = [str(k) for k in range(300)]
+    assert refused_at(*one_epoch(texts * 2, 20)) is not None
 
 
 def test_several_groups_within_one_step_are_no_return():
+    texts = [str(k) for k in range(2 * RETURNS_BEFORE_REFUSAL)]
     watch = IdentityCheck()
-    for key in range(100):
-        watch.check([key], names("a"), 0)
+    for call in range(3):
+        watch.check([(call, text) for text in texts], names(*texts), 0)
 
 
-def test_one_honest_return_shows_that_ids_are_names():
-    watch = IdentityCheck()
-    watch.check([0], names("b"), 0)
-    watch.check([0], names("b"), 1)
-    for step in range(2, 100):  # rows of the same text, each seen once
-        watch.check([step], names("a"), step)
+def test_one_id_that_repeats_shows_that_ids_are_names():
+    texts = [str(k) for k in range(100)]
+    first = [["row 0", *(f"first {text}" for text in texts[1:])], ["row 0"]]
+    later = [[(step, text) for text in texts] for step in range(2, 6)]  # further rows of the same texts
+    assert refused_at(first + later, [texts, ["0"]] + [texts] * 4) is None
+    assert refused_at(first[:1] + later, [texts] * 5) == 1  # without it
 
 
 def test_a_refused_step_leaves_no_trace():

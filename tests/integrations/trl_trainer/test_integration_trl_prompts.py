@@ -10,7 +10,7 @@ from datasets import Dataset
 from tiny_trl import RecordingTrainer, questions, tiny_trainer
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.prompt_ids import UnstablePromptIds, hash_prompt
+from kaestat.integrations.prompt_ids import RETURNS_BEFORE_REFUSAL, UnstablePromptIds, hash_prompt
 from kaestat.integrations.trl.prompts import column_ids
 from llm_experiments.policies.tiny import TinySize
 
@@ -69,11 +69,12 @@ def test_ids_that_are_new_at_each_visit_raise(tmp_path):
         AdvantageEstimator("kae", bandwidth=5.0),
         trainer_class=Renames,
         trainer_options={"prompt_id": "uid"},
-        max_steps=8,
+        n_prompts=RETURNS_BEFORE_REFUSAL,
+        max_steps=9,
     )
     with pytest.raises(UnstablePromptIds, match="new id"):
         trainer.train()
-    assert trainer.generation == 4  # 4 prompts a step: 16 returns after the fourth return
+    assert trainer.generation == 7  # 4 prompts a step: the eighth ends the second epoch of 16 prompts
 
 
 def test_ids_that_no_checkpoint_can_hold_raise_at_once():
