@@ -279,7 +279,7 @@ def _rollout(config: RunConfig) -> Options:
         options |= {
             f"{rollout}.val_kwargs.n": test.samples,
             f"{rollout}.val_kwargs.do_sample": True,
-            f"{rollout}.val_kwargs.temperature": test.temperature,
+            f"{rollout}.val_kwargs.temperature": sampling.temperature,
         }
     return options
 

@@ -22,8 +22,8 @@ import typer
 
 import llm_experiments
 from kaestat.storage import write_atomically
-from llm_experiments.config import checked, read_yaml
-from llm_experiments.training.config import RunConfig
+from llm_experiments.config import read_yaml
+from llm_experiments.training.config import RunConfig, load_run_config
 from llm_experiments.training.verl_command import Machines, Places, run_label, verl_overrides
 from llm_experiments.training.verl_data import prepare_data
 
@@ -40,6 +40,7 @@ def launch_verl(
     reuse: Annotated[
         int | None, typer.Option(help="J in place of the file's: 1 for a method without the paper's schedule.")
     ] = None,
+    weights: Annotated[str | None, typer.Option(help="none or length, in place of the file's.")] = None,
     gpus: Annotated[int, typer.Option(help="GPUs of each machine.")] = 4,
     nodes: Annotated[int, typer.Option(help="Machines of the Ray cluster.")] = 1,
     out: Annotated[
@@ -58,7 +59,7 @@ def launch_verl(
 
     Interrupt it at any moment, and run it again: verl goes on from its last checkpoint.
     """
-    run = verl_run_config(config, method=method, seed=seed, reuse=reuse)
+    run = verl_run_config(config, method=method, seed=seed, reuse=reuse, weights=weights)
     machines = Machines(gpus, nodes)
     folder = (out or Path("runs") / "verl" / run.name / run_label(run)).absolute()
     overrides = [*verl_overrides(run, machines, places_in(folder)), *(option or [])]
@@ -79,7 +80,12 @@ def launch_verl(
 
 
 def verl_run_config(
-    config: str, *, method: str | None = None, seed: int | None = None, reuse: int | None = None
+    config: str,
+    *,
+    method: str | None = None,
+    seed: int | None = None,
+    reuse: int | None = None,
+    weights: str | None = None,
 ) -> RunConfig:
     """The configuration of a run by name or path, with settings in place of the file's.
 
@@ -94,13 +100,10 @@ def verl_run_config(
     if not path.is_file():
         known = ", ".join(sorted(each.stem for each in CONFIGS.glob("*.yaml")))
         raise FileNotFoundError(f"{config}: neither a YAML file nor one of the configurations {known}.")
-    content: dict[str, Any] = read_yaml(path)
-    for key, value in (("method", method), ("seed", seed)):
-        if value is not None:
-            content[key] = value
+    changes: dict[str, Any] = {"method": method, "seed": seed, "weights": weights}
     if reuse is not None:
-        content["updates"] = (content.get("updates") or {}) | {"reuse": reuse}
-    run = checked(RunConfig, str(path), content)
+        changes["updates"] = read_yaml(path).get("updates", {}) | {"reuse": reuse}
+    run = load_run_config(path, **{key: value for key, value in changes.items() if value is not None})
     folder = Path(run.model.name).expanduser()
     if folder.is_dir():  # workers run elsewhere
         run = run.model_copy(update={"model": run.model.model_copy(update={"name": str(folder.resolve())})})
@@ -135,28 +138,38 @@ def check_with_verl(overrides: list[str]) -> str:
     if find_spec("verl") is None:
         return "Not checked against verl: it is not installed here."
     import verl
-    from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
     from kaestat.integrations.verl.options import Options
 
+    left_out = ""
     try:
-        with initialize_config_dir(str(Path(verl.__file__).parent / "trainer" / "config"), version_base=None):
-            config = compose("ppo_trainer", overrides=overrides)
-        OmegaConf.resolve(config)
+        config = composed(overrides)
+        model = config.actor_rollout_ref.model
+        if model.lora_rank > 0 and find_spec("vllm") is None:
+            model.lora_rank, left_out = 0, ", but for the rank of the adapters, which vLLM limits"
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that no critic is used
             validate_config(config, need_reference_policy(config), need_critic(config))
         Options.read(config.algorithm.adv_estimator.removeprefix("kaestat_"), config.algorithm).estimator()
     except (HydraException, OmegaConfBaseException, AssertionError, ValueError) as error:
         raise ValueError(f"verl {verl.__version__} refuses these options: {error}") from error
-    except ModuleNotFoundError as error:  # what it looks up in vLLM, for adapters
-        return f"Checked against the schema of verl {verl.__version__}, not by all of its checks: {error}."
-    return f"Checked by verl {verl.__version__}."
+    return f"Checked by verl {verl.__version__}{left_out}."
+
+
+def composed(overrides: list[str]) -> Any:
+    """verl's own configuration with the options of a command, every reference resolved."""
+    import verl
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(str(Path(verl.__file__).parent / "trainer" / "config"), version_base=None):
+        config = compose("ppo_trainer", overrides=overrides)
+    OmegaConf.resolve(config)
+    return config
 
 
 def script(overrides: list[str]) -> str:
