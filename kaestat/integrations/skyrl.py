@@ -1,9 +1,9 @@
 """Baselines inside SkyRL: an entry in its advantage-estimator registry, and the trainer that gives it step and prompts.
 
-Run with SkyRL 0.3.0 (ray 2.56.0, torch 2.13.0, CPU, Python 3.12): the real registry, batch, padding, and the trainer's
-``convert_to_training_input``, ``compute_advantages_and_returns``, ``save_checkpoints`` and ``load_checkpoints``,
-step-wise trajectories included. Read and not run, for want of GPUs: generation, the policy update, the fully
-asynchronous trainer.
+Run with SkyRL 0.3.0 and 0.4.0 (ray 2.56.0, torch 2.13.0, CPU, Python 3.12): the real registry, batch, padding, and the
+trainer's ``convert_to_training_input``, ``compute_advantages_and_returns``, ``save_checkpoints`` and
+``load_checkpoints``, step-wise trajectories included. Read and not run, for want of GPUs: generation, the policy update,
+the fully asynchronous trainer.
 
 SkyRL's registry function is called with token-level rewards, a response mask and ``index``, the uids of the rows. A uid
 is the row of the data set, so it is stable; padding rows are copies of row 0 under the uids pad0, pad1, .... What the
