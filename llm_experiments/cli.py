@@ -153,14 +153,18 @@ def train(
     from llm_experiments.training.config import load_experiment
 
     wanted = load_experiment(config) if method is None and seed is None else _chosen(config, method, seed, weights)
-    from llm_experiments.training.run import TrainingRun
+    from llm_experiments.training.collect import collect
+    from llm_experiments.training.run import TrainingRun, is_main_process
 
     disable_progress_bar()
     console = Console(stderr=True)
     for each in wanted:
-        run = TrainingRun(each, runs=runs, results=results, progress=partial(progress_bar, console))
-        run.run()
-        console.print(f"Results: {run.results}", highlight=False, markup=False, soft_wrap=True)
+        TrainingRun(each, runs=runs, progress=partial(progress_bar, console)).run()
+        if not is_main_process():
+            continue
+        place = Path("training") / each.name
+        collect(runs / place, results / place)
+        console.print(f"Results: {results / place}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

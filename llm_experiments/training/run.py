@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
-IDENTITY, LOG, MODEL = "identity.json", "log_history.json", "model"
+IDENTITY, LOG, MODEL, PROVENANCE = "identity.json", "log_history.json", "model", "provenance.json"
+CURVE, TEST = "curve.csv", "test.csv"
 
 
 class TrainingRun:
@@ -47,21 +48,19 @@ class TrainingRun:
     ----------
     config : RunConfig
     runs : path
-        Models, checkpoints and records lie in ``runs/training/NAME/METHOD-seed-SEED``.
-    results : path
-        Tables are written to ``results/training/NAME/METHOD-seed-SEED``.
+        Checkpoints, records and tables lie in ``runs/training/NAME/LABEL``, models made here in ``runs/models``.
     progress : callable
         ``progress(part, total)`` is a context whose value is called after each unit of the part.
 
     Attributes
     ----------
-    folder, results : Path
+    folder : Path
+        Of this run.
     """
 
-    def __init__(self, config: RunConfig, *, runs: Path, results: Path, progress: ProgressBar):
+    def __init__(self, config: RunConfig, *, runs: Path, progress: ProgressBar):
         self.config = config
-        label = Path("training") / config.name / run_label(config)
-        self.folder, self.results = Path(runs) / label, Path(results) / label
+        self.folder = Path(runs) / "training" / config.name / run_label(config)
         self._runs, self._progress = Path(runs), progress
 
     def run(self) -> None:
@@ -83,10 +82,10 @@ class TrainingRun:
         if not (self.folder / MODEL).is_dir():
             _check_fits(self.config)
             self._train()
-        for name, frame in run_tables(self.folder, sizes.updates_per_step).items():
-            text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-            write_atomically(self.results / f"{name}.csv", text)
-        write_atomically(self.results / "provenance.json", json.dumps(provenance(self.config), indent=1))
+        if is_main_process():
+            for name, frame in run_tables(self.folder, sizes.updates_per_step).items():
+                text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+                write_atomically(self.folder / f"{name}.csv", text)
 
     def _train(self) -> None:
         """From the last whole checkpoint to the end; the folder of the final model says that the run is done."""
@@ -97,7 +96,8 @@ class TrainingRun:
             trainer.remove_callback(PrinterCallback)  # the records hold what it prints
             trainer.add_callback(_EachStep(self, policy, done))
             trainer.train(resume_from_checkpoint=last_whole_checkpoint(self.folder / "checkpoints"))
-        if trainer.accelerator.is_main_process:
+        if is_main_process():
+            write_atomically(self.folder / PROVENANCE, json.dumps(provenance(self.config), indent=1))
             write_atomically(self.folder / LOG, json.dumps(trainer.state.log_history))
             lora = self.config.updates.lora_rank is not None
             save_model(
@@ -107,7 +107,7 @@ class TrainingRun:
     def test(self, policy: TransformersPolicy, step: int) -> None:
         """Test the policy after ``step`` training steps, unless that was done."""
         path = self.folder / "tests" / f"{step:06d}.json"
-        if self._test is not None and not path.exists():
+        if self._test is not None and is_main_process() and not path.exists():
             write_atomically(path, json.dumps({"step": step} | self._test.run(policy, step)))
 
     def _check_identity(self) -> None:
@@ -203,6 +203,11 @@ def _check_fits(config: RunConfig) -> None:
 def _to_train(config: RunConfig) -> ModelConfig:
     """The model with float32 weights: steps of 1e-6 would be lost in bfloat16 ones, which then is for passes alone."""
     return config.model if config.updates.lora_rank else config.model.model_copy(update={"dtype": "float32"})
+
+
+def is_main_process() -> bool:
+    """Whether this process writes what all share (the first one of accelerate or torchrun)."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def last_whole_checkpoint(folder: Path) -> str | None:

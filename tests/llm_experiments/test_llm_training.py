@@ -21,6 +21,7 @@ import kaestat
 from llm_experiments import cli
 from llm_experiments.tasks.arithmetic import arithmetic
 from llm_experiments.tasks.base import Problem
+from llm_experiments.training.collect import binned, differences, final, run_ends
 from llm_experiments.training.config import RunConfig, load_experiment, load_run_config
 from llm_experiments.training.data import reward_function, training_set, without
 from llm_experiments.training.run import TrainingRun, last_whole_checkpoint, run_label, trl_config
@@ -61,7 +62,7 @@ def config(**changes) -> RunConfig:
 
 
 def training_run(folder: Path, **changes) -> TrainingRun:
-    return TrainingRun(config(**changes), runs=folder / "runs", results=folder / "results", progress=no_progress)
+    return TrainingRun(config(**changes), runs=folder / "runs", progress=no_progress)
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ def test_no_test_problem_is_trained_on():
 def test_the_curve_and_the_tests_are_those_of_the_records(tmp_path, models):
     run = training_run(tmp_path)
     run.run()
-    curve, test = (pd.read_csv(run.results / f"{name}.csv") for name in ("curve", "test"))
+    curve, test = (pd.read_csv(run.folder / f"{name}.csv") for name in ("curve", "test"))
     assert curve["step"].tolist() == list(range(6)) and test["step"].tolist() == [0, 3, 6]
     record = json.loads((run.folder / "records" / "000004.json").read_text())
     assert len(record["rewards"]) == 16 and len(set(record["ids"])) == 8
@@ -205,7 +206,7 @@ def test_the_curve_and_the_tests_are_those_of_the_records(tmp_path, models):
     stored = json.loads((run.folder / "tests" / "000003.json").read_text())
     assert test.loc[1, "greedy"] == pytest.approx(np.mean(stored["greedy"]))
     assert test.loc[1, "accuracy"] == pytest.approx(np.mean(stored["sampled"]))
-    assert json.loads((run.results / "provenance.json").read_text())["config"]["method"] == "kae:bandwidth=20"
+    assert json.loads((run.folder / "provenance.json").read_text())["config"]["method"] == "kae:bandwidth=20"
 
 
 def test_a_runs_rewards_are_a_log_for_the_library(tmp_path, models):
@@ -217,8 +218,8 @@ def test_a_runs_rewards_are_a_log_for_the_library(tmp_path, models):
 
 
 def tables(run: TrainingRun) -> pd.DataFrame:
-    curve = pd.read_csv(run.results / "curve.csv").drop(columns="seconds")
-    test = pd.read_csv(run.results / "test.csv").add_prefix("test_")
+    curve = pd.read_csv(run.folder / "curve.csv").drop(columns="seconds")
+    test = pd.read_csv(run.folder / "test.csv").add_prefix("test_")
     return pd.concat([curve, test], axis=1)
 
 
@@ -246,7 +247,7 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, m
 def test_another_seed_is_another_run(tmp_path, models):
     one, two = (training_run(tmp_path, seed=seed) for seed in (0, 1))
     one.run(), two.run()
-    assert one.results != two.results and not tables(one).equals(tables(two))
+    assert one.folder != two.folder and not tables(one).equals(tables(two))
 
 
 def test_a_finished_run_is_not_made_again(tmp_path, models, monkeypatch):
@@ -279,7 +280,7 @@ def test_a_run_survives_kill_9(tmp_path):
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
     def start(folder):
-        arguments = ["--runs", str(tmp_path / folder), "--results", str(tmp_path / folder / "results")]
+        arguments = ["--runs", str(tmp_path / folder), "--results", str(tmp_path / folder / "tables")]
         return subprocess.Popen([*command, *arguments], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
 
     killed = start("killed")
@@ -308,8 +309,45 @@ def test_the_command_runs_methods_and_seeds_in_turn(tmp_path, models):
     options = ["--method", "rloo", "--method", "kae", "--seed", "0", "--seed", "1"]
     result = CliRunner().invoke(cli.app, ["train", "--config", str(path), *options, *folders], catch_exceptions=False)
     assert result.exit_code == 0
-    found = {path.parent.name for path in (tmp_path / "results").rglob("curve.csv")}
-    assert found == {f"{method}-J1-seed-{seed}" for method in ("rloo", "kae") for seed in (0, 1)}
+    curves = pd.read_csv(tmp_path / "results" / "training" / "small" / "curves.csv")
+    assert {*zip(curves["method"], curves["seed"], strict=True)} == {(m, s) for m in ("rloo", "kae") for s in (0, 1)}
+    assert not (tmp_path / "results" / "training" / "small" / "tests.csv").exists()  # none were asked for
+
+
+def runs_of(ends: dict[tuple[str, int], float]) -> pd.DataFrame:
+    rows = [
+        (method, "none", 1, seed, step, value + 0.01 * (step - 40), value + 0.1)
+        for (method, seed), value in ends.items()
+        for step in (0, 30, 40, 50)
+    ]
+    columns = ["method", "weights", "reuse", "seed", "step", "greedy", "accuracy"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def test_ends_of_runs_are_compared_seed_by_seed():
+    values = {("kae", 0): 0.5, ("kae", 1): 0.7, ("kae", 2): 0.6, ("none", 0): 0.4, ("none", 1): 0.65, ("none", 2): 0.5}
+    ends = run_ends(runs_of(values))
+    assert ends["greedy"].tolist() == pytest.approx(list(values.values()))  # the mean of steps 30, 40, 50
+    found = final(ends).set_index(["method", "outcome"])
+    assert found.loc[("kae", "greedy"), "mean"] == pytest.approx(0.6)
+    assert found.loc[("kae", "greedy"), "se"] == pytest.approx(0.1 / np.sqrt(3))
+    paired = differences(ends).set_index(["method", "reference", "outcome"]).loc[("kae", "none", "greedy")]
+    gaps = np.array([0.1, 0.05, 0.1])
+    assert paired["difference"] == pytest.approx(gaps.mean())
+    reach = 4.302653 * gaps.std(ddof=1) / np.sqrt(3)  # Student, 2 degrees of freedom
+    assert (paired["ci_low"], paired["ci_high"]) == pytest.approx((gaps.mean() - reach, gaps.mean() + reach))
+
+
+def test_a_single_seed_has_no_interval():
+    found = differences(run_ends(runs_of({("kae", 0): 0.5, ("none", 0): 0.4})))
+    assert np.isnan(found[["se", "ci_low", "ci_high"]]).all(axis=None) and found["difference"].notna().all()
+
+
+def test_a_binned_curve_keeps_the_means():
+    curve = pd.DataFrame({"step": np.arange(100), "mean_reward": np.linspace(0, 1, 100), "se": 0.1})
+    found = binned(curve)
+    assert found["step"].tolist() == list(range(0, 100, 2)) and "se" not in found
+    assert found["mean_reward"].mean() == pytest.approx(0.5)
 
 
 def test_labels_tell_runs_apart():
@@ -338,7 +376,7 @@ def test_every_kind_of_method_trains(tmp_path, models):
         updates = {"steps": 2, "group_size": group_size, "micro_batch": 4}
         run = training_run(tmp_path, method=method, weights=weights, updates=updates, test=None)
         run.run()
-        assert len(pd.read_csv(run.results / "curve.csv")) == 2
+        assert len(pd.read_csv(run.folder / "curve.csv")) == 2
 
 
 def test_one_shot_training_has_copies_as_streams(tmp_path, models):

@@ -1,0 +1,139 @@
+"""All finished runs of an experiment as a few small tables: what figures and comparisons are made from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student
+
+from kaestat.storage import write_atomically
+from llm_experiments.training.run import CURVE, IDENTITY, PROVENANCE, TEST
+
+KEYS = ["method", "weights", "reuse", "seed"]
+VARIANT = KEYS[:-1]
+BINS = 40  # of a training curve
+LAST_TESTS = 3  # whose mean stands for the end of a run
+OUTCOMES = ("greedy", "accuracy")
+
+
+def collect(folder: Path, results: Path) -> list[Path]:
+    """Write the tables of the finished runs of an experiment.
+
+    Parameters
+    ----------
+    folder : Path
+        ``runs/training/NAME``.
+    results : Path
+        ``results/training/NAME``. Gets ``curves.csv`` (training, averaged over bins of steps), ``tests.csv``,
+        ``final.csv`` (end of training by variant), ``differences.csv`` (paired by seed) and ``provenance.json``.
+
+    Returns
+    -------
+    list of Path
+        The folders of the runs.
+    """
+    done = sorted(path.parent for path in folder.glob(f"*/{CURVE}"))
+    configs = [json.loads((run / IDENTITY).read_text()) for run in done]
+    frames = {"curves": _join(done, configs, CURVE, binned)}
+    if all((run / TEST).exists() for run in done):
+        tests = _join(done, configs, TEST, lambda frame: frame)
+        ends = run_ends(tests)
+        frames |= {"tests": tests, "final": final(ends), "differences": differences(ends)}
+    for name, frame in frames.items():
+        write_atomically(results / f"{name}.csv", frame.to_csv(index=False, float_format="%.5g", lineterminator="\n"))
+    origin = {run.name: json.loads((run / PROVENANCE).read_text()) for run in done}
+    write_atomically(results / PROVENANCE, json.dumps(_shared(origin), indent=1))
+    return done
+
+
+def binned(curve: pd.DataFrame) -> pd.DataFrame:
+    """A training curve averaged over some forty bins of steps; ``step`` is the first of each."""
+    width = max(1, len(curve) // BINS)
+    columns = [name for name in curve.columns if name not in ("step", "se")]
+    return curve.groupby(curve["step"] // width * width)[columns].mean().reset_index()
+
+
+def run_ends(tests: pd.DataFrame) -> pd.DataFrame:
+    """The end of each run: the mean of its last three tests, ``method, weights, reuse, seed, greedy, accuracy``."""
+    ordered = tests.sort_values("step", kind="stable")
+    return (
+        ordered.groupby(KEYS, sort=False)[list(OUTCOMES)]
+        .agg(lambda values: values.iloc[-LAST_TESTS:].mean())
+        .reset_index()
+    )
+
+
+def final(ends: pd.DataFrame) -> pd.DataFrame:
+    """Mean over seeds of every variant's end, with its standard error over seeds.
+
+    Returns
+    -------
+    DataFrame
+        ``method, weights, reuse, outcome, mean, se, n_seeds``.
+    """
+    rows = []
+    for variant, part in ends.groupby(VARIANT, sort=False):
+        for outcome in OUTCOMES:
+            rows.append((*variant, outcome, part[outcome].mean(), _se(part[outcome]), len(part)))
+    return pd.DataFrame(rows, columns=[*VARIANT, "outcome", "mean", "se", "n_seeds"])
+
+
+def differences(ends: pd.DataFrame) -> pd.DataFrame:
+    """Each variant's end less that of each other one, paired by seed: same start, same training problems.
+
+    Returns
+    -------
+    DataFrame
+        ``method, weights, reuse, reference, outcome, difference, se, ci_low, ci_high, n_seeds``; the interval is
+        Student's, and NaN with a single seed. ``reference`` is written ``method@weights-Jreuse``.
+    """
+    by_variant = {variant: part.set_index("seed") for variant, part in ends.groupby(VARIANT, sort=False)}
+    rows = []
+    for variant, part in by_variant.items():
+        for other, reference in by_variant.items():
+            if variant == other:
+                continue
+            for outcome in OUTCOMES:
+                paired = (part[outcome] - reference[outcome]).dropna()
+                mean, se = paired.mean(), _se(paired)
+                reach = student.ppf(0.975, len(paired) - 1) * se if len(paired) > 1 else np.nan
+                rows.append((*variant, name_of(*other), outcome, mean, se, mean - reach, mean + reach, len(paired)))
+    columns = [*VARIANT, "reference", "outcome", "difference", "se", "ci_low", "ci_high", "n_seeds"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def name_of(method: str, weights: str, reuse: int) -> str:
+    """A variant in one word.
+
+    Examples
+    --------
+    >>> name_of("kae:bandwidth=80", "none", 1), name_of("kae", "length", 10)
+    ('kae:bandwidth=80', 'kae@length-J10')
+    """
+    return method + ("" if weights == "none" else f"@{weights}") + ("" if reuse == 1 else f"-J{reuse}")
+
+
+def _join(done: list[Path], configs: list[dict], file: str, change) -> pd.DataFrame:
+    parts = []
+    for run, config in zip(done, configs, strict=True):
+        frame = change(pd.read_csv(run / file))
+        values = (config["method"], config["weights"], config["updates"]["reuse"], config["seed"])
+        for position, (key, value) in enumerate(zip(KEYS, values, strict=True)):
+            frame.insert(position, key, value)
+        parts.append(frame)
+    return pd.concat(parts, ignore_index=True)
+
+
+def _se(values: pd.Series) -> float:
+    return values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+
+
+def _shared(origin: dict[str, dict]) -> dict:
+    """One configuration, versions and machine for all; times and commits by run."""
+    first = next(iter(origin.values()))
+    runs = {name: {key: each[key] for key in ("time", "commit")} for name, each in origin.items()}
+    plain = {key: value for key, value in first["config"].items() if key not in ("method", "weights", "seed")}
+    return {**{key: first[key] for key in ("python", "packages", "machine")}, "config": plain, "runs": runs}
