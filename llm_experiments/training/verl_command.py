@@ -1,10 +1,10 @@
 """A run's configuration as options of verl (tested with verl 0.9.1), for several GPUs or machines.
 
 Every setting of `RunConfig` either becomes an option of verl, or a column of its data (`verl_data`), or is refused with
-what to do instead; nothing is passed over. What verl does otherwise than TRL, at equal settings: weights and optimizer
-are kept in float32 whatever ``model.dtype`` (which is the type of the computation); ratios are also clipped from above
-at 3 where the advantage is negative (dual clip); sampling and training probabilities are not corrected against each
-other; prompts over the limit lose their beginning.
+what to do instead; nothing is passed over. ``model.dtype`` is the type of the computation: weights are kept in float32,
+as in the runs on TRL. What verl does otherwise, at equal settings: ratios are also clipped from above at 3 where the
+advantage is negative (dual clip); vLLM's probabilities are not corrected against the trainer's; prompts over the limit
+lose their beginning.
 """
 
 from __future__ import annotations

@@ -356,6 +356,19 @@ def test_by_itself_it_tells_faults_in_one_line(monkeypatch, capsys):
         verl_launch.main()
 
 
+def test_by_itself_it_reads_its_folder_of_data_from_the_environment(tmp_path, data, monkeypatch):
+    out = tmp_path / "out"
+    monkeypatch.setenv("KAESTAT_DATA", str(data))
+    monkeypatch.setattr(verl_launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(verl_launch, "__spec__", find_spec("llm_experiments.training.verl_launch"))
+    monkeypatch.setattr(
+        sys, "argv", ["verl_launch", small_file(tmp_path), "--gpus", "2", "--seed", "3", "--out", str(out), "--dry-run"]
+    )
+    with pytest.raises(SystemExit) as ended:
+        verl_launch.main()
+    assert ended.value.code == 0 and "data.seed=3" in (out / "launch.sh").read_text()
+
+
 def test_the_script_is_one_command_whatever_the_options_hold():
     odd = ["a='b c'", "d=$HOME", "e=[1,2]"]
     assert shlex.split(script(odd).partition("exec ")[2].replace("\\\n", " "))[3:] == odd

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import json
 import os
+import re
 import subprocess
 import sys
 from itertools import chain
@@ -62,6 +63,14 @@ def test_what_verl_or_the_estimator_refuses_is_refused_before_the_start(changes,
     overrides = verl_overrides(verl_run_config("gsm8k_qwen2.5_1.5b_g1"), Machines(4), PLACES)
     with pytest.raises(ValueError, match=f"verl 0.9.1 refuses these options: .*{message}"):
         check_with_verl([*overrides, *changes])
+
+
+def test_the_further_options_of_the_page_are_verls():
+    page = (ROOT / "docs" / "experiments" / "verl.md").read_text(encoding="utf-8")
+    given = [each.replace("=N", "=4") for each in re.findall(r"--option ([a-z][\w.]+=\w+)", page)]
+    overrides = verl_overrides(verl_run_config("math_qwen2.5_math_7b_g8"), Machines(1), PLACES)
+    assert len(given) == 4
+    assert check_with_verl([*overrides, *given]) == "Checked by verl 0.9.1."
 
 
 def test_adapters_are_in_verls_model_and_the_check_says_what_it_left_out_without_vllm():
