@@ -141,6 +141,7 @@ class TransformersPolicy(Policy):
         answers: dict[int, Completion] = {}
         config = GenerationConfig(
             do_sample=False,
+            top_k=50,  # what transformers takes for "not given"; 0, of sampling, would be complained about
             eos_token_id=list(self.eos_ids),
             pad_token_id=self.model.generation_config.pad_token_id,
             max_new_tokens=self.sampling.max_new_tokens,
