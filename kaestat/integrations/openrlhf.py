@@ -12,7 +12,6 @@ no padding rows.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -214,7 +213,7 @@ def install(estimator: AdvantageEstimator) -> None:
 
 
 def _state_path(args: Any, tag: str) -> Path:
-    return Path(os.path.join(args.ckpt.path, "_actor", tag, STATE_FILE))
+    return Path(args.ckpt.path, "_actor", tag, STATE_FILE)
 
 
 def _prompts(experience: Any) -> list[Any]:

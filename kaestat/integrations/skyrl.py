@@ -2,8 +2,8 @@
 
 Run with SkyRL 0.3.0 and 0.4.0 (ray 2.56.0, torch 2.13.0, CPU, Python 3.12): the real registry, batch, padding, and the
 trainer's ``convert_to_training_input``, ``compute_advantages_and_returns``, ``save_checkpoints`` and
-``load_checkpoints``, step-wise trajectories included. Read and not run, for want of GPUs: generation, the policy update,
-the fully asynchronous trainer.
+``load_checkpoints``, step-wise trajectories included. Read and not run, for want of GPUs: generation, the policy
+update, the fully asynchronous trainer.
 
 SkyRL's registry function is called with token-level rewards, a response mask and ``index``, the uids of the rows. A uid
 is the row of the data set, so it is stable; padding rows are copies of row 0 under the uids pad0, pad1, .... What the
@@ -146,9 +146,7 @@ class BaselineTrainerMixin:
         found = AdvantageEstimatorRegistry.get(self.cfg.trainer.algorithm.advantage_estimator)
         return found if isinstance(found, RegisteredBaseline) else None
 
-    def convert_to_training_input(
-        self, generator_output: dict[str, Any], uids: list[str], *args: Any, **kw: Any
-    ) -> Any:
+    def convert_to_training_input(self, generator_output: dict[str, Any], uids: list[str]) -> Any:
         """SkyRL's, keeping the prompts of the rows for the call after it."""
         prompts = first_rows(generator_output["prompt_token_ids"], generator_output.get("is_last_step"))
         pictures = generator_output.get("pixel_values")

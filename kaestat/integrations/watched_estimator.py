@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
+from kaestat.baselines.base import Baseline
 from kaestat.integrations.metrics import StepMetrics
 from kaestat.integrations.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
-from kaestat.storage import load_state, save_state, unpack_arrays
+from kaestat.storage import encode_keys, load_state, save_state, unpack_arrays
 
 
 class WatchedEstimator:
@@ -60,8 +61,7 @@ class WatchedEstimator:
     @property
     def stateful(self) -> bool:
         """Whether values depend on earlier steps."""
-        baseline = self.estimator.baseline
-        return baseline.horizon > 0 or baseline.initial_carry() is not None
+        return looks_back(self.estimator.baseline)
 
     def advantages(
         self,
@@ -103,6 +103,8 @@ class WatchedEstimator:
             If a prompt or an id is missing, an id names two prompts, or ids change from visit to visit.
         ValueError
             If a method with a history is given no step, and as `AdvantageEstimator.step` does.
+        TypeError
+            If an id is no string, number, bytes or tuple of these, which a checkpoint can hold.
         """
         reward = np.asarray(rewards, dtype=np.float64)
         keep = np.ones(len(reward), dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
@@ -118,9 +120,10 @@ class WatchedEstimator:
                     f"{name} has {len(column)} entries for {len(reward)} rewards; give one per completion."
                 )
         hashes, kept = _hashes(prompts, keep), np.flatnonzero(keep)
-        names = hashes if ids is None else list(ids)
+        names = hashes if ids is None else [key.item() if hasattr(key, "item") else key for key in ids]
         kept_names = [names[row] for row in kept]
         if ids is not None:
+            encode_keys(kept_names)  # what no checkpoint can hold is refused now, not at the first checkpoint
             self._watch.check(kept_names, [hashes[row] for row in kept], step)
         streams = None if groups is None else copies(names, groups, keep)
         before = StepMetrics.before(
@@ -190,6 +193,11 @@ class WatchedEstimator:
         self._states = {at: states[at] for at in sorted(states)[-self._states_kept :]}
 
 
+def looks_back(baseline: Baseline) -> bool:
+    """Whether a baseline's values depend on earlier steps, so that it needs stable ids, the step and checkpoints."""
+    return baseline.horizon > 0 or baseline.initial_carry() is not None
+
+
 def copies(names: Sequence[Hashable], groups: Sequence[Hashable], mask: Sequence[bool] | np.ndarray) -> list[int]:
     """For each row, how many groups of the same prompt began before its own in the batch; 0 where masked.
 
@@ -219,7 +227,10 @@ def _hashes(prompts: Sequence[Any], keep: np.ndarray) -> list[str | None]:
         if not kept:
             found.append(None)
             continue
-        if prompt is None or len(prompt) == 0:
+        if isinstance(prompt, str) and prompt in known:  # most rows of most trainers
+            found.append(known[prompt])
+            continue
+        if prompt is None or (hasattr(prompt, "__len__") and len(prompt) == 0):
             raise UnstablePromptIds(
                 f"the prompt of row {row} is missing or empty, so the prompt has no id: let the trainer keep the "
                 "prompt with its completions, or give an id of the data set."

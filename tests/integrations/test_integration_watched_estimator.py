@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import numpy as np
 import pytest
 import torch
@@ -147,6 +149,20 @@ def test_integration_watched_missing_or_moving_ids_are_refused():
         WatchedEstimator("kae")
     with pytest.raises(ValueError, match="states_kept"):
         WatchedEstimator(kae(), states_kept=-1)
+
+
+@pytest.mark.parametrize("key", [["x"], {"split": "train"}, datetime.date(2026, 1, 1)])
+def test_integration_watched_ids_that_no_checkpoint_can_hold_are_refused_at_once(key):
+    with pytest.raises(TypeError, match=r"prompt id .* cannot be saved"):
+        WatchedEstimator(kae()).advantages([1.0, 0.0], 0, prompts=["p", "p"], ids=[key, key])
+
+
+@pytest.mark.parametrize("kind", [np.int64, torch.tensor])
+def test_integration_watched_ids_of_arrays_and_tensors_are_those_of_plain_numbers(kind):
+    watched = WatchedEstimator(kae())
+    for step, number in enumerate([int, kind, kind]):
+        watched.advantages([1.0, 0.0], step, prompts=["p", "p"], ids=[number(7), number(7)])
+    assert watched.metrics["baseline/past_completions"] == 4.0
 
 
 def test_integration_watched_metrics_by_hand():

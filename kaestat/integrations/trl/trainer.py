@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +16,8 @@ from trl import GRPOTrainer
 from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.prompt_ids import hash_prompt
+from kaestat.integrations.prompt_ids import UnstablePromptIds, hash_prompt
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
-from kaestat.integrations.trl.prompts import column_ids
 from kaestat.integrations.trl.sampler import ReuseSampler
 from kaestat.integrations.watched_estimator import WatchedEstimator
 from kaestat.storage import load_state, save_state, unpack_arrays
@@ -154,7 +153,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if self.model.training:
             hashes = [hash_prompt(prompt) for prompt in prompts]  # images and an environment's first words in place
-            ids = hashes if self.prompt_id is None else column_ids(inputs, self.prompt_id)
+            ids = hashes if self.prompt_id is None else _column_ids(inputs, self.prompt_id)
             self._scored = _Scored(rewards, gather_object(ids), gather_object(hashes))
         return rewards
 
@@ -220,6 +219,16 @@ class BaselineGRPOTrainer(GRPOTrainer):
                 f"from these weights with model={os.path.dirname(path)!r} and no resume_from_checkpoint."
             )
         self.generation = self.advantage_estimator.last_step + 1
+
+
+def _column_ids(rows: Sequence[Mapping[str, Any]], column: str) -> list[Hashable]:
+    if column not in rows[0]:
+        raise UnstablePromptIds(
+            f"prompt_id={column!r}: the rows have no such column, only {', '.join(sorted(rows[0]))}. Name one that "
+            "identifies the prompt (and keep remove_unused_columns=False), or leave prompt_id out: the history is then "
+            "kept by a hash of the prompt."
+        )
+    return [row[column] for row in rows]
 
 
 def _save(estimator: AdvantageEstimator, path: str) -> None:

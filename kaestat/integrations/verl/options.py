@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kaestat import AdvantageEstimator
+from kaestat.integrations.watched_estimator import looks_back
 from kaestat.registry import METHODS, parse_method
 
 WEIGHTS = ("none", "length")
@@ -94,10 +95,9 @@ class Options:
 def keeps_history(method: str) -> bool:
     """Whether a method looks at past steps, and thus needs stable prompt ids and the number of the step."""
     try:
-        baseline = AdvantageEstimator(method).baseline
+        return looks_back(AdvantageEstimator(method).baseline)
     except ValueError:  # it wants an input of its own (features, true values), and says so when it is used
         return METHODS[method].baseline.stepwise
-    return baseline.horizon > 0 or baseline.initial_carry() is not None
 
 
 def _value(method: str, key: str, value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from importlib.resources import files
 
 import pytest
@@ -11,7 +10,6 @@ from tiny_trl import RecordingTrainer, questions, tiny_trainer
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.prompt_ids import RETURNS_BEFORE_REFUSAL, UnstablePromptIds, hash_prompt
-from kaestat.integrations.trl.prompts import column_ids
 from llm_experiments.policies.tiny import TinySize
 
 
@@ -77,12 +75,9 @@ def test_ids_that_are_new_at_each_visit_raise(tmp_path):
     assert trainer.generation == 7  # 4 prompts a step: the eighth ends the second epoch of 16 prompts
 
 
-def test_ids_that_no_checkpoint_can_hold_raise_at_once():
-    rows = [{"prompt": "a", "day": datetime.date(2026, 1, 1)}]
-    with pytest.raises(TypeError, match="prompt_id='day'"):
-        column_ids(rows, "day")
-    with pytest.raises(TypeError, match="prompt_id='tags'"):
-        column_ids([{"prompt": "a", "tags": ["x", "y"]}], "tags")
+def test_ids_that_no_checkpoint_can_hold_raise_at_the_first_generation(tmp_path):
+    with pytest.raises(TypeError, match=r"prompt id \['x', 'y'\] of type list cannot be saved"):
+        trained(tmp_path, with_column("tags", [["x", "y"]] * 4), "tags")
 
 
 def test_prompts_that_an_environment_deals_out_are_told_apart_by_what_it_says(tmp_path):
