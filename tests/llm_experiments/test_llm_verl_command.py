@@ -257,6 +257,10 @@ def test_odd_paths_are_quoted():
     assert found["+ray_kwargs.ray_init.runtime_env.env_vars.PYTHONPATH"] == "/p:/q"
 
 
+def test_gradients_are_clipped_by_the_engine_that_trains():
+    assert command(changed("updates.max_grad_norm", 0.5))["actor_rollout_ref.actor.optim.clip_grad"] == "0.5"
+
+
 def test_machines_and_seeds_are_in_the_command():
     found = command(changed("seed", 4), gpus=2, nodes=2)
     assert (found["trainer.n_gpus_per_node"], found["trainer.nnodes"]) == ("2", "2")

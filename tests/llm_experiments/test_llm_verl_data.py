@@ -248,6 +248,27 @@ def test_threads_and_problems_of_a_process_share_one_worker(source, tmp_path):
     assert len(verl_reward._task(rows[0]["extra_info"]["grader"]).verifier.processes()) == 1
 
 
+def test_a_verifier_is_made_once_with_the_tasks_limits_even_if_threads_ask_for_it_at_once(
+    source, tmp_path, monkeypatch
+):
+    made = []
+
+    class Recorded(verl_reward.MathVerifier):
+        def __init__(self, **limits):
+            made.append(limits)
+            time.sleep(0.2)  # long enough for all threads to come
+            super().__init__(**limits)
+
+    limits = {"timeout": 3.5, "memory_mib": 600, "workers": 2}
+    rows, _, _ = prepared(config({"name": "math", "options": limits | {"levels": [3]}}), tmp_path, source)
+    monkeypatch.setattr(verl_reward, "MathVerifier", Recorded)
+    verl_reward._task.cache_clear()
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(lambda _: score(rows[0], ""), range(8))) == {0.0}
+    assert made == [limits]
+    verl_reward._task.cache_clear()
+
+
 @pytest.mark.parametrize("info", [None, {}, {"grader": None}, {"grader": '{"verifier": "kindness"}'}])
 def test_a_row_that_was_prepared_elsewhere_is_refused(info):
     with pytest.raises(ValueError, match="launch-verl"):
