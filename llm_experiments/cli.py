@@ -6,16 +6,14 @@ import sys
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from llm_experiments.config import EvaluationConfig, checked, load_config
 from llm_experiments.console import print_table, progress_bar
-
-if TYPE_CHECKING:
-    from llm_experiments.training.config import RunConfig
+from llm_experiments.training.verl_launch import launch_verl
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
@@ -140,7 +138,8 @@ def train(
     config: Annotated[Path, typer.Option(help="YAML file, such as those in llm_experiments/configs/training.")],
     method: Annotated[list[str] | None, typer.Option(help="In place of the file's; several run in turn.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="In place of the file's; several run in turn.")] = None,
-    weights: Annotated[str, typer.Option(help="With --method: none, length or score_norm.")] = "none",
+    weights: Annotated[str | None, typer.Option(help="With --method: none, length or score_norm.")] = None,
+    reuse: Annotated[int | None, typer.Option(help="With --method: steps in a row with the same minibatch.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and records.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
 ) -> None:
@@ -150,9 +149,13 @@ def train(
     """
     from transformers.utils.logging import disable_progress_bar
 
-    from llm_experiments.training.config import load_experiment
+    from llm_experiments.training.config import Variant, load_experiment
 
-    wanted = load_experiment(config) if method is None and seed is None else _chosen(config, method, seed, weights)
+    if method is None and (weights or reuse):
+        raise ValueError("--weights and --reuse go with --method: which baseline is to have them?")
+    changes = {"weights": weights, "reuse": reuse}
+    variants = [checked(Variant, "options", {"method": name} | changes) for name in method or []]
+    wanted = load_experiment(config, variants, seed or ())
     from llm_experiments.training.collect import collect
     from llm_experiments.training.run import TrainingRun, is_main_process
 
@@ -178,13 +181,7 @@ def compare(
     print_table(comparison_table(evaluation, reference))
 
 
-def _chosen(config: Path, methods: list[str] | None, seeds: list[int] | None, weights: str) -> list[RunConfig]:
-    """The file's run with the methods and seeds of the command line, all checked before the first begins."""
-    from llm_experiments.training.config import load_run_config
-
-    by_method = [{"method": name, "weights": weights} for name in methods or []] or [{}]
-    by_seed = [{"seed": number} for number in seeds or []] or [{}]
-    return [load_run_config(config, **given, **number) for number in by_seed for given in by_method]
+app.command("launch-verl")(launch_verl)
 
 
 def main() -> None:

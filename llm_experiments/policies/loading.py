@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..config import ModelConfig, SamplingConfig
 from .base import SamplingSettings
-from .presets import PRESETS, Preset
+from .presets import PRESETS, Preset, prompt_style
 
 if TYPE_CHECKING:
     from .transformers_policy import TransformersPolicy
@@ -71,9 +71,7 @@ def load_policy(
             "name a folder with config.json and model.safetensors, or a hub id that is in the local cache or can be "
             f"fetched from here. The loader said: {error}"
         ) from error
-    given = model.model_fields_set
-    chat = model.chat if "chat" in given else preset.chat
-    system = (model.system or None) if "system" in given else (preset.system if chat else None)
+    chat, system = prompt_style(model)
     return TransformersPolicy(loaded.to(device), tokenizer, sampling_settings(sampling), chat=chat, system=system)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..config import ModelConfig
+
 STEP_BY_STEP = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -37,3 +39,11 @@ PRESETS: dict[str, Preset] = {
     "smollm2": Preset("smollm2"),
     "tiny": Preset("tiny", chat=False),
 }
+
+
+def prompt_style(model: ModelConfig) -> tuple[bool, str | None]:
+    """Whether prompts go through the chat template, and their system message, as `load_policy` decides it."""
+    preset, given = PRESETS.get(model.name.lower(), Preset("hub")), model.model_fields_set
+    chat = model.chat if "chat" in given else preset.chat
+    system = (model.system or None) if "system" in given else (preset.system if chat else None)
+    return chat, system

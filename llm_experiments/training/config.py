@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -45,6 +47,8 @@ class UpdatesConfig(Section):
         Trains low-rank adapters instead of all weights.
     save_every : int
         Steps between checkpoints to go on from.
+    keep_checkpoints : int or None
+        How many of them stay, the last ones; None keeps all, to evaluate them later.
     """
 
     steps: PositiveInt
@@ -60,6 +64,7 @@ class UpdatesConfig(Section):
     gradient_checkpointing: bool = False
     lora_rank: PositiveInt | None = None
     save_every: PositiveInt = 50
+    keep_checkpoints: PositiveInt | None = 2
 
     @model_validator(mode="after")
     def _batches_divide(self) -> UpdatesConfig:
@@ -173,19 +178,31 @@ class RunConfig(Section):
         return self.updates.loss_type or ("dr_grpo" if parse_method(self.method)[0] == "dr_grpo" else "dapo")
 
 
+def run_label(config: RunConfig) -> str:
+    """Name of a run within its experiment.
+
+    Examples
+    --------
+    ``kae-bandwidth10-J10-seed-0``
+    """
+    method = re.sub(r"[^\w.+-]+", "-", config.method.replace("=", "")).strip("-")
+    weights = "" if config.weights == "none" else f"@{config.weights}"
+    return f"{method}{weights}-J{config.updates.reuse}-seed-{config.seed}"
+
+
 class Variant(Section):
     """What one run of an experiment does otherwise than its configuration says.
 
     Attributes
     ----------
     method : str
-    weights : {"none", "length", "score_norm"}
+    weights : {"none", "length", "score_norm"} or None
     reuse : int or None
-        None keeps the configuration's.
+        None keeps the configuration's, here as for ``weights``.
     """
 
     method: str
-    weights: Literal["none", "length", "score_norm"] = "none"
+    weights: Literal["none", "length", "score_norm"] | None = None
     reuse: PositiveInt | None = None
 
 
@@ -202,8 +219,14 @@ class Experiment(Section):
     seeds: tuple[int, ...] = Field(min_length=1)
 
 
-def load_experiment(path: str | Path) -> list[RunConfig]:
-    """All runs of a file, seed by seed; one run if the file names no ``variants`` and ``seeds``.
+def load_experiment(path: str | Path, variants: Sequence[Variant] = (), seeds: Sequence[int] = ()) -> list[RunConfig]:
+    """The runs of a file, seed by seed: its ``variants`` with its ``seeds``, or the one run that it describes.
+
+    Parameters
+    ----------
+    path : path
+    variants, seeds : sequence
+        In place of the file's.
 
     Raises
     ------
@@ -211,21 +234,27 @@ def load_experiment(path: str | Path) -> list[RunConfig]:
         As `load_run_config`; every run is checked before any begins.
     """
     content = read_yaml(path)
-    plan = {key: content.pop(key) for key in ("variants", "seeds") if key in content}
-    if not plan:
-        return [load_run_config(path)]
+    itself = {"method": content.get("method", RunConfig.model_fields["method"].default)}
+    plan = {
+        "variants": list(variants) or content.pop("variants", [itself]),
+        "seeds": list(seeds) or content.pop("seeds", [content.get("seed", 0)]),
+    }
     experiment = checked(Experiment, str(path), plan)
+    plain = {key: value for key, value in content.items() if key not in ("variants", "seeds")}
     return [
-        checked(RunConfig, str(path), _varied(content, variant) | {"seed": seed})
+        checked(RunConfig, str(path), _varied(plain, variant) | {"seed": seed})
         for seed in experiment.seeds
         for variant in experiment.variants
     ]
 
 
 def _varied(content: dict, variant: Variant) -> dict:
-    reuse = {} if variant.reuse is None else {"reuse": variant.reuse}
-    updates = content.get("updates", {}) | reuse
-    return content | {"method": variant.method, "weights": variant.weights, "updates": updates}
+    changed = content | {"method": variant.method}
+    if variant.weights is not None:
+        changed["weights"] = variant.weights
+    if variant.reuse is not None:
+        changed["updates"] = changed.get("updates", {}) | {"reuse": variant.reuse}
+    return changed
 
 
 def load_run_config(path: str | Path, **changes: object) -> RunConfig:

@@ -25,7 +25,7 @@ from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import load_task
 from llm_experiments.tasks.base import Task
-from llm_experiments.training.config import RunConfig
+from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.data import ID_COLUMN, reward_function, training_set, without
 from llm_experiments.training.resources import GIB, check_memory, shape_of
 from llm_experiments.training.tables import run_tables
@@ -226,18 +226,6 @@ def last_whole_checkpoint(folder: Path) -> str | None:
     return None
 
 
-def run_label(config: RunConfig) -> str:
-    """Folder name of a run: what may differ within an experiment.
-
-    Examples
-    --------
-    ``kae-b10-J10-seed-0``
-    """
-    method = config.method.replace(":", "-").replace(",", "-").replace("=", "")
-    weights = "" if config.weights == "none" else f"@{config.weights}"
-    return f"{method}{weights}-J{config.updates.reuse}-seed-{config.seed}"
-
-
 def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:
     """TRL's configuration of a run: on-policy sampling of the full distribution, no KL penalty, constant step size."""
     sizes = config.updates
@@ -282,7 +270,7 @@ def _grpo_config(config: RunConfig, folder: Path, processes: int) -> GRPOConfig:
         seed=config.seed,
         save_strategy="steps",
         save_steps=sizes.save_every * sizes.updates_per_step,
-        save_total_limit=2,
+        save_total_limit=sizes.keep_checkpoints,
         logging_steps=1,
         report_to=list(config.report_to) or "none",
         disable_tqdm=True,

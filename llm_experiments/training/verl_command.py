@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kaestat.registry import parse_method
-from llm_experiments.config import ModelConfig
-from llm_experiments.policies.presets import PRESETS, Preset
-from llm_experiments.training.config import RunConfig
+from llm_experiments.policies.presets import PRESETS, Preset, prompt_style
+from llm_experiments.training.config import RunConfig, run_label
 
 ID_FIELD = "problem_id"  # of a row's extra_info: what the history is kept by
 REWARD = "pkg://llm_experiments.training.verl_reward"
 SCHEDULE = "pkg://kaestat.integrations.verl.dataset"
 LOGGERS = ("tensorboard", "wandb", "mlflow", "swanlab", "clearml", "trackio")
-CHECKPOINTS_KEPT = 2
 
 # Loss of TRL -> verl's aggregation over the tokens of an update.
 AGGREGATION = {"dapo": "token-mean", "grpo": "seq-mean-token-mean", "dr_grpo": "seq-mean-token-sum-norm"}
@@ -113,26 +111,6 @@ def verl_overrides(
 def paper_prompt_length(task: str) -> int:
     """Tokens of a prompt in the paper's runs (appendix, policy-optimization configurations)."""
     return 512 if task == "gsm8k" else 1024
-
-
-def run_label(config: RunConfig) -> str:
-    """Name of a run within its experiment.
-
-    Examples
-    --------
-    ``kae-bandwidth10-J10-seed-0``
-    """
-    method = re.sub(r"[^\w.+-]+", "-", config.method.replace("=", "")).strip("-")
-    weights = "" if config.weights == "none" else f"@{config.weights}"
-    return f"{method}{weights}-J{config.updates.reuse}-seed-{config.seed}"
-
-
-def prompt_style(model: ModelConfig) -> tuple[bool, str | None]:
-    """Whether prompts go through the chat template, and their system message, as `load_policy` decides it."""
-    preset, given = PRESETS.get(model.name.lower(), Preset("hub")), model.model_fields_set
-    chat = model.chat if "chat" in given else preset.chat
-    system = (model.system or None) if "system" in given else (preset.system if chat else None)
-    return chat, system
 
 
 def _algorithm(config: RunConfig) -> Options:
@@ -297,7 +275,7 @@ def _trainer(config: RunConfig, machines: Machines, places: Places) -> Options:
         "trainer.total_training_steps": steps,
         "trainer.total_epochs": steps,  # as many as it takes: each has a step at least
         "trainer.save_freq": config.updates.save_every,
-        "trainer.max_actor_ckpt_to_keep": CHECKPOINTS_KEPT,
+        "trainer.max_actor_ckpt_to_keep": config.updates.keep_checkpoints,
         "trainer.default_local_dir": str(places.checkpoints),
         "trainer.resume_mode": "auto",
         "trainer.val_before_train": config.test is not None,

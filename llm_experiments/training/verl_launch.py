@@ -23,8 +23,8 @@ import typer
 import llm_experiments
 from kaestat.storage import write_atomically
 from llm_experiments.config import read_yaml
-from llm_experiments.training.config import RunConfig, load_run_config
-from llm_experiments.training.verl_command import Machines, Places, run_label, verl_overrides
+from llm_experiments.training.config import RunConfig, load_run_config, run_label
+from llm_experiments.training.verl_command import Machines, Places, verl_overrides
 from llm_experiments.training.verl_data import prepare_data
 
 MAIN = "verl.trainer.main_ppo"

@@ -22,9 +22,9 @@ from llm_experiments import cli
 from llm_experiments.tasks.arithmetic import arithmetic
 from llm_experiments.tasks.base import Problem
 from llm_experiments.training.collect import binned, differences, final, run_ends
-from llm_experiments.training.config import RunConfig, load_experiment, load_run_config
+from llm_experiments.training.config import RunConfig, load_experiment, load_run_config, run_label
 from llm_experiments.training.data import reward_function, training_set, without
-from llm_experiments.training.run import TrainingRun, last_whole_checkpoint, run_label, trl_config
+from llm_experiments.training.run import TrainingRun, last_whole_checkpoint, trl_config
 from llm_experiments.training.tables import reward_log
 from llm_experiments.training.testing import summarise
 from tests.llm_experiments.small_policies import SIZE, small_policy

@@ -15,8 +15,8 @@ from kaestat.integrations.verl.options import Options
 from kaestat.registry import parse_method
 from llm_experiments.config import checked
 from llm_experiments.training import verl_launch
-from llm_experiments.training.config import RunConfig
-from llm_experiments.training.verl_command import Machines, Places, paper_prompt_length, run_label, verl_overrides
+from llm_experiments.training.config import RunConfig, run_label
+from llm_experiments.training.verl_command import Machines, Places, paper_prompt_length, verl_overrides
 from llm_experiments.training.verl_data import prepare_data
 from llm_experiments.training.verl_launch import launch_verl, script, verl_run_config
 
@@ -139,6 +139,7 @@ OTHER = {
     "updates.gradient_checkpointing": True,
     "updates.lora_rank": 8,
     "updates.save_every": 10,
+    "updates.keep_checkpoints": None,
     "test": None,
     "test.task": {"name": "gsm8k", "path": "other.jsonl"},
     "test.every": 6,
