@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -79,7 +78,7 @@ class TrainingRun:
                 f"updates.prompts = {sizes.prompts} exceeds the {len(problems)} x {sizes.copies} prompts of task "
                 f"{self.config.task.name}; lower it, or raise task.n_prompts."
             )
-        if not (self.folder / MODEL).is_dir():
+        if not (self.folder / LOG).exists():
             _check_fits(self.config)
             self._train()
         if is_main_process():
@@ -88,7 +87,7 @@ class TrainingRun:
                 write_atomically(self.folder / f"{name}.csv", text)
 
     def _train(self) -> None:
-        """From the last whole checkpoint to the end; the folder of the final model says that the run is done."""
+        """From the last whole checkpoint to the end; the log, which is written last, says that the run is done."""
         policy = self._policy
         label, steps = run_label(self.config), self.config.updates.steps
         with self._progress(f"{label} (steps)", steps) as done, _without_renaming_warnings():
@@ -96,13 +95,13 @@ class TrainingRun:
             trainer.remove_callback(PrinterCallback)  # the records hold what it prints
             trainer.add_callback(_EachStep(self, policy, done))
             trainer.train(resume_from_checkpoint=last_whole_checkpoint(self.folder / "checkpoints"))
+        if self.config.updates.lora_rank is None:
+            trainer.save_model(str(self.folder / MODEL))  # by all processes: it gathers sharded weights
+        elif is_main_process():
+            save_model(self.folder / MODEL, trainer.model.merge_and_unload(), policy.tokenizer)
         if is_main_process():
             write_atomically(self.folder / PROVENANCE, json.dumps(provenance(self.config), indent=1))
             write_atomically(self.folder / LOG, json.dumps(trainer.state.log_history))
-            lora = self.config.updates.lora_rank is not None
-            save_model(
-                self.folder / MODEL, trainer.model.merge_and_unload() if lora else policy.model, policy.tokenizer
-            )
 
     def test(self, policy: TransformersPolicy, step: int) -> None:
         """Test the policy after ``step`` training steps, unless that was done."""
@@ -114,8 +113,8 @@ class TrainingRun:
         """Refuse to go on with another configuration's run, before a model is loaded."""
         path, identity = self.folder / IDENTITY, self.config.model_dump(mode="json")
         if not path.exists():
-            shutil.rmtree(self.folder, ignore_errors=True)  # a run that died before it had one
-            write_atomically(path, json.dumps(identity, indent=1))
+            if is_main_process():
+                write_atomically(path, json.dumps(identity, indent=1))
             return
         found = json.loads(path.read_text())
         differing = sorted(key for key in identity | found if identity.get(key) != found.get(key))
@@ -220,9 +219,8 @@ def last_whole_checkpoint(folder: Path) -> str | None:
         try:
             json.loads((path / "trainer_state.json").read_text())
         except (OSError, json.JSONDecodeError):
-            shutil.rmtree(path)
-        else:
-            return str(path)
+            continue  # it is written over when its step comes again
+        return str(path)
     return None
 
 
