@@ -27,7 +27,7 @@ from llm_experiments.pools.sampling import sample_pool, weights_digest
 from llm_experiments.pools.store import PoolStore, PromptPool
 from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
-from llm_experiments.tasks import load_task
+from llm_experiments.tasks import load_task, pretraining_examples
 from llm_experiments.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 GRADIENT_MEASURES = ("gradient_mse", "gradient_mse_debiased")
-N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
 
 
 class Diagnosis:
@@ -142,7 +141,12 @@ class Diagnosis:
         config, examples = self.config, None
         steps = config.model.pretraining.steps if config.model.pretraining else 0
         if steps:
-            examples = self._examples()
+            examples = pretraining_examples(
+                config.task,
+                config.model.pretraining,
+                seed=seed_of(config.seed, "examples"),
+                exclude=[problem.id for problem in self._task.problems],
+            )
         with self._progress("model", steps) as done:
             return load_policy(
                 config.model,
@@ -172,18 +176,6 @@ class Diagnosis:
         from llm_experiments.updates import UpdateFolders
 
         return UpdateFolders(self._folder / "training")
-
-    def _examples(self) -> list[tuple[str, str]]:
-        """What a model made from scratch is trained on: the task's kinds of problem without the minibatch's."""
-        from llm_experiments.tasks.arithmetic import examples
-
-        if self.config.task.name != "arithmetic":
-            raise ValueError(f"model tiny learns arithmetic; task {self.config.task.name!r} has no training set.")
-        held_out = [problem.id for problem in self._task.problems]
-        seed = seed_of(self.config.seed, "examples")
-        pretraining = self.config.model.pretraining
-        n = min(N_EXAMPLES, pretraining.steps * pretraining.batch_size)
-        return examples(n=n, seed=seed, exclude=held_out, **self.config.task.options)
 
     def _make_checkpoints(self) -> None:
         if self.config.training is None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from llm_experiments.policies.transformers_policy import TransformersPolicy
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
+GRADING = ("timeout", "memory_mib", "workers")  # options of verifiers: completions do not hang on them
 STEP = 0  # of the pools: an evaluation has one checkpoint
 PROBLEMS_AT_ONCE = 64  # sampled together where few completions of each are wanted
 
@@ -143,7 +144,8 @@ class Evaluation:
 
     def _identity(self, each: EvaluationSet) -> dict[str, Any]:
         made_of = self.config.model_dump(mode="json", include={"model", "sampling", "seed", "options"})
-        return made_of | {"set": each.task, "samples": each.samples}
+        asked = {name: value for name, value in made_of["options"].items() if name not in GRADING}
+        return made_of | {"options": asked, "set": each.task, "samples": each.samples}
 
     def _check_model(self, each: EvaluationSet, pools: Sequence[PromptPool]) -> None:
         """Refuse completions that other weights under the same name have left."""

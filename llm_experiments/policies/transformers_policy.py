@@ -106,16 +106,11 @@ class TransformersPolicy(Policy):
             raise ValueError(f"n must be at least 1, got {n!r}.")
         if seed < 0:
             raise ValueError(f"seed must be at least 0, got {seed!r}.")
-        encoded = [self.encode(prompt) for prompt in prompts]
-        for ids in encoded:
-            self._check_context(len(ids) + self.sampling.max_new_tokens)
-        # Padding of prompts would change the rounding of their logits, so only equal lengths go together.
-        by_length: dict[int, list[int]] = {}
-        for position, ids in enumerate(encoded):
-            by_length.setdefault(len(ids), []).extend([position] * n)
+        encoded = self._encode_all(prompts)
         groups: list[list[Completion]] = [[] for _ in prompts]
         size, index = self.sampling.batch_size, 0
-        for rows in by_length.values():
+        for positions in _by_length(encoded):
+            rows = [position for position in positions for _ in range(n)]
             for start in range(0, len(rows), size):
                 part = rows[start : start + size]
                 drawn = self._sample_batch([encoded[k] for k in part], np.random.SeedSequence([seed, index]))
@@ -132,12 +127,7 @@ class TransformersPolicy(Policy):
         ValueError
             If prompt and completion could exceed the model's context.
         """
-        encoded = [self.encode(prompt) for prompt in prompts]
-        for ids in encoded:
-            self._check_context(len(ids) + self.sampling.max_new_tokens)
-        by_length: dict[int, list[int]] = {}
-        for position, ids in enumerate(encoded):
-            by_length.setdefault(len(ids), []).append(position)
+        encoded = self._encode_all(prompts)
         answers: dict[int, Completion] = {}
         config = GenerationConfig(
             do_sample=False,
@@ -146,7 +136,7 @@ class TransformersPolicy(Policy):
             pad_token_id=self.model.generation_config.pad_token_id,
             max_new_tokens=self.sampling.max_new_tokens,
         )
-        for rows in by_length.values():
+        for rows in _by_length(encoded):
             for start in range(0, len(rows), self.sampling.batch_size):
                 part = rows[start : start + self.sampling.batch_size]
                 inputs = torch.tensor([encoded[k] for k in part], device=self.model.device)
@@ -226,6 +216,12 @@ class TransformersPolicy(Policy):
         text = self.tokenizer.decode(tokens[:length], skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Completion(tuple(tokens[:length]), tuple(log_probs[:length]), text, finished=bool(ends))
 
+    def _encode_all(self, prompts: Sequence[str]) -> list[tuple[int, ...]]:
+        encoded = [self.encode(prompt) for prompt in prompts]
+        for ids in encoded:
+            self._check_context(len(ids) + self.sampling.max_new_tokens)
+        return encoded
+
     def _check_context(self, length: int) -> None:
         limit = getattr(self.model.config, "max_position_embeddings", None)
         if limit is not None and length > limit:
@@ -233,6 +229,14 @@ class TransformersPolicy(Policy):
                 f"prompt and max_new_tokens = {self.sampling.max_new_tokens} make {length} tokens, but the model's "
                 f"context holds {limit}; lower max_new_tokens."
             )
+
+
+def _by_length(encoded: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Positions of prompts with the same number of tokens: padding would change the rounding of their logits."""
+    positions: dict[int, list[int]] = {}
+    for position, ids in enumerate(encoded):
+        positions.setdefault(len(ids), []).append(position)
+    return list(positions.values())
 
 
 class _TemperAndRecord(LogitsProcessor):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from llm_experiments.config import TaskConfig
+from llm_experiments.config import PretrainingConfig, TaskConfig
 
 from .base import Problem, Task
 from .selection import select
 from .sources import SOURCES
 
-__all__ = ["TASKS", "Problem", "Task", "load_task", "open_task", "select"]
+N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
+
+__all__ = ["TASKS", "Problem", "Task", "load_task", "open_task", "pretraining_examples", "select"]
 
 
 def _arithmetic(config: TaskConfig) -> Task:
@@ -79,3 +81,29 @@ def load_task(config: TaskConfig, *, seed: int) -> Task:
     """
     task = open_task(config)
     return task if config.n_prompts is None else select(task, config.n_prompts, seed=seed)
+
+
+def pretraining_examples(
+    task: TaskConfig, pretraining: PretrainingConfig, *, seed: int, exclude: Collection[str]
+) -> list[tuple[str, str]]:
+    """What a model made from scratch is trained on: prompts and answers of the task's kinds of problem.
+
+    Parameters
+    ----------
+    task : TaskConfig
+    pretraining : PretrainingConfig
+    seed : int
+    exclude : collection of str
+        Ids of problems that are held out.
+
+    Raises
+    ------
+    ValueError
+        If the task is not arithmetic, the only one with a training set of its own.
+    """
+    from .arithmetic import examples
+
+    if task.name != "arithmetic":
+        raise ValueError(f"model tiny learns arithmetic; task {task.name!r} has no training set.")
+    n = min(N_EXAMPLES, pretraining.steps * pretraining.batch_size)
+    return examples(n=n, seed=seed, exclude=exclude, **task.options)

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from kaestat import AdvantageEstimator
+from kaestat.baselines import BatchMean
 from kaestat.registry import parse_method
 from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
 
@@ -132,6 +133,8 @@ class RunConfig(Section):
     updates : UpdatesConfig
     test : TestConfig or None
         None tests nothing along the run; evaluate its checkpoints afterwards.
+    vllm_gpu_share : float
+        Share of each GPU's memory for vLLM, where it samples.
     report_to : tuple of str
         Where TRL logs to, such as ``tensorboard``.
     """
@@ -152,7 +155,8 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _method_fits(self) -> RunConfig:
         name, params = parse_method(self.method)
-        baseline = AdvantageEstimator(name, **params).baseline
+        estimator = AdvantageEstimator(name, **params)
+        baseline = estimator.baseline
         if self.updates.group_size == 1 and baseline.unit == "group" and baseline.horizon == 0:
             raise ValueError(
                 f"method {self.method!r} compares the completions of a group, and group_size = 1 leaves none to "
@@ -160,6 +164,11 @@ class RunConfig(Section):
             )
         if self.weights != "none" and not baseline.takes_weights:
             raise ValueError(f"weights = {self.weights!r}: method {self.method!r} does not average rewards.")
+        if self.weights != "none" and isinstance(baseline, BatchMean) and estimator.scale == "batch_std":
+            raise ValueError(
+                f"weights = {self.weights!r}: method {self.method!r} whitens advantages over the batch, which takes "
+                "its baseline, weighted or not, out again; weights would change nothing. Take kae, or leave them out."
+            )
         if self.task.n_prompts is not None and self.task.n_prompts * self.updates.copies < self.updates.prompts:
             raise ValueError(
                 f"updates.prompts = {self.updates.prompts} exceeds the training set of {self.task.n_prompts} x "

@@ -22,7 +22,7 @@ from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
-from llm_experiments.tasks import load_task
+from llm_experiments.tasks import load_task, pretraining_examples
 from llm_experiments.tasks.base import Task
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.data import ID_COLUMN, reward_function, training_set, without
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
-N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
 IDENTITY, LOG, MODEL, PROVENANCE = "identity.json", "log_history.json", "model", "provenance.json"
 CURVE, TEST = "curve.csv", "test.csv"
 
@@ -143,15 +142,13 @@ class TrainingRun:
     def _policy(self) -> TransformersPolicy:
         config, steps, examples = self.config, 0, None
         if config.model.pretraining is not None:
-            from llm_experiments.tasks.arithmetic import examples as arithmetic_examples
-
             steps = config.model.pretraining.steps
             # The same for all seeds, and without the problems that tests may ask.
-            examples = arithmetic_examples(
-                n=min(N_EXAMPLES, steps * config.model.pretraining.batch_size),
+            examples = pretraining_examples(
+                config.task,
+                config.model.pretraining,
                 seed=seed_of(config.model_seed, "examples"),
                 exclude=[] if self._test is None else [problem.id for problem in self._test.task.problems],
-                **config.task.options,
             )
         with self._progress("model", steps) as done:
             return load_policy(

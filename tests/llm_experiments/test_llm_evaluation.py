@@ -255,6 +255,15 @@ def test_other_settings_under_the_same_name_are_refused(tmp_path, data, policy):
         evaluation(tmp_path, data, suite="math500:2").run()
 
 
+def test_another_number_of_graders_goes_on_with_the_same_answers(tmp_path, data, policy):
+    first = evaluation(tmp_path, data, suite="math500:4").run()
+    policy.asked.clear()
+    again = evaluation(tmp_path, data, suite="math500:4")
+    again.config = again.config.model_copy(update={"options": again.config.options | {"workers": 2}})
+    pd.testing.assert_frame_equal(again.run(), first)
+    assert not policy.asked
+
+
 def test_a_missing_set_is_told_before_a_model_is_loaded(tmp_path, data, monkeypatch):
     monkeypatch.setattr("llm_experiments.policies.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
     (data / "gsm8k_test.jsonl").write_text('{"neither": 1}')
