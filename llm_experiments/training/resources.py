@@ -1,7 +1,7 @@
 """How much memory and time a training run takes, before anything is loaded.
 
-Memory is counted from the model's shape, for TRL with plain data parallelism or full sharding. Parameters are exact; the
-rest has not been compared with a measurement. Hours rest on assumed shares of a GPU's peak (`Accelerator`), and on
+Memory is counted from the model's shape, for TRL with plain data parallelism or full sharding. Parameters are exact;
+the rest has not been compared with a measurement. Hours rest on assumed shares of a GPU's peak (`Accelerator`), and on
 completions half as long as they may be: take them as an order of magnitude.
 """
 
