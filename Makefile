@@ -12,7 +12,7 @@ ifneq ($(PIP_CONSTRAINT),)
 export PIP_CONSTRAINT := $(abspath $(PIP_CONSTRAINT))
 endif
 
-.PHONY: help reproduce llm test test-verl lint bench clean
+.PHONY: help reproduce llm test test-verl lint docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -33,15 +33,19 @@ test: $(VENV)/.test ## Run the tests
 test-verl: $(VERL)/.ready ## Run the tests of the verl adapter, in an environment of its own
 	$(VERL)/bin/python -m pytest -q kaestat/integrations/verl $(VERL_TESTS)
 
-lint: $(VENV)/.test ## Check style
+lint: $(VENV)/.test ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(VENV)/.docs ## Build the documentation
+	$(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.bench ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
-clean: ## Remove the environments and the results of make reproduce
-	rm -rf $(VENV) $(VERL) $(RESULTS)
+clean: ## Remove the environments, the results of make reproduce and the built documentation
+	rm -rf $(VENV) $(VERL) $(RESULTS) site
 
 # Stamps: an environment is brought up to date only when pyproject.toml changes.
 $(VENV)/.created:
@@ -52,8 +56,9 @@ $(VENV)/.created:
 $(VENV)/.simulations: EXTRAS := cli,plots,simulations
 $(VENV)/.llm: EXTRAS := llm,simulations
 $(VENV)/.test: EXTRAS := test
+$(VENV)/.docs: EXTRAS := docs
 $(VENV)/.bench: EXTRAS := bench
-$(VENV)/.simulations $(VENV)/.llm $(VENV)/.test $(VENV)/.bench: pyproject.toml $(VENV)/.created
+$(VENV)/.simulations $(VENV)/.llm $(VENV)/.test $(VENV)/.docs $(VENV)/.bench: pyproject.toml $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 
