@@ -237,10 +237,12 @@ class CallableKernel(Kernel):
 
     @cached_property
     def moments(self) -> tuple[float, float, float, float]:
+        """``int u^j K(u) du`` for j = 0..3, by quadrature."""
         return 1.0, self._integral(1, 1), self._integral(2, 1), self._integral(3, 1)
 
     @cached_property
     def square_moments(self) -> tuple[float, float, float]:
+        """``int u^j K(u)^2 du`` for j = 0..2, by quadrature."""
         return self._integral(0, 2), self._integral(1, 2), self._integral(2, 2)
 
     def weight(self, u: Array, xp) -> Array:

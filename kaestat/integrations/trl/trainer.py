@@ -123,6 +123,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         )
 
     def get_train_dataloader(self) -> torch.utils.data.DataLoader:
+        """TRL's own, with each minibatch of a streamed data set ``reuse`` times in a row."""
         dataset = self.train_dataset
         if self.reuse == 1 or not isinstance(dataset, IterableDataset):
             return super().get_train_dataloader()
