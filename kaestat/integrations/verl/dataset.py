@@ -22,8 +22,10 @@ class ReuseSchedule(RLHFDataset):
 
     Parameters
     ----------
-    data_files, tokenizer, config, processor, max_samples
-        Those of ``RLHFDataset``. ``config`` is verl's ``data`` section; from ``config.kaestat`` come
+    data_files, tokenizer, *args, **kwargs
+        Those of ``RLHFDataset``.
+    config : DictConfig
+        verl's ``data`` section. From ``config.kaestat`` come
 
         - ``repeats`` (J): steps in a row with the same minibatch;
         - ``n_steps``: length of the run. Without it one pass over all minibatches, which verl repeats in the same
