@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs no other file; its links lead to the files beside it."""
+"""The report as one HTML page that needs no other file: its tables can be downloaded from the page itself."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import base64
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from kaestat.html_page import MEDIA_TYPES, Cell, Download, environment
 from kaestat.tables import UNIT
 from paper_figures.finding import FAILS, HOLDS, OPEN, Finding
 from paper_figures.report import Failure, Report
@@ -35,8 +37,10 @@ class Part:
     bars : str
         What its error bars are.
     tables : sequence of PageTable
+    files : sequence of Download
+        What can be downloaded from the page.
     links : sequence of str
-        Files, relative to the page.
+        Further files, relative to the page.
     origin : str
         Study, run and number of replicates.
     failures : sequence of Failure
@@ -50,6 +54,7 @@ class Part:
     width: int
     bars: str
     tables: Sequence[PageTable]
+    files: Sequence[Download]
     links: Sequence[str]
     origin: str
     failures: Sequence[Failure]
@@ -68,25 +73,17 @@ def page(report: Report, provenance: dict[str, Any]) -> str:
     provenance : dict
         As in ``provenance.json``.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("paper_figures"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["mood"] = mood
+    templates = environment("paper_figures")
+    templates.filters |= {"mood": mood, "cells": cells}
     findings = report.findings()
-    return environment.get_template("reproduce.html").render(
+    return templates.get_template("reproduce.html").render(
         parts=[*_sections(report), *_logs(report)],
         headline=headline(findings, report.failures),
         findings=findings,
         verdicts=VERDICTS,
         scale=report.settings.scale,
-        failures=report.failures,
         provenance=provenance,
+        record=_downloads(report.folder, ["provenance.json"]),
     )
 
 
@@ -110,6 +107,31 @@ def mood(cell: str) -> str:
     return "bad" if cell.startswith(BAD) else ""
 
 
+def cells(table: PageTable) -> tuple[list[Cell], list[list[Cell]]]:
+    """Header and rows of a table: words on the left, numbers on the right, verdicts in their colours."""
+    header = [Cell(str(name), css=side) for name, side in zip(table.frame.columns, table.sides, strict=True)]
+    rows = [
+        [
+            Cell(text, css=" ".join(filter(None, (side, mood(text), _width(text, column)))))
+            for column, (text, side) in enumerate(zip(row, table.sides, strict=True))
+        ]
+        for row in table.frame.itertuples(index=False)
+    ]
+    return header, rows
+
+
+def _width(text: str, column: int) -> str:
+    """Class of cells that may break: long words in the first column, and sentences elsewhere."""
+    if column == 0:
+        return "long" if len(text) > 14 else ""
+    return "words" if len(text) > 28 else ""
+
+
+def _downloads(folder: Path, names: Sequence[str]) -> list[Download]:
+    """Those of the files that a page can hold, as they lie in the folder."""
+    return [Download(name, (folder / name).read_bytes()) for name in names if Path(name).suffix in MEDIA_TYPES]
+
+
 def _sections(report: Report) -> list[Part]:
     parts = []
     for section in report.planned:
@@ -125,7 +147,8 @@ def _sections(report: Report) -> list[Part]:
                 width=round(PIXELS * built.width) if built else 0,
                 bars=section.bars,
                 tables=built.tables if built else (),
-                links=section.files() if built else (),
+                files=_downloads(report.folder, section.files()) if built else (),
+                links=[name for name in section.files() if Path(name).suffix not in MEDIA_TYPES] if built else (),
                 origin=_origin(section.study, report) if built else "",
                 failures=failures,
             )
@@ -147,7 +170,8 @@ def _logs(report: Report) -> list[Part]:
                 width=0,
                 bars="",
                 tables=[PageTable(f"{found.headline} {UNIT}", found.table)] if found else (),
-                links=(f"{source.name}/report.html", f"{source.name}/risk.csv") if found else (),
+                files=_downloads(report.folder, [f"{source.name}/risk.csv"]) if found else (),
+                links=(f"{source.name}/report.html",) if found else (),
                 origin="",
                 failures=report.failures_of(f"log {source.name}"),
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from paper_figures.finding import Finding
 from paper_figures.logs import LogReport, LogSource
@@ -58,6 +59,11 @@ class Report:
     logs: dict[str, LogReport] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """Where the page and its files are: the studies' samples lie below it."""
+        return Path(self.settings.out).parent
 
     def findings(self) -> list[Finding]:
         """All findings, in the order of the page."""
