@@ -10,9 +10,11 @@ import pandas as pd
 from scipy.stats import t as student
 
 from kaestat.storage import write_atomically
-from llm_experiments.training.run import CURVE, IDENTITY, PROVENANCE, TEST
+from llm_experiments.training.run import CURVE, GRADIENT, IDENTITY, PROVENANCE, TEST
+from llm_experiments.training.tables import reward_log
+from llm_experiments.training.value_error import value_errors
 
-KEYS = ["method", "weights", "reuse", "seed"]
+KEYS = ["method", "weights", "scale", "reuse", "seed"]
 VARIANT = KEYS[:-1]
 BINS = 40  # of a training curve
 LAST_TESTS = 3  # whose mean stands for the end of a run
@@ -27,8 +29,10 @@ def collect(folder: Path, results: Path) -> list[Path]:
     folder : Path
         ``runs/training/NAME``.
     results : Path
-        ``results/training/NAME``. Gets ``curves.csv`` (training, averaged over bins of steps), ``tests.csv``,
-        ``final.csv`` (end of training by variant), ``differences.csv`` (paired by seed) and ``provenance.json``.
+        ``results/training/NAME``. Gets ``curves.csv`` (training, averaged over bins of steps), ``values.csv`` (each
+        baseline's error on each run's rewards) and ``provenance.json``; of tested runs ``tests.csv``, ``final.csv``
+        (end of training by variant) and ``differences.csv`` (paired by seed); where the gradient's noise was measured,
+        ``gradients.csv``.
 
     Returns
     -------
@@ -37,9 +41,19 @@ def collect(folder: Path, results: Path) -> list[Path]:
     """
     done = sorted(path.parent for path in folder.glob(f"*/{CURVE}"))
     configs = [json.loads((run / IDENTITY).read_text()) for run in done]
-    frames = {"curves": _join(done, configs, CURVE, binned)}
+    frames = {
+        "curves": _join(configs, [binned(pd.read_csv(run / CURVE)) for run in done]),
+        "values": _join(configs, _value_errors(done, configs)),
+    }
+    measured = [
+        (config, pd.read_csv(run / GRADIENT))
+        for run, config in zip(done, configs, strict=True)
+        if (run / GRADIENT).exists()
+    ]
+    if measured:
+        frames["gradients"] = _join(*zip(*measured, strict=True))
     if all((run / TEST).exists() for run in done):
-        tests = _join(done, configs, TEST, lambda frame: frame)
+        tests = _join(configs, [pd.read_csv(run / TEST) for run in done])
         ends = run_ends(tests)
         frames |= {"tests": tests, "final": final(ends), "differences": differences(ends)}
     for name, frame in frames.items():
@@ -57,7 +71,7 @@ def binned(curve: pd.DataFrame) -> pd.DataFrame:
 
 
 def run_ends(tests: pd.DataFrame) -> pd.DataFrame:
-    """The end of each run: the mean of its last three tests, ``method, weights, reuse, seed, greedy, accuracy``."""
+    """The end of each run: the mean of its last three tests, ``method, weights, scale, reuse, seed`` and outcomes."""
     ordered = tests.sort_values("step", kind="stable")
     return (
         ordered.groupby(KEYS, sort=False)[list(OUTCOMES)]
@@ -72,7 +86,7 @@ def final(ends: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``method, weights, reuse, outcome, mean, se, n_seeds``.
+        ``method, weights, scale, reuse, outcome, mean, se, n_seeds``.
     """
     rows = []
     for variant, part in ends.groupby(VARIANT, sort=False):
@@ -87,8 +101,8 @@ def differences(ends: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``method, weights, reuse, reference, outcome, difference, se, ci_low, ci_high, n_seeds``; the interval is
-        Student's, and NaN with a single seed. ``reference`` is written ``method@weights-Jreuse``.
+        ``method, weights, scale, reuse, reference, outcome, difference, se, ci_low, ci_high, n_seeds``; the interval is
+        Student's, and NaN with a single seed. ``reference`` is written as by `name_of`.
     """
     by_variant = {variant: part.set_index("seed") for variant, part in ends.groupby(VARIANT, sort=False)}
     rows = []
@@ -105,26 +119,36 @@ def differences(ends: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def name_of(method: str, weights: str, reuse: int) -> str:
+def name_of(method: str, weights: str, scale: str, reuse: int) -> str:
     """A variant in one word.
 
     Examples
     --------
-    >>> name_of("kae:bandwidth=80", "none", 1), name_of("kae", "length", 10)
-    ('kae:bandwidth=80', 'kae@length-J10')
+    >>> name_of("kae:bandwidth=80", "none", "own", 1), name_of("kae", "length", "group_std", 10)
+    ('kae:bandwidth=80', 'kae@length/group_std-J10')
     """
-    return method + ("" if weights == "none" else f"@{weights}") + ("" if reuse == 1 else f"-J{reuse}")
+    weighted = method if weights == "none" else f"{method}@{weights}"
+    return weighted + ("" if scale == "own" else f"/{scale}") + ("" if reuse == 1 else f"-J{reuse}")
 
 
-def _join(done: list[Path], configs: list[dict], file: str, change) -> pd.DataFrame:
+def _variant_of(config: dict) -> tuple[str, str, str, int]:
+    return config["method"], config["weights"], config["scale"] or "own", config["updates"]["reuse"]
+
+
+def _join(configs: list[dict], frames: list[pd.DataFrame]) -> pd.DataFrame:
     parts = []
-    for run, config in zip(done, configs, strict=True):
-        frame = change(pd.read_csv(run / file))
-        values = (config["method"], config["weights"], config["updates"]["reuse"], config["seed"])
+    for config, frame in zip(configs, frames, strict=True):
+        values = (*_variant_of(config), config["seed"])
         for position, (key, value) in enumerate(zip(KEYS, values, strict=True)):
             frame.insert(position, key, value)
         parts.append(frame)
     return pd.concat(parts, ignore_index=True)
+
+
+def _value_errors(done: list[Path], configs: list[dict]) -> list[pd.DataFrame]:
+    """Of all the experiment's baselines on each run's rewards."""
+    baselines = list(dict.fromkeys(config["method"] for config in configs))
+    return [value_errors(reward_log(run), baselines) for run in done]
 
 
 def _se(values: pd.Series) -> float:
@@ -135,5 +159,5 @@ def _shared(origin: dict[str, dict]) -> dict:
     """One configuration, versions and machine for all; times and commits by run."""
     first = next(iter(origin.values()))
     runs = {name: {key: each[key] for key in ("time", "commit")} for name, each in origin.items()}
-    plain = {key: value for key, value in first["config"].items() if key not in ("method", "weights", "seed")}
+    plain = {key: value for key, value in first["config"].items() if key not in ("method", "weights", "scale", "seed")}
     return {**{key: first[key] for key in ("python", "packages", "machine")}, "config": plain, "runs": runs}

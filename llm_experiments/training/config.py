@@ -15,6 +15,8 @@ from kaestat.registry import parse_method
 from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo"]
+Weights = Literal["none", "length", "score_norm"]
+Scale = Literal["none", "group_std", "batch_std"]
 
 
 class UpdatesConfig(Section):
@@ -113,6 +115,21 @@ class TestConfig(Section):
     samples: PositiveInt = 1
 
 
+class GradientConfig(Section):
+    """Measurements of the gradient's noise along a run (`gradient_noise`).
+
+    Attributes
+    ----------
+    every : int
+        Training steps between measurements; the first is at step 0.
+    pairs : int
+        Pairs of independent gradients of each measurement, at least 2 for a standard error.
+    """
+
+    every: PositiveInt = 50
+    pairs: int = Field(default=4, ge=2)
+
+
 class RunConfig(Section):
     """A training run.
 
@@ -130,9 +147,13 @@ class RunConfig(Section):
         A method of `kaestat` with its parameters, such as ``kae:bandwidth=10``.
     weights : {"none", "length", "score_norm"}
         Of completions, for the variance-optimal forms.
+    scale : {"none", "group_std", "batch_std"} or None
+        Of advantages, in place of the method's own; None keeps that.
     updates : UpdatesConfig
     test : TestConfig or None
         None tests nothing along the run; evaluate its checkpoints afterwards.
+    gradient : GradientConfig or None
+        None measures no gradient noise.
     vllm_gpu_share : float
         Share of each GPU's memory for vLLM, where it samples.
     report_to : tuple of str
@@ -146,16 +167,17 @@ class RunConfig(Section):
     task: TaskConfig
     sampling: SamplingConfig = SamplingConfig()
     method: str = "kae"
-    weights: Literal["none", "length", "score_norm"] = "none"
+    weights: Weights = "none"
+    scale: Scale | None = None
     updates: UpdatesConfig
     test: TestConfig | None = None
+    gradient: GradientConfig | None = None
     vllm_gpu_share: NonNegativeFloat = Field(default=0.3, le=0.9)
     report_to: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _method_fits(self) -> RunConfig:
-        name, params = parse_method(self.method)
-        estimator = AdvantageEstimator(name, **params)
+        estimator = self.estimator()
         baseline = estimator.baseline
         if self.updates.group_size == 1 and baseline.unit == "group" and baseline.horizon == 0:
             raise ValueError(
@@ -167,7 +189,8 @@ class RunConfig(Section):
         if self.weights != "none" and isinstance(baseline, BatchMean) and estimator.scale == "batch_std":
             raise ValueError(
                 f"weights = {self.weights!r}: method {self.method!r} whitens advantages over the batch, which takes "
-                "its baseline, weighted or not, out again; weights would change nothing. Take kae, or leave them out."
+                "its baseline, weighted or not, out again; weights would change nothing. Set scale to 'none', or leave "
+                "them out."
             )
         if self.task.n_prompts is not None and self.task.n_prompts * self.updates.copies < self.updates.prompts:
             raise ValueError(
@@ -179,7 +202,7 @@ class RunConfig(Section):
     def estimator(self) -> AdvantageEstimator:
         """A fresh estimator of the method."""
         name, params = parse_method(self.method)
-        return AdvantageEstimator(name, **params)
+        return AdvantageEstimator(name, scale=self.scale, **params)
 
     @property
     def loss_type(self) -> str:
@@ -196,7 +219,8 @@ def run_label(config: RunConfig) -> str:
     """
     method = re.sub(r"[^\w.+-]+", "-", config.method.replace("=", "")).strip("-")
     weights = "" if config.weights == "none" else f"@{config.weights}"
-    return f"{method}{weights}-J{config.updates.reuse}-seed-{config.seed}"
+    scale = "" if config.scale is None else f"-scale-{config.scale}"
+    return f"{method}{weights}{scale}-J{config.updates.reuse}-seed-{config.seed}"
 
 
 class Variant(Section):
@@ -206,12 +230,14 @@ class Variant(Section):
     ----------
     method : str
     weights : {"none", "length", "score_norm"} or None
+    scale : {"none", "group_std", "batch_std"} or None
     reuse : int or None
-        None keeps the configuration's, here as for ``weights``.
+        None keeps the configuration's, here as for ``weights`` and ``scale``.
     """
 
     method: str
-    weights: Literal["none", "length", "score_norm"] | None = None
+    weights: Weights | None = None
+    scale: Scale | None = None
     reuse: PositiveInt | None = None
 
 
@@ -259,8 +285,7 @@ def load_experiment(path: str | Path, variants: Sequence[Variant] = (), seeds: S
 
 def _varied(content: dict, variant: Variant) -> dict:
     changed = content | {"method": variant.method}
-    if variant.weights is not None:
-        changed["weights"] = variant.weights
+    changed |= {key: value for key in ("weights", "scale") if (value := getattr(variant, key)) is not None}
     if variant.reuse is not None:
         changed["updates"] = changed.get("updates", {}) | {"reuse": variant.reuse}
     return changed

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 IDENTITY, LOG, MODEL, PROVENANCE = "identity.json", "log_history.json", "model", "provenance.json"
-CURVE, TEST = "curve.csv", "test.csv"
+CURVE, GRADIENT, TEST = "curve.csv", "gradient.csv", "test.csv"
 
 
 class TrainingRun:
@@ -110,7 +110,8 @@ class TrainingRun:
 
     def _check_identity(self) -> None:
         """Refuse to go on with another configuration's run, before a model is loaded."""
-        path, identity = self.folder / IDENTITY, self.config.model_dump(mode="json")
+        # Measuring the gradient's noise changes nothing in a run, so it may be added to one or left out.
+        path, identity = self.folder / IDENTITY, self.config.model_dump(mode="json", exclude={"gradient"})
         if not path.exists():
             if is_main_process():
                 write_atomically(path, json.dumps(identity, indent=1))
@@ -179,6 +180,7 @@ class TrainingRun:
             weights=config.weights,
             reuse=config.updates.reuse,
             records=self.folder / "records",
+            gradient=config.gradient,
         )
 
 
@@ -231,6 +233,8 @@ def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:
             f"an update's {per_update} completions must be a multiple of micro_batch = {sizes.micro_batch} times "
             f"{processes} processes."
         )
+    if config.gradient is not None and processes > 1:
+        raise ValueError(f"gradient: its noise is measured by one process, not {processes}; leave it out.")
     with _without_renaming_warnings():
         args = _grpo_config(config, folder, processes)
     args.num_generations = sizes.group_size  # GRPOConfig refuses a single completion; the trainer does not

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 import kaestat
+from llm_experiments.training.gradient_noise import GradientNoise
 from llm_experiments.training.testing import summarise
 
 # Our metric, taken when a step's completions were scored -> column of the curve.
@@ -24,7 +25,7 @@ UPDATED = {"entropy": "entropy", "grad_norm": "gradient_norm"}
 
 
 def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
-    """``curve`` and ``test`` of a finished run's folder.
+    """``curve``, ``test`` and ``gradient`` of a finished run's folder.
 
     Parameters
     ----------
@@ -37,6 +38,7 @@ def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
     dict of DataFrame
         ``curve``: ``step, mean_reward, se`` (over prompts), ``advantage_std, seconds`` and what `SCORED` and `UPDATED`
         name, where it was logged. ``test``: ``step`` and the columns of `testing.summarise`; absent without tests.
+        ``gradient``: ``step`` and the columns of `GradientNoise.summary`; absent where it was not measured.
     """
     records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("*.json"))]
     curve = pd.DataFrame([_point(record) for record in records])
@@ -47,6 +49,9 @@ def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
     tests = [json.loads(path.read_text()) for path in sorted((folder / "tests").glob("*.json"))]
     if tests:
         frames["test"] = pd.DataFrame([{"step": each["step"], **summarise(each)} for each in tests])
+    noises = [(record["step"], GradientNoise(**record["gradient"])) for record in records if "gradient" in record]
+    if noises:
+        frames["gradient"] = pd.DataFrame([{"step": step, **noise.summary()} for step, noise in noises])
     return frames
 
 

@@ -131,6 +131,8 @@ def _algorithm(config: RunConfig) -> Options:
         options[f"+algorithm.kaestat.params.{key}"] = value
     if config.weights != "none":
         options["+algorithm.kaestat.weights"] = config.weights
+    if config.scale is not None:
+        options["+algorithm.kaestat.scale"] = config.scale
     return options | {"algorithm.use_kl_in_reward": False}
 
 
@@ -263,6 +265,10 @@ def _rollout(config: RunConfig) -> Options:
 
 
 def _trainer(config: RunConfig, machines: Machines, places: Places) -> Options:
+    if config.gradient is not None:
+        raise ValueError(
+            "gradient: its noise is measured on TRL alone (python -m llm_experiments train); leave it out for verl."
+        )
     unknown = [name for name in config.report_to if name not in LOGGERS]
     if unknown:
         raise ValueError(f"report_to: verl does not log to {', '.join(unknown)}; choose from {', '.join(LOGGERS)}.")

@@ -83,11 +83,12 @@ def models(tmp_path_factory, monkeypatch):
 
 def test_an_experiment_is_every_variant_with_every_seed(tmp_path):
     path = tmp_path / "experiment.yaml"
-    variants = [{"method": "rloo"}, {"method": "kae", "weights": "length", "reuse": 3}]
+    variants = [{"method": "rloo"}, {"method": "kae", "weights": "length", "scale": "batch_std", "reuse": 3}]
     path.write_text(yaml.safe_dump(SMALL | {"variants": variants, "seeds": [4, 7]}))
     runs = load_experiment(path)
     assert [run_label(each) for each in runs] == [
-        "rloo-J1-seed-4", "kae@length-J3-seed-4", "rloo-J1-seed-7", "kae@length-J3-seed-7",
+        "rloo-J1-seed-4", "kae@length-scale-batch_std-J3-seed-4",
+        "rloo-J1-seed-7", "kae@length-scale-batch_std-J3-seed-7",
     ]  # fmt: skip
     assert {each.updates.steps for each in runs} == {6}
     path.write_text(yaml.safe_dump(SMALL | {"variants": [{"method": "grpoo"}], "seeds": [0]}))
@@ -316,11 +317,11 @@ def test_the_command_runs_methods_and_seeds_in_turn(tmp_path, models):
 
 def runs_of(ends: dict[tuple[str, int], float]) -> pd.DataFrame:
     rows = [
-        (method, "none", 1, seed, step, value + 0.01 * (step - 40), value + 0.1)
+        (method, "none", "own", 1, seed, step, value + 0.01 * (step - 40), value + 0.1)
         for (method, seed), value in ends.items()
         for step in (0, 30, 40, 50)
     ]
-    columns = ["method", "weights", "reuse", "seed", "step", "greedy", "accuracy"]
+    columns = ["method", "weights", "scale", "reuse", "seed", "step", "greedy", "accuracy"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -358,23 +359,25 @@ def test_labels_tell_runs_apart():
             {"seed": 1},
             {"method": "kae:bandwidth=10"},
             {"weights": "length"},
+            {"scale": "group_std"},
             {"updates": {"reuse": 3}},
         )
     ]
-    assert len(set(names)) == 5
+    assert len(set(names)) == 6
 
 
 def test_every_kind_of_method_trains(tmp_path, models):
-    for method, weights, group_size in (
-        ("kae_eb", "score_norm", 2),
-        ("reinforce++", "none", 1),
-        ("grpo", "none", 2),
-        ("dr_grpo", "length", 2),
-        ("spo", "none", 1),
-        ("none", "none", 1),
+    for method, weights, scale, group_size in (
+        ("kae_eb", "score_norm", None, 2),
+        ("reinforce++", "none", None, 1),
+        ("reinforce++", "score_norm", "none", 1),
+        ("grpo", "none", "none", 2),
+        ("dr_grpo", "length", None, 2),
+        ("spo", "none", None, 1),
+        ("none", "none", None, 1),
     ):
         updates = {"steps": 2, "group_size": group_size, "micro_batch": 4}
-        run = training_run(tmp_path, method=method, weights=weights, updates=updates, test=None)
+        run = training_run(tmp_path, method=method, weights=weights, scale=scale, updates=updates, test=None)
         run.run()
         assert len(pd.read_csv(run.folder / "curve.csv")) == 2
 

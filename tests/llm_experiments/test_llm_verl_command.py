@@ -126,6 +126,10 @@ OTHER = {
     "sampling.batch_size": 32,
     "method": "kae:bandwidth=11",
     "weights": "length",
+    "scale": "batch_std",
+    "gradient": {"every": 2, "pairs": 3},
+    "gradient.every": 3,
+    "gradient.pairs": 2,
     "updates.steps": 21,
     "updates.prompts": 12,
     "updates.group_size": 4,
@@ -178,7 +182,7 @@ def test_no_setting_is_passed_over(where, data, tmp_path):
     try:
         after = outcome(changed(where, OTHER[where]), data, tmp_path / "after")
     except ValueError as error:
-        assert re.search(rf"\b{re.escape(where)}\b|pretraining", str(error))
+        assert re.search(rf"\b{re.escape(where)}\b|pretraining|^gradient:", str(error))
     else:
         assert after != before
 
