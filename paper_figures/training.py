@@ -1,9 +1,10 @@
-"""``python -m paper_figures.training results/training/NAME``: curves and final comparisons of training runs."""
+"""``python -m paper_figures.training results/training/NAME``: figures and tables of an experiment's training runs."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,43 +15,42 @@ try:
     import typer
 
     from kaestat.plots import STYLE
-    from paper_figures.charts import BLUE, GREEN, GREY, LABELS, ORANGE, PURPLE, SKY, VERMILION, line_key
+    from paper_figures.charts import line_key
     from paper_figures.output import write_figure, write_table
+    from paper_figures.training_results import (
+        Variant,
+        draw_means,
+        label,
+        line_style,
+        method_label,
+        read_results,
+        rows_of,
+        variants_of,
+    )
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; tables and figures need: pip install -e '.[simulations]'")
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-VARIANT = ["method", "weights", "reuse"]
-COLORS = {
-    "kae": BLUE,
-    "kae_stream": BLUE,
-    "kae_eb": GREEN,
-    "grpo": VERMILION,
-    "dr_grpo": ORANGE,
-    "gpg": SKY,
-    "reinforce++": GREY,
-    "spo": ORANGE,
-    "none": PURPLE,
-    "pooled": "#000000",
-}
 # What is drawn of the tests and of the training curve, and its axis.
 TEST_PANELS = {"greedy": "Test accuracy, greedy", "accuracy": "Test accuracy, sampled"}
 CURVE_PANELS = {"mean_reward": "Training reward", "entropy": "Entropy (nats)"}
-WEIGHTING = {"score_norm": ", weighted by score norm", "length": ", weighted by length"}
-CAPTION = (
+FINAL_COLUMNS = {"greedy": "Greedy", "accuracy": "Sampled", "pass_at_samples": "pass@k"}
+REFERENCES = ("none", "grpo")
+FINAL_CAPTION = (
     "End of training (mean of the last three tests): accuracy in per cent with its standard error over seeds, and the "
-    "difference from no baseline, paired by seed, with Student's 95 % interval."
+    "difference from {reference}, paired by seed, with Student's 95 % interval."
 )
-
-
-def label(method: str, weights: str, reuse: int) -> str:
-    """A variant's name for readers."""
-    name, _, given = method.partition(":")
-    plain = LABELS.get(name, name) + (f" ({given.replace('=', ' ')})" if given else "")
-    return plain + WEIGHTING.get(weights, "") + (f", J = {reuse}" if reuse > 1 else "")
+NOISE_CAPTION = (
+    "Gradient of one minibatch along the runs: its mean squared error over the squared norm of what it estimates (means"
+    " of both over measurements and seeds, delta-method standard error over measurements), and the gradient MSE over "
+    "that of the first row whose advantages are not scaled, for all such. First step: one policy per seed."
+)
+VALUE_CAPTION = (
+    "Value MSE (x 0.001, standard error over runs) of each baseline on the rewards of all runs of the experiment, over "
+    "the last three quarters of each run; with one completion per prompt, less that of the batch mean."
+)
 
 
 def curves(tests: pd.DataFrame, training: pd.DataFrame) -> Figure:
@@ -63,67 +63,143 @@ def curves(tests: pd.DataFrame, training: pd.DataFrame) -> Figure:
     tests, training : DataFrame
         ``tests.csv`` and ``curves.csv`` of the results.
     """
+    rows = [[(tests, *panel) for panel in TEST_PANELS.items()], [(training, *panel) for panel in CURVE_PANELS.items()]]
+    return panels(rows, variants_of(tests))
+
+
+def panels(rows: Sequence[Sequence[tuple[pd.DataFrame, str, str]]], variants: Sequence[Variant]) -> Figure:
+    """A grid of panels against the training step under one legend.
+
+    Parameters
+    ----------
+    rows : sequence of sequences
+        Each panel's table, column, and name of its axis.
+    variants : sequence of tuple
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
-    variants = list(tests.groupby(VARIANT, sort=False).groups)
-    styles = {variant: _style(variant) for variant in variants}
     with matplotlib.rc_context(STYLE):
-        drawing = Figure(figsize=(9.2, 6.4 + 0.22 * -(-len(variants) // 2)), layout="constrained")
-        panels = drawing.subplots(2, 2, sharex=True)
-        for axes, (column, name) in zip(panels[0], TEST_PANELS.items(), strict=True):
-            _panel(axes, tests, column, name, styles)
-        for axes, (column, name) in zip(panels[1], CURVE_PANELS.items(), strict=True):
-            _panel(axes, training, column, name, styles)
+        height = 3.2 * len(rows) + 0.22 * -(-len(variants) // 2)
+        drawing = Figure(figsize=(9.2, height), layout="constrained")
+        grid = drawing.subplots(len(rows), len(rows[0]), sharex=True, squeeze=False)
+        for axes_row, row in zip(grid, rows, strict=True):
+            for axes, (frame, column, name) in zip(axes_row, row, strict=True):
+                draw_means(axes, frame, column, variants)
+                axes.set_ylabel(name)
+        for axes in grid[-1]:
             axes.set_xlabel("Training step")
-        keys = [line_key(label(*variant), **style) for variant, style in styles.items()]
+        keys = [line_key(label(*variant), **line_style(variant)) for variant in variants]
         drawing.legend(handles=keys, loc="outside lower center", ncols=2, frameon=False)
     return drawing
 
 
 def final_table(final: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
-    """Text cells: each variant's final accuracies, and what no baseline lacks of them.
+    """Text cells: each variant's final accuracies, and their differences from the first variant's.
 
     Parameters
     ----------
     final, differences : DataFrame
         ``final.csv`` and ``differences.csv`` of the results.
     """
-    rows = []
-    for variant, part in final.groupby(VARIANT, sort=False):
-        values = part.set_index("outcome")
+    reference, rows = reference_of(final), []
+    for variant in variants_of(final):
+        values = rows_of(final, variant).set_index("outcome")
         row = {"Baseline": label(*variant)}
-        for outcome, name in (("greedy", "Greedy"), ("accuracy", "Sampled")):
+        for outcome, name in FINAL_COLUMNS.items():
             row[name] = f"{100 * values.loc[outcome, 'mean']:.1f} ± {100 * values.loc[outcome, 'se']:.1f}"
-            row[f"{name} - none"] = _difference(differences, variant, outcome)
+            if outcome != "pass_at_samples":
+                row[f"{name}, difference"] = _difference(differences, variant, reference, outcome)
         rows.append(row | {"Seeds": str(values["n_seeds"].iloc[0])})
     return pd.DataFrame(rows)
 
 
+def reference_of(final: pd.DataFrame) -> Variant:
+    """What the others are compared with: no baseline where it was run, else GRPO, else the first."""
+    known = variants_of(final)
+    plain = [(method, "none", "own", 1) for method in REFERENCES]
+    return next((variant for variant in plain if variant in known), known[0])
+
+
+def noise_table(gradients: pd.DataFrame) -> pd.DataFrame:
+    """Text cells: each variant's gradient noise, at the first step and over all later ones.
+
+    Parameters
+    ----------
+    gradients : DataFrame
+        ``gradients.csv`` of the results.
+    """
+    first, later = gradients[gradients["step"] == 0], gradients[gradients["step"] > 0]
+    reference = next(filter(_unscaled, variants_of(gradients)), None)
+    rows = []
+    for variant in variants_of(gradients):
+        row = {"Baseline": label(*variant)}
+        for name, part in (("first step", first), ("later", later)):
+            own = rows_of(part, variant)
+            row[f"MSE / signal, {name}"] = _with_se(*ratio(own["gradient_mse"], own["gradient_signal"]))
+            if reference is not None:
+                unit = rows_of(part, reference)["gradient_mse"].mean()
+                mean, se = own["gradient_mse"].mean(), own["gradient_mse"].std(ddof=1) / np.sqrt(len(own))
+                text = _with_se(mean / unit, se / unit) if _unscaled(variant) else ""
+                row[f"MSE / {label(*reference)}'s, {name}"] = text
+        rows.append(row | {"Measurements": str(len(rows_of(gradients, variant)))})
+    return pd.DataFrame(rows)
+
+
+def ratio(above: pd.Series, below: pd.Series) -> tuple[float, float]:
+    """Ratio of two paired means, with its delta-method standard error; NaN where the denominator is not above 0."""
+    mean = below.mean()
+    if not mean > 0:
+        return np.nan, np.nan
+    found = above.mean() / mean
+    residual = above - found * below
+    return found, residual.std(ddof=1) / np.sqrt(len(above)) / mean if len(above) > 1 else np.nan
+
+
+def value_table(values: pd.DataFrame) -> pd.DataFrame:
+    """Text cells: each baseline's value error on the rewards of all runs.
+
+    Parameters
+    ----------
+    values : DataFrame
+        ``values.csv`` of the results.
+    """
+    known = values[values["from_step"] > 0]
+    column = "mse" if known["mse"].notna().any() else "less_reference"
+    name = "Value MSE" if column == "mse" else "Value MSE less the batch mean's"
+    per_run = known.groupby([*VARIANT_AND_SEED, "baseline"], sort=False)[column].mean().reset_index()
+    rows = []
+    for baseline, part in per_run.groupby("baseline", sort=False):
+        mean, se = 1000 * part[column].mean(), 1000 * part[column].std(ddof=1) / np.sqrt(len(part))
+        text = "not identified" if np.isnan(mean) else _with_se(mean, se)
+        rows.append({"Baseline": method_label(baseline), name: text, "Runs": str(len(part))})
+    return pd.DataFrame(rows)
+
+
+VARIANT_AND_SEED = ["method", "weights", "scale", "reuse", "seed"]
+
+
 def build(folder: str | os.PathLike) -> None:
-    """Write ``figures/training_curves`` and ``tables/training_final`` below a results folder.
+    """Write ``figures/training_curves`` and the tables ``training_*`` below a results folder.
 
     Raises
     ------
     FileNotFoundError
         If the folder holds no results of training runs with tests.
     """
-    folder = Path(folder)
-    missing = [name for name in ("tests", "curves", "final", "differences") if not (folder / f"{name}.csv").is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"{folder}: lacks {', '.join(missing)} (.csv); name results/training/NAME of tested runs."
-        )
-    tests, training, final, differences = (
-        pd.read_csv(folder / f"{name}.csv", keep_default_na=False, na_values=[""])
-        for name in ("tests", "curves", "final", "differences")
-    )
-    write_figure(curves(tests, training), folder, "training_curves")
-    write_table(final_table(final, differences), folder, "training_final", CAPTION)
+    found = read_results(folder, ("tests", "curves", "final", "differences", "values"))
+    write_figure(curves(found["tests"], found["curves"]), folder, "training_curves")
+    caption = FINAL_CAPTION.format(reference=label(*reference_of(found["final"])))
+    write_table(final_table(found["final"], found["differences"]), folder, "training_final", caption)
+    if len(found["values"]):
+        write_table(value_table(found["values"]), folder, "training_values", VALUE_CAPTION)
+    if (Path(folder) / "gradients.csv").is_file():
+        gradients = read_results(folder, ["gradients"])["gradients"]
+        write_table(noise_table(gradients), folder, "training_noise", NOISE_CAPTION)
 
 
 def main(folder: Annotated[Path, typer.Argument(help="Results folder of an experiment.")]) -> None:
-    """Build the figure and the table of training runs."""
+    """Build the figure and the tables of training runs."""
     try:
         build(folder)
     except (ValueError, OSError) as error:
@@ -131,33 +207,25 @@ def main(folder: Annotated[Path, typer.Argument(help="Results folder of an exper
     print(f"Tables and figures: {folder.resolve()}")
 
 
-def _panel(axes: Axes, frame: pd.DataFrame, column: str, name: str, styles: dict[tuple, dict]) -> None:
-    for variant, style in styles.items():
-        part = frame[(frame[VARIANT] == list(variant)).all(axis=1)]
-        by_step = part.groupby("step")[column]
-        mean, se = by_step.mean(), by_step.std(ddof=1) / np.sqrt(by_step.count())
-        axes.plot(mean.index, mean, linewidth=1.6, **style)
-        axes.fill_between(mean.index, mean - se, mean + se, color=style["color"], alpha=0.15, linewidth=0)
-    axes.set_ylabel(name)
-
-
-def _style(variant: tuple[str, str, int]) -> dict[str, object]:
-    """Colour by method; dashed with weights, dotted with reuse."""
-    method, weights, reuse = variant
-    line = "dotted" if reuse > 1 else "dashed" if weights != "none" else "solid"
-    return {"color": COLORS.get(method.partition(":")[0], GREY), "linestyle": line}
-
-
-def _difference(differences: pd.DataFrame, variant: tuple, outcome: str) -> str:
-    chosen = differences[
-        (differences[VARIANT] == list(variant)).all(axis=1)
-        & (differences["reference"] == "none")
-        & (differences["outcome"] == outcome)
-    ]
+def _difference(differences: pd.DataFrame, variant: Variant, reference: Variant, outcome: str) -> str:
+    part = rows_of(differences, variant)
+    chosen = part[(part["reference"] == reference[0]) & (part["outcome"] == outcome)]
     if chosen.empty:
         return ""
     row = 100 * chosen[["difference", "ci_low", "ci_high"]].iloc[0]
     return f"{row['difference']:+.1f} [{row['ci_low']:+.1f}, {row['ci_high']:+.1f}]"
+
+
+def _unscaled(variant: Variant) -> bool:
+    """Whether advantages are rewards less values, so that gradients of such variants are of one size."""
+    from kaestat.registry import get_method
+
+    method = get_method(variant[0].partition(":")[0])
+    return variant[2] == "none" or (variant[2] == "own" and method.scale == "none" and not method.rescales_informative)
+
+
+def _with_se(mean: float, se: float) -> str:
+    return "" if np.isnan(mean) else f"{mean:.3g} ± {se:.2g}"
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ KEYS = ["method", "weights", "scale", "reuse", "seed"]
 VARIANT = KEYS[:-1]
 BINS = 40  # of a training curve
 LAST_TESTS = 3  # whose mean stands for the end of a run
-OUTCOMES = ("greedy", "accuracy")
+OUTCOMES = ("greedy", "accuracy", "pass_at_samples")
 
 
 def collect(folder: Path, results: Path) -> list[Path]:

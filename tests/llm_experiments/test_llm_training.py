@@ -317,11 +317,11 @@ def test_the_command_runs_methods_and_seeds_in_turn(tmp_path, models):
 
 def runs_of(ends: dict[tuple[str, int], float]) -> pd.DataFrame:
     rows = [
-        (method, "none", "own", 1, seed, step, value + 0.01 * (step - 40), value + 0.1)
+        (method, "none", "own", 1, seed, step, value + 0.01 * (step - 40), value + 0.1, 1.0)
         for (method, seed), value in ends.items()
         for step in (0, 30, 40, 50)
     ]
-    columns = ["method", "weights", "scale", "reuse", "seed", "step", "greedy", "accuracy"]
+    columns = ["method", "weights", "scale", "reuse", "seed", "step", "greedy", "accuracy", "pass_at_samples"]
     return pd.DataFrame(rows, columns=columns)
 
 
