@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from kaestat.bandwidth.data_driven import DataDriven
 from kaestat.kernels import Kernel
@@ -82,7 +83,8 @@ def causal_weight(time: np.ndarray, kernel: Kernel, grid: np.ndarray) -> np.ndar
     """``K((t_i - t_v) / b)`` for v up to and including i, 0 elsewhere; (P, V) to (P, B, V, V)."""
     lag = time[:, None, :, None] - time[:, None, None, :]
     known = lag >= 0
-    return np.where(known, kernel.weight(np.where(known, lag, 0.0) / grid[:, None, None], np), 0.0)
+    scaled = np.where(known, lag, 0.0) / grid[:, None, None]
+    return np.where(known, kernel.weight(scaled, array_namespace(scaled)), 0.0)
 
 
 def visit_variance(smoother: CausalSmoother) -> np.ndarray:

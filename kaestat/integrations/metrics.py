@@ -138,6 +138,6 @@ def _variance(groups: Groups) -> np.ndarray:
 def _effective_history(baseline: KernelBaseline, groups: Groups, visits: Visits, step: int) -> float:
     total = 0.0
     for bandwidth, share in baseline.bandwidth.resolve(visits, groups.count, step=step, kernel=baseline.kernel):
-        weight = baseline.kernel.weight(visits.lag / bandwidth, np) / baseline.kernel.at_zero
+        weight = baseline.kernel.weight(visits.lag / bandwidth, groups.xp) / baseline.kernel.at_zero
         total = total + share * (weight * visits.count).sum(axis=-1, keepdims=True)
     return float(np.mean(total))
