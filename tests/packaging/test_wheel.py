@@ -1,0 +1,167 @@
+"""The sdist and the wheel: what is in them, and that the wheel works with what it requires and nothing else."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from minimal_environment import minimal_environment, requirements, wheel_distribution
+
+ROOT = Path(__file__).parents[2]
+OPTIONAL = ("torch", "transformers", "trl", "matplotlib", "typer", "rich", "jinja2", "pyarrow", "pooch", "yaml")
+CHECKOUT = ("benchmarks", "llm_experiments", "paper_figures", "simulations")
+THROUGH_KAESTAT = ("kaestat.cli", "kaestat.commands", "kaestat.interval_marks", "kaestat.plots", "kaestat.report")
+NOT_MINIMAL = {*OPTIONAL, *CHECKOUT, *THROUGH_KAESTAT, "nprobust"}
+WRITE_PARQUET = {"test_readers.py", "test_reader_trl.py"}
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+NOT_SOURCE = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build", "dist", "results", "runs", "site")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The sdist, and the wheel built from it, by the command that a release would use."""
+    source, out = tmp_path_factory.mktemp("source") / "kaestat", tmp_path_factory.mktemp("dist")
+    shutil.copytree(ROOT, source, ignore=NOT_SOURCE)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    assert "no files found" not in ran.stderr, ran.stderr
+    (sdist,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.fixture(scope="module")
+def python(built, tmp_path_factory):
+    """The interpreter of an environment with the wheel and its requirements alone."""
+    return minimal_environment(tmp_path_factory.mktemp("minimal") / "venv", built[1])
+
+
+def run(python, *arguments, cwd, status=0):
+    """Run in that environment as a user would who has no checkout; what it prints on both streams."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
+    environment.pop("KAESTAT_DATA", None)
+    ran = subprocess.run([python, *arguments], capture_output=True, text=True, check=False, cwd=cwd, env=environment)
+    assert ran.returncode == status, ran.stdout[-5000:] + ran.stderr[-3000:]
+    return ran.stdout + ran.stderr
+
+
+def library_files():
+    """All files of the library in the checkout."""
+    files = (path for path in (ROOT / "kaestat").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(ROOT).as_posix() for path in files}
+
+
+def test_wheel_holds_the_whole_library_and_nothing_else(built):
+    with ZipFile(built[1]) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == library_files()
+    assert {"kaestat/py.typed", "kaestat/templates/report.html", "kaestat/integrations/verl/trainer.py"} <= names
+
+
+def test_wheel_s_metadata(built):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    package = wheel_distribution(built[1])
+    assert built[1].name == f"kaestat-{project['version']}-py3-none-any.whl"
+    assert sorted(requirements(package)) == ["array-api-compat", "numpy", "pandas", "scipy"]
+    assert set(package.metadata.get_all("Provides-Extra")) == set(project["optional-dependencies"])
+    entry_points = {(point.group, point.name, point.value) for point in package.entry_points}
+    assert entry_points == {
+        ("console_scripts", "kaestat", "kaestat.cli:main"),
+        ("verl.plugins", "kaestat", "kaestat.integrations.verl"),
+    }
+    assert package.metadata["License-Expression"] == "Apache-2.0"
+    assert package.read_text("licenses/LICENSE") == (ROOT / "LICENSE").read_text()
+    assert package.metadata["Requires-Python"] == ">=3.11"
+
+
+def test_sdist_holds_what_the_wheel_is_built_from(built):
+    with tarfile.open(built[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames() if archive.getmember(name).isfile()}
+    names = {name for name in names if not name.startswith("kaestat.egg-info/")}
+    assert names == library_files() | {
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "LICENSE",
+        "MANIFEST.in",
+        "PKG-INFO",
+        "README.md",
+        "pyproject.toml",
+        "setup.cfg",
+    }
+
+
+def test_installed_package_is_the_wheel_s_and_no_optional_library_is_there(python, tmp_path):
+    code = (
+        "import importlib.util, kaestat\n"
+        f"print(kaestat.__file__, [name for name in {OPTIONAL} if importlib.util.find_spec(name)])"
+    )
+    file, _, present = run(python, "-W", "error", "-c", code, cwd=tmp_path).strip().partition(" ")
+    assert Path(file).is_relative_to(python.parents[1]) and Path(file).parts[-3] == "site-packages"
+    assert present == "[]"
+
+
+def test_command_without_its_extra_says_in_one_line_what_to_install(python, tmp_path):
+    for arguments in (["--help"], ["analyze", "rewards.csv"], []):
+        said = run(python.with_name("kaestat"), *arguments, cwd=tmp_path, status=2)
+        assert re.fullmatch(r"kaestat: \w+ is not installed; .* pip install 'kaestat\[cli\]'\n", said)
+
+
+def test_what_needs_an_extra_names_it(python, tmp_path):
+    (tmp_path / "log.parquet").write_bytes(b"PAR1")
+    for code, extra in {
+        "kaestat.RewardLog.read('log.parquet')": "parquet",
+        "from kaestat.datasets import fetch; fetch('acc_step_500')": "data",
+    }.items():
+        said = run(python, "-c", f"import kaestat\n{code}", cwd=tmp_path, status=1)
+        assert f"pip install 'kaestat[{extra}]'" in said.splitlines()[-1]
+
+
+def test_library_s_own_tests_pass_with_the_minimal_requirements(python, tmp_path):
+    """On a copy outside the checkout, where only the installed package can be imported."""
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    files = minimal_tests()
+    assert {"test_history.py", "test_kae_eb.py", "test_registry.py", "test_replay.py"} <= {file.name for file in files}
+    assert n_passed(run(python, *PYTEST, *files, cwd=tmp_path)) > 1000
+    assert n_passed(run(python, *PYTEST, "tests/test_readers.py", "-k", "csv or jsonl", cwd=tmp_path)) > 20
+
+
+def test_installed_library_s_examples_run(python, tmp_path):
+    """Those of the modules that need no optional library."""
+    installed = python.parents[1].joinpath("lib").glob("python3.*/site-packages/kaestat")
+    said = run(python, *PYTEST, "--doctest-modules", "--doctest-ignore-import-errors", *installed, cwd=tmp_path)
+    assert n_passed(said) > 20
+
+
+def n_passed(said):
+    """Number of tests in pytest's last line, which must tell of no failure and no warning."""
+    (last,) = re.findall(r"^(\d+) passed(?:, \d+ (?:skipped|deselected))* in .*", said, re.MULTILINE)
+    return int(last)
+
+
+def minimal_tests():
+    """Test files of the library, relative to the checkout, that need no optional library and no checkout."""
+    folders = ("tests", "tests/baselines", "tests/bandwidth", "tests/inference", "tests/integrations")
+    paths = [path for folder in folders for path in sorted((ROOT / folder).glob("test_*.py"))]
+    minimal = (path for path in paths if path.name not in WRITE_PARQUET and not imported(path) & NOT_MINIMAL)
+    return [path.relative_to(ROOT) for path in minimal]
+
+
+def imported(path):
+    """Names that a test file imports or asks for with `pytest.importorskip`, and those of the helpers beside it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    names |= {name.partition(".")[0] for name in names}
+    helpers = {folder / f"{name}.py" for name in names for folder in (path.parent, ROOT / "tests")}
+    return names.union(*(imported(helper) for helper in helpers if helper.is_file()))
