@@ -82,7 +82,10 @@ class Table:
 
     def numbers(self, name: str) -> np.ndarray:
         """A column as float64, NaN where a value is missing or no number."""
-        column = pd.Series(self.columns[name])
+        try:
+            column = pd.Series(self.columns[name])
+        except OverflowError:  # pandas before 3.1, of an integer beyond any float
+            column = pd.Series(self.columns[name], dtype=object)
         if column.dtype.kind not in "biuf":
             values = [_plain(value) for value in column]
             column = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce")
