@@ -1,58 +1,130 @@
-"""The code on the pages of docs/ runs and prints what it says.
+"""The code on the pages of docs/ runs, and prints what stands below it.
 
-A page is one program: its Python blocks run in order and share their names, as a reader would run them. What they print
-stands below in comments; ``pytest tests/docs --update-examples`` writes it. The pages on trainers are run beside their
-trainers, in tests/integrations, and the README by tests/test_readme.py.
+A page is one program: its Python blocks run in order and share their names, as a reader would run them. A block of
+``text`` after one is what it printed. Our own commands in shell blocks are run, or their options looked up. The Python
+blocks of the pages on trainers are run beside their trainers, in tests/integrations, and the README's by
+tests/test_readme.py.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
 import warnings
-from itertools import groupby
+from functools import cache
 from pathlib import Path
 
 import pytest
-from pytest_examples import CodeExample, EvalExample, find_examples
+from sybil import Document, Example, Sybil
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
-DOCS = Path(__file__).parents[2] / "docs"
+from kaestat.cli import run
+from kaestat.datasets import simulated_run
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 RUN_ELSEWHERE = {"frameworks"}
+OURS = re.compile(r"(?:^|\s)(kaestat .*|make \w.*|-m (?:simulations|llm_experiments|paper_figures|benchmarks)\b.*)")
+SHELL_BLOCK = re.compile(r"^[ ]*```(?:sh|bash)\n(.*?)^[ ]*```", re.MULTILINE | re.DOTALL)
 
 
-def pages() -> dict[str, list[CodeExample]]:
-    """The Python blocks of each page."""
-    examples = find_examples(DOCS)
-    found = {name: list(blocks) for name, blocks in groupby(examples, lambda block: _name(block.path))}
-    return {name: blocks for name, blocks in found.items() if name.partition("/")[0] not in RUN_ELSEWHERE}
+class OutputParser(CodeBlockParser):
+    """Compares a block of text with what was printed since the last one."""
+
+    language = "text"
+
+    def evaluate(self, example: Example) -> str | None:
+        printed = example.namespace["printed"]
+        found = "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
+        printed.seek(0)
+        printed.truncate()
+        return None if found == example.parsed.strip("\n") else f"it printed\n{found}\nnot\n{example.parsed}"
 
 
-def _name(path: Path) -> str:
-    return path.relative_to(DOCS).as_posix()
+SYBIL = Sybil([PythonCodeBlockParser(), OutputParser()], path=str(DOCS))
 
 
-PAGES = pages()
+def name_of(page: Path) -> str:
+    return page.relative_to(DOCS).as_posix()
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_python_blocks_of_a_page_run_in_order_and_print_what_they_say(
-    name, eval_example: EvalExample, tmp_path, monkeypatch
-):
+ALL_PAGES = sorted(DOCS.rglob("*.md"))
+PYTHON_PAGES = [page for page in ALL_PAGES if page.parent.name not in RUN_ELSEWHERE and "```python" in page.read_text()]
+
+
+def evaluate(document: Document) -> None:
+    """Run a page's blocks in order."""
+    document.namespace |= {"__name__": "page", "printed": io.StringIO()}
+    for example in document.examples():
+        with contextlib.redirect_stdout(document.namespace["printed"]), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            example.evaluate()
+
+
+@pytest.mark.parametrize("page", PYTHON_PAGES, ids=name_of)
+def test_python_blocks_of_a_page_run_in_order_and_print_what_stands_below(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names: dict = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for block in PAGES[name]:
-            if eval_example.update_examples:
-                names = eval_example.run_print_update(block, module_globals=names)
-            else:
-                names = eval_example.run_print_check(block, module_globals=names)
+    monkeypatch.syspath_prepend(ROOT)
+    evaluate(SYBIL.parse(page))
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_python_blocks_of_a_page_have_the_project_s_style(name, eval_example: EvalExample):
-    eval_example.set_config(line_length=120, ruff_select=["E", "F", "I", "B", "UP"], ruff_ignore=["F821", "E402"])
-    for block in PAGES[name]:
-        eval_example.lint_ruff(block)
+def test_a_block_that_prints_something_else_would_be_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nx = 1\n```\n\n```python\nprint(x)\n```\n\n```text\n2\n```\n")
+    with pytest.raises(Exception, match="it printed\n1\nnot\n2"):
+        evaluate(SYBIL.parse(page))
 
 
-def test_no_page_marks_a_block_as_not_to_be_run():
-    assert not [str(block) for blocks in PAGES.values() for block in blocks if block.prefix_settings()]
+def commands() -> dict[str, str]:
+    """Every command of ours in the shell blocks of the pages, with its page."""
+    found = {}
+    for page in ALL_PAGES:
+        for block in SHELL_BLOCK.findall(page.read_text()):
+            for line in block.replace("\\\n", " ").splitlines():
+                ours = None if line.strip().startswith("pip ") else OURS.search(re.sub(r"\s+#.*", "", line))
+                if ours:
+                    found[ours[1].strip()] = name_of(page)
+    return found
+
+
+COMMANDS = commands()
+
+
+@pytest.mark.parametrize(("command", "page"), [entry for entry in COMMANDS.items() if entry[0].startswith("kaestat ")])
+def test_kaestat_commands_run(command, page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    frame = simulated_run(n_prompts=30, n_epochs=8).log.frame
+    frame[["prompt", "step", "reward"]].to_csv("rewards.csv", index=False)
+    assert run(shlex.split(command)[1:]) == 0, capsys.readouterr().err
+
+
+def test_make_targets_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {command.split()[1] for command in COMMANDS if command.startswith("make ")}
+    assert named and named <= targets
+
+
+@cache
+def help_text(module: str, *subcommand: str) -> str:
+    environment = os.environ | {"COLUMNS": "300", "TERM": "dumb", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    line = [sys.executable, "-m", module, *subcommand, "--help"]
+    done = subprocess.run(line, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(("command", "page"), [entry for entry in COMMANDS.items() if entry[0].startswith("-m ")])
+def test_modules_subcommands_options_and_files_of_commands_exist(command, page):
+    module, *words = shlex.split(command)[1:]
+    subcommand = words[:1] if "COMMAND" in help_text(module) else []
+    known = set(re.findall(r"--[a-z][a-z-]*", help_text(module, *subcommand)))
+    given = {word.partition("=")[0] for word in words if word.startswith("--")}
+    assert given <= known, page
+    for word in words:
+        if word.endswith((".yaml", ".py")):
+            assert (ROOT / word).is_file(), f"{page}: {word}"

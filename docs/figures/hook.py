@@ -1,0 +1,45 @@
+"""Hook of the site's build: the figures of the pages and a sample report are made while the site is built."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from choice_figures import COLORS, FIGURES, drawn
+from mkdocs.structure.files import File
+
+from kaestat.cli import run
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
+SAMPLE = "kaestat analyze --simulated --bandwidth-grid --out report"
+
+
+def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
+    """Add them to the files of the site; mkdocs calls it once."""
+    made = {f"figures/{name}_{scheme}.svg": drawn(name, scheme) for name in FIGURES for scheme in COLORS}
+    made["gallery/report.html"] = sample_report()
+    for path, content in made.items():
+        files.append(File.generated(config, path, content=content))
+    return files
+
+
+def sample_report() -> bytes:
+    """The report that the command ``SAMPLE`` leaves.
+
+    Raises
+    ------
+    RuntimeError
+        If the command fails.
+    """
+    output = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(output):
+        arguments = [folder if word == "report" else word for word in SAMPLE.split()[1:]]
+        if run(arguments) != 0:
+            raise RuntimeError(f"{SAMPLE}: {output.getvalue()}")
+        return (Path(folder) / "report.html").read_bytes()
