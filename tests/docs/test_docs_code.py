@@ -73,6 +73,20 @@ def test_python_blocks_of_a_page_run_in_order_and_print_what_stands_below(page, 
     evaluate(SYBIL.parse(page))
 
 
+def test_short_block_of_the_page_on_trl_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / "frameworks" / "trl.md").read_text()
+    (block,) = [code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if not code.startswith('"""')]
+    names: dict = {}
+    exec(compile(block, "trl.md", "exec"), names)
+    assert names["config"].num_generations == 1
+
+
+def test_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / "README.md").read_text())
+    assert links and [link for link in links if not (ROOT / link).exists()] == []
+
+
 def test_a_block_that_prints_something_else_would_be_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("```python\nx = 1\n```\n\n```python\nprint(x)\n```\n\n```text\n2\n```\n")
