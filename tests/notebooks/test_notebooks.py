@@ -57,7 +57,7 @@ def test_pair_has_the_same_cells_and_stores_no_outputs(name):
     assert cells(notebook) == cells(source(name)), f"run: jupytext --sync notebooks/{name}.py"
     nbformat.validate(notebook)
     for cell in notebook.cells:
-        assert cell.metadata == {}
+        assert set(cell.metadata) <= {"lines_to_next_cell"}  # jupytext's own, where the source has two blank lines
         if cell.cell_type == "code":
             assert cell.outputs == [] and cell.execution_count is None
     text = (FOLDER / f"{name}.ipynb").read_text()
