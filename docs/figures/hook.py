@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
 
-SAMPLE = "kaestat analyze --simulated --bandwidth-grid --out report"
+SAMPLE = "kaestat analyze --simulated --out report/"
 
 
 def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
@@ -38,8 +38,7 @@ def sample_report() -> bytes:
         If the command fails.
     """
     output = io.StringIO()
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(output):
-        arguments = [folder if word == "report" else word for word in SAMPLE.split()[1:]]
-        if run(arguments) != 0:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(output):
+        if run(SAMPLE.split()[1:]) != 0:
             raise RuntimeError(f"{SAMPLE}: {output.getvalue()}")
-        return (Path(folder) / "report.html").read_bytes()
+        return Path("report/report.html").read_bytes()

@@ -30,6 +30,10 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 RUN_ELSEWHERE = {"frameworks"}
 OURS = re.compile(r"(?:^|\s)(kaestat .*|make \w.*|-m (?:simulations|llm_experiments|paper_figures|benchmarks)\b.*)")
+IN_THE_TREE = re.compile(
+    r"(?<![\w/.-])((?:tests|simulations|llm_experiments|paper_figures|results|benchmarks|notebooks)/[\w./*-]+)"
+)
+MADE_BY_RUNS = ("results/reproduce", "results/evaluations", "results/NAME", "results/training/NAME")
 SHELL_BLOCK = re.compile(r"^[ ]*```(?:sh|bash)\n(.*?)^[ ]*```", re.MULTILINE | re.DOTALL)
 
 
@@ -80,6 +84,14 @@ def test_short_block_of_the_page_on_trl_runs(tmp_path, monkeypatch):
     names: dict = {}
     exec(compile(block, "trl.md", "exec"), names)
     assert names["config"].num_generations == 1
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=name_of)
+def test_files_that_a_page_names_are_there(page):
+    text = re.sub(r"^```(?!sh|bash).*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    named = {path.rstrip("/.") for path in IN_THE_TREE.findall(text)}
+    missing = [path for path in named if not any(ROOT.glob(path)) and not path.startswith(MADE_BY_RUNS)]
+    assert missing == []
 
 
 def test_links_of_the_readme_lead_somewhere():
