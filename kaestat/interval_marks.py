@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-WIDTH, HEIGHT, MARGIN = 190, 18, 14  # of a drawing, in pixels; the margin keeps the outer tick labels in it
+WIDTH, HEIGHT, MARGIN = 168, 18, 14  # of a drawing, in pixels; the margin keeps the outer tick labels in it
 
 
 def interval_marks(
@@ -80,4 +80,4 @@ def _of_a_linear_axis(low: float, high: float) -> list[float]:
     if low == high:  # every estimate is that of the reference itself
         low, high = low - 1, high + 1
     ticks = MaxNLocator(nbins=3, steps=[1, 2, 5, 10]).tick_values(low, high)
-    return [round(tick, 12) + 0.0 for tick in ticks.tolist()]  # + 0.0 turns -0.0 into 0.0
+    return [round(float(tick), 12) + 0.0 for tick in ticks]  # + 0.0 turns -0.0 into 0.0
