@@ -155,7 +155,8 @@ class AdvantageEstimator:
         weight = None if weights is None else read_numbers("weights", weights, size)
         drift = None if divergence is None else read_numbers("divergence", divergence, size)
         if keep is not None:
-            reward, weight, drift = (None if a is None else a[keep] for a in (reward, weight, drift))
+            reward = reward[keep]
+            weight, drift = (None if a is None else a[keep] for a in (weight, drift))
         check_finite(reward, weight, drift)
         self._check(step, weight, drift, streams)
         if streams is not None and self.baseline.unit == "group":
@@ -186,7 +187,7 @@ class AdvantageEstimator:
             raise ValueError("state: not a state_dict of an AdvantageEstimator.")
         self._take(unpack_arrays(state))
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write method, parameters and state to one file, atomically and without pickle.
 
         Raises
@@ -202,7 +203,7 @@ class AdvantageEstimator:
         save_state(path, {"estimator": plan, "state": self._state()})
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> AdvantageEstimator:
+    def load(cls, path: str | os.PathLike[str]) -> AdvantageEstimator:
         """Rebuild an estimator written by `save`; it goes on bit for bit as if it had never stopped.
 
         Raises
@@ -246,7 +247,9 @@ class AdvantageEstimator:
         self._carry, self._history, self._last_step, self._recorded = carry, history, last_step, recorded
         self._with_streams, self._steps_without_return, self.values = state["with_streams"], 0, None
 
-    def _check(self, step: int, weight: np.ndarray | None, divergence: np.ndarray | None, streams: list | None) -> None:
+    def _check(
+        self, step: int, weight: np.ndarray | None, divergence: np.ndarray | None, streams: list[Any] | None
+    ) -> None:
         if step < self._last_step:
             raise ValueError(
                 f"step went backwards: got {step} after {self._last_step}. To resume or replay from step {step}, load "
@@ -266,7 +269,7 @@ class AdvantageEstimator:
             raise ValueError("stream_ids must be given at every step or at none: histories are kept by them.")
 
     def _advance(
-        self, keys: list, reward: np.ndarray, weight: np.ndarray | None, divergence: np.ndarray | None, step: int
+        self, keys: list[Any], reward: np.ndarray, weight: np.ndarray | None, divergence: np.ndarray | None, step: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Advantages and values in sample order; the state changes only once both are there."""
         if not keys:
@@ -280,7 +283,7 @@ class AdvantageEstimator:
             prompt_ids=packing.keys,
             divergence=None if divergence is None else _one_per_row(divergence, packing),
         )
-        history, rows, visits = self._look_back(groups, step)
+        history, rows, visits = self._look_back(groups, packing.keys, step)
         values = self.baseline.values(groups, visits, step=step, carry=self._carry)
         if values.shape != groups.reward.shape:
             raise ValueError(
@@ -300,16 +303,18 @@ class AdvantageEstimator:
         self._history, self._carry, self._last_step = history, carry, step
         return advantages, packing.unpack(values)
 
-    def _look_back(self, groups: Groups, step: int) -> tuple[RewardHistory | None, np.ndarray | None, Visits]:
+    def _look_back(
+        self, groups: Groups, keys: list[Hashable], step: int
+    ) -> tuple[RewardHistory | None, np.ndarray, Visits]:
         """The history (new at the first step, None for methods without), the prompts' rows in it, and their visits."""
-        history, keys = self._history, groups.prompt_ids
+        history = self._history
         if self.baseline.horizon == 0:
             again = [key for key in keys if key in self._recorded] if step == self._last_step else []
             if again:
                 raise ValueError(
                     f"prompt {again[0]!r} was already recorded at step {step}: its rewards would count twice."
                 )
-            return None, None, Visits.empty(groups)
+            return None, np.zeros(0, dtype=np.intp), Visits.empty(groups)
         if history is None:
             history = RewardHistory(
                 self.baseline.horizon,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -151,7 +152,7 @@ def analyze(
             "nothing is identified. Add one that does not, for example 'kae'."
         )
     reference = {name: len(methods) + k for k, name in enumerate(REFERENCES)}
-    draw = {"n_boot": n_boot, "seed": seed}
+    draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
     risk = None
     if scored.absolute:
         risk = _lowest_first(scored.take([*kept, reference["grpo"]]).risk_table(**draw), "mse")

@@ -20,6 +20,7 @@ from array_api_compat import array_namespace, device
 
 CACHED_CELLS = 131_072  # numbers in an array several of which fit the processor's cache
 Array = Any  # a NumPy array or a torch tensor; the array API standard has no common base class
+Namespace = Any  # the functions on them; the standard has no type for it either
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,7 @@ class Groups:
     divergence: Array | None = None
 
     @property
-    def xp(self):
+    def xp(self) -> Namespace:
         """The array namespace (NumPy's or torch's) that the rewards live in."""
         return array_namespace(self.reward)
 
@@ -176,7 +177,7 @@ def over_prompts(
     for start in range(0, n_prompts, rows):
         block = slice(start, start + rows)
 
-        def cut(array: Array | float | None, block: slice = block) -> Array | float | None:
+        def cut(array: Any, block: slice = block) -> Any:
             return array if getattr(array, "ndim", 0) == 0 or array.shape[-2] == 1 else array[..., block, :]
 
         part = function(
@@ -193,7 +194,7 @@ def over_prompts(
     return whole
 
 
-def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp) -> Array:
+def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:
     """``numerator / denominator`` where the denominator is positive, elsewhere ``otherwise``; never warns."""
     positive = denominator > 0
     safe = xp.where(positive, denominator, xp.ones_like(denominator))
@@ -201,7 +202,7 @@ def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp) ->
     return xp.where(positive, quotient, otherwise + xp.zeros_like(quotient))
 
 
-def _clear_rounding(remaining: Array, removed: Array, xp) -> Array:
+def _clear_rounding(remaining: Array, removed: Array, xp: Namespace) -> Array:
     """Zero where subtracting a mass from its own sum left only rounding error (else 1e-17 would be divided by)."""
     tiny = 1e-12 * (xp.abs(remaining) + removed)
     return xp.where(remaining > tiny, remaining, xp.zeros_like(remaining))

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import track
@@ -24,7 +24,7 @@ from kaestat.readers import FORMATS
 from kaestat.report import write_report
 from kaestat.reward_log import RewardLog
 
-UsageError = typer.BadParameter.__base__  # typer exports it under no name of its own
+UsageError: Any = typer.BadParameter.__base__  # typer exports it under no name of its own
 SIMULATED = "simulated run"
 
 app = typer.Typer(
@@ -81,8 +81,8 @@ def analyze(
     )
     provenance = Provenance(
         command=shlex.join(["kaestat", *context.obj]),
-        source=SIMULATED if simulated else log.name,
-        sha256=None if simulated else checksum(log),
+        source=SIMULATED if log is None else log.name,
+        sha256=None if log is None else checksum(log),
         seed=seed,
         n_boot=n_boot,
         min_visits=min_visits,
@@ -134,7 +134,7 @@ def methods() -> None:
 def _read(log: Path | None, format: str, hints: list[str], simulated: bool) -> RewardLog:
     if (log is None) != simulated:
         raise ValueError("give a reward log (file or folder), or --simulated, and not both.")
-    if simulated:
+    if log is None:
         return simulated_run().log
     return RewardLog.read(log, format=format, **dict(map(_hint, hints)))
 

@@ -49,7 +49,7 @@ class RewardHistory:
         self.last_step = -1
         self._row: dict[Hashable, int] = {}
         names = PLAIN_FIELDS + (WEIGHTED_FIELDS if weighted else ()) + (("divergence",) if with_divergence else ())
-        self._fields = {name: np.zeros((1, 1), dtype=_dtype(name)) for name in names}
+        self._fields: dict[str, np.ndarray] = {name: np.zeros((1, 1), dtype=_dtype(name)) for name in names}
 
     def __len__(self) -> int:
         """Number of prompts seen."""
@@ -199,7 +199,9 @@ class RewardHistory:
             If the parts of the state do not fit together.
         """
         try:
-            fields = {name: np.asarray(field, dtype=_dtype(name)) for name, field in state["fields"].items()}
+            fields: dict[str, np.ndarray] = {
+                name: np.asarray(field, dtype=_dtype(name)) for name, field in state["fields"].items()
+            }
             history = cls(state["horizon"], weighted="weight" in fields, with_divergence="divergence" in fields)
             keys, last_step = decode_keys(state["keys"]), int(state["last_step"])
         except (KeyError, TypeError, AttributeError) as error:

@@ -56,7 +56,7 @@ def read_mask(mask: Any, size: int) -> np.ndarray | None:
     return None if numbers.all() else numbers > 0
 
 
-def read_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> list:
+def read_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> list[Any]:
     """One id per sample that is not masked.
 
     Raises

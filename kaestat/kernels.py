@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array
+from kaestat.arrays import Array, Namespace
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Kernel(ABC):
         return xp.where(u >= 0, self.weight(xp.where(u >= 0, u, xp.zeros_like(u)), xp), xp.zeros_like(u))
 
     @abstractmethod
-    def weight(self, u: Array, xp) -> Array:
+    def weight(self, u: Array, xp: Namespace) -> Array:
         """K(u) for ``u >= 0``, unchecked; the inner loop of every kernel estimator."""
 
     @property
@@ -102,7 +102,7 @@ class Triangular(Kernel):
     square_moments: tuple[float, float, float] = (4 / 3, 1 / 3, 2 / 15)
     polynomial: ClassVar[tuple[float, ...]] = (2.0, -2.0)
 
-    def weight(self, u: Array, xp) -> Array:
+    def weight(self, u: Array, xp: Namespace) -> Array:
         return xp.clip(u * -2.0 + 2.0, 0.0, None)
 
     @property
@@ -120,7 +120,7 @@ class Uniform(Kernel):
     square_moments: tuple[float, float, float] = (1.0, 1 / 2, 1 / 3)
     polynomial: ClassVar[tuple[float, ...]] = (1.0,)
 
-    def weight(self, u: Array, xp) -> Array:
+    def weight(self, u: Array, xp: Namespace) -> Array:
         return xp.astype(u < 1, u.dtype)
 
     @property
@@ -138,7 +138,7 @@ class Epanechnikov(Kernel):
     square_moments: tuple[float, float, float] = (6 / 5, 3 / 8, 6 / 35)
     polynomial: ClassVar[tuple[float, ...]] = (1.5, 0.0, -1.5)
 
-    def weight(self, u: Array, xp) -> Array:
+    def weight(self, u: Array, xp: Namespace) -> Array:
         return xp.clip(1.5 - 1.5 * u * u, 0.0, None)
 
     @property
@@ -155,7 +155,7 @@ class HalfNormal(Kernel):
     moments: tuple[float, float, float, float] = (1.0, math.sqrt(2 / math.pi), 1.0, 2 * math.sqrt(2 / math.pi))
     square_moments: tuple[float, float, float] = (1 / math.sqrt(math.pi), 1 / math.pi, 0.5 / math.sqrt(math.pi))
 
-    def weight(self, u: Array, xp) -> Array:
+    def weight(self, u: Array, xp: Namespace) -> Array:
         return math.sqrt(2 / math.pi) * xp.exp(-0.5 * u * u)
 
     @property
@@ -193,7 +193,7 @@ class Exponential(Kernel):
         }.items():
             object.__setattr__(self, field, value)
 
-    def weight(self, u: Array, xp) -> Array:
+    def weight(self, u: Array, xp: Namespace) -> Array:
         return self.at_zero * xp.exp(-self.at_zero * u)
 
     @property
@@ -218,9 +218,9 @@ class CallableKernel(Kernel):
         If the function is negative somewhere, zero at 0, or does not integrate to one.
     """
 
-    function: Callable
+    function: Callable[[Array], Array]
 
-    def __init__(self, function: Callable, support: float = math.inf):
+    def __init__(self, function: Callable[[Array], Array], support: float = math.inf):
         if not support > 0:
             raise ValueError(f"kernel support must be positive, got {support!r}.")
         object.__setattr__(self, "name", getattr(function, "__name__", "callable"))
@@ -235,17 +235,17 @@ class CallableKernel(Kernel):
                 f"{mass:.6g}, and give support= if it is zero beyond some point."
             )
 
-    @cached_property
+    @cached_property  # type: ignore[misc]  # a field of the base class, here computed when it is asked for
     def moments(self) -> tuple[float, float, float, float]:
         """``int u^j K(u) du`` for j = 0..3, by quadrature."""
         return 1.0, self._integral(1, 1), self._integral(2, 1), self._integral(3, 1)
 
-    @cached_property
+    @cached_property  # type: ignore[misc]
     def square_moments(self) -> tuple[float, float, float]:
         """``int u^j K(u)^2 du`` for j = 0..2, by quadrature."""
         return self._integral(0, 2), self._integral(1, 2), self._integral(2, 2)
 
-    def weight(self, u: Array, xp) -> Array:
+    def weight(self, u: Array, xp: Namespace) -> Array:
         weight = self.function(u)
         return weight if self.support == math.inf else xp.where(u <= self.support, weight, xp.zeros_like(weight))
 
@@ -272,7 +272,7 @@ KERNELS: dict[str, Kernel] = {
 }
 
 
-def as_kernel(kernel: str | Kernel | Callable) -> Kernel:
+def as_kernel(kernel: str | Kernel | Callable[[Array], Array]) -> Kernel:
     """Turn a kernel's name, a `Kernel` or a user's function into a `Kernel`.
 
     Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, told apart with any colour vision; the line styles differ too.
 KAE_COLOR = "#0072B2"
 LEVEL_STYLES = {"grpo": ("GRPO", "#D55E00", (0, (5, 2))), "reinforce++": ("REINFORCE++", "#4D4D4D", (0, (1, 1.5)))}
-STYLE = {
+STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "font.size": 10,
@@ -71,7 +71,7 @@ def render(figure: Figure, file_format: str) -> bytes:
 
 
 def _draw(axes: Axes, analysis: Analysis, kernel: str) -> None:
-    selection = analysis.paths[kernel]
+    selection, levels = analysis.paths[kernel], analysis.levels
     bandwidth = selection.path["bandwidth"].to_numpy()
     risk, se = (1e3 * selection.path[name].to_numpy() for name in ("risk", "se"))
     axes.fill_between(
@@ -89,7 +89,9 @@ def _draw(axes: Axes, analysis: Analysis, kernel: str) -> None:
         va="top",
         color=KAE_COLOR,
     )
-    for row in analysis.levels.itertuples():
+    assert levels is not None  # where there are paths, there are levels
+    row: Any
+    for row in levels.itertuples():
         label, color, dashes = LEVEL_STYLES[row.method]
         axes.axhspan(1e3 * row.ci_low, 1e3 * row.ci_high, color=color, alpha=0.15, linewidth=0)
         axes.axhline(1e3 * row.mse, color=color, linestyle=dashes, linewidth=1.6)
@@ -113,6 +115,7 @@ def _draw(axes: Axes, analysis: Analysis, kernel: str) -> None:
 
 def _scale(axes: Axes, analysis: Analysis) -> None:
     """A logarithmic MSE axis for all panels; a linear one where some risk is estimated at or below 0."""
+    assert analysis.levels is not None
     risks = [analysis.levels["mse"], *(selection.path["risk"] for selection in analysis.paths.values())]
     lowest, highest = 1e3 * min(risk.min() for risk in risks), 1e3 * max(risk.max() for risk in risks)
     if lowest > 0:

@@ -53,23 +53,27 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def checked_out_commit(folder: str | os.PathLike) -> str | None:
+def checked_out_commit(folder: str | os.PathLike[str]) -> str | None:
     """The commit checked out in a folder, marked if files differ from it; None outside a git checkout."""
-    git = {"cwd": folder, "capture_output": True, "text": True, "check": True}
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], **git)
-        changed = subprocess.run(["git", "status", "--porcelain"], **git)
+        commit = _git(folder, "rev-parse", "HEAD")
+        changed = _git(folder, "status", "--porcelain")
     except (OSError, subprocess.CalledProcessError):
         return None
-    return commit.stdout.strip() + (" (with uncommitted changes)" if changed.stdout.strip() else "")
+    return commit + (" (with uncommitted changes)" if changed else "")
 
 
-def checksum(path: str | os.PathLike) -> str:
+def _git(folder: str | os.PathLike[str], *arguments: str) -> str:
+    ran = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return ran.stdout.strip()
+
+
+def checksum(path: str | os.PathLike[str]) -> str:
     """SHA-256 of a file, or of the names and contents of all files in a folder."""
     path, digest = Path(path), hashlib.sha256()
     if path.is_file():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        with path.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
     for file in sorted(part for part in path.rglob("*") if part.is_file()):
         digest.update(f"{file.relative_to(path).as_posix()} {checksum(file)}\n".encode())
     return digest.hexdigest()

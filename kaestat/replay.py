@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kaestat.arrays import CACHED_CELLS, Groups, Visits
+from kaestat.arrays import CACHED_CELLS, Array, Groups, Visits
 from kaestat.baselines.base import Baseline
 from kaestat.log_units import Block, LogUnits
 from kaestat.reward_log import RewardLog
@@ -31,6 +31,7 @@ def replay(log: RewardLog, baseline: Baseline) -> tuple[np.ndarray, np.ndarray]:
     values, own = np.empty(len(units.reward)), np.empty(len(units.reward))
     carry = baseline.initial_carry()
     for block in units.blocks(horizon=baseline.horizon, max_cells=0 if baseline.stepwise else CACHED_CELLS):
+        step: Array
         groups, visits, step = block.groups, block.visits, block.step
         if baseline.stepwise:
             groups, visits, step = _single_step(block, units, log)

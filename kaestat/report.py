@@ -19,7 +19,7 @@ from kaestat.storage import write_atomically
 from kaestat.tables import UNIT, comparison, fact_lines, headline, selection_line
 
 
-def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.PathLike) -> list[Path]:
+def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.PathLike[str]) -> list[Path]:
     """Write all files; each is made before the first is written, and each is replaced in one go.
 
     Parameters

@@ -55,36 +55,36 @@ class RewardLog:
 
     def __init__(
         self,
-        prompt: Sequence[Hashable],
-        step: Sequence[int],
-        reward: Sequence[float],
-        group: Sequence[Hashable] | None = None,
+        prompt: Sequence[Hashable] | np.ndarray | pd.Series[Any],
+        step: Sequence[int] | np.ndarray | pd.Series[Any],
+        reward: Sequence[float] | np.ndarray | pd.Series[Any],
+        group: Sequence[Hashable] | np.ndarray | pd.Series[Any] | None = None,
         *,
         time_axis: Literal["step", "visit"] = "step",
     ):
         if time_axis not in ("step", "visit"):
             raise ValueError(f'time_axis must be "step" or "visit", got {time_axis!r}.')
-        reward = read_numbers("reward", reward)
-        size = len(reward)
+        rewards = read_numbers("reward", reward)
+        size = len(rewards)
         if size == 0:
             raise ValueError("the log is empty: it holds no rewards.")
-        step = read_numbers("step", step, size)
-        prompt = read_ids("prompt", prompt, size)
-        group = None if group is None else read_ids("group", group, size)
-        if not np.isfinite(reward).all():
-            bad = int(np.argmin(np.isfinite(reward)))
-            raise ValueError(f"reward must be finite: entry {bad} is {reward[bad]}. Leave such completions out.")
-        whole = (step >= 0) & (step <= MAX_STEP) & (step == np.floor(step))
+        steps = read_numbers("step", step, size)
+        prompts = read_ids("prompt", prompt, size)
+        groups = None if group is None else read_ids("group", group, size)
+        if not np.isfinite(rewards).all():
+            bad = int(np.argmin(np.isfinite(rewards)))
+            raise ValueError(f"reward must be finite: entry {bad} is {rewards[bad]}. Leave such completions out.")
+        whole = (steps >= 0) & (steps <= MAX_STEP) & (steps == np.floor(steps))
         if not whole.all():
             bad = int(np.argmin(whole))
-            raise ValueError(f"step must be whole numbers from 0 to {MAX_STEP}: entry {bad} is {step[bad]}.")
-        codes, self.prompts = _factorize(prompt)
+            raise ValueError(f"step must be whole numbers from 0 to {MAX_STEP}: entry {bad} is {steps[bad]}.")
+        codes, self.prompts = _factorize(prompts)
         frame = pd.DataFrame(
             {
                 "prompt": codes,
-                "step": step.astype(np.int64),
-                "reward": reward,
-                "group": 0 if group is None else _factorize(group)[0],
+                "step": steps.astype(np.int64),
+                "reward": rewards,
+                "group": 0 if groups is None else _factorize(groups)[0],
             }
         )
         order = np.lexsort((frame["group"], frame["prompt"], frame["step"]))
@@ -97,7 +97,7 @@ class RewardLog:
         return f"RewardLog({len(self.frame)} completions, {len(self.prompts)} prompts, {self.n_visits} visits, {time})"
 
     @classmethod
-    def read(cls, path: str | os.PathLike, format: str = "auto", **hints: Any) -> RewardLog:
+    def read(cls, path: str | os.PathLike[str], format: str = "auto", **hints: Any) -> RewardLog:
         """Read a log in one of the formats that people have; see `kaestat.readers.read`.
 
         Parameters
@@ -146,7 +146,7 @@ class RewardLog:
         return self.prompt_units if unit == "prompt" else self.group_units
 
 
-def _factorize(labels: list) -> tuple[np.ndarray, list]:
+def _factorize(labels: list[Hashable]) -> tuple[np.ndarray, list[Hashable]]:
     """Codes in order of first appearance, and the distinct labels."""
     distinct = list(dict.fromkeys(labels))
     number = {label: code for code, label in enumerate(distinct)}

@@ -110,9 +110,9 @@ class CausalSmoother:
             In the unit of the lags.
         """
         if self.common_time is not None:
-            return self._shared(kernel, bandwidth)
+            return self._shared(self.common_time, kernel, bandwidth)
         if kernel.polynomial is not None and self.present.any():
-            return self._by_moments(kernel, bandwidth)
+            return self._by_moments(kernel.polynomial, bandwidth, bandwidth * kernel.support * (1 - EDGE))
         return self._windowed(kernel, bandwidth)
 
     def forward(self, kernel: Kernel, bandwidth: float) -> np.ndarray:
@@ -133,21 +133,22 @@ class CausalSmoother:
         mass = np.where(self.present, past_mass + kernel.at_zero * self.mass, np.inf)
         return mass, (past_carried + kernel.at_zero * self.carried) / mass
 
-    def _shared(self, kernel: Kernel, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
+    def _shared(self, common: np.ndarray, kernel: Kernel, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
         design = self.mass[:1] if (self.mass == self.mass[:1]).all() else self.mass  # one design for all prompts
         mass, carried = np.empty_like(design), np.empty_like(self.carried)
-        clock = np.maximum.accumulate(np.where(np.isnan(self.common_time), -math.inf, self.common_time))
+        clock = np.maximum.accumulate(np.where(np.isnan(common), -math.inf, common))
         for start in range(0, len(clock), SHARED_COLUMNS):
             first = np.searchsorted(clock, clock[start] - bandwidth * kernel.support)
             now, past = slice(start, start + SHARED_COLUMNS), slice(first, start + SHARED_COLUMNS)
-            weight = _past_weight(self.common_time[now, None] - self.common_time[past], kernel, bandwidth)
+            weight = _past_weight(common[now, None] - common[past], kernel, bandwidth)
             mass[:, now], carried[:, now] = design[:, past] @ weight.T, self.carried[:, past] @ weight.T
         return np.broadcast_to(mass, carried.shape), carried
 
-    def _by_moments(self, kernel: Kernel, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
+    def _by_moments(
+        self, polynomial: tuple[float, ...], bandwidth: float, width: float
+    ) -> tuple[np.ndarray, np.ndarray]:
         mass, carried = np.empty_like(self.mass), np.empty_like(self.carried)
-        coefficients = [c / bandwidth**power for power, c in enumerate(kernel.polynomial)]
-        width = bandwidth * kernel.support * (1 - EDGE)
+        coefficients = [c / bandwidth**power for power, c in enumerate(polynomial)]
         for block in row_blocks(mass.shape):
             both = window_sums(self._clock[block], self._mass_and_carried[block], coefficients, width)
             mass[block], carried[block] = both.real, both.imag

@@ -80,8 +80,8 @@ def load(plain: Any) -> Any:
     return known[plain["type"]](**{name: load(value) for name, value in plain["params"].items()})
 
 
-def _parameters(cls: type) -> list[str]:
-    """Names that the constructor takes."""
+def _parameters(cls: Any) -> list[str]:
+    """Names that the constructor of a dataclass takes."""
     if cls.__init__.__qualname__.startswith(f"{cls.__name__}.") and not cls.__dataclass_params__.init:
         code = cls.__init__.__code__
         return list(code.co_varnames[1 : code.co_argcount])
@@ -91,7 +91,11 @@ def _parameters(cls: type) -> list[str]:
 def _stored_types() -> dict[str, type]:
     from kaestat import bandwidth, baselines, kernels
 
-    stored = [*bandwidth.SELECTORS.values(), kernels.Exponential, *(type(k) for k in kernels.KERNELS.values())]
+    stored: list[type] = [
+        *bandwidth.SELECTORS.values(),
+        kernels.Exponential,
+        *(type(k) for k in kernels.KERNELS.values()),
+    ]
     stored += [getattr(baselines, name) for name in baselines.__all__]
     return {cls.__name__: cls for cls in stored}
 

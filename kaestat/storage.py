@@ -7,7 +7,7 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ FORMAT = "kaestat-state"
 VERSION = 1
 
 
-def write_atomically(path: str | os.PathLike, content: bytes | str) -> None:
+def write_atomically(path: str | os.PathLike[str], content: bytes | memoryview | str) -> None:
     """Replace the file at ``path`` in one go: readers see the old file or the new one, never half of it."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def write_atomically(path: str | os.PathLike, content: bytes | str) -> None:
         raise
 
 
-def save_state(path: str | os.PathLike, state: dict[str, Any]) -> None:
+def save_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     """Write a state: a dict of plain data, with NumPy arrays among its values and those of the dicts within.
 
     The file is one line of text (format, version, SHA-256 of the rest) and a NumPy archive.
@@ -43,7 +43,7 @@ def save_state(path: str | os.PathLike, state: dict[str, Any]) -> None:
     TypeError
         If the state holds something that cannot be stored without pickle.
     """
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     header = json.dumps(_take_arrays(state, arrays)).encode()
     buffer = io.BytesIO()
     buffer.write(_first_line("0" * 64))
@@ -54,7 +54,7 @@ def save_state(path: str | os.PathLike, state: dict[str, Any]) -> None:
     write_atomically(path, content)
 
 
-def load_state(path: str | os.PathLike) -> dict[str, Any]:
+def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a state written by `save_state`.
 
     Raises
@@ -110,8 +110,9 @@ def encode_keys(keys: list[Hashable]) -> list[Any] | np.ndarray:
     TypeError
         If an id is not a string, number, boolean, bytes or tuple of these.
     """
-    if keys and all(type(key) is int for key in keys) and -(2**63) <= min(keys) and max(keys) < 2**63:
-        return np.array(keys, dtype=np.int64)
+    integers = [key for key in keys if type(key) is int]
+    if integers and len(integers) == len(keys) and -(2**63) <= min(integers) and max(integers) < 2**63:
+        return np.array(integers, dtype=np.int64)
     return [key if type(key) is str else _encode_key(key) for key in keys]
 
 
@@ -149,14 +150,15 @@ def _decode_key(plain: dict[str, Any]) -> Hashable:
     ((kind, text),) = plain.items()
     if kind == "tuple":
         return tuple(_decode_key(part) for part in text)
-    return {
+    read: dict[str, Callable[[str], Hashable]] = {
         "str": str,
         "int": lambda value: int(value, 16),
         "float": float.fromhex,
         "bool": lambda value: value == "True",
         "bytes": bytes.fromhex,
         "none": lambda value: None,
-    }[kind](text)
+    }
+    return read[kind](text)
 
 
 def _first_line(digest: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from kaestat.analysis import Analysis, LogFacts
 from kaestat.bandwidth import BandwidthSelection
@@ -46,14 +47,14 @@ def headline(analysis: Analysis) -> str:
 
 def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and rows of the main table: MSE of each method, or only differences where there is no more."""
+    row: Any
     to_kae = analysis.differences[analysis.differences["reference"] == "kae"]
-    difference = {
-        str(row.method): (signed(row.difference), milli(row.se), interval(row.ci_low, row.ci_high))
-        for row in to_kae.itertuples()
-    } | {"kae": ("reference", "", "")}
+    difference = {"kae": ("reference", "", "")}
+    for row in to_kae.itertuples():
+        difference[str(row.method)] = signed(row.difference), milli(row.se), interval(row.ci_low, row.ci_high)
     if analysis.risk is None:
         return DIFFERENCE_HEADER, [(name, *difference[name]) for name in map(str, to_kae["method"])]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for row in analysis.risk.itertuples():
         gap, _, gap_interval = difference[str(row.method)]
         level = milli(row.mse), milli(row.se), interval(row.ci_low, row.ci_high)
@@ -64,8 +65,8 @@ def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...
 def path_rows(selection: BandwidthSelection) -> list[tuple[str, ...]]:
     """Rows of a selector's risk path."""
     return [
-        (f"{row.bandwidth:.2f}", milli(row.risk), milli(row.se), milli(row.difference_se))
-        for row in selection.path.itertuples()
+        (f"{row['bandwidth']:.2f}", milli(row["risk"]), milli(row["se"]), milli(row["difference_se"]))
+        for row in selection.path.to_dict("records")
     ]
 
 

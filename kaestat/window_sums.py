@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import comb
+from typing import Literal
 
 import numpy as np
 
@@ -46,7 +47,7 @@ def window_sums(time: np.ndarray, column: np.ndarray, coefficients: Sequence[flo
     early = reach if n_stretches > 1 else 0
     behind = n_stretches * stretch - n_visits
 
-    def stretches(column: np.ndarray, mode: str) -> np.ndarray:
+    def stretches(column: np.ndarray, mode: Literal["edge", "constant"]) -> np.ndarray:
         """Overlapping stretches, shape (P, S, early + stretch)."""
         padded = np.pad(column, ((0, 0), (early, behind)), mode=mode)
         return np.lib.stride_tricks.sliding_window_view(padded, early + stretch, axis=1)[:, ::stretch]

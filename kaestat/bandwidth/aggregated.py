@@ -39,7 +39,7 @@ class Aggregated(DataDriven):
     reward_range: float = 1.0
     name: ClassVar[str] = "aggregated"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "reward_range", check_positive("reward_range", self.reward_range))
 

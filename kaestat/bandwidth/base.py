@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from array_api_compat import array_namespace, device
 
@@ -51,7 +51,7 @@ class BandwidthSelection:
 class Selector(ABC):
     """Chooses a bandwidth from past visits."""
 
-    name: str
+    name: ClassVar[str]
 
     @property
     def memory(self) -> float:

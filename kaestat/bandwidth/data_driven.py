@@ -40,7 +40,7 @@ class DataDriven(Selector):
 
     grid: Sequence[float] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.grid is not None:
             object.__setattr__(self, "grid", check_grid(self.grid))
 
@@ -141,8 +141,8 @@ def largest_minimiser(risk: np.ndarray, resolution: float) -> np.ndarray:
 
 def smoothers(visits: Visits) -> tuple[list[CausalSmoother], tuple[int, ...]]:
     """A smoother for each leading index, and the shape of the leading axes."""
-    columns = (visits.lag, visits.count, visits.mass, visits.carried, visits.carried_sq)
-    columns = np.broadcast_arrays(*map(_to_numpy, columns))
+    sums = (visits.lag, visits.count, visits.mass, visits.carried, visits.carried_sq)
+    columns = np.broadcast_arrays(*map(_to_numpy, sums))
     leading = columns[0].shape[:-2]
     stacked = [column.reshape(math.prod(leading), *column.shape[-2:]) for column in columns]
     return [_centred_smoother(*parts) for parts in zip(*stacked, strict=True)], leading

@@ -24,7 +24,7 @@ class Fixed(FormulaSelector):
     steps: float = 10.0
     name: ClassVar[str] = "fixed"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "steps", check_positive("bandwidth", self.steps, allow_inf=True))
 
     @property

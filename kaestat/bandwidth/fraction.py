@@ -26,7 +26,7 @@ class Fraction(FormulaSelector):
     h: float = 0.1
     name: ClassVar[str] = "fraction"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "h", check_positive("fraction h", self.h))
 
     def resolve(

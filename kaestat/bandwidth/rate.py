@@ -29,7 +29,7 @@ class Rate(FormulaSelector):
     c: float = 1.0
     name: ClassVar[str] = "rate"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "c", check_positive("rate c", self.c))
 
     def resolve(

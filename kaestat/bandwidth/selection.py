@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from kaestat.arrays import Array
 from kaestat.bandwidth import BandwidthSelection, Selector, as_selector
 from kaestat.kernels import Kernel, as_kernel
 from kaestat.reward_log import RewardLog
@@ -13,7 +15,7 @@ from kaestat.reward_log import RewardLog
 def select_bandwidth(
     log: RewardLog,
     selector: str | Selector = "forward_cv",
-    kernel: str | Kernel | Callable = "triangular",
+    kernel: str | Kernel | Callable[[Array], Array] = "triangular",
     grid: Sequence[float] | None = None,
     *,
     seed: int = 0,
@@ -57,10 +59,12 @@ def select_bandwidth(
     """
     if not isinstance(log, RewardLog):
         raise TypeError(f"log must be a RewardLog (RewardLog.read reads files), got {type(log).__name__}.")
-    selector = as_selector(selector)
+    chooser: Any = as_selector(selector)
     if grid is not None:
-        if "grid" not in {field.name for field in dataclasses.fields(selector)}:
-            raise ValueError(f"selector {selector.name!r} takes no grid: it is a formula; leave grid out.")
-        selector = dataclasses.replace(selector, grid=grid)
-    chosen = selector.select(log.prompt_units.as_series(), kernel=as_kernel(kernel), seed=seed, n_boot=n_boot)
+        if "grid" not in {field.name for field in dataclasses.fields(chooser)}:
+            raise ValueError(f"selector {chooser.name!r} takes no grid: it is a formula; leave grid out.")
+        chooser = dataclasses.replace(chooser, grid=grid)
+    chosen: BandwidthSelection = chooser.select(
+        log.prompt_units.as_series(), kernel=as_kernel(kernel), seed=seed, n_boot=n_boot
+    )
     return dataclasses.replace(chosen, time_axis=log.time_axis)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -36,13 +36,13 @@ class Critic(Baseline):
         If a parameter is out of range, a prompt has no features, or their number changes.
     """
 
-    features: Mapping | Callable | None = None
+    features: Mapping[Hashable, Array] | Callable[[list[Hashable]], Array] | None = None
     forgetting: float = 0.98
     ridge: float = 1.0
 
     stepwise: ClassVar[bool] = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_share("forgetting", self.forgetting)
         check_positive("ridge", self.ridge)
 

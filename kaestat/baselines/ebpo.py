@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.baselines.base import Baseline
 
 
@@ -63,7 +63,7 @@ class Ebpo(Baseline):
         return ratio(noise, noise + tau2, 0.0, xp)
 
 
-def _welford(accumulator: Array, sample: Array, present: Array, xp) -> Array:
+def _welford(accumulator: Array, sample: Array, present: Array, xp: Namespace) -> Array:
     """Merge a batch (..., N) into the accumulator (..., 3): count, mean, sum of squared deviations (Chan et al.)."""
     accumulator = xp.asarray(accumulator, dtype=sample.dtype) + xp.zeros_like(sample[..., :1])
     n, mean, m2 = (accumulator[..., k] for k in range(3))
@@ -82,5 +82,5 @@ def _welford(accumulator: Array, sample: Array, present: Array, xp) -> Array:
     )
 
 
-def _variance(accumulator: Array, xp) -> Array:
+def _variance(accumulator: Array, xp: Namespace) -> Array:
     return ratio(accumulator[..., 2], accumulator[..., 0] - 1, 0.0, xp)

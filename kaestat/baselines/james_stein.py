@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.baselines.base import Baseline, check_positive
 
 
@@ -34,7 +34,7 @@ class JamesStein(Baseline):
     unit: ClassVar[Literal["prompt", "group"]] = "group"
     takes_weights: ClassVar[bool] = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_positive("eps", self.eps, allow_zero=True)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
@@ -75,6 +75,6 @@ class JamesStein(Baseline):
         return mean, xp.astype(mass > 0, mean.dtype), noise, xp.astype(effective > 1 + 1e-9, mean.dtype)
 
 
-def _others(per_prompt: Array, xp) -> Array:
+def _others(per_prompt: Array, xp: Namespace) -> Array:
     """Sum over the other prompts of the step, (..., P, 1)."""
     return xp.sum(per_prompt, axis=-2, keepdims=True) - per_prompt

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Visits, over_prompts, ratio
+from kaestat.arrays import Array, Groups, Namespace, Visits, over_prompts, ratio
 from kaestat.bandwidth import Fixed, Selector, as_selector
 from kaestat.baselines.base import Baseline, check_finite_number
 from kaestat.kernels import Kernel, as_kernel
@@ -30,22 +30,23 @@ class KernelBaseline(Baseline):
         A number of steps (``inf`` weighs all visits alike), the name of a selector, or a selector.
     """
 
-    kernel: str | Kernel | Callable = "triangular"
+    kernel: str | Kernel | Callable[[Array], Array] = "triangular"
     bandwidth: float | str | Selector = 10.0
 
     takes_weights: ClassVar[bool] = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", as_kernel(self.kernel))
         object.__setattr__(self, "bandwidth", as_selector(self.bandwidth))
 
     @property
     def horizon(self) -> float:
-        return self.bandwidth.memory * self.kernel.support
+        return as_selector(self.bandwidth).memory * as_kernel(self.kernel).support
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        mixed = None
-        for bandwidth, share in self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel):
+        mixed: Array | None = None
+        selector, kernel = as_selector(self.bandwidth), as_kernel(self.kernel)
+        for bandwidth, share in selector.resolve(visits, groups.count, step=step, kernel=kernel):
             value = self.values_at(groups, visits, bandwidth, step)
             shared = value if isinstance(share, float) and share == 1.0 else share * value
             mixed = shared if mixed is None else mixed + shared
@@ -84,7 +85,7 @@ class Kae(KernelBaseline):
     normalization: Literal["nadaraya-watson", "algorithm1"] = "nadaraya-watson"
     cold_start: Literal["batch_mean"] | float = "batch_mean"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.normalization not in NORMALIZATIONS:
             raise ValueError(f"normalization must be one of {NORMALIZATIONS}, got {self.normalization!r}.")
@@ -108,13 +109,14 @@ class Kae(KernelBaseline):
     ) -> tuple[Array, Array]:
         """Value of each completion, and where there is one: M > 0."""
         xp = groups.xp
-        past_mass, past_carried = kernel_sums(visits, self.kernel, bandwidth)
+        kernel = as_kernel(self.kernel)
+        past_mass, past_carried = kernel_sums(visits, kernel, bandwidth)
         if self.normalization == "algorithm1":
             past_mass = _whole_history_mass(visits, bandwidth, step, xp)
         own_mass, own_carried = groups.leave_one_out()
-        mass = past_mass / self.kernel.at_zero + own_mass
+        mass = past_mass / kernel.at_zero + own_mass
         known = mass > 0
-        return (past_carried / self.kernel.at_zero + own_carried) / xp.where(known, mass, math.inf), known
+        return (past_carried / kernel.at_zero + own_carried) / xp.where(known, mass, math.inf), known
 
 
 def kernel_sums(visits: Visits, kernel: Kernel, bandwidth: Array | float) -> tuple[Array, Array]:
@@ -142,6 +144,6 @@ def check_cold_start(cold_start: Any) -> None:
         check_finite_number("cold_start", cold_start)
 
 
-def _whole_history_mass(visits: Visits, bandwidth: Array | float, step: int | Array, xp) -> Array:
+def _whole_history_mass(visits: Visits, bandwidth: Array | float, step: int | Array, xp: Namespace) -> Array:
     elapsed = xp.clip(xp.asarray(step, dtype=visits.mass.dtype), 1.0, None)
     return bandwidth / elapsed * xp.sum(visits.mass, axis=-1, keepdims=True)

@@ -7,9 +7,10 @@ from typing import Literal
 
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.bandwidth import Selector
 from kaestat.baselines.kae import KernelBaseline, check_cold_start
+from kaestat.kernels import as_kernel
 
 MIN_OTHERS = 5  # degrees of freedom given up in tau^2: with this many other prompts or fewer, no shrinkage
 DRIFT_Z2 = 4.0  # squared z-score that the common drift must exceed: two standard errors
@@ -63,14 +64,14 @@ class KaeEb(KernelBaseline):
     bandwidth: float | str | Selector = 20.0
     cold_start: Literal["batch_mean"] | float = "batch_mean"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_cold_start(self.cold_start)
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
-        xp = groups.xp
-        sums = _KernelSums.of(groups, visits, self.kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)))
-        now = _KernelSums.of_current(groups, self.kernel.at_zero)
+        xp, kernel = groups.xp, as_kernel(self.kernel)
+        sums = _KernelSums.of(groups, visits, kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)))
+        now = _KernelSums.of_current(groups, kernel.at_zero)
         f = ratio(sums.carried_sq, sums.mass, 0.0, xp) - ratio(sums.carried, sums.mass, 0.0, xp) ** 2
         f = xp.clip(f, 0.0, None)
         drift = _common_drift(sums, now, f, xp)
@@ -79,10 +80,10 @@ class KaeEb(KernelBaseline):
             target = xp.full_like(target, float(self.cold_start))
 
         others_mass, others_carried = groups.leave_one_out()
-        mass = sums.mass + self.kernel.at_zero * others_mass
-        carried = sums.carried + self.kernel.at_zero * others_carried
+        mass = sums.mass + kernel.at_zero * others_mass
+        carried = sums.carried + kernel.at_zero * others_carried
         own = ratio(carried + drift * f * sums.mass_lag, mass, target, xp)
-        mass_sq = sums.mass_sq + now.mass_sq - (self.kernel.at_zero * groups.mass) ** 2
+        mass_sq = sums.mass_sq + now.mass_sq - (kernel.at_zero * groups.mass) ** 2
         variance = noise * ratio(mass_sq, mass**2, 0.0, xp)
         return own + ratio(variance, variance + spread, 0.0, xp) * (target - own) + xp.zeros_like(groups.reward)
 
@@ -104,8 +105,8 @@ class _KernelSums:
         """Of the past visits."""
         xp = groups.xp
         mass, carried, lag = weight * visits.mass, weight * visits.carried, visits.lag
-        terms = (mass, carried, weight * visits.carried_sq, weight**2 * visits.mass_sq)
-        terms += (mass * lag, mass * lag**2, carried * lag)
+        terms = [mass, carried, weight * visits.carried_sq, weight**2 * visits.mass_sq]
+        terms += [mass * lag, mass * lag**2, carried * lag]
         return cls(*(xp.sum(term, axis=-1, keepdims=True) for term in terms))
 
     @classmethod
@@ -118,7 +119,7 @@ class _KernelSums:
         return cls(*sums, *[xp.zeros_like(sums[0])] * 3)
 
 
-def _common_drift(past: _KernelSums, now: _KernelSums, f: Array, xp) -> Array:
+def _common_drift(past: _KernelSums, now: _KernelSums, f: Array, xp: Namespace) -> Array:
     """Slope of the value in time per unit of f, from the other prompts; (..., P, 1)."""
     mass, carried = past.mass + now.mass, past.carried + now.carried
     sxz = past.carried_lag - past.mass_lag * ratio(carried, mass, 0.0, xp)
@@ -128,7 +129,7 @@ def _common_drift(past: _KernelSums, now: _KernelSums, f: Array, xp) -> Array:
     return slope * xp.clip(1 - DRIFT_Z2 * ratio(_others(sxz**2, xp), score**2, 1.0, xp), 0.0, 1.0)
 
 
-def _prior(past: _KernelSums, now: _KernelSums, drift: Array, f: Array, xp) -> tuple[Array, Array, Array]:
+def _prior(past: _KernelSums, now: _KernelSums, drift: Array, f: Array, xp: Namespace) -> tuple[Array, Array, Array]:
     """Target, sigma^2 and tau^2 for each prompt from the other prompts; (..., P, 1) each."""
     mass, mass_sq = past.mass + now.mass, past.mass_sq + now.mass_sq
     mean = ratio(past.carried + now.carried, mass, 0.0, xp)
@@ -152,6 +153,6 @@ def _prior(past: _KernelSums, now: _KernelSums, drift: Array, f: Array, xp) -> t
     return target, xp.where(n > MIN_OTHERS, noise, xp.zeros_like(noise)), spread
 
 
-def _others(per_prompt: Array, xp) -> Array:
+def _others(per_prompt: Array, xp: Namespace) -> Array:
     """Sum over the other prompts of the step."""
     return xp.sum(per_prompt, axis=-2, keepdims=True) - per_prompt

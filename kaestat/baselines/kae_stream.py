@@ -9,6 +9,7 @@ from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Visits, ratio
 from kaestat.baselines.kae import KernelBaseline, check_cold_start, cold_start_value
+from kaestat.kernels import as_kernel
 
 
 @dataclass(frozen=True)
@@ -34,19 +35,19 @@ class KaeStream(KernelBaseline):
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_cold_start(self.cold_start)
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
-        xp = groups.xp
+        xp, kernel = groups.xp, as_kernel(self.kernel)
         own_mass, own_carried = groups.leave_one_out()
-        current = self.kernel.at_zero * xp.astype(own_mass > 0, own_carried.dtype)
+        current = kernel.at_zero * xp.astype(own_mass > 0, own_carried.dtype)
         own_mean = ratio(own_carried, own_mass, 0.0, xp)
         visit_mean = ratio(visits.carried, visits.mass, 0.0, xp)
         visited = xp.astype(visits.mass > 0, visits.mass.dtype)
         otherwise = cold_start_value(groups, self.cold_start)
-        weight = self.kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)) * visited
+        weight = kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)) * visited
         mass = xp.sum(weight, axis=-1, keepdims=True) + current
         carried = xp.sum(weight * visit_mean, axis=-1, keepdims=True) + current * own_mean
         return ratio(carried, mass, otherwise, xp) + xp.zeros_like(groups.reward)

@@ -8,7 +8,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Visits
+from kaestat.arrays import Array, Groups, Namespace, Visits
 from kaestat.baselines.base import Baseline, check_finite_number, check_positive
 
 
@@ -43,7 +43,7 @@ class Kalman(Baseline):
     reward_variance: float | None = None
     variance_count: float = 2.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_positive("drift_variance", self.drift_variance, allow_zero=True)
         check_finite_number("initial_mean", self.initial_mean)
         check_positive("initial_variance", self.initial_variance)
@@ -107,7 +107,7 @@ class Kalman(Baseline):
         return a * start + b, a * a * posterior + c + self.drift_variance * since
 
 
-def _previous_lag(lag: Array, visited: Array, xp) -> Array:
+def _previous_lag(lag: Array, visited: Array, xp: Namespace) -> Array:
     """Lag of the visit before each visit, 0 where there is none; padding may stand anywhere.
 
     Visits are oldest first, so the smallest lag so far is the latest visit so far.
@@ -119,7 +119,7 @@ def _previous_lag(lag: Array, visited: Array, xp) -> Array:
     return xp.where(before < math.inf, before, xp.zeros_like(before))
 
 
-def _running_minimum(values: Array, xp) -> Array:
+def _running_minimum(values: Array, xp: Namespace) -> Array:
     """Cumulative minimum along the last axis by doubling (the array API has none)."""
     shift = 1
     while shift < values.shape[-1]:
@@ -128,7 +128,7 @@ def _running_minimum(values: Array, xp) -> Array:
     return values
 
 
-def _fold(elements: list[Array], xp) -> list[Array]:
+def _fold(elements: list[Array], xp: Namespace) -> list[Array]:
     """Compose the filtering elements of all visits, oldest first, by pairwise reduction; (..., P, 1) each."""
     identity = (1.0, 0.0, 0.0, 0.0, 0.0)
     while elements[0].shape[-1] > 1:

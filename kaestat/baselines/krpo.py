@@ -35,7 +35,7 @@ class Krpo(Baseline):
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_positive("process_noise", self.process_noise, allow_zero=True)
         check_positive("measurement_noise", self.measurement_noise)
         check_finite_number("initial_value", self.initial_value)

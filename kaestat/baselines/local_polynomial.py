@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.baselines.kae import KernelBaseline, cold_start_value
+from kaestat.kernels import as_kernel
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,16 @@ class LocalPolynomial(KernelBaseline):
 
     degree: int = 2
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.degree, bool) or self.degree not in range(1, 6):
             raise ValueError(f"degree must be an integer from 1 to 5, got {self.degree!r}; degree 0 is kae.")
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
-        xp = groups.xp
+        xp, kernel = groups.xp, as_kernel(self.kernel)
         # Any common scale of the lags gives the same intercept; the largest lag in use keeps the moments near 1.
         u = visits.lag / bandwidth
-        weight = self.kernel.weight(u, array_namespace(u)) * xp.astype(visits.mass > 0, u.dtype)
+        weight = kernel.weight(u, array_namespace(u)) * xp.astype(visits.mass > 0, u.dtype)
         in_use = xp.astype(weight > 0, u.dtype)
         scaled = visits.lag * in_use
         if scaled.shape[-1] > 0:
@@ -54,8 +55,8 @@ class LocalPolynomial(KernelBaseline):
 
         # Current completions sit at lag 0 and touch only the zeroth moments.
         own_mass, own_carried = groups.leave_one_out()
-        mass = s[0] + self.kernel.at_zero * own_mass
-        carried = t[0] + self.kernel.at_zero * own_carried
+        mass = s[0] + kernel.at_zero * own_mass
+        carried = t[0] + kernel.at_zero * own_carried
         value = ratio(carried, mass, cold_start_value(groups, "batch_mean"), xp)
         past = xp.sum(in_use, axis=-1, keepdims=True)
         distinct = past + xp.astype(own_mass > 0, u.dtype)
@@ -71,13 +72,15 @@ class LocalLinear(LocalPolynomial):
 
     degree: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.degree != 1:
             raise ValueError(f"local_linear has degree 1, got {self.degree!r}; use local_polynomial.")
 
 
-def _intercept(mass: Array, carried: Array, s: list[Array], t: list[Array], degree: int, enough: Array, xp) -> Array:
+def _intercept(
+    mass: Array, carried: Array, s: list[Array], t: list[Array], degree: int, enough: Array, xp: Namespace
+) -> Array:
     """Intercept of the normal equations by the Schur complement of the slope block, which no current reward enters."""
     size = range(1, degree + 1)
     block = xp.stack([xp.concat([s[j + k] for k in size], axis=-1) for j in size], axis=-2)  # (..., P, d, d)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ class Oracle(Baseline):
         If no value is given, or a prompt's is missing.
     """
 
-    value: Mapping | Callable | Array | None = None
+    value: Mapping[Hashable, float] | Callable[[list[Hashable], int | Array], Array] | Array | None = None
 
     stepwise: ClassVar[bool] = True
 
@@ -44,17 +44,22 @@ class Oracle(Baseline):
         if isinstance(value, Mapping) or callable(value):
             if groups.prompt_ids is None:
                 raise ValueError("oracle: groups carry no prompt_ids to look values up by; give value as an array.")
-            value = self._look_up(list(groups.prompt_ids), step)
+            value = _look_up(value, list(groups.prompt_ids), step)
         value = xp.asarray(value, dtype=groups.reward.dtype)
         return value[..., None] + xp.zeros_like(groups.reward)
 
-    def _look_up(self, prompt_ids: list, step: int | Array) -> np.ndarray:
-        if callable(self.value):
-            found = np.asarray(self.value(prompt_ids, step), dtype=float)
-            if found.shape != (len(prompt_ids),):
-                raise ValueError(f"oracle: value(...) must return {len(prompt_ids)} numbers, got shape {found.shape}.")
-            return found
-        missing = [prompt for prompt in prompt_ids if prompt not in self.value]
-        if missing:
-            raise ValueError(f"oracle: no value given for prompt {missing[0]!r} (and {len(missing) - 1} more).")
-        return np.array([self.value[prompt] for prompt in prompt_ids], dtype=float)
+
+def _look_up(
+    value: Mapping[Hashable, float] | Callable[[list[Hashable], int | Array], Array],
+    prompt_ids: list[Hashable],
+    step: int | Array,
+) -> np.ndarray:
+    if callable(value):
+        found = np.asarray(value(prompt_ids, step), dtype=float)
+        if found.shape != (len(prompt_ids),):
+            raise ValueError(f"oracle: value(...) must return {len(prompt_ids)} numbers, got shape {found.shape}.")
+        return found
+    missing = [prompt for prompt in prompt_ids if prompt not in value]
+    if missing:
+        raise ValueError(f"oracle: no value given for prompt {missing[0]!r} (and {len(missing) - 1} more).")
+    return np.array([value[prompt] for prompt in prompt_ids], dtype=float)

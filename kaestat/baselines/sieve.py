@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import cold_start_value
 
@@ -41,7 +41,7 @@ class Sieve(Baseline):
 
     takes_weights: ClassVar[bool] = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if isinstance(self.n_basis, bool) or not isinstance(self.n_basis, int) or not 1 <= self.n_basis <= 20:
             raise ValueError(f"n_basis must be an integer from 1 to 20, got {self.n_basis!r}.")
         if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 0:
@@ -69,7 +69,7 @@ class Sieve(Baseline):
             value = xp.where((distinct >= size) & determined, fitted, value)
         return value + xp.zeros_like(groups.reward)
 
-    def _predict(self, time: Array, visits: Visits, size: int, xp) -> tuple[Array, Array, Array]:
+    def _predict(self, time: Array, visits: Visits, size: int, xp: Namespace) -> tuple[Array, Array, Array]:
         """Prediction at time 1 from the past, its relative variance h, whether the past fixes it; all (..., P, 1)."""
         design = self._design(time, size, xp)  # (..., P, V, k)
         now = self._design(xp.ones_like(time[..., :1]), size, xp)  # (..., P, 1, k)
@@ -83,13 +83,13 @@ class Sieve(Baseline):
         missed = xp.max(xp.abs(now - xp.matmul(now, xp.matmul(inverse, gram))), axis=-1)
         return prediction[..., 0], xp.clip(variance[..., 0], 0.0, None), missed < 1e-6
 
-    def _design(self, time: Array, size: int, xp) -> Array:
+    def _design(self, time: Array, size: int, xp: Namespace) -> Array:
         if self.basis == "polynomial":
             return _legendre(time, size, xp)
         return _bsplines(time, size, min(self.degree, size - 1), xp)
 
 
-def _legendre(time: Array, size: int, xp) -> Array:
+def _legendre(time: Array, size: int, xp: Namespace) -> Array:
     """Legendre polynomials on [0, 1] by their three-term recursion; (..., size)."""
     x = 2 * time - 1
     columns = [xp.ones_like(x), x]
@@ -98,7 +98,7 @@ def _legendre(time: Array, size: int, xp) -> Array:
     return xp.stack(columns[:size], axis=-1)
 
 
-def _bsplines(time: Array, size: int, degree: int, xp) -> Array:
+def _bsplines(time: Array, size: int, degree: int, xp: Namespace) -> Array:
     """Clamped B-splines of equal knots on [0, 1] by the Cox-de Boor recursion; (..., size)."""
     pieces = size - degree
     knots = [0.0] * degree + [j / pieces for j in range(pieces + 1)] + [1.0] * degree

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from kaestat.arrays import Array, Groups, Visits
+from kaestat.arrays import Array, Groups, Namespace, Visits
 from kaestat.baselines.base import Baseline, check_positive, check_share
 
 
@@ -44,7 +44,7 @@ class Spo(Baseline):
     prior_mean: float = 0.5
     prior_count: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("rho", "rho_min", "rho_max"):
             value = getattr(self, name)
             if value is not None or name != "rho":
@@ -88,7 +88,7 @@ class Spo(Baseline):
             return self.prior_count
         return 1 / (1 - self.rho_min) if self.rho_min < 1 else 1.0
 
-    def _log_rho(self, visits: Visits, xp) -> Array:
+    def _log_rho(self, visits: Visits, xp: Namespace) -> Array:
         if self.rho is not None:
             return xp.full_like(visits.count, math.log(self.rho))
         if visits.divergence is None:

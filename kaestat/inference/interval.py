@@ -62,7 +62,9 @@ class ValueInterval:
 
         columns = {name: _numpy(getattr(self, name)) for name in ("estimate", "se", "low", "high", "effective_size")}
         *leading, prompt = np.indices(columns["estimate"].shape)
-        labels = prompt.reshape(-1) if self.prompt_ids is None else [self.prompt_ids[p] for p in prompt.reshape(-1)]
+        labels = (
+            prompt.reshape(-1) if self.prompt_ids is None else [self.prompt_ids[p] for p in prompt.reshape(-1).tolist()]
+        )
         return pd.DataFrame(
             {f"axis_{k}": axis.reshape(-1) for k, axis in enumerate(leading)}
             | {"prompt": labels}
@@ -76,7 +78,7 @@ def value_interval(
     visits: Visits,
     *,
     step: int | Array,
-    kernel: str | Kernel | Callable = "triangular",
+    kernel: str | Kernel | Callable[[Array], Array] = "triangular",
     bandwidth: float | str | Selector = 10.0,
     kind: Literal["normal", "robust", "honest", "bernstein"] = "robust",
     level: float = 0.95,

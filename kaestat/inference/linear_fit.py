@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.bandwidth import Selector, as_selector
 from kaestat.kernels import Kernel, as_kernel
 from kaestat.theory import worst_case_bias
@@ -43,7 +43,7 @@ class LinearFit:
         visits: Visits,
         *,
         step: int | Array,
-        kernel: str | Kernel | Callable = "triangular",
+        kernel: str | Kernel | Callable[[Array], Array] = "triangular",
         bandwidth: float | str | Selector = 10.0,
     ) -> LinearFit:
         """The Nadaraya-Watson fit: weights proportional to ``K(lag / bandwidth)``.
@@ -69,7 +69,7 @@ class LinearFit:
         return cls(sample, weight, _scatter(sample, weight, xp))
 
     @property
-    def xp(self):
+    def xp(self) -> Namespace:
         """The array namespace (NumPy's or torch's)."""
         return array_namespace(self.weight)
 
@@ -180,7 +180,7 @@ def effective_sample_size(weight: Array, count: Array) -> Array:
     return ratio(xp.sum(weight * count, axis=-1) ** 2, xp.sum(weight**2 * count, axis=-1), 0.0, xp)
 
 
-def _scatter(sample: Visits, weight: Array, xp) -> Array:
+def _scatter(sample: Visits, weight: Array, xp: Namespace) -> Array:
     mean = xp.sum(weight * sample.total, axis=-1)
     scatter = xp.sum(weight * sample.total_sq, axis=-1) - mean**2
     freedom = 1 - xp.sum(weight**2 * sample.count, axis=-1)

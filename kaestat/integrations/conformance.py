@@ -114,12 +114,13 @@ def padded_rows(make: MakeAdapter) -> None:
 def split_over_ranks(make: MakeAdapter) -> None:
     """Two ranks with half of the rows each, groups cut through: the same advantages as one rank with all."""
     adapter, plain = make(_estimator()), _estimator()
-    if getattr(adapter, "advantages_on_ranks", None) is None:
+    on_ranks = getattr(adapter, "advantages_on_ranks", None)
+    if on_ranks is None:
         return  # runs on one rank alone, and says so by leaving the method out
     for rows in _run():
         parts = [rows.take(np.arange(rank, len(rows.ids), 2)) for rank in (0, 1)]
         found = np.empty(len(rows.ids))
-        found[0::2], found[1::2] = adapter.advantages_on_ranks(parts)
+        found[0::2], found[1::2] = on_ranks(parts)
         _agree(found, _expected(plain, rows), "rows split over ranks get other advantages", rows.step)
 
 

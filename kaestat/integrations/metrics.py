@@ -9,8 +9,10 @@ import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.arrays import Groups, Visits
+from kaestat.bandwidth import as_selector
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
+from kaestat.kernels import as_kernel
 from kaestat.packing import Packing
 from kaestat.storage import unpack_arrays
 
@@ -60,8 +62,8 @@ class StepMetrics:
             As ``stream_ids`` of `AdvantageEstimator.step`.
         """
         baseline, history = estimator.baseline, estimator.history
-        by_group = streams is not None and baseline.unit == "group"
-        packing = Packing.of(list(zip(ids, streams, strict=True)) if by_group else ids)
+        kept_apart = None if streams is None or baseline.unit == "prompt" else streams
+        packing = Packing.of(ids if kept_apart is None else list(zip(ids, kept_apart, strict=True)))
         # Unlike `visits`, this lets a repeated step pass: the estimator refuses it with a message of its own.
         past = None if history is None else history.visits_of_rows(history.rows(packing.keys), step)
         # Of all baselines with a carry, only those without a history contain the completion's own reward.
@@ -136,8 +138,8 @@ def _variance(groups: Groups) -> np.ndarray:
 
 
 def _effective_history(baseline: KernelBaseline, groups: Groups, visits: Visits, step: int) -> float:
-    total = 0.0
-    for bandwidth, share in baseline.bandwidth.resolve(visits, groups.count, step=step, kernel=baseline.kernel):
-        weight = baseline.kernel.weight(visits.lag / bandwidth, groups.xp) / baseline.kernel.at_zero
+    total, kernel = 0.0, as_kernel(baseline.kernel)
+    for bandwidth, share in as_selector(baseline.bandwidth).resolve(visits, groups.count, step=step, kernel=kernel):
+        weight = kernel.weight(visits.lag / bandwidth, groups.xp) / kernel.at_zero
         total = total + share * (weight * visits.count).sum(axis=-1, keepdims=True)
     return float(np.mean(total))

@@ -25,7 +25,10 @@ from kaestat.integrations.watched_estimator import WatchedEstimator
 STATE_FILE = "kaestat_state"  # in OpenRLHF's _actor/global_stepN folder
 
 
-class BaselineExperienceMakerMixin:
+_OpenRlhf: Any = object  # what the mixins stand before among the bases
+
+
+class BaselineExperienceMakerMixin(_OpenRlhf):
     """Before ``RemoteExperienceMaker`` in a class statement; set `watched` and, before each batch, `step`.
 
     ``--algo.advantage.estimator`` then decides nothing about baselines; keep ``reinforce``. OpenRLHF's whitening of
@@ -117,13 +120,14 @@ def baseline_advantages(
     return np.split(advantages, ends), np.split(deviation, ends)
 
 
-class BaselineTrainerMixin:
+class BaselineTrainerMixin(_OpenRlhf):
     """Before a trainer of OpenRLHF's; `estimator` is set on the class.
 
     The step is OpenRLHF's ``global_step``, which starts at 0 and comes back on resume.
     """
 
     estimator: AdvantageEstimator
+    experience_maker: Any
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)

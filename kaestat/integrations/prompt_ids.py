@@ -80,7 +80,7 @@ class IdentityCheck:
     kaestat.integrations.prompt_ids.UnstablePromptIds: prompt id 0 names two prompts...
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._name_of: dict[Hashable, str] = {}  # id -> hash of its prompt
         self._last_seen: dict[str, int] = {}  # hash -> step
         self._returned: set[str] = set()  # hashes that came back under a new id
@@ -106,7 +106,7 @@ class IdentityCheck:
         """
         if len(ids) != len(hashes):
             raise ValueError(f"ids and hashes must have the same length, got {len(ids)} and {len(hashes)}.")
-        pairs = {}
+        pairs: dict[Hashable, str] = {}
         for key, name in zip(ids, hashes, strict=True):
             if key is None:
                 raise UnstablePromptIds("a prompt id is missing: " + FIX)

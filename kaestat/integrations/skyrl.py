@@ -123,7 +123,10 @@ def register(estimator: AdvantageEstimator, name: str = "kaestat") -> Registered
     return baseline
 
 
-class BaselineTrainerMixin:
+_SkyRlTrainer: Any = object  # its methods come from the trainer that stands beside it
+
+
+class BaselineTrainerMixin(_SkyRlTrainer):
     """Before any of SkyRL's trainers in a class statement: ``class Mine(BaselineTrainerMixin, RayPPOTrainer)``.
 
     Where the configuration names another estimator than one of `register`, the trainer is SkyRL's own. The step is
@@ -179,7 +182,7 @@ class BaselineTrainerMixin:
                 torch.save(baseline.watched.state_dict(), file)
         return super().save_checkpoints()
 
-    def load_checkpoints(self) -> tuple:
+    def load_checkpoints(self) -> tuple[Any, ...]:
         """SkyRL's, and the state with it.
 
         Raises

@@ -193,7 +193,7 @@ class RewardPostProcess:
         key = self.id_key or getattr(args, "kaestat_id_key", None)
         if key is None:
             pictures = [sample for sample in samples if getattr(sample, "multimodal_inputs", None)]
-            if pictures and self.watched.stateful:
+            if pictures and self._ready(args).stateful:
                 raise UnstablePromptIds(
                     "prompts with images or other media have no id: texts alone do not tell them apart. Put an id of "
                     "each row into its metadata and name it with id_key= (kaestat_id_key)."

@@ -124,15 +124,16 @@ class WatchedEstimator:
         kept_names = [names[row] for row in kept]
         if ids is not None:
             encode_keys(kept_names)  # what no checkpoint can hold is refused now, not at the first checkpoint
-            self._watch.check(kept_names, [hashes[row] for row in kept], step)
+            self._watch.check(kept_names, [name for name in hashes if name is not None], step)
         streams = None if groups is None else copies(names, groups, keep)
         before = StepMetrics.before(
             self.estimator, kept_names, step, None if streams is None else [streams[row] for row in kept]
         )
         advantages = self.estimator.step(names, reward, step, mask=keep, stream_ids=streams, weights=weights)
+        values: Any = self.estimator.values
         self._keep_state(step)
         kept_weights = None if weights is None else np.asarray(weights, dtype=np.float64)[kept]
-        figures = before.after(reward[kept], self.estimator.values[kept], advantages[kept], kept_weights)
+        figures = before.after(reward[kept], values[kept], advantages[kept], kept_weights)
         self.metrics = {f"baseline/{name}": value for name, value in figures.items()}
         return advantages
 
@@ -166,11 +167,11 @@ class WatchedEstimator:
         self.estimator.load_state_dict(state)
         self._watch, self._states, self.metrics = IdentityCheck(), {}, {}
 
-    def save(self, path: str | os.PathLike, step: int | None = None) -> None:
+    def save(self, path: str | os.PathLike[str], step: int | None = None) -> None:
         """Write the state to a file, atomically and without pickle; ``step`` as in `state_dict`."""
         save_state(path, {"watched": unpack_arrays(self.state_dict(step))})
 
-    def load(self, path: str | os.PathLike) -> None:
+    def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file of `save`.
 
         Raises
@@ -206,7 +207,7 @@ def copies(names: Sequence[Hashable], groups: Sequence[Hashable], mask: Sequence
     >>> copies(["a", "b", "a", "a"], ["g1", "g2", "g3", "g1"], [True] * 4)
     [0, 0, 1, 0]
     """
-    number: defaultdict[Hashable, count] = defaultdict(count)
+    number: defaultdict[Hashable, count[int]] = defaultdict(count)
     of_group: dict[tuple[Hashable, Hashable], int] = {}
     found = []
     for name, group, kept in zip(names, groups, mask, strict=True):

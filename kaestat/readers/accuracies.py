@@ -57,7 +57,7 @@ def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
     return RewardLog(prompt, np.repeat(visit, size), reward.reshape(-1), time_axis="visit")
 
 
-def _load(path: Path) -> dict[str, list]:
+def _load(path: Path) -> dict[str, list[Any]]:
     with text_file(path) as file:
         text = file.read()
     if not text.strip():
@@ -87,7 +87,7 @@ def _distinct(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _accuracies(path: Path, sequences: dict[str, list], lengths: np.ndarray) -> np.ndarray:
+def _accuracies(path: Path, sequences: dict[str, list[Any]], lengths: np.ndarray) -> np.ndarray:
     """All accuracies in a row, checked."""
     values = list(chain.from_iterable(sequences.values()))
     bad = next((i for i, value in enumerate(values) if not _is_accuracy(value)), None)

@@ -66,7 +66,7 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def read(path: str | os.PathLike, format: str = "auto", **hints: Any) -> RewardLog:
+def read(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -> RewardLog:
     """Read a reward log.
 
     Parameters

@@ -37,7 +37,7 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     ValueError
         If a line is cut off or no JSON object, or a row lacks one of the keys.
     """
-    columns: dict[str, list] = {name: [] for name in names}
+    columns: dict[str, list[Any]] = {name: [] for name in names}
     lines = []
     for line, row in _rows(path):
         lines.append(line)

@@ -32,7 +32,7 @@ class Table:
     """
 
     path: Path
-    columns: Mapping[str, Sequence[Any]]
+    columns: Mapping[str, Sequence[Any] | pd.Series[Any]]
     place: Callable[[int], str]
 
     def rewards(self, name: str, *, allow_missing: bool = False) -> np.ndarray:
@@ -46,7 +46,7 @@ class Table:
         values = self.numbers(name)
         bad = ~np.isfinite(values)
         if allow_missing:
-            bad[[row for row in np.flatnonzero(bad) if _is_missing(self.columns[name][row])]] = False
+            bad[[row for row in np.flatnonzero(bad).tolist() if _is_missing(self.columns[name][row])]] = False
         self._refuse(bad, name, "a reward must be a finite number, True or False. Remove or mend the row")
         return values
 

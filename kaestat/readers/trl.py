@@ -107,10 +107,10 @@ def _is_floating(kind: pyarrow.DataType) -> bool:
 
 
 def _weights(names: list[str], weights: Sequence[float] | None) -> np.ndarray:
-    weights = np.ones(len(names)) if weights is None else np.asarray(weights, dtype=float)
-    if weights.shape != (len(names),) or not np.isfinite(weights).all():
-        raise ValueError(f"reward_weights must be one finite number for each of {', '.join(names)}, got {weights}.")
-    return weights
+    numbers = np.ones(len(names)) if weights is None else np.asarray(weights, dtype=float)
+    if numbers.shape != (len(names),) or not np.isfinite(numbers).all():
+        raise ValueError(f"reward_weights must be one finite number for each of {', '.join(names)}, got {numbers}.")
+    return numbers
 
 
 def _read_file(path: Path, content: pyarrow.Table, names: list[str], weights: np.ndarray) -> pd.DataFrame:

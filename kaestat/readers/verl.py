@@ -8,6 +8,7 @@ anew at every step.
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,9 @@ def _numbered(folder: Path) -> list[Path]:
     return sorted((f for f in folder.glob("*.jsonl") if re.fullmatch(r"\d+", f.stem)), key=lambda f: int(f.stem))
 
 
-def _read_file(path: Path, prompt: str, reward: str, group: str | None) -> tuple[list, np.ndarray, np.ndarray, list]:
+def _read_file(
+    path: Path, prompt: str, reward: str, group: str | None
+) -> tuple[list[Hashable], np.ndarray, np.ndarray, list[Hashable]]:
     found = jsonl.column_names(path)
     asked = {"prompt": prompt, "reward": reward} | ({} if group is None else {"group": group})
     for hint, name in asked.items():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from kaestat.arrays import Array
 from kaestat.baselines.base import check_positive
 from kaestat.kernels import Kernel, as_kernel
 from kaestat.theory.linear import LinearError
@@ -86,7 +87,7 @@ def local_rate_slopes(sizes: Sequence[int], *, lipschitz: float = 1.0, noise_var
 
 
 def optimal_bandwidth(
-    kernel: str | Kernel | Callable, *, lipschitz: float, noise_variance: float, per_step: float = 1.0
+    kernel: str | Kernel | Callable[[Array], Array], *, lipschitz: float, noise_variance: float, per_step: float = 1.0
 ) -> float:
     """Bandwidth (steps) that minimises the asymptotic worst-case MSE of the kernel mean.
 
@@ -108,7 +109,7 @@ def optimal_bandwidth(
 
 
 def optimal_mse(
-    kernel: str | Kernel | Callable, *, lipschitz: float, noise_variance: float, per_step: float = 1.0
+    kernel: str | Kernel | Callable[[Array], Array], *, lipschitz: float, noise_variance: float, per_step: float = 1.0
 ) -> float:
     """Asymptotic worst-case MSE at `optimal_bandwidth`: ``constant * (L s2 / n)^(2/3)``; arguments as there."""
     noise, drift = _per_step_noise(noise_variance, per_step), check_positive("lipschitz", lipschitz)

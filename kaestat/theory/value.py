@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kaestat.arrays import Array
 from kaestat.baselines.base import check_positive
 from kaestat.kernels import Kernel, as_kernel
 from kaestat.theory.linear import LinearError
@@ -22,7 +23,7 @@ def algorithm1_error(
     visits: int,
     group_size: int,
     h: float,
-    kernel: str | Kernel | Callable = "triangular",
+    kernel: str | Kernel | Callable[[Array], Array] = "triangular",
     noise_variance: np.ndarray | None = None,
 ) -> LinearError:
     """Exact error of the paper's Algorithm 1 at step i, over the times of the visits and the rewards.
@@ -129,7 +130,7 @@ def theorem1_bound(
     drift: float,
     value_bound: float = 1.0,
     noise_variance: float = 0.25,
-    kernel: str | Kernel | Callable = "triangular",
+    kernel: str | Kernel | Callable[[Array], Array] = "triangular",
 ) -> ValueBound:
     """Theorem 1 with explicit constants, for `algorithm1_error`.
 

@@ -149,7 +149,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         return self.reuse * self.num_iterations * self.args.steps_per_generation
 
     def _calculate_rewards(
-        self, inputs: list[dict[str, Any]], prompts: list, completions: list, completion_ids_list: list
+        self, inputs: list[dict[str, Any]], prompts: list[Any], completions: list[Any], completion_ids_list: list[Any]
     ) -> torch.Tensor:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if self.model.training:
@@ -212,7 +212,8 @@ class BaselineGRPOTrainer(GRPOTrainer):
 
     def _restore_state(self, path: str) -> None:
         if os.path.exists(path):
-            self._watched.load_state_dict(load_state(path).get("state"))
+            state: Any = load_state(path).get("state")
+            self._watched.load_state_dict(state)
         elif self._watched.stateful:
             raise ValueError(
                 f"resume_from_checkpoint: there is no {path}, and method {self.advantage_estimator.method!r} cannot go "

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 
 def after_import(name: str, action: Callable[[], None]) -> None:
@@ -38,8 +39,9 @@ class _Watch(MetaPathFinder):
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(name, path, target)
-            if spec is not None and spec.loader is not None:
-                spec.loader.exec_module = self._followed_by_action(spec.loader.exec_module)
+            loader: Any = None if spec is None else spec.loader
+            if loader is not None:
+                loader.exec_module = self._followed_by_action(loader.exec_module)
                 return spec
         return None
 

@@ -19,7 +19,10 @@ STATE_FILE = "baseline_state"  # beside "actor" and "data.pt" in global_step_N
 logger = logging.getLogger(__name__)
 
 
-class SavesHistory:
+_Trainer: Any = object  # verl's, beside it among the bases
+
+
+class SavesHistory(_Trainer):
     """Mixin for verl's trainers, to stand before them among the bases.
 
     Attributes
@@ -60,6 +63,7 @@ class SavesHistory:
         ValueError
             If it is torn, or of another method or horizon.
         """
+        assert self.baseline is not None and self.options is not None  # set together
         path = os.path.join(folder, STATE_FILE)
         try:
             self.baseline.load(path)

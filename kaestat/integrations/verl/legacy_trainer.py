@@ -60,11 +60,12 @@ class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
             SERVING.reset(token)
 
     def _get_gen_batch(self, batch: DataProto) -> DataProto:
-        if self.baseline is not None:
+        options = self.options
+        if options is not None:
             known = batch.non_tensor_batch
             columns = [known.get(name, [None] * len(known["uid"])) for name in FIELDS]
             self._prompts = {
-                uid: read_prompt(self.options.prompt_id, *fields)
+                uid: read_prompt(options.prompt_id, *fields)
                 for uid, *fields in zip(known["uid"], *columns, strict=True)
             }
         return super()._get_gen_batch(batch)
@@ -74,6 +75,7 @@ class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
         unknown = [uid for uid in uids if uid not in self._prompts]
         if unknown or not uids:
             raise ValueError("index: verl computes advantages of rows that were not drawn at this step.")
+        assert self.baseline is not None and self.options is not None  # served only then
         rows = BatchRows(
             uids=uids,
             prompts=tuple(self._prompts[uid] for uid in uids),

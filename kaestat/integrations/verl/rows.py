@@ -23,7 +23,7 @@ class BatchRows:
 
     Attributes
     ----------
-    uids : tuple of str, length N
+    uids : tuple of hashables, length N
         verl's name of each row's group.
     prompts : tuple of Prompt or None, length N
         None for padding.
@@ -32,7 +32,7 @@ class BatchRows:
     padding : ndarray of bool, shape (N,)
     """
 
-    uids: tuple[str, ...]
+    uids: tuple[Hashable, ...]
     prompts: tuple[Prompt | None, ...]
     final: np.ndarray
     padding: np.ndarray

@@ -70,19 +70,20 @@ class BaselineTrainer(SavesHistory):
         return (self.global_steps - 1) * self.parameter_sync_step + self.local_trigger_step
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        if self.baseline is None:
+        watched, options = self.baseline, self.options
+        if watched is None or options is None:
             return super()._compute_advantage(batch, metrics)
-        rows = read_rows(batch, self.options.prompt_id)
+        rows = read_rows(batch, options.prompt_id)
 
         def serve(index: Sequence[Hashable] | None, rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-            return row_advantages(self.baseline, self.options, rows, self.estimator_step, index, rewards, lengths)
+            return row_advantages(watched, options, rows, self.estimator_step, index, rewards, lengths)
 
         token = SERVING.set(serve)
         try:
             batch = super()._compute_advantage(batch, metrics)
         finally:
             SERVING.reset(token)
-        metrics.update(self.baseline.metrics)
+        metrics.update(watched.metrics)
         return batch
 
 
