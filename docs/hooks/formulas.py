@@ -22,5 +22,8 @@ def on_page_content(page_html: str, **_: Any) -> str:
 
 def _mathml(match: re.Match[str]) -> str:
     block = match["tag"] == "div"
-    formula = convert(html.unescape(match["latex"]).strip(), display="block" if block else "inline")
+    latex = html.unescape(match["latex"]).strip()
+    formula = convert(latex, display="block" if block else "inline")
+    if "\\" in formula:  # latex2mathml hands on what it does not know
+        raise ValueError(f"formula {latex}: a command in it is not known to latex2mathml.")
     return f'<div class="formula">{formula}</div>' if block else formula

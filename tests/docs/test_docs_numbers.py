@@ -68,6 +68,25 @@ def test_example_on_large_groups_uses_the_measured_numbers():
         np.testing.assert_allclose([float(kae), float(grpo)], measured, atol=0.005)
 
 
+def test_table_where_assumption_6_fails_is_the_diagnosis_of_the_small_model():
+    rows = re.findall(r"^\| (.*?) \| (\d+) \((\d+)\) \| ([\d.]*) ?\|$", (DOCS / "choose.md").read_text(), re.MULTILINE)
+    names = {
+        "best constant of each prompt": "best_baseline",
+        "`kae`, weighted by exact score norms": "kae@exact",
+        "the true value": "oracle",
+    }
+    gradient, value = (
+        pd.read_csv(DOCS.parent / "results" / "tiny" / f"{table}.csv").query("step == 10").set_index("method")
+        for table in ("gradient_mse_debiased", "value_mse")
+    )
+    assert len(rows) == 7
+    for label, mse, se, value_mse in rows:
+        method = names.get(label, label.strip("`"))
+        assert (mse, se) == (f"{gradient.loc[method, 'mse']:.0f}", f"{gradient.loc[method, 'se']:.0f}")
+        if method in value.index:
+            assert float(value_mse) == pytest.approx(1e3 * value.loc[method, "mse_debiased"], rel=0.02)
+
+
 @pytest.mark.parametrize("name", ["choice_curves", "choice_map"])
 def test_figures_are_drawn_in_both_schemes_and_the_same_each_time(name):
     drawn = module("choice_figures").drawn
