@@ -12,7 +12,7 @@ function keyOf(cell) {
 }
 
 function compare(a, b) {
-  return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+  return typeof a === "number" ? a - b : a.localeCompare(b, "en", { numeric: true });
 }
 
 for (const table of document.querySelectorAll("table.sortable")) {
@@ -42,7 +42,8 @@ for (const table of document.querySelectorAll("table.sortable")) {
         rows = [...original].sort((one, two) => {
           const [a, b] = [keys.get(one), keys.get(two)];
           if (last(a) || last(b)) return last(a) - last(b);
-          return sign * (asWords ? compare(one.cells[column].textContent, two.cells[column].textContent) : compare(a, b));
+          if (!asWords) return sign * compare(a, b);
+          return sign * compare(one.cells[column].textContent, two.cells[column].textContent);
         });
       }
       body.append(...rows);
