@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_trl import SIZE, tiny_trainer
+from tiny_trl import SIZE, parity_reward, tiny_trainer
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.trl import STATE_FILE
@@ -53,3 +53,19 @@ def test_every_metric_of_the_page_is_logged_and_no_other(tmp_path):
     trainer.train()
     logged = {name for entry in trainer.state.log_history for name in entry if name.startswith("baseline/")}
     assert logged == set(re.findall(r"`(baseline/\w+)`", (PAGES / "trl.md").read_text()))
+
+
+def test_the_readmes_lines_train(tmp_path):
+    readme = (PAGES.parents[1] / "README.md").read_text()
+    (code,) = re.findall(r"```python\n([^`]*BaselineGRPOTrainer[^`]*)```", readme)
+    template = tiny_trainer(tmp_path, AdvantageEstimator("kae"))  # has what a reader has: model, configuration, data
+    names = {
+        "model": template.model,
+        "reward": parity_reward,
+        "config": template.args,
+        "dataset": template.train_dataset,
+    }
+    template.model.config._name_or_path = str(template.args.output_dir)  # where its tokenizer is looked for
+    template.processing_class.save_pretrained(template.args.output_dir)
+    exec(code, names)
+    assert names["trainer"].advantage_estimator.last_step == 3
