@@ -49,9 +49,10 @@ def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...
     """Header and rows of the main table: MSE of each method, or only differences where there is no more."""
     row: Any
     to_kae = analysis.differences[analysis.differences["reference"] == "kae"]
-    difference = {"kae": ("reference", "", "")}
+    difference: dict[str, tuple[str, str, str]] = {}
     for row in to_kae.itertuples():
         difference[str(row.method)] = signed(row.difference), milli(row.se), interval(row.ci_low, row.ci_high)
+    difference["kae"] = ("reference", "", "")
     if analysis.risk is None:
         return DIFFERENCE_HEADER, [(name, *difference[name]) for name in map(str, to_kae["method"])]
     rows: list[tuple[str, ...]] = []

@@ -1,4 +1,4 @@
-"""``python docs/figures/readme_figure.py``: the README's picture, drawn from the table of the real run beside this file."""
+"""``python docs/figures/readme_figure.py``: the README's picture, drawn from the real run's table beside this file."""
 
 from __future__ import annotations
 
