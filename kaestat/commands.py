@@ -157,4 +157,6 @@ def _check_out(out: Path) -> None:
 
 def _progress(baselines: Sequence[Baseline]) -> Iterable[Baseline]:
     screen = console.STDERR
-    return track(baselines, "Replaying the log", console=screen, transient=True, disable=not screen.is_terminal)
+    if not screen.is_terminal:  # rich before 15 writes an empty line even where it is disabled
+        return baselines
+    return track(baselines, "Replaying the log", console=screen, transient=True)
