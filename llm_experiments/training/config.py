@@ -116,7 +116,10 @@ class TestConfig(Section):
 
 
 class GradientConfig(Section):
-    """Measurements of the gradient's noise along a run (`gradient_noise`).
+    """Measurements of the gradient's noise along a run (`gradient_noise`), on one device.
+
+    Two more gradients are held while they last. With transformers' sampler they change nothing in the run; vLLM, whose
+    random state goes on, draws other completions after them.
 
     Attributes
     ----------

@@ -32,7 +32,7 @@ class RecordingTrainer(BaselineGRPOTrainer):
     records : Path
         Folder of the files, ``000000.json`` for step 0; a resumed run writes them over, with the same content.
     gradient : GradientConfig or None
-        When the noise of the gradient is measured, which changes nothing in the training; on one device only.
+        When the noise of the gradient is measured; see there.
     """
 
     def __init__(self, *args: Any, records: Path, gradient: GradientConfig | None = None, **kwargs: Any):
