@@ -18,6 +18,7 @@ try:
     from paper_figures.charts import line_key
     from paper_figures.output import write_figure, write_table
     from paper_figures.training_results import (
+        VARIANT,
         Variant,
         draw_means,
         label,
@@ -65,6 +66,31 @@ def curves(tests: pd.DataFrame, training: pd.DataFrame) -> Figure:
     """
     rows = [[(tests, *panel) for panel in TEST_PANELS.items()], [(training, *panel) for panel in CURVE_PANELS.items()]]
     return panels(rows, variants_of(tests))
+
+
+def errors(gradients: pd.DataFrame, values: pd.DataFrame) -> Figure:
+    """Two panels against the training step: the gradient's noise over its signal, and the value error.
+
+    Parameters
+    ----------
+    gradients, values : DataFrame
+        ``gradients.csv`` and ``values.csv`` of the results. Of the values, each run's own baseline is drawn, in the
+        middle of each part of the run.
+    """
+    noise = [
+        {
+            **dict(zip(VARIANT, variant, strict=True)),
+            "step": step,
+            "ratio": ratio(at["gradient_mse"], at["gradient_signal"])[0],
+        }
+        for variant in variants_of(gradients)
+        for step, at in rows_of(gradients, variant).groupby("step")
+    ]
+    own = values[values["baseline"] == values["method"]]
+    own = own.assign(step=(own["from_step"] + own["to_step"]) / 2)
+    column, name = value_column(values)
+    row = [(pd.DataFrame(noise), "ratio", "Gradient MSE over signal"), (own, column, name)]
+    return panels([row], variants_of(gradients))
 
 
 def panels(rows: Sequence[Sequence[tuple[pd.DataFrame, str, str]]], variants: Sequence[Variant]) -> Figure:
@@ -165,9 +191,8 @@ def value_table(values: pd.DataFrame) -> pd.DataFrame:
         ``values.csv`` of the results.
     """
     known = values[values["from_step"] > 0]
-    column = "mse" if known["mse"].notna().any() else "less_reference"
-    name = "Value MSE" if column == "mse" else "Value MSE less the batch mean's"
-    per_run = known.groupby([*VARIANT_AND_SEED, "baseline"], sort=False)[column].mean().reset_index()
+    column, name = value_column(values)
+    per_run = known.groupby([*VARIANT, "seed", "baseline"], sort=False)[column].mean().reset_index()
     rows = []
     for baseline, part in per_run.groupby("baseline", sort=False):
         mean, se = 1000 * part[column].mean(), 1000 * part[column].std(ddof=1) / np.sqrt(len(part))
@@ -176,11 +201,15 @@ def value_table(values: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-VARIANT_AND_SEED = ["method", "weights", "scale", "reuse", "seed"]
+def value_column(values: pd.DataFrame) -> tuple[str, str]:
+    """The column of ``values.csv`` that the runs identify, and its name."""
+    if values["mse"].notna().any():
+        return "mse", "Value MSE"
+    return "less_reference", "Value MSE less the batch mean's"
 
 
 def build(folder: str | os.PathLike) -> None:
-    """Write ``figures/training_curves`` and the tables ``training_*`` below a results folder.
+    """Write the figures and tables ``training_*`` below a results folder.
 
     Raises
     ------
@@ -196,6 +225,8 @@ def build(folder: str | os.PathLike) -> None:
     if (Path(folder) / "gradients.csv").is_file():
         gradients = read_results(folder, ["gradients"])["gradients"]
         write_table(noise_table(gradients), folder, "training_noise", NOISE_CAPTION)
+        if len(found["values"]):
+            write_figure(errors(gradients, found["values"]), folder, "training_errors")
 
 
 def main(folder: Annotated[Path, typer.Argument(help="Results folder of an experiment.")]) -> None:

@@ -39,7 +39,9 @@ def write_results(folder: Path, gains: dict[tuple, float], seeds: int = 3) -> Pa
             noise = {"gradient_mse": 10 * gain + np.array([0.0, 1.0, 3.0]), "gradient_signal": [0.5, 1.0, 1.0]}
             gradients.append(pd.DataFrame({**keys, "step": [0, 50, 100], **noise}))
             error = {"mse": [9.0, 0.01, 0.03], "less_reference": [0.0, -0.2, -0.2]}
-            values.append(pd.DataFrame({**keys, "baseline": "kae:bandwidth=80", "from_step": [0, 25, 50], **error}))
+            values.append(
+                pd.DataFrame({**keys, "baseline": "kae:bandwidth=80", "from_step": [0, 25, 50], "to_step": 75, **error})
+            )
     tests = pd.concat(tests, ignore_index=True)
     ends = run_ends(tests)
     frames = {"tests": tests, "curves": pd.concat(curves), "final": final(ends), "differences": differences(ends)}
@@ -100,6 +102,18 @@ def test_the_noise_is_told_relative_to_the_signal_and_to_no_baseline(folder):
     assert row["MSE / No baseline's, later"].startswith("1.67 ")  # 5.0 against 3.0
     assert shown.loc["REINFORCE++, unscaled", "MSE / No baseline's, later"].startswith("1.33 ")
     assert row["Measurements"] == "9"
+
+
+def test_errors_are_drawn_along_the_run(folder):
+    found = read_results(folder, ("gradients", "values"))
+    noise, value = training.errors(found["gradients"], found["values"]).axes
+    lines = {line.get_color() + line.get_linestyle(): line for line in noise.lines}
+    assert len(lines) == len(GAINS)
+    np.testing.assert_allclose(noise.lines[1].get_ydata(), [6.0, 4.0, 6.0])  # 3, 4 and 6 over 0.5, 1 and 1
+    drawn = [line for line in value.lines if len(line.get_ydata())]
+    assert len(drawn) == 1  # the only baseline whose own error is in the table
+    np.testing.assert_allclose(drawn[0].get_xdata(), [37.5, 50.0, 62.5])
+    np.testing.assert_allclose(drawn[0].get_ydata(), [9.0, 0.01, 0.03])
 
 
 def test_scaled_advantages_are_not_compared_by_size(tmp_path):
