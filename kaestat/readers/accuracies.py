@@ -63,12 +63,15 @@ def _load(path: Path) -> dict[str, list[Any]]:
     if not text.strip():
         raise ValueError(f"{path}: the file is empty.")
     try:
-        content = json.loads(text, object_pairs_hook=lambda pairs: _distinct(path, pairs))
+        # Integers as floats: one of thousands of digits is an error to Python, here it is no accuracy.
+        content = json.loads(text, object_pairs_hook=lambda pairs: _distinct(path, pairs), parse_int=float)
     except json.JSONDecodeError as error:
         raise ValueError(
             f"{path}, line {error.lineno}, column {error.colno}: is no complete JSON ({error.msg}); it was cut short "
             "or is something else. One JSON object per line is format 'jsonl'."
         ) from error
+    except RecursionError as error:
+        raise ValueError(f"{path}: is nested too deep for accuracies ({error}).") from error
     if not isinstance(content, dict) or not all(isinstance(sequence, list) for sequence in content.values()):
         raise ValueError(
             f'{path}: must be a JSON object of accuracy lists, {{"prompt": [0.25, ...]}}. Write other records as a '

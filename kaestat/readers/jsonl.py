@@ -65,6 +65,8 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     f"{path}, line {number}: is cut off in the middle ({error.msg}), as when a run is killed or still "
                     "writing. Remove this line, or wait until the file is complete."
                 ) from error
+            except (RecursionError, ValueError) as error:  # nested too deep; an integer of too many digits
+                raise ValueError(f"{path}, line {number}: cannot be read ({error}); remove or mend it.") from error
             if not isinstance(row, dict):
                 raise ValueError(f"{path}, line {number}: must be a JSON object, got {type(row).__name__}.")
             yield number, row

@@ -46,7 +46,10 @@ def as_table(path: Path, content: pyarrow.Table, names: Sequence[str]) -> Table:
     """Some columns of what `load` returned."""
     if content.num_rows == 0:
         raise ValueError(f"{path}: has columns but no rows.")
-    columns = {name: content.column(name).to_pylist() for name in names}
+    try:
+        columns = {name: content.column(name).to_pylist() for name in names}
+    except (ValueError, OverflowError) as error:  # text that is no UTF-8, a date beyond Python's; Arrow's own errors
+        raise ValueError(f"{path}: holds what cannot be read ({error}); it was altered. Copy it again.") from error
     return Table(path, columns, lambda row: f"row {row + 1}")
 
 
@@ -62,7 +65,7 @@ def load(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
             if columns is not None and not columns:
                 return file.schema_arrow.empty_table()
             return file.read(columns=None if columns is None else list(columns))
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no UTF-8
         raise ValueError(
             f"{path}: is no complete Parquet file ({error}); it was cut short or is something else. Copy it again."
         ) from error

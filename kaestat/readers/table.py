@@ -102,7 +102,9 @@ class Table:
 
 
 def refuse_missing_column(path: Path, name: str, hint: str, found: Sequence[str]) -> None:
-    """Raise a ValueError unless the file has one column of that name."""
+    """Raise a ValueError unless the file has one column of that name, a TypeError if it is no name."""
+    if not isinstance(name, str):
+        raise TypeError(f"{hint} must be the name of a column, got {name!r}.")
     if name not in found:
         raise ValueError(f"{path}: has no column {name!r}; it has {', '.join(found)}. Name the right one with {hint}=.")
     if list(found).count(name) > 1:

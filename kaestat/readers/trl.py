@@ -89,7 +89,7 @@ def _files(folder: Path) -> list[Path]:
 def _reward_names(path: Path, reward: str | Sequence[str] | None) -> list[str]:
     schema = parquet.load(path, columns=()).schema
     if reward is not None:
-        names = [reward] if isinstance(reward, str) else list(reward)
+        names = [reward] if isinstance(reward, str) else _listed(reward)
     else:
         names = [field.name for field in schema if _is_floating(field.type) and field.name not in _OWN]
     if not names:
@@ -100,6 +100,12 @@ def _reward_names(path: Path, reward: str | Sequence[str] | None) -> list[str]:
     return names
 
 
+def _listed(reward: Sequence[str]) -> list[str]:
+    if not isinstance(reward, Sequence) or not all(isinstance(name, str) for name in reward):
+        raise TypeError(f"reward must be the name of a column, or a list of names, got {reward!r}.")
+    return list(reward)
+
+
 def _is_floating(kind: pyarrow.DataType) -> bool:
     import pyarrow
 
@@ -107,7 +113,10 @@ def _is_floating(kind: pyarrow.DataType) -> bool:
 
 
 def _weights(names: list[str], weights: Sequence[float] | None) -> np.ndarray:
-    numbers = np.ones(len(names)) if weights is None else np.asarray(weights, dtype=float)
+    try:
+        numbers = np.ones(len(names)) if weights is None else np.asarray(weights, dtype=float)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"reward_weights must be numbers, one for each of {', '.join(names)} ({error}).") from error
     if numbers.shape != (len(names),) or not np.isfinite(numbers).all():
         raise ValueError(f"reward_weights must be one finite number for each of {', '.join(names)}, got {numbers}.")
     return numbers

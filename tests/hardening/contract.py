@@ -1,0 +1,85 @@
+"""What every entry point owes to any input: a result, or a refusal that says what was wrong."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Callable, Collection
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from hypothesis import strategies as st
+
+import kaestat
+
+HERE = str(Path(kaestat.__file__).parent)
+REFUSALS = (ValueError, TypeError, FileNotFoundError)
+REFUSED = object()
+
+
+def attempt(call: Callable[[], Any], names: Collection[str] = ()) -> Any:
+    """The result of a call, or `REFUSED`; anything else that it does is an assertion error.
+
+    A refusal is a ValueError, a TypeError or a FileNotFoundError, none of their subclasses (which a decoder or parser
+    raised and nobody caught), raised on purpose by kaestat itself, with a message in which one of ``names`` stands.
+    Warnings count as errors.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return call()
+        except Exception as error:
+            _check_refusal(error, names)
+            return REFUSED
+
+
+def _check_refusal(error: Exception, names: Collection[str]) -> None:
+    frame = error.__traceback__
+    while frame.tb_next is not None:
+        frame = frame.tb_next
+    file = frame.tb_frame.f_code.co_filename
+    if type(error) not in REFUSALS:
+        what = f"{type(error).__name__} is no refusal"
+    elif not file.startswith(HERE):
+        what = f"comes from {file}, not from kaestat"
+    elif not any(first <= frame.tb_lineno <= last for first, last in _raises(file)):
+        what = "was not raised on purpose"
+    elif names and not any(name in str(error) for name in names):
+        what = f"names none of {list(names)}"
+    else:
+        return
+    raise AssertionError(f"{what}: {error}") from error
+
+
+@cache
+def _raises(file: str) -> list[tuple[int, int]]:
+    """First and last line of every raise statement of a file."""
+    statements = ast.walk(ast.parse(Path(file).read_text()))
+    return [(node.lineno, node.end_lineno) for node in statements if isinstance(node, ast.Raise)]
+
+
+class _Silent:
+    """An object that is nothing that anybody asks for."""
+
+    def __repr__(self) -> str:
+        return "<an object>"
+
+
+ODD_NUMBERS = [
+    0, 1, -1, 2, 3, 7, 2**31, 2**63, 2**70, -(2**70), 10**400, True, False, 0.0, -0.0, 0.5, 1.5, -0.5, 5e-324, 1e-300,
+    1e300, 1.7976931348623157e308, float("inf"), float("-inf"), float("nan"), 1j,
+    np.float32(0.25), np.float64("nan"), np.int8(3), np.uint64(2**64 - 1), np.bool_(True), Fraction(1, 3),
+]  # fmt: skip
+ODD_THINGS = [
+    None, "", "a", "10", "nan", "kae", "\x00", "\ud800", "\N{SNOWMAN}", b"", b"a", (), (1,), ("a", 1), frozenset({1}),
+    range(3), np.array(1.0), np.array([]), np.array([1.0, 2.0]), np.array([[1.0]]), np.array(["a"]),
+    np.array([None, 1], dtype=object), np.datetime64("2026-01-01"), pd.NA, pd.NaT, pd.Series([1.0], index=[5]),
+    _Silent(), _Silent, len, NotImplemented, ...,
+]  # fmt: skip
+JUNK = st.sampled_from(ODD_NUMBERS + ODD_THINGS) | st.builds(list) | st.builds(dict) | st.floats() | st.text(max_size=5)
+NUMBERS = st.sampled_from(ODD_NUMBERS) | st.floats()
+

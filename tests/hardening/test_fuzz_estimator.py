@@ -1,0 +1,205 @@
+"""`AdvantageEstimator` and `RewardHistory` get anything: a proper result, or a refusal that leaves the state alone."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from kaestat import AdvantageEstimator, RewardHistory, methods
+from kaestat.storage import FORMAT, VERSION, load_state, pack_arrays
+from tests.estimators import PARAMETERS
+from tests.hardening.contract import JUNK, NUMBERS, REFUSED, attempt
+
+FOLDER = tempfile.TemporaryDirectory(prefix="kaestat-fuzz-")
+METHODS = st.sampled_from(methods())
+IDS = st.sampled_from(["a", "b", "a", "b", 7, ("c", 1), 1.5, b"d", True, 2**70, "\ud800", ""])
+KINDS = st.sampled_from(
+    [list, tuple, np.array, pd.Series, *(lambda n, t=t: np.array(n).astype(t) for t in ("f2", "f4", "i8", "u1", "?"))]
+)
+ARGUMENTS = ("prompt_ids", "rewards", "step", "mask", "stream_ids", "weights", "divergence")
+
+
+def make(name: str, scale: str | None = None) -> AdvantageEstimator:
+    return AdvantageEstimator(name, scale=scale, **PARAMETERS.get(name, {}))
+
+
+def like_a_trainer(draw, numbers: st.SearchStrategy, size: int) -> Any:
+    values = draw(st.lists(numbers, min_size=size, max_size=size))
+    with np.errstate(all="ignore"):
+        try:
+            return draw(KINDS)(values)
+        except (ValueError, TypeError, OverflowError):  # NumPy cannot make that of it, so nobody passes it
+            return values
+
+
+@st.composite
+def calls(draw, number: int) -> dict[str, Any]:
+    """The arguments of one step: proper ones, with some that are not."""
+    size = draw(st.integers(0, 6))
+    plain = st.sampled_from([0.0, 1.0, 1.0, 0.0, 0.25, 0.5, -1.0])
+    call: dict[str, Any] = {
+        "prompt_ids": draw(st.lists(IDS, min_size=size, max_size=size)),
+        "rewards": like_a_trainer(draw, plain | NUMBERS if draw(st.integers(0, 3)) == 0 else plain, size),
+        "step": number,
+    }
+    for name, usual in (("mask", st.booleans()), ("weights", plain), ("divergence", plain), ("stream_ids", IDS)):
+        if draw(st.integers(0, 5)) == 0:
+            call[name] = like_a_trainer(draw, usual, size) if name != "stream_ids" else [draw(usual)] * size
+    if draw(st.integers(0, 3)) == 0:
+        call[draw(st.sampled_from(ARGUMENTS))] = draw(JUNK | st.lists(JUNK, min_size=size, max_size=size))
+    return call
+
+
+@st.composite
+def trainings(draw) -> list[dict[str, Any]]:
+    steps = np.cumsum(draw(st.lists(st.sampled_from([0, 1, 1, 2, 30, -1]), min_size=1, max_size=5))).tolist()
+    return [draw(calls(step)) for step in steps]
+
+
+def check_step(estimator: AdvantageEstimator, call: dict[str, Any]) -> None:
+    """One step does what it should: finite advantages of the right shape, or the state as it was."""
+    try:
+        before, values = estimator.state_dict(), estimator.values
+    except TypeError as error:  # an id of a kind that cannot be stored was recorded: legal, until it is to be saved
+        assert "cannot be saved" in str(error)
+        before = None
+    advantages = attempt(lambda: estimator.step(**call), [*ARGUMENTS, "step"])
+    if advantages is REFUSED:
+        assert estimator.values is values if before is not None else True
+        assert before is None or estimator.state_dict() == before, "a refused step has changed the state"
+        return
+    shape = (len(call["prompt_ids"]),)
+    for result in (advantages, estimator.values):
+        assert result.shape == shape and np.isfinite(result).all() and result.dtype.kind == "f"
+    masked = np.zeros(shape, bool) if call.get("mask") is None else ~np.asarray(call["mask"], dtype=bool)
+    assert (np.asarray(advantages)[masked] == 0).all()
+    assert estimator.last_step == call["step"]
+
+
+@given(name=METHODS, scale=st.sampled_from([None, None, "none", "group_std", "batch_std"]), training=trainings())
+def test_any_step_gives_finite_advantages_or_leaves_the_state_alone(name, scale, training):
+    estimator = make(name, scale)
+    for call in training:
+        check_step(estimator, call)
+
+
+def state_of(name: str, n_steps: int) -> dict[str, Any]:
+    estimator = make(name)
+    for step in range(n_steps):
+        estimator.step(["a", "a", 7, "b"], [1.0, 0.0, 0.5, 1.0], step)
+    return estimator.state_dict()
+
+
+def places(state: Any, before: tuple = ()) -> list[tuple]:
+    """Every path into nested dicts and lists."""
+    inner = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list) else ()
+    return [path for key, value in inner for path in [(*before, key), *places(value, (*before, key))]]
+
+
+@st.composite
+def altered_states(draw, name: str) -> dict[str, Any]:
+    state = copy.deepcopy(state_of(name, draw(st.integers(0, 3))))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.sampled_from(places(state)))
+        inner = state
+        for key in at[:-1]:
+            inner = inner[key]
+        how = draw(st.sampled_from(["junk", "remove", "number", "double", "array"]))
+        if how == "remove":
+            del inner[at[-1]]
+        elif how == "number":
+            inner[at[-1]] = draw(NUMBERS)
+        elif how == "double":
+            inner[at[-1]] = inner[at[-1]] * 2 if isinstance(inner[at[-1]], bytes | list | str) else [inner[at[-1]]]
+        elif how == "array":
+            shape = draw(st.sampled_from([(), (0,), (3,), (3, 1), (2, 2), (1, 1)]))
+            inner[at[-1]] = pack_arrays(np.full(shape, draw(st.sampled_from([0, 1, -1, 5, np.nan, np.inf]))))
+        else:
+            inner[at[-1]] = draw(JUNK)
+    return state
+
+
+@given(data=st.data(), name=METHODS)
+def test_any_state_is_taken_over_whole_or_refused(data, name):
+    state = data.draw(altered_states(name))
+    estimator = make(name)
+    estimator.step(["a", "a"], [1.0, 0.0], 0)
+    before = estimator.state_dict()
+    if attempt(lambda: estimator.load_state_dict(state), ["state"]) is REFUSED:
+        assert estimator.state_dict() == before, "a refused state has changed the estimator"
+    else:
+        assert attempt(lambda: make(name).load_state_dict(estimator.state_dict())) is not REFUSED
+    step = max(estimator.last_step + 1, 9)
+    assume(step < 2**31 - 1)
+    check_step(estimator, {"prompt_ids": ["a", "b", "b", "new"], "rewards": [1.0, 0.0, 1.0, 0.5], "step": step})
+
+
+def state_file(name: str) -> bytes:
+    path = Path(FOLDER.name) / "whole"
+    estimator = make(name)
+    for step in range(3):
+        estimator.step(["a", "a", 7], [1.0, 0.0, 0.5], step)
+    estimator.save(path)
+    return path.read_bytes()
+
+
+WHOLE = {name: state_file(name) for name in ("kae", "ebpo", "kalman")}
+
+
+@st.composite
+def state_files(draw) -> bytes:
+    """A state file with some bytes altered; half the time with a checksum that fits, as nobody but a fiend would."""
+    import hashlib
+
+    content = bytearray(WHOLE[draw(st.sampled_from(sorted(WHOLE)))])
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(content)))
+        content[at : at + draw(st.sampled_from([0, 1, 8, 500]))] = draw(st.binary(max_size=8))
+    if draw(st.booleans()):
+        rest = bytes(content).partition(b"\n")[2]
+        return f"{FORMAT} {VERSION} {hashlib.sha256(rest).hexdigest()}\n".encode() + rest
+    return bytes(content)
+
+
+@given(content=state_files())
+def test_any_state_file_is_a_state_or_refused_by_name(content):
+    path = Path(FOLDER.name) / "state"
+    path.write_bytes(content)
+    attempt(lambda: load_state(path), [str(path)])
+    attempt(lambda: RewardHistory.load(path), [str(path), "state"])
+    estimator = attempt(lambda: AdvantageEstimator.load(path), [str(path), "state"])
+    if estimator is not REFUSED:
+        step = max(estimator.last_step + 1, 9)
+        assume(step < 2**31 - 1)
+        check_step(estimator, {"prompt_ids": ["a", "b"], "rewards": [1.0, 0.0], "step": step})
+
+
+@given(
+    keys=st.lists(IDS | JUNK, max_size=4) | JUNK,
+    step=st.sampled_from([1, 2, 3]) | JUNK,
+    sums=st.dictionaries(
+        st.sampled_from(["count", "total", "total_sq"]), st.lists(NUMBERS, max_size=4) | JUNK, max_size=3
+    ),
+    plain=st.booleans(),
+    horizon=st.sampled_from([10, float("inf")]) | JUNK,
+)
+def test_any_record_enters_the_history_whole_or_not_at_all(keys, step, sums, plain, horizon):
+    history = attempt(lambda: RewardHistory(horizon), ["horizon"])
+    if history is REFUSED:
+        return
+    history.record(["a", "b"], step=0, count=[2, 2], total=[1, 2], total_sq=[1, 2])
+    if plain and isinstance(keys, list):
+        sums = {name: np.ones(len(keys)) for name in ("count", "total", "total_sq")} | sums
+    before = pack_arrays(history.state_dict())
+    done = attempt(lambda: history.record(keys, step=step, **sums), ["keys", "step", "records", "count", "total", "key"])
+    if done is REFUSED:
+        assert pack_arrays(history.state_dict()) == before, "a refused record has changed the history"
+    else:
+        assert history.last_step == step and all(np.isfinite(field).all() for field in history._fields.values())
