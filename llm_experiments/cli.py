@@ -139,6 +139,7 @@ def train(
     method: Annotated[list[str] | None, typer.Option(help="In place of the file's; several run in turn.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="In place of the file's; several run in turn.")] = None,
     weights: Annotated[str | None, typer.Option(help="With --method: none, length or score_norm.")] = None,
+    scale: Annotated[str | None, typer.Option(help="With --method: none, group_std or batch_std.")] = None,
     reuse: Annotated[int | None, typer.Option(help="With --method: steps in a row with the same minibatch.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and records.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
@@ -151,9 +152,9 @@ def train(
 
     from llm_experiments.training.config import Variant, load_experiment
 
-    if method is None and (weights or reuse):
-        raise ValueError("--weights and --reuse go with --method: which baseline is to have them?")
-    changes = {"weights": weights, "reuse": reuse}
+    changes = {"weights": weights, "scale": scale, "reuse": reuse}
+    if method is None and any(changes.values()):
+        raise ValueError("--weights, --scale and --reuse go with --method: which baseline is to have them?")
     variants = [checked(Variant, "options", {"method": name} | changes) for name in method or []]
     wanted = load_experiment(config, variants, seed or ())
     from llm_experiments.training.collect import collect

@@ -41,6 +41,7 @@ def launch_verl(
         int | None, typer.Option(help="J in place of the file's: 1 for a method without the paper's schedule.")
     ] = None,
     weights: Annotated[str | None, typer.Option(help="none or length, in place of the file's.")] = None,
+    scale: Annotated[str | None, typer.Option(help="none, group_std or batch_std, in place of the file's.")] = None,
     gpus: Annotated[int, typer.Option(help="GPUs of each machine.")] = 4,
     nodes: Annotated[int, typer.Option(help="Machines of the Ray cluster.")] = 1,
     out: Annotated[
@@ -59,7 +60,7 @@ def launch_verl(
 
     Interrupt it at any moment, and run it again: verl goes on from its last checkpoint.
     """
-    run = verl_run_config(config, method=method, seed=seed, reuse=reuse, weights=weights)
+    run = verl_run_config(config, method=method, seed=seed, reuse=reuse, weights=weights, scale=scale)
     machines = Machines(gpus, nodes)
     folder = (out or Path("runs") / "verl" / run.name / run_label(run)).absolute()
     overrides = [*verl_overrides(run, machines, places_in(folder)), *(option or [])]
@@ -86,6 +87,7 @@ def verl_run_config(
     seed: int | None = None,
     reuse: int | None = None,
     weights: str | None = None,
+    scale: str | None = None,
 ) -> RunConfig:
     """The configuration of a run by name or path, with settings in place of the file's.
 
@@ -100,7 +102,7 @@ def verl_run_config(
     if not path.is_file():
         known = ", ".join(sorted(each.stem for each in CONFIGS.glob("*.yaml")))
         raise FileNotFoundError(f"{config}: neither a YAML file nor one of the configurations {known}.")
-    changes: dict[str, Any] = {"method": method, "seed": seed, "weights": weights}
+    changes: dict[str, Any] = {"method": method, "seed": seed, "weights": weights, "scale": scale}
     if reuse is not None:
         changes["updates"] = read_yaml(path).get("updates", {}) | {"reuse": reuse}
     run = load_run_config(path, **{key: value for key, value in changes.items() if value is not None})

@@ -307,11 +307,12 @@ def test_the_command_runs_methods_and_seeds_in_turn(tmp_path, models):
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(SMALL | {"test": None}))
     folders = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-    options = ["--method", "rloo", "--method", "kae", "--seed", "0", "--seed", "1"]
+    options = ["--method", "rloo", "--method", "kae", "--scale", "group_std", "--seed", "0", "--seed", "1"]
     result = CliRunner().invoke(cli.app, ["train", "--config", str(path), *options, *folders], catch_exceptions=False)
     assert result.exit_code == 0
     curves = pd.read_csv(tmp_path / "results" / "training" / "small" / "curves.csv")
     assert {*zip(curves["method"], curves["seed"], strict=True)} == {(m, s) for m in ("rloo", "kae") for s in (0, 1)}
+    assert set(curves["scale"]) == {"group_std"}
     assert not (tmp_path / "results" / "training" / "small" / "tests.csv").exists()  # none were asked for
 
 
