@@ -27,7 +27,7 @@ from llm_experiments.tasks.base import Task
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.data import ID_COLUMN, reward_function, training_set, without
 from llm_experiments.training.resources import GIB, check_memory, shape_of
-from llm_experiments.training.tables import run_tables
+from llm_experiments.training.tables import IDENTITY, run_tables
 from llm_experiments.training.testing import HeldOutTest
 from llm_experiments.training.trainer import RecordingTrainer
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
-IDENTITY, LOG, MODEL, PROVENANCE = "identity.json", "log_history.json", "model", "provenance.json"
+LOG, MODEL, PROVENANCE = "log_history.json", "model", "provenance.json"
 CURVE, GRADIENT, TEST = "curve.csv", "gradient.csv", "test.csv"
 
 

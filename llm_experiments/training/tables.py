@@ -9,8 +9,11 @@ import numpy as np
 import pandas as pd
 
 import kaestat
+from kaestat.integrations.watched_estimator import copies
 from llm_experiments.training.gradient_noise import GradientNoise
 from llm_experiments.training.testing import summarise
+
+IDENTITY = "identity.json"  # of a run's folder: its configuration
 
 # Our metric, taken when a step's completions were scored -> column of the curve.
 SCORED = {
@@ -56,14 +59,17 @@ def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
 
 
 def reward_log(folder: Path) -> kaestat.RewardLog:
-    """The rewards of a run, for `kaestat.value_risk` and the selectors."""
+    """The rewards of a run, for `kaestat.value_risk` and the selectors; copies of a prompt are groups of their own."""
     records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("*.json"))]
-    ids, steps, rewards = [], [], []
+    group_size = json.loads((folder / IDENTITY).read_text())["updates"]["group_size"]
+    ids, steps, rewards, groups = [], [], [], []
     for record in records:
+        n = len(record["ids"])
         ids += record["ids"]
-        steps += [record["step"]] * len(record["ids"])
+        steps += [record["step"]] * n
         rewards += record["rewards"]
-    return kaestat.RewardLog(ids, steps, rewards)
+        groups += copies(record["ids"], [row // group_size for row in range(n)], [True] * n)
+    return kaestat.RewardLog(ids, steps, rewards, groups)
 
 
 def _point(record: dict) -> dict[str, float]:

@@ -391,6 +391,8 @@ def test_one_shot_training_has_copies_as_streams(tmp_path, models):
         run.run()
         records = sorted((run.folder / "records").glob("*.json"))
         assert [len(set(json.loads(path.read_text())["ids"])) for path in records] == [1, 1, 1]
+        frame = reward_log(run.folder).frame
+        assert frame.groupby(["step", "group"]).size().tolist() == [2] * 24  # GRPO's groups, not the whole step's
 
 
 def test_summaries_have_errors_over_problems():
