@@ -1,0 +1,72 @@
+"""The modules that are put through mutation testing, and the quick tests that belong to each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+# Of the equivalences, those that single out a formula; the others drive the same lines through whole runs, slowly.
+EQUIVALENCES = (
+    "test_values_are_those_of_the_slow_reference_and_padding_never_matters",
+    "test_weighted_values_are_those_of_the_slow_reference",
+    "test_a_value_never_depends_on_its_own_reward",
+    "test_own_weight_is_the_derivative_of_the_value_in_its_own_reward",
+)
+
+
+@dataclass(frozen=True)
+class Tests:
+    """Files of tests, and methods whose cases of ``test_equivalences.py`` belong to them as well."""
+
+    files: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> list[str]:
+        """What pytest is to collect."""
+        return [*self.files, *(["tests/test_equivalences.py"] if self.methods else [])]
+
+    def belongs(self, test: str) -> bool:
+        """Whether a test, by its node id, is one of them."""
+        file, _, name = test.partition("::")
+        if not file.endswith("test_equivalences.py"):
+            return True
+        function, _, case = name.partition("[")
+        return function in EQUIVALENCES and case.rstrip("]").partition(",")[0] in self.methods
+
+
+def _baseline(name: str, *methods: str, more: tuple[str, ...] = ()) -> tuple[str, Tests]:
+    return f"kaestat/baselines/{name}.py", Tests((f"tests/baselines/test_{name}.py", *more), methods)
+
+
+SMOOTHING_TESTS = ("tests/test_smoothing.py", "tests/test_window_sums.py", "tests/bandwidth/test_selector_formulas.py")
+TESTED: dict[str, Tests] = {
+    "kaestat/kernels.py": Tests(("tests/test_kernels.py", "tests/baselines/test_kae.py")),
+    "kaestat/risk.py": Tests(("tests/test_risk_unbiasedness.py",)),
+    **dict(
+        (
+            _baseline("kae", "kae"),
+            _baseline("kae_eb", "kae_eb", more=("tests/baselines/test_kae_eb_gain.py",)),
+            _baseline("local_polynomial", "local_polynomial", "local_linear"),
+            _baseline("kalman", "kalman"),
+            _baseline("spo", "spo"),
+            _baseline("james_stein", "james_stein"),
+            _baseline("ebpo", "ebpo"),
+            _baseline("krpo", "krpo"),
+            _baseline("sieve", "sieve"),
+            _baseline("kae_stream", "kae_stream"),
+            _baseline("batch_mean", "reinforce++"),
+            _baseline("group_mean", "grpo", "rloo"),
+            _baseline("critic", "critic"),
+            _baseline("oracle", "oracle"),
+            _baseline("pooled", "pooled"),
+            _baseline("reinforce", "none"),
+        )
+    ),
+    "kaestat/baselines/base.py": Tests(
+        ("tests/test_public_errors.py", "tests/baselines"), ("kae", "grpo", "spo", "kae_eb")
+    ),
+    "kaestat/scaling.py": Tests(("tests/test_scaling.py", "tests/test_advantage.py")),
+    "kaestat/history.py": Tests(("tests/test_history.py", "tests/test_estimator_state.py")),
+    "kaestat/smoothing.py": Tests(SMOOTHING_TESTS),
+}
