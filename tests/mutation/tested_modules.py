@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 # Of the equivalences, those that single out a formula; the others drive the same lines through whole runs, slowly.
 EQUIVALENCES = (
     "test_values_are_those_of_the_slow_reference_and_padding_never_matters",
@@ -42,7 +41,7 @@ def _baseline(name: str, *methods: str, more: tuple[str, ...] = ()) -> tuple[str
 SMOOTHING_TESTS = ("tests/test_smoothing.py", "tests/test_window_sums.py", "tests/bandwidth/test_selector_formulas.py")
 TESTED: dict[str, Tests] = {
     "kaestat/kernels.py": Tests(("tests/test_kernels.py", "tests/baselines/test_kae.py")),
-    "kaestat/risk.py": Tests(("tests/test_risk_unbiasedness.py",)),
+    "kaestat/risk.py": Tests(("tests/test_risk_tables.py",)),
     **dict(
         (
             _baseline("kae", "kae"),
