@@ -111,3 +111,22 @@ def test_agrees_with_nprobust_at_the_last_point(seed):
             masspoints="off",
         )
         assert abs(values[0, g] - fit.Estimate["tau.us"].item()) < 1e-10
+
+
+def test_algorithm1_before_the_first_step_has_passed_counts_it_as_one():
+    # i = 0 would divide by zero: M = (10 / 1) * 2 for visits handed in at step 0
+    values = make_baseline("kae", normalization="algorithm1").values(groups([1]), visits([(5, [1, 1])]), step=0)
+    np.testing.assert_allclose(values, [[(1.0 * 2) / 20]], rtol=1e-12)
+
+
+def test_any_weight_however_small_is_no_cold_start():
+    # K(9.999 / 10) = 2e-4: the ratio is still that of the past
+    values = make_baseline("kae", cold_start=-2.0).values(groups([1]), visits([(9.999, [1, 0])]), step=50)
+    np.testing.assert_allclose(values, [[0.5]], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["kae_stream", "kae_eb"])
+@pytest.mark.parametrize("cold_start", [math.nan, "median"])
+def test_the_relatives_of_kae_refuse_the_same_cold_starts(name, cold_start):
+    with pytest.raises(ValueError, match="cold_start"):
+        make_baseline(name, cold_start=cold_start)

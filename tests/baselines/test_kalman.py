@@ -75,3 +75,32 @@ def test_folding_in_pairs_is_the_sequential_filter(depth):
 def test_parameters_must_be_finite_numbers(name, value):
     with pytest.raises((ValueError, TypeError), match=name):
         make_baseline("kalman", **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("drift_variance", -1e-9), ("initial_variance", 0), ("reward_variance", 0), ("variance_count", 0)],
+)
+def test_variances_must_make_a_filter(name, value):
+    with pytest.raises(ValueError, match=name):
+        make_baseline("kalman", **{name: value})
+
+
+def test_without_drift_it_is_the_posterior_mean_of_all_past_completions():
+    # prior worth s2 / v0 = .2 / .1 = 2 completions at .5; past 3 of 4, wherever they lie; the other of the group fails
+    values = make_baseline("kalman", drift_variance=0, initial_variance=0.1, reward_variance=0.2).values(
+        groups([1, 0]), visits([(40, [1, 1]), (3, [1, 0])]), step=50
+    )
+    np.testing.assert_allclose(values, [[(1 + 3) / 7, (1 + 3 + 1) / 7]], rtol=1e-12)
+
+
+def test_the_plug_in_variance_of_a_prompt_that_always_succeeds_is_kept_from_zero():
+    given = {"initial_mean": 1.0, "drift_variance": 0.01}
+    past, group = visits([(2, [1, 1])]), groups([1, 0])
+    plugged_in = make_baseline("kalman", **given).values(group, past, step=5)
+    known = make_baseline("kalman", **given, reward_variance=1e-4).values(group, past, step=5)
+    np.testing.assert_allclose(plugged_in, known, rtol=1e-12)
+
+
+def test_every_visit_matters_however_old():
+    assert make_baseline("kalman").horizon == np.inf

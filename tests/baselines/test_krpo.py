@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cases import NO_PAST, groups
 
-from kaestat import AdvantageEstimator, make_baseline
+from kaestat import AdvantageEstimator, Groups, make_baseline
 
 GOLDEN = [0.0995, -7.0481, -5.7514, -4.9725]
 
@@ -48,3 +48,35 @@ def test_own_weight_is_the_gain():
 def test_initial_value_must_be_finite():
     with pytest.raises(ValueError, match="initial_value"):
         make_baseline("krpo", initial_value=np.nan)
+
+
+def test_a_masked_completion_leaves_no_trace_in_the_filter():
+    rewards = np.array([[1.0, 9.0, 0.0, 0.0]])
+    masked = Groups(reward=rewards, mask=np.array([[True, False, True, True]]))
+    baseline, plain = make_baseline("krpo", process_noise=0.5), groups([1, 0, 0])
+    for of in (baseline.values, baseline.deviation, baseline.own_weight):
+        np.testing.assert_allclose(of(masked, NO_PAST, step=0)[:, [0, 2, 3]], of(plain, NO_PAST, step=0), rtol=1e-12)
+
+
+def test_without_process_noise_and_prior_it_is_the_running_mean():
+    # Q = 0 and P0 = 1e6 R: K = 1, 1/2, 1/3, ..., up to R / P0
+    baseline = make_baseline("krpo", process_noise=0, initial_variance=1e6, measurement_noise=1)
+    np.testing.assert_allclose(
+        baseline.values(groups([1, 0, 0, 1]), NO_PAST, step=0), [[1, 1 / 2, 1 / 3, 1 / 2]], rtol=3e-6
+    )
+
+
+def test_a_certain_prior_is_never_left():
+    values = make_baseline("krpo", process_noise=0, initial_value=0.3, initial_variance=0).values(
+        groups([1, 0]), NO_PAST, step=0
+    )
+    assert values.tolist() == [[0.3, 0.3]]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("process_noise", -1e-9), ("measurement_noise", 0), ("measurement_noise", -1), ("initial_variance", -1e-9)],
+)
+def test_variances_must_make_a_filter(name, value):
+    with pytest.raises(ValueError, match=name):
+        make_baseline("krpo", **{name: value})

@@ -62,3 +62,49 @@ def test_rho_must_lie_in_the_unit_interval(rho):
 def test_bounds_must_be_in_order():
     with pytest.raises(ValueError, match="rho_min"):
         make_baseline("spo", rho_min=0.97)
+    assert make_baseline("spo", rho_min=0.96).rho_min == 0.96  # the bounds may meet
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("prior_mean", -0.1),
+        ("prior_mean", 1.1),
+        ("half_life", 0),
+        ("prior_count", 0),
+        ("prior_count", -1),
+        ("rho_min", 0),
+        ("rho_max", 1.01),
+    ],
+)
+def test_a_tracker_that_is_none_is_refused(name, value):
+    with pytest.raises(ValueError, match=name):
+        make_baseline("spo", **{name: value})
+
+
+def test_a_certain_prior_is_forgotten_as_fast_as_its_count_says():
+    # a, b = 0, 2 before; after one success with rho = 1: 1 of 3
+    values = make_baseline("spo", rho=1, prior_mean=0, prior_count=2).values(groups([0]), visits([(1, [1])]), step=2)
+    np.testing.assert_allclose(values, 1 / 3, rtol=1e-12)
+
+
+def test_a_lower_bound_of_one_never_forgets_and_starts_from_one_completion():
+    values = make_baseline("spo", rho_min=1, rho_max=1).values(groups([0]), visits([(9, [1, 1]), (1, [1])]), step=12)
+    np.testing.assert_allclose(values, 3.5 / 4, rtol=1e-12)
+
+
+def test_rewards_at_the_ends_of_the_unit_interval_are_taken_whatever_rounding_does():
+    thirds = [1 / 3] * 3 + [1.0] * 4 + [0.0]
+    make_baseline("spo").values(groups(thirds), visits([(1, thirds)]), step=3)
+
+
+def test_padding_forgets_nothing():
+    ragged = visits([(5, [1]), (4, [0, 1]), (1, [1])], [(1, [1])])
+    values = make_baseline("spo", rho=0.5).values(groups([1], [1]), ragged, step=6)
+    alone = make_baseline("spo", rho=0.5).values(groups([1]), visits([(1, [1])]), step=6)
+    np.testing.assert_allclose(values[1], alone[0], rtol=1e-12)
+
+
+def test_divergence_is_asked_for_where_forgetting_adapts():
+    assert make_baseline("spo").takes_divergence and not make_baseline("spo", rho=0.9).takes_divergence
+    assert make_baseline("spo").horizon == np.inf
