@@ -38,6 +38,8 @@ lint: $(VENV)/.test ## Check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Material for MkDocs announces another project at every build.
+docs: export NO_MKDOCS_2_WARNING := 1
 docs: $(VENV)/.docs ## Build the documentation
 	$(BIN)/mkdocs build --strict
 
