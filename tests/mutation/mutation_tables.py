@@ -8,20 +8,35 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
-from mutation_operators import Mutation
 
 from kaestat.provenance import checked_out_commit, checksum, versions
 from kaestat.storage import write_atomically
 
 ROOT = Path(__file__).parents[2]
-KEY = ["module", "code", "operator", "before", "after", "occurrence"]
-SURVIVOR_COLUMNS = ["module", "line", "operator", "before", "after", "verdict", "why", "code", "occurrence"]
+SETTLED = ("equivalent", "accepted")  # verdicts of a person; the third is the machine's
 KILLED = "killed by a test added"
+SURVIVOR_COLUMNS = ["module", "line", "operator", "before", "after", "verdict", "why", "code", "occurrence"]
+Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one fault; ``by`` names the test that failed, or the status of a process that did not end."""
+    """What became of one fault.
+
+    Attributes
+    ----------
+    module, line, operator, before, after
+        As in `Mutation`; long code is cut.
+    survived : bool
+    by : str
+        The test that failed, or how the process ended that did not finish its tests.
+    tests : int
+        How many tests the fault was up against.
+    code : str
+        The line of the source.
+    occurrence : int
+        Which of the faults that agree in all of the above it is: lines move, this key stays.
+    """
 
     module: str
     line: int
@@ -32,61 +47,87 @@ class Outcome:
     by: str
     tests: int
     code: str
-
-    @classmethod
-    def of(cls, module: str, code: str, fault: Mutation, survived: bool, by: str, tests: int) -> Outcome:
-        """The outcome of a fault in a line of code, with ``tests`` tests reaching it."""
-        operator, before, after = fault.operator, fault.before, fault.after
-        if operator in ("condition", "statement"):  # compound statements: the line says enough
-            before, after = before[:100], after[:100]
-        return cls(module, fault.line, operator, before, after, survived, by, tests, code.strip())
+    occurrence: int
 
 
-def write_tables(folder: Path, module: str, outcomes: list[Outcome], **settings: float) -> None:
-    """Put a module's outcomes in place of its earlier ones, keeping verdicts on survivors that are still there."""
-    faults = _keyed(pd.DataFrame([asdict(o) for o in outcomes], columns=[f.name for f in fields(Outcome)]))
-    _replace(folder / "faults.csv", module, faults.drop(columns="occurrence"))
+def key_of(row: dict) -> Key:
+    """What a fault is known by across versions of the source."""
+    return tuple(str(row[name]) for name in ("module", "code", "operator", "before", "after", "occurrence"))
 
-    path = folder / "survivors.csv"
-    earlier = pd.read_csv(path, dtype=str, keep_default_na=False) if path.exists() else None
-    known = {} if earlier is None else {tuple(row[KEY]): row for _, row in earlier.iterrows()}
-    rows = []
-    for _, fault in faults.iterrows():
-        before = known.get(tuple(fault[KEY].astype(str)))
-        if fault["survived"]:
-            kept = before is not None and before["verdict"] != KILLED
-            verdict, why = (before["verdict"], before["why"]) if kept else ("open", "")
+
+def read_rows(path: Path, module: str) -> dict[Key, dict]:
+    """The rows of a table that belong to a module; none where there is no table yet."""
+    rows = _read(path)
+    return {key_of(row): row for row in rows if row["module"] == module}
+
+
+def write_tables(folder: Path, module: str, outcomes: list[Outcome], *, again: bool, **settings: float) -> None:
+    """Put a module's outcomes in place of its earlier ones; with ``again`` keep those that were not tried again.
+
+    Verdicts on survivors that are still there stay. A survivor that a test now fails for is listed with that test.
+    """
+    faults = read_rows(folder / "faults.csv", module) if again else {}
+    known = read_rows(folder / "survivors.csv", module)
+    tried = {key_of(row): {**row, "survived": str(row["survived"])} for row in map(asdict, outcomes)}
+    faults |= tried
+    _replace(folder / "faults.csv", module, faults, [field.name for field in fields(Outcome)])
+
+    survivors = {}
+    for key, fault in faults.items():
+        before = known.get(key)
+        if fault["survived"] == "True":
+            settled = before is not None and before["verdict"] in SETTLED
+            verdict, why = (before["verdict"], before["why"]) if settled else ("open", "")
         elif before is not None:
             verdict, why = KILLED, fault["by"]
         else:
             continue
-        rows.append({**fault, "verdict": verdict, "why": why})
-    _replace(path, module, pd.DataFrame(rows, columns=SURVIVOR_COLUMNS))
+        survivors[key] = {**fault, "verdict": verdict, "why": why}
+    _replace(folder / "survivors.csv", module, survivors, SURVIVOR_COLUMNS)
 
     path = folder / "provenance.json"
     provenance = json.loads(path.read_text()) if path.exists() else {"modules": {}}
-    verdicts = pd.Series([row["verdict"] for row in rows], dtype=str).value_counts()
+    if again:
+        settings["share"] = provenance["modules"][module]["share"]
+    verdicts = pd.Series([row["verdict"] for row in survivors.values()], dtype=str).value_counts()
     provenance["modules"][module] = {
         "sha256": checksum(ROOT / module),
         "commit": checked_out_commit(ROOT),
         **settings,
         "faults": len(faults),
-        "killed": int((~faults["survived"]).sum()),
-        "survived": int(faults["survived"].sum()),
+        "killed": sum(fault["survived"] == "False" for fault in faults.values()),
         "verdicts": {str(verdict): int(count) for verdict, count in sorted(verdicts.items())},
     }
     tools = {name: version(name) for name in ("pytest", "hypothesis", "coverage")}
     provenance |= {"tool": "tests/mutation/run_mutation.py", "versions": versions() | tools}
-    write_atomically(path, (json.dumps(provenance, indent=2, sort_keys=True) + "\n").encode())
+    write_atomically(path, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
+    _write_pages(folder, provenance)
 
 
-def _keyed(faults: pd.DataFrame) -> pd.DataFrame:
-    occurrence = faults.groupby(KEY[:-1]).cumcount()
-    return faults.assign(occurrence=occurrence)
+def _write_pages(folder: Path, provenance: dict) -> None:
+    """The same as Markdown, for the documentation to take in."""
+    lines = ["| module | faults tried | share drawn | killed | of these by a test added | equivalent | accepted |"]
+    lines += ["|---|--:|--:|--:|--:|--:|--:|"]
+    for module, entry in sorted(provenance["modules"].items()):
+        counts = [entry["verdicts"].get(verdict, 0) for verdict in (KILLED, *SETTLED)]
+        cells = [f"`{module}`", entry["faults"], f"{entry['share']:.0%}", entry["killed"], *counts]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    write_atomically(folder / "summary.md", "\n".join(lines) + "\n")
+
+    lines = ["| where | change | verdict | why |", "|---|---|---|---|"]
+    for row in _read(folder / "survivors.csv"):
+        if row["verdict"] != KILLED:
+            change = f"`{row['before']}` → `{row['after']}`".replace("|", "\\|")
+            where = row["module"].removeprefix("kaestat/") + ":" + row["line"]
+            lines.append(f"| {where} | {change} | {row['verdict']} | {row['why']} |")
+    write_atomically(folder / "survivors.md", "\n".join(lines) + "\n")
 
 
-def _replace(path: Path, module: str, rows: pd.DataFrame) -> None:
-    kept = pd.read_csv(path, dtype=str, keep_default_na=False) if path.exists() else rows[:0]
-    table = pd.concat([kept[kept["module"] != module].astype(object), rows.astype(object)], ignore_index=True)
-    table = table.sort_values("module", kind="stable")
-    write_atomically(path, table.to_csv(index=False, lineterminator="\n").encode())
+def _read(path: Path) -> list[dict]:
+    return pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records") if path.exists() else []
+
+
+def _replace(path: Path, module: str, rows: dict[Key, dict], columns: list[str]) -> None:
+    table = [row for row in _read(path) if row["module"] != module] + list(rows.values())
+    table.sort(key=lambda row: (row["module"], int(row["line"])))
+    write_atomically(path, pd.DataFrame(table, columns=columns).to_csv(index=False, lineterminator="\n"))

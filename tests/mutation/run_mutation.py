@@ -25,13 +25,14 @@ import sys
 import tempfile
 import time
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
 from mutation_operators import Mutation, mutations
-from mutation_tables import Outcome, write_tables
+from mutation_tables import KILLED, Key, Outcome, key_of, read_rows, write_tables
 from tested_modules import TESTED
 
 ROOT = Path(__file__).parents[2]
@@ -209,24 +210,37 @@ class Target:
             tell({"by": "the import of its tests"})
             os._exit(FAILED)
 
-    def outcomes(self, budget: float, share: float, seed: int) -> list[Outcome]:
-        """Put every fault, or a random share of them, into the module."""
-        source = Path(self.path).read_text().splitlines()
-        drawn = random.Random(f"{self.module} {seed}")
-        faults = [fault for fault in mutations(self.tree()) if drawn.random() < share]
+    def faults(self, share: float, seed: int, only: set[Key] | None) -> list[tuple[Mutation, Outcome]]:
+        """The faults to be tried, each as an outcome that is still to come: a random share, or ``only`` those."""
+        source, drawn = Path(self.path).read_text().splitlines(), random.Random(f"{self.module} {seed}")
+        chosen, times = [], Counter()
+        for fault in mutations(self.tree()):
+            code = source[fault.line - 1].strip()
+            same = (code, fault.operator, fault.before, fault.after)
+            shown = (text if len(text) <= 100 else text[:99] + "…" for text in same[2:])
+            to_come = Outcome(self.module, fault.line, fault.operator, *shown, False, "", 0, code, times[same])
+            times[same] += 1
+            if (drawn.random() < share) if only is None else (key_of(asdict(to_come)) in only):
+                chosen.append((fault, to_come))
+        return chosen
+
+    def outcomes(self, budget: float, share: float, seed: int, only: set[Key] | None = None) -> list[Outcome]:
+        """Put faults into the module, one after another."""
+        chosen = self.faults(share, seed, only)
+        faults = [fault for fault, _ in chosen]
         status, told = in_fork(lambda: self.test_in_place(faults, budget), 360_000)
         if status != PASSED or "answers" not in told:
             raise SystemExit(f"{self.module}: its tests do not pass without a fault: {told.get('by', status)}.")
         lines = {int(line): tests for line, tests in told["lines"].items()}
         found, outcomes = Survey(told["cost"], lines, set(told["imported"])), []
-        for fault, (status, answer) in zip(faults, told["answers"], strict=True):
+        for (fault, to_come), (status, answer) in zip(chosen, told["answers"], strict=True):
             tests = found.tests_for(fault, budget)
             if status == BROKEN or (status == PASSED and (not fault.in_function or found.at_import(fault))):
                 status, answer = in_fork(
                     lambda fault=fault, tests=tests: self.test_afresh(fault, tests), 20 + found.limit(tests)
                 )
-            by = answer.get("by", "" if status == PASSED else f"status {status}")
-            outcomes.append(Outcome.of(self.module, source[fault.line - 1], fault, status == PASSED, by, len(tests)))
+            by = answer.get("by", "" if status == PASSED else f"a process that ended with status {status}")
+            outcomes.append(replace(to_come, survived=status == PASSED, by=by, tests=len(tests)))
         return outcomes
 
 
@@ -266,6 +280,7 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=3.0, help="CPU seconds of tests for one fault")
     parser.add_argument("--share", type=float, default=1.0, help="share of the faults that is drawn")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--again", action="store_true", help="only the survivors of the tables that are there")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "mutation")
     options = parser.parse_args()
     os.chdir(ROOT)
@@ -278,9 +293,13 @@ def main() -> None:
     quick = (Phase.explicit, Phase.generate)
     settings.register_profile("mutation", derandomize=True, deadline=None, max_examples=EXAMPLES, phases=quick)
     for module in options.modules or TESTED:
-        begun = time.monotonic()
-        outcomes = Target(module).outcomes(options.budget, options.share, options.seed)
-        write_tables(options.out, module, outcomes, budget=options.budget, share=options.share, seed=options.seed)
+        begun, only = time.monotonic(), None
+        if options.again:
+            listed = read_rows(options.out / "survivors.csv", module)
+            only = {key for key, row in listed.items() if row["verdict"] != KILLED}
+        outcomes = Target(module).outcomes(options.budget, options.share, options.seed, only)
+        settings = {"budget": options.budget, "share": options.share, "seed": options.seed}
+        write_tables(options.out, module, outcomes, again=options.again, **settings)
         survivors = sum(outcome.survived for outcome in outcomes)
         print(f"{module}: {len(outcomes)} faults, {survivors} survive ({time.monotonic() - begun:.0f} s)", flush=True)
 
