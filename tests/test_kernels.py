@@ -169,6 +169,34 @@ def test_a_callable_kernel_is_cut_at_its_support():
     assert cut(np.array([0.5, 1.5])).tolist() == [1.0, 0.0]
 
 
+def test_a_callable_kernel_keeps_its_weight_at_the_end_of_its_support():
+    assert CallableKernel(np.ones_like, support=1)(np.array([1.0, 1.000001])).tolist() == [1.0, 0.0]
+
+
+@each_kernel
+def test_the_support_is_the_largest_lag_with_positive_weight(kernel):
+    # A support named too large keeps visits that never count; one too small drops some that do.
+    if math.isfinite(kernel.support):
+        assert at(kernel, kernel.support * (1 - 1e-9)) > 0
+        assert at(kernel, kernel.support * (1 + 1e-9)) == 0
+    else:
+        assert all(at(kernel, u) > 0 for u in (5.0, 30.0))
+
+
+@each_kernel
+def test_coefficients_of_a_polynomial_kernel_are_those_of_its_weights(kernel):
+    assert (kernel.polynomial is None) == (math.isinf(kernel.support) or isinstance(kernel, CallableKernel))
+    for u in (0.0, 0.25, 0.5, 0.9):
+        if kernel.polynomial is not None:
+            assert sum(c * u**power for power, c in enumerate(kernel.polynomial)) == pytest.approx(at(kernel, u))
+
+
+def test_a_callable_kernel_may_miss_the_mass_of_one_by_a_ten_thousandth():
+    assert CallableKernel(lambda u: (1 + 0.9e-4) * np.ones_like(u), support=1.0).at_zero == 1 + 0.9e-4
+    with pytest.raises(ValueError, match=r"integrates to 1\.00011 "):
+        CallableKernel(lambda u: (1 + 1.1e-4) * np.ones_like(u), support=1.0)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_as_kernel_finds_names_and_keeps_instances(name):
     assert as_kernel(name) is KERNELS[name]

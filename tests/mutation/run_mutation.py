@@ -132,9 +132,10 @@ class Survey:
 
 @dataclass(frozen=True)
 class Target:
-    """A module, its source and the pytest arguments that collect its tests."""
+    """A module, its source as it was at first, and the pytest arguments that collect its tests."""
 
     module: str
+    source: str
 
     @property
     def path(self) -> str:
@@ -149,7 +150,7 @@ class Target:
         return [*OPTIONS, *TESTED[self.module].arguments]
 
     def tree(self) -> ast.Module:
-        return ast.parse(Path(self.path).read_text())
+        return ast.parse(self.source)
 
     def survey(self, items: dict[str, pytest.Item], imported: set[int]) -> Survey:
         def work() -> None:
@@ -212,7 +213,7 @@ class Target:
 
     def faults(self, share: float, seed: int, only: set[Key] | None) -> list[tuple[Mutation, Outcome]]:
         """The faults to be tried, each as an outcome that is still to come: a random share, or ``only`` those."""
-        source, drawn = Path(self.path).read_text().splitlines(), random.Random(f"{self.module} {seed}")
+        source, drawn = self.source.splitlines(), random.Random(f"{self.module} {seed}")
         chosen, times = [], Counter()
         for fault in mutations(self.tree()):
             code = source[fault.line - 1].strip()
@@ -297,7 +298,7 @@ def main() -> None:
         if options.again:
             listed = read_rows(options.out / "survivors.csv", module)
             only = {key for key, row in listed.items() if row["verdict"] != KILLED}
-        outcomes = Target(module).outcomes(options.budget, options.share, options.seed, only)
+        outcomes = Target(module, Path(module).read_text()).outcomes(options.budget, options.share, options.seed, only)
         settings = {"budget": options.budget, "share": options.share, "seed": options.seed}
         write_tables(options.out, module, outcomes, again=options.again, **settings)
         survivors = sum(outcome.survived for outcome in outcomes)
