@@ -10,6 +10,8 @@ EQUIVALENCES = (
     "test_weighted_values_are_those_of_the_slow_reference",
     "test_a_value_never_depends_on_its_own_reward",
     "test_own_weight_is_the_derivative_of_the_value_in_its_own_reward",
+    "test_torch_tensors_give_the_same_values_as_numpy_and_stay_tensors",
+    "test_leading_axes_are_a_loop_over_replicates",
 )
 
 
