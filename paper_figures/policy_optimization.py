@@ -19,7 +19,7 @@ try:
 
     from paper_figures.output import write_figure, write_table
     from paper_figures.training import FINAL_COLUMNS, panels
-    from paper_figures.training_results import Variant, label, read_results, rows_of, variants_of
+    from paper_figures.training_results import Variant, label, plus_minus, read_results, rows_of, variants_of
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; tables and figures need: pip install -e '.[simulations]'")
 
@@ -122,7 +122,7 @@ def accuracy_table(final: pd.DataFrame) -> pd.DataFrame:
         values = rows_of(final, variant).set_index("outcome")
         row = {"Method": label_of(variant)}
         for outcome, name in FINAL_COLUMNS.items():
-            row[name] = f"{values.loc[outcome, 'mean']:.4f} ± {values.loc[outcome, 'se']:.4f}"
+            row[name] = plus_minus(values.loc[outcome, "mean"], values.loc[outcome, "se"], ".4f", ".4f")
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -24,6 +24,7 @@ try:
         label,
         line_style,
         method_label,
+        plus_minus,
         read_results,
         rows_of,
         variants_of,
@@ -133,7 +134,7 @@ def final_table(final: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
         values = rows_of(final, variant).set_index("outcome")
         row = {"Baseline": label(*variant)}
         for outcome, name in FINAL_COLUMNS.items():
-            row[name] = f"{100 * values.loc[outcome, 'mean']:.1f} ± {100 * values.loc[outcome, 'se']:.1f}"
+            row[name] = plus_minus(100 * values.loc[outcome, "mean"], 100 * values.loc[outcome, "se"], ".1f", ".1f")
             if outcome != "pass_at_samples":
                 row[f"{name}, difference"] = _difference(differences, variant, reference, outcome)
         rows.append(row | {"Seeds": str(values["n_seeds"].iloc[0])})
@@ -244,7 +245,8 @@ def _difference(differences: pd.DataFrame, variant: Variant, reference: Variant,
     if chosen.empty:
         return ""
     row = 100 * chosen[["difference", "ci_low", "ci_high"]].iloc[0]
-    return f"{row['difference']:+.1f} [{row['ci_low']:+.1f}, {row['ci_high']:+.1f}]"
+    interval = "" if np.isnan(row["ci_low"]) else f" [{row['ci_low']:+.1f}, {row['ci_high']:+.1f}]"
+    return f"{row['difference']:+.1f}{interval}"
 
 
 def _unscaled(variant: Variant) -> bool:
@@ -256,7 +258,7 @@ def _unscaled(variant: Variant) -> bool:
 
 
 def _with_se(mean: float, se: float) -> str:
-    return "" if np.isnan(mean) else f"{mean:.3g} ± {se:.2g}"
+    return "" if np.isnan(mean) else plus_minus(mean, se, ".3g", ".2g")
 
 
 if __name__ == "__main__":

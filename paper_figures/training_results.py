@@ -74,6 +74,11 @@ def method_label(method: str) -> str:
     return LABELS.get(name, name) + (f" ({given.replace('=', ' ')})" if given else "")
 
 
+def plus_minus(mean: float, se: float, mean_format: str, se_format: str) -> str:
+    """A mean with its standard error, or alone where a single seed gives none."""
+    return f"{mean:{mean_format}}" + ("" if np.isnan(se) else f" ± {se:{se_format}}")
+
+
 def line_style(variant: Variant) -> dict[str, object]:
     """Colour by method; dashed with weights, dotted with reuse."""
     method, weights, _, reuse = variant

@@ -123,6 +123,12 @@ def test_scaled_advantages_are_not_compared_by_size(tmp_path):
     assert shown.to_dict() == {"No baseline": "1 ± 0.15", "GRPO": "", "GPG": ""}
 
 
+def test_a_single_seed_has_no_error_to_show(tmp_path):
+    found = read_results(write_results(tmp_path, GAINS, seeds=1), ("final", "differences"))
+    shown = training.final_table(found["final"], found["differences"]).set_index("Baseline").loc["No baseline, J = 10"]
+    assert shown[["Greedy", "Greedy, difference", "Seeds"]].tolist() == ["44.0", "-4.0", "1"]
+
+
 def test_a_ratio_of_means_has_the_error_of_its_residuals():
     above, below = pd.Series([2.0, 4.0, 6.0]), pd.Series([1.0, 2.0, 3.0])
     assert training.ratio(above, below) == (2.0, 0.0)
