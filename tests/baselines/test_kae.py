@@ -8,6 +8,8 @@ from cases import NO_PAST, groups, visits
 from nprobust import lprobust
 
 from kaestat import make_baseline
+from kaestat.bandwidth import Fixed
+from kaestat.kernels import Triangular
 
 # Step 20, bandwidth 10, triangular: K(3/10) = 1.4, K(1/10) = 1.8, K(0) = 2. Past: lag 3 has 1 of 2, lag 1 has 3 of 4.
 PAST = visits([(3, [1, 0]), (1, [1, 1, 1, 0])])
@@ -130,3 +132,45 @@ def test_any_weight_however_small_is_no_cold_start():
 def test_the_relatives_of_kae_refuse_the_same_cold_starts(name, cold_start):
     with pytest.raises(ValueError, match="cold_start"):
         make_baseline(name, cold_start=cold_start)
+
+
+class Mixture(Fixed):
+    """Two bandwidths, mixed by shares."""
+
+    def __init__(self, bandwidths, shares):
+        super().__init__(1.0)
+        object.__setattr__(self, "pairs", list(zip(bandwidths, shares, strict=True)))
+
+    def resolve(self, visits, current_count, *, step, kernel):
+        return self.pairs
+
+
+@pytest.mark.parametrize("as_arrays", [False, True], ids=["numbers", "arrays"])
+def test_several_bandwidths_are_mixed_by_their_shares(as_arrays):
+    shares = [np.full((1, 1), share) if as_arrays else share for share in (0.25, 0.75)]
+    mixed = make_baseline("kae", bandwidth=Mixture([10.0, 4.0], shares)).values(GROUP, PAST, step=20)
+    wide, narrow = (make_baseline("kae", bandwidth=b).values(GROUP, PAST, step=20) for b in (10.0, 4.0))
+    np.testing.assert_allclose(mixed, 0.25 * wide + 0.75 * narrow, rtol=1e-12)
+    assert np.abs(wide - narrow).max() > 0.01
+
+
+def test_a_kernel_by_name_and_the_kernel_itself_make_the_same_baseline():
+    assert make_baseline("kae", kernel="triangular") == make_baseline("kae", kernel=Triangular())
+
+
+@pytest.mark.parametrize("normalization", ["nw", 3, None])
+def test_normalization_must_be_one_of_the_two(normalization):
+    with pytest.raises(ValueError, match="normalization must be one of"):
+        make_baseline("kae", normalization=normalization)
+
+
+AVERAGING = "none reinforce++ grpo dr_grpo gpg rloo pooled james_stein kae kae_eb kae_stream local_linear sieve".split()
+
+
+@pytest.mark.parametrize("name", AVERAGING)
+def test_averaging_baselines_take_weights_and_a_completion_of_weight_two_is_two_completions(name):
+    baseline = make_baseline(name)
+    assert baseline.takes_weights
+    weighted = baseline.values(groups([1, 0, 1], weights=[[1, 2, 1]]), NO_PAST, step=0)
+    doubled = baseline.values(groups([1, 0, 0, 1]), NO_PAST, step=0)
+    assert weighted[0, 0] == pytest.approx(doubled[0, 0], rel=1e-12)
