@@ -1,4 +1,4 @@
-"""Hook of the site's build: the figures of the pages and a sample report are made while the site is built."""
+"""Hook of the site's build: figures and a sample report are made while it is built, committed figures are added."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
 
+TRAINING_FIGURES = Path(__file__).parents[2] / "results" / "policy_optimization" / "figures"
 SAMPLE = "kaestat analyze --simulated --out report/"
 
 
@@ -24,6 +25,7 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     """Add them to the files of the site; mkdocs calls it once."""
     made = {f"figures/{name}_{scheme}.svg": drawn(name, scheme) for name in FIGURES for scheme in COLORS}
     made["gallery/report.html"] = sample_report()
+    made |= {f"experiments/figures/{path.name}": path.read_bytes() for path in TRAINING_FIGURES.glob("*.png")}
     for path, content in made.items():
         files.append(File.generated(config, path, content=content))
     return files
