@@ -162,15 +162,3 @@ def test_a_kernel_by_name_and_the_kernel_itself_make_the_same_baseline():
 def test_normalization_must_be_one_of_the_two(normalization):
     with pytest.raises(ValueError, match="normalization must be one of"):
         make_baseline("kae", normalization=normalization)
-
-
-AVERAGING = "none reinforce++ grpo dr_grpo gpg rloo pooled james_stein kae kae_eb kae_stream local_linear sieve".split()
-
-
-@pytest.mark.parametrize("name", AVERAGING)
-def test_averaging_baselines_take_weights_and_a_completion_of_weight_two_is_two_completions(name):
-    baseline = make_baseline(name)
-    assert baseline.takes_weights
-    weighted = baseline.values(groups([1, 0, 1], weights=[[1, 2, 1]]), NO_PAST, step=0)
-    doubled = baseline.values(groups([1, 0, 0, 1]), NO_PAST, step=0)
-    assert weighted[0, 0] == pytest.approx(doubled[0, 0], rel=1e-12)

@@ -37,7 +37,9 @@ class Tests:
 
 
 def _baseline(name: str, *methods: str, more: tuple[str, ...] = ()) -> tuple[str, Tests]:
-    return f"kaestat/baselines/{name}.py", Tests((f"tests/baselines/test_{name}.py", *more), methods)
+    return f"kaestat/baselines/{name}.py", Tests(
+        (f"tests/baselines/test_{name}.py", "tests/baselines/test_averaging.py", *more), methods
+    )
 
 
 SMOOTHING_TESTS = ("tests/test_smoothing.py", "tests/test_window_sums.py", "tests/bandwidth/test_selector_formulas.py")
