@@ -36,6 +36,9 @@ class Tests:
         return function in EQUIVALENCES and case.rstrip("]").partition(",")[0] in self.methods
 
 
+OF_EVERY_BASELINE = ("tests/baselines/test_averaging.py", "tests/baselines/test_prompts_apart.py")
+
+
 def _baseline(name: str, *methods: str, more: tuple[str, ...] = ()) -> tuple[str, Tests]:
     return f"kaestat/baselines/{name}.py", Tests(
         (f"tests/baselines/test_{name}.py", "tests/baselines/test_averaging.py", *more), methods

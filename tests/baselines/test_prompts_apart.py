@@ -1,0 +1,75 @@
+"""What a baseline must not mix up: prompts that share a step, and replicates along leading axes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import groups, visits
+
+from kaestat import Groups, Visits, make_baseline
+from kaestat.registry import parse_method
+
+APART = (
+    "none grpo rloo pooled krpo kae kae:normalization=algorithm1,bandwidth=6 kae:kernel=exponential kae_stream "
+    "kalman kalman:reward_variance=0.2 spo spo:rho=0.5 local_linear local_polynomial:degree=3 sieve "
+    "sieve:basis=polynomial,n_basis=4 sieve:n_basis=5,degree=3"
+).split()
+TOGETHER = "reinforce++ james_stein james_stein:paper_factor=true kae_eb ebpo".split()
+REWARDS = [[1, 0, 1], [0, 1], [1, 1, 1, 0], [0, 0]]
+PAST = [
+    [(9, [1, 1, 0]), (7, [1]), (6, [0, 1]), (4, [1, 1]), (3, [0, 1, 1]), (1, [1])],
+    [(8, [0, 0]), (2, [1, 0, 0])],
+    [(5, [1])],
+    [(9, [0]), (8, [1, 0]), (5, [0, 0]), (2, [0, 1])],
+]
+
+
+def baseline_of(method):
+    name, params = parse_method(method)
+    return make_baseline(name, **params)
+
+
+@pytest.mark.parametrize("method", APART)
+def test_prompts_of_a_step_do_not_touch_each_other(method):
+    baseline = baseline_of(method)
+    values = baseline.values(groups(*REWARDS), visits(*PAST), step=10)
+    for p, (rewards, past) in enumerate(zip(REWARDS, PAST, strict=True)):
+        alone = baseline.values(groups(rewards), visits(past), step=10)
+        np.testing.assert_allclose(values[p, : len(rewards)], alone[0], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", APART + TOGETHER)
+def test_leading_axes_are_so_many_steps_of_their_own(method):
+    baseline, order = baseline_of(method), [2, 0, 3, 1]
+    cases = [(groups(*REWARDS), visits(*PAST))]
+    swapped = ([REWARDS[p] for p in order], [PAST[p] for p in order])
+    cases.append((groups(*swapped[0]), visits(*swapped[1])))
+    stacked = Groups(*(np.stack([getattr(g, name) for g, _ in cases])[:, None] for name in ("reward", "mask")))
+    fields = ("lag", "count", "total", "total_sq")
+    past = Visits(**{name: np.stack([getattr(v, name) for _, v in cases])[:, None] for name in fields})
+
+    values = baseline.values(stacked, past, step=10)
+    own = baseline.own_weight(stacked, past, step=10) + np.zeros_like(stacked.reward)
+    for k, (one, before) in enumerate(cases):
+        for together, alone in (
+            (values, baseline.values(one, before, step=10)),
+            (own, baseline.own_weight(one, before, step=10)),
+        ):
+            alone = alone + np.zeros_like(one.reward)
+            np.testing.assert_allclose(together[k, 0][one.mask], alone[one.mask], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", APART + TOGETHER)
+@pytest.mark.parametrize("gap", [1, 2, 3, 6])
+def test_padding_between_visits_is_as_none(method, gap):
+    """Columns without a visit, several in a row and anywhere, whatever stands in them beyond the count."""
+    baseline, packed = baseline_of(method), visits(*PAST)
+    spread = {}
+    for name in ("lag", "count", "total", "total_sq"):
+        column = getattr(packed, name)
+        wide = np.zeros((len(column), column.shape[1] * (gap + 1)))
+        wide[:, :: gap + 1] = column
+        spread[name] = wide
+    values = baseline.values(groups(*REWARDS), replace(packed, **spread), step=10)
+    expected = baseline.values(groups(*REWARDS), packed, step=10)
+    np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-9)
