@@ -40,9 +40,8 @@ OF_EVERY_BASELINE = ("tests/baselines/test_averaging.py", "tests/baselines/test_
 
 
 def _baseline(name: str, *methods: str, more: tuple[str, ...] = ()) -> tuple[str, Tests]:
-    return f"kaestat/baselines/{name}.py", Tests(
-        (f"tests/baselines/test_{name}.py", "tests/baselines/test_averaging.py", *more), methods
-    )
+    files = (f"tests/baselines/test_{name}.py", *OF_EVERY_BASELINE, *more)
+    return f"kaestat/baselines/{name}.py", Tests(files, methods)
 
 
 SMOOTHING_TESTS = ("tests/test_smoothing.py", "tests/test_window_sums.py", "tests/bandwidth/test_selector_formulas.py")
@@ -52,7 +51,7 @@ TESTED: dict[str, Tests] = {
     **dict(
         (
             _baseline("kae", "kae"),
-            _baseline("kae_eb", "kae_eb", more=("tests/baselines/test_kae_eb_gain.py",)),
+            _baseline("kae_eb", "kae_eb"),
             _baseline("local_polynomial", "local_polynomial", "local_linear"),
             _baseline("kalman", "kalman"),
             _baseline("spo", "spo"),
