@@ -168,7 +168,9 @@ class Target:
         return Survey(told["cost"], lines, imported)
 
     def living_functions(self) -> dict[str, types.FunctionType]:
-        functions = [f for f in gc.get_objects() if isinstance(f, types.FunctionType) and f.__module__ == self.name]
+        """Of the module as imported last; functions of an earlier import can still be alive."""
+        module = vars(sys.modules[self.name])
+        functions = [f for f in gc.get_objects() if isinstance(f, types.FunctionType) and f.__globals__ is module]
         return {f.__code__.co_qualname: f for f in functions if f.__code__.co_filename == self.path}
 
     def test_in_place(self, faults: list[Mutation], budget: float) -> None:
