@@ -12,8 +12,8 @@ import numpy as np
 from kaestat import spec
 from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Baseline
-from kaestat.history import RewardHistory, whole_step
-from kaestat.inputs import check_finite, like, read_ids, read_mask, read_numbers, scatter
+from kaestat.history import RewardHistory, stored_step, whole_step
+from kaestat.inputs import check_finite, largest_like, like, read_ids, read_mask, read_numbers, scatter
 from kaestat.packing import Packing
 from kaestat.registry import SCALES, get_method, make_baseline
 from kaestat.scaling import divide_by_group_std, rescale_informative, whiten_over_batch
@@ -63,7 +63,7 @@ class AdvantageEstimator:
             known = get_method(method)
             self.method, self.baseline = method, make_baseline(method, **params)
             own_scale, self._informative = known.scale, known.rescales_informative
-        if scale is not None and scale not in SCALES:
+        if scale is not None and not (isinstance(scale, str) and scale in SCALES):
             raise ValueError(
                 f"scale: unknown {scale!r}; choose one of {', '.join(SCALES)}, or None for the method's own."
             )
@@ -162,7 +162,8 @@ class AdvantageEstimator:
         if streams is not None and self.baseline.unit == "group":
             keys = list(zip(keys, streams, strict=True))
 
-        advantages, values = self._advance(keys, reward, weight, drift, step)
+        with np.errstate(over="ignore", invalid="ignore"):  # the results are tested: what is not finite is refused
+            advantages, values = self._advance(keys, reward, weight, drift, step, largest_like(rewards))
         if keys and self._history is not None:
             self._with_streams = streams is not None
         self.values = like(scatter(values, keep), rewards)
@@ -183,8 +184,6 @@ class AdvantageEstimator:
         ValueError
             If the state belongs to another method or does not fit together. The estimator is then unchanged.
         """
-        if not isinstance(state, dict) or not set(self._state()) <= set(state):
-            raise ValueError("state: not a state_dict of an AdvantageEstimator.")
         self._take(unpack_arrays(state))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -215,9 +214,12 @@ class AdvantageEstimator:
         plan = content.get("estimator")
         if not isinstance(plan, dict):
             raise ValueError(f"{path}: holds no AdvantageEstimator.")
-        params = {name: spec.load(value) for name, value in plan["params"].items()}
-        estimator = cls(spec.load(plan["method"]), scale=plan["scale"], **params)
-        estimator._take(content["state"])
+        try:
+            params = {name: spec.load(value) for name, value in plan["params"].items()}
+            estimator = cls(spec.load(plan["method"]), scale=plan["scale"], **params)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{path}: its estimator cannot be built ({error}).") from error
+        estimator._take(content.get("state"))
         return estimator
 
     def _state(self) -> dict[str, Any]:
@@ -230,8 +232,10 @@ class AdvantageEstimator:
             "with_streams": self._with_streams,
         }
 
-    def _take(self, state: dict[str, Any]) -> None:
-        if state["method"] != self.method:
+    def _take(self, state: Any) -> None:
+        if not isinstance(state, dict) or not set(self._state()) <= set(state):
+            raise ValueError("state: not a state_dict of an AdvantageEstimator.")
+        if not isinstance(state["method"], str) or state["method"] != self.method:
             raise ValueError(f"state: saved by method {state['method']!r}, this estimator is {self.method!r}.")
         history = None if state["history"] is None else RewardHistory.from_state_dict(state["history"])
         if history is not None and history.horizon != self.baseline.horizon:
@@ -239,11 +243,18 @@ class AdvantageEstimator:
                 f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
                 f"{self.baseline.horizon:g}; build it with the parameters that were saved."
             )
-        carry = None if state["carry"] is None else {name: np.array(a) for name, a in state["carry"].items()}
-        fresh = self.baseline.initial_carry()
+        carry, fresh = _stored_carry(state["carry"]), self.baseline.initial_carry()
         if fresh is not None and _shapes(fresh) != _shapes(carry or {}):
             raise ValueError(f"state: the carry of method {self.method!r} is incomplete; the state was altered.")
-        last_step, recorded = int(state["last_step"]), dict.fromkeys(decode_keys(state["recorded"]))
+        last_step = stored_step(state["last_step"])
+        try:
+            recorded = dict.fromkeys(decode_keys(state["recorded"]))
+        except TypeError as error:
+            raise ValueError(f"state: a recorded prompt is no id ({error}); the state was altered.") from error
+        if history is not None and history.last_step > last_step:
+            raise ValueError("state: the history has visits after its last step; the state was altered.")
+        if not (state["with_streams"] is None or isinstance(state["with_streams"], bool)):
+            raise ValueError(f"state: with_streams must be True, False or None, got {state['with_streams']!r}.")
         self._carry, self._history, self._last_step, self._recorded = carry, history, last_step, recorded
         self._with_streams, self._steps_without_return, self.values = state["with_streams"], 0, None
 
@@ -269,7 +280,13 @@ class AdvantageEstimator:
             raise ValueError("stream_ids must be given at every step or at none: histories are kept by them.")
 
     def _advance(
-        self, keys: list[Any], reward: np.ndarray, weight: np.ndarray | None, divergence: np.ndarray | None, step: int
+        self,
+        keys: list[Any],
+        reward: np.ndarray,
+        weight: np.ndarray | None,
+        divergence: np.ndarray | None,
+        step: int,
+        largest: float,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Advantages and values in sample order; the state changes only once both are there."""
         if not keys:
@@ -290,10 +307,13 @@ class AdvantageEstimator:
                 f"method {self.method!r}: values have shape {values.shape}, rewards {groups.reward.shape}."
             )
         advantages = packing.unpack(self._scaled(groups.reward - values, groups, visits, step))
+        values = packing.unpack(values)
         sums = {} if history is None else _sums(groups)
-        if not all(np.isfinite(column).all() for column in (advantages, *sums.values())):
-            raise ValueError(f"rewards: method {self.method!r} gives numbers that are not finite; rewards too large?")
         carry = self.baseline.advance(self._carry, groups, visits, step=step)
+        kept = (*sums.values(), *(() if carry is None else carry.values()))
+        in_range = all((np.abs(numbers) <= largest).all() for numbers in (advantages, values))
+        if not in_range or not all(np.isfinite(column).all() for column in kept):
+            raise ValueError(f"rewards: method {self.method!r} gives numbers that are not finite; rewards too large?")
 
         if history is not None:
             self._watch_returns(rows)
@@ -301,7 +321,7 @@ class AdvantageEstimator:
         elif carry is not None:
             self._recorded = (self._recorded if step == self._last_step else {}) | dict.fromkeys(packing.keys)
         self._history, self._carry, self._last_step = history, carry, step
-        return advantages, packing.unpack(values)
+        return advantages, values
 
     def _look_back(
         self, groups: Groups, keys: list[Hashable], step: int
@@ -374,6 +394,17 @@ def _one_per_row(samples: np.ndarray, packing: Packing) -> np.ndarray:
     if not (same if packing.mask is None else same | ~packing.mask).all():
         raise ValueError("divergence must be the same for all samples of a prompt.")
     return packed[:, 0].copy()
+
+
+def _stored_carry(carry: Any) -> dict[str, np.ndarray] | None:
+    if carry is None:
+        return None
+    if not isinstance(carry, dict) or not all(isinstance(array, np.ndarray) for array in carry.values()):
+        raise ValueError("state: the carry must be arrays by name; the state was altered.")
+    for name, array in carry.items():
+        if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+            raise ValueError(f"state: carry {name!r} must hold finite numbers; the state was altered.")
+    return {name: np.array(array) for name, array in carry.items()}
 
 
 def _shapes(carry: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Hashable, Sequence
 from itertools import repeat
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from kaestat.arrays import Visits
+from kaestat.inputs import read_ids, read_numbers
 from kaestat.storage import decode_keys, encode_keys, load_state, save_state
 
 PLAIN_FIELDS = ("step", "count", "total", "total_sq")
 WEIGHTED_FIELDS = ("weight", "weight_sq", "weighted_total", "weighted_total_sq")
 INTEGER_FIELDS = ("step", "count")
 MAX_STEP = 2**31 - 2
+MAX_REWARD = 1e70  # of a log: the fourth powers in variances of variances must be finite
 
 
 class RewardHistory:
@@ -43,9 +46,10 @@ class RewardHistory:
     """
 
     def __init__(self, horizon: float = math.inf, *, weighted: bool = False, with_divergence: bool = False):
-        if not horizon > 0:
+        number = isinstance(horizon, int | float | np.integer | np.floating) and not isinstance(horizon, bool)
+        if not number or not horizon > 0:
             raise ValueError(f"horizon must be positive (steps), got {horizon!r}.")
-        self.horizon = float(horizon)
+        self.horizon = math.inf if isinstance(horizon, int) and horizon > sys.float_info.max else float(horizon)
         self.last_step = -1
         self._row: dict[Hashable, int] = {}
         names = PLAIN_FIELDS + (WEIGHTED_FIELDS if weighted else ()) + (("divergence",) if with_divergence else ())
@@ -139,12 +143,14 @@ class RewardHistory:
         ValueError
             If the sums are not those this history keeps, a key comes twice, or `check_new` refuses. The history is
             then unchanged.
+        TypeError
+            If a key is not hashable, or a sum no number.
         """
-        keys, step = list(keys), whole_step(step)
+        keys, step = read_ids("keys", keys), whole_step(step)
         expected = set(self._fields) - {"step"}
         if set(sums) != expected:
             raise ValueError(f"this history records {', '.join(sorted(expected))}; got {', '.join(sorted(sums))}.")
-        columns = {name: np.asarray(values, dtype=float) for name, values in sums.items()}
+        columns = {name: read_numbers(name, values) for name, values in sums.items()}
         for name, column in columns.items():
             if column.shape != (len(keys),):
                 raise ValueError(f"{name} must have one entry per key ({len(keys)}), got shape {column.shape}.")
@@ -199,14 +205,12 @@ class RewardHistory:
             If the parts of the state do not fit together.
         """
         try:
-            fields: dict[str, np.ndarray] = {
-                name: np.asarray(field, dtype=_dtype(name)) for name, field in state["fields"].items()
-            }
+            fields = {name: _stored_field(name, field) for name, field in state["fields"].items()}
             history = cls(state["horizon"], weighted="weight" in fields, with_divergence="divergence" in fields)
-            keys, last_step = decode_keys(state["keys"]), int(state["last_step"])
-        except (KeyError, TypeError, AttributeError) as error:
+            keys, last_step = decode_keys(state["keys"]), stored_step(state["last_step"])
+            history._row = {key: row for row, key in enumerate(keys, start=1)}
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
-        history._row = {key: row for row, key in enumerate(keys, start=1)}
         shapes = {field.shape for field in fields.values()}
         if set(fields) != set(history._fields) or len(shapes) != 1 or len(history._row) != len(keys):
             raise ValueError("state: the fields of the history do not fit together; the state was altered.")
@@ -260,6 +264,22 @@ def whole_step(step: Any) -> int:
     if not (0 <= number <= MAX_STEP and number == int(number)):
         raise ValueError(f"step must be a whole number between 0 and {MAX_STEP}, got {step!r}.")
     return int(number)
+
+
+def stored_step(step: Any) -> int:
+    """The last step of a state, -1 before the first; or a ValueError."""
+    if type(step) is not int or not -1 <= step <= MAX_STEP:
+        raise ValueError(f"state: last_step must be a whole number from -1 to {MAX_STEP}, got {step!r}.")
+    return step
+
+
+def _stored_field(name: str, field: Any) -> np.ndarray:
+    array = read_numbers(name, np.ravel(field)).reshape(np.shape(field))
+    if not np.isfinite(array).all():
+        raise ValueError(f"state: {name} must be finite; the state was altered.")
+    if name in INTEGER_FIELDS and not ((array >= 0) & (array <= MAX_STEP) & (array == np.floor(array))).all():
+        raise ValueError(f"state: {name} must hold whole numbers, 0 or more; the state was altered.")
+    return array.astype(_dtype(name))
 
 
 def _padded(field: np.ndarray, shape: tuple[int, int]) -> np.ndarray:

@@ -33,7 +33,7 @@ def read_numbers(name: str, values: Any, size: int | None = None) -> np.ndarray:
         if given.dtype.kind not in "biufO":
             raise TypeError(f"dtype {given.dtype}")
         numbers = given.astype(np.float64, copy=False)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise TypeError(f"{name} must be numbers, one per sample ({error}).") from None
     if numbers.ndim != 1:
         raise ValueError(f"{name} must have one axis (one entry per sample), got shape {numbers.shape}.")
@@ -56,7 +56,7 @@ def read_mask(mask: Any, size: int) -> np.ndarray | None:
     return None if numbers.all() else numbers > 0
 
 
-def read_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> list[Any]:
+def read_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | None = None) -> list[Any]:
     """One id per sample that is not masked.
 
     Raises
@@ -73,7 +73,7 @@ def read_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> 
         ids = list(ids)
     except TypeError:
         raise TypeError(f"{name} must be a sequence with one id per sample, got {type(ids).__name__}.") from None
-    if len(ids) != size:
+    if size is not None and len(ids) != size:
         raise ValueError(f"{name} has {len(ids)} entries for {size} rewards; give one id per sample.")
     if keep is not None:
         ids = [key for key, kept in zip(ids, keep.tolist(), strict=True) if kept]
@@ -86,11 +86,23 @@ def read_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> 
     for kind in set(map(type, distinct)):
         if hasattr(kind, "__array__") and not issubclass(kind, np.generic):
             raise TypeError(f"{name} holds arrays ({kind.__name__}), which differ at every step; pass ids.tolist().")
-    if None in distinct or any(map(operator.ne, distinct, distinct)):
+    try:
+        missing = None in distinct or any(map(operator.ne, distinct, distinct))
+    except (TypeError, ValueError):  # pandas.NA is neither equal to itself nor not
+        missing = True
+    if missing:
         raise ValueError(
             f"{name}: None or NaN is no id. Key prompts by (source, split, index), or by a hash of the prompt text."
         )
     return ids
+
+
+def generator(seed: Any) -> np.random.Generator:
+    """NumPy's generator, or an error that names the seed."""
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"seed must be a whole number from 0 on, got {seed!r}.") from error
 
 
 def check_finite(reward: np.ndarray, weight: np.ndarray | None, divergence: np.ndarray | None) -> None:
@@ -114,6 +126,16 @@ def scatter(samples: np.ndarray, keep: np.ndarray | None) -> np.ndarray:
     scattered = np.zeros(len(keep))
     scattered[keep] = samples
     return scattered
+
+
+def largest_like(template: Any) -> float:
+    """The largest number of the floating type that `like` gives."""
+    if array_api_compat.is_torch_array(template):
+        import torch
+
+        return torch.finfo(template.dtype if template.is_floating_point() else torch.get_default_dtype()).max
+    dtype = getattr(template, "dtype", None)
+    return float(np.finfo(dtype if dtype in _FLOATS else np.float64).max)
 
 
 def like(samples: np.ndarray, template: Any) -> Array:

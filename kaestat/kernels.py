@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import ClassVar
 
 from array_api_compat import array_namespace
@@ -103,7 +104,7 @@ class Triangular(Kernel):
     polynomial: ClassVar[tuple[float, ...]] = (2.0, -2.0)
 
     def weight(self, u: Array, xp: Namespace) -> Array:
-        return xp.clip(u * -2.0 + 2.0, 0.0, None)
+        return xp.clip(u, None, 1.0) * -2.0 + 2.0
 
     @property
     def at_zero(self) -> float:
@@ -139,7 +140,8 @@ class Epanechnikov(Kernel):
     polynomial: ClassVar[tuple[float, ...]] = (1.5, 0.0, -1.5)
 
     def weight(self, u: Array, xp: Namespace) -> Array:
-        return xp.clip(1.5 - 1.5 * u * u, 0.0, None)
+        inside = xp.clip(u, None, 1.0)  # a square of all could overflow
+        return 1.5 - 1.5 * inside * inside
 
     @property
     def at_zero(self) -> float:
@@ -156,7 +158,8 @@ class HalfNormal(Kernel):
     square_moments: tuple[float, float, float] = (1 / math.sqrt(math.pi), 1 / math.pi, 0.5 / math.sqrt(math.pi))
 
     def weight(self, u: Array, xp: Namespace) -> Array:
-        return math.sqrt(2 / math.pi) * xp.exp(-0.5 * u * u)
+        near = xp.clip(u, None, 40.0)  # 0 beyond; a square of all could overflow
+        return math.sqrt(2 / math.pi) * xp.exp(-0.5 * near * near)
 
     @property
     def at_zero(self) -> float:
@@ -181,7 +184,7 @@ class Exponential(Kernel):
     rho: float
 
     def __init__(self, rho: float = math.exp(-1)):
-        if not 0 < rho < 1:
+        if not _is_number(rho) or not 0 < rho < 1:
             raise ValueError(f"Exponential kernel: rho must lie in (0, 1), got {rho!r}.")
         c = -math.log(rho)
         for field, value in {
@@ -221,7 +224,7 @@ class CallableKernel(Kernel):
     function: Callable[[Array], Array]
 
     def __init__(self, function: Callable[[Array], Array], support: float = math.inf):
-        if not support > 0:
+        if not _is_number(support) or not support > 0:
             raise ValueError(f"kernel support must be positive, got {support!r}.")
         object.__setattr__(self, "name", getattr(function, "__name__", "callable"))
         object.__setattr__(self, "support", float(support))
@@ -256,7 +259,10 @@ class CallableKernel(Kernel):
     def _evaluate(self, u: float) -> float:
         import numpy as np
 
-        weight = float(np.asarray(self.function(np.array([u], dtype=float)))[0])
+        try:
+            weight = float(np.asarray(self.function(np.array([u], dtype=float)))[0])
+        except (TypeError, ValueError, IndexError) as error:
+            raise ValueError(f"kernel {self.name!r} must map an array of scaled lags to weights ({error}).") from error
         if not 0 <= weight < math.inf:
             raise ValueError(f"kernel {self.name!r} must be finite and non-negative, got K({u:g}) = {weight!r}.")
         return weight
@@ -265,6 +271,10 @@ class CallableKernel(Kernel):
         from scipy.integrate import quad
 
         return quad(lambda u: u**power * self._evaluate(u) ** exponent, 0, self.support, limit=200)[0]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 KERNELS: dict[str, Kernel] = {

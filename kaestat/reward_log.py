@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from kaestat.history import MAX_STEP
+from kaestat.history import MAX_REWARD, MAX_STEP
 from kaestat.inputs import read_ids, read_numbers
 from kaestat.log_units import LogUnits
 
@@ -41,8 +41,8 @@ class RewardLog:
     Raises
     ------
     ValueError
-        If lengths differ, the log is empty, a reward is not finite, a prompt is missing, or a step is negative or
-        no whole number.
+        If lengths differ, the log is empty, a reward is not finite or beyond 1e70, a prompt is missing, or a step is
+        negative or no whole number.
     TypeError
         If a reward or step is no number, or a prompt not hashable.
 
@@ -62,7 +62,7 @@ class RewardLog:
         *,
         time_axis: Literal["step", "visit"] = "step",
     ):
-        if time_axis not in ("step", "visit"):
+        if not isinstance(time_axis, str) or time_axis not in ("step", "visit"):
             raise ValueError(f'time_axis must be "step" or "visit", got {time_axis!r}.')
         rewards = read_numbers("reward", reward)
         size = len(rewards)
@@ -74,6 +74,9 @@ class RewardLog:
         if not np.isfinite(rewards).all():
             bad = int(np.argmin(np.isfinite(rewards)))
             raise ValueError(f"reward must be finite: entry {bad} is {rewards[bad]}. Leave such completions out.")
+        if np.abs(rewards).max() > MAX_REWARD:
+            bad = int(np.argmax(np.abs(rewards)))
+            raise ValueError(f"reward must lie within {MAX_REWARD:g}: entry {bad} is {rewards[bad]}. Rescale rewards.")
         whole = (steps >= 0) & (steps <= MAX_STEP) & (steps == np.floor(steps))
         if not whole.all():
             bad = int(np.argmin(whole))

@@ -72,8 +72,10 @@ def value_risk(
     ValueError
         If a method is unknown, no visit qualifies, or the log has one completion per visit throughout: then only
         differences between methods are identified (`risk_differences`).
+    TypeError
+        If ``log`` is no `RewardLog`, or ``methods`` no list.
     """
-    scored = score(log, [*methods, "grpo"], min_visits=min_visits)
+    scored = score(log, [*_listed(methods), "grpo"], min_visits=min_visits)
     return scored.risk_table(n_boot=n_boot, seed=seed)
 
 
@@ -110,7 +112,7 @@ def risk_differences(
         As in `value_risk`, but for logs with one completion per visit; there, methods that contain their own reward
         are refused.
     """
-    scored = score(log, [*methods, reference], min_visits=min_visits, differences_only=True)
+    scored = score(log, [*_listed(methods), reference], min_visits=min_visits, differences_only=True)
     unidentified = ~np.isfinite(scored.per_prompt).all(axis=0)
     if unidentified.any():
         raise ValueError(
@@ -233,6 +235,8 @@ def score(
     ValueError
         As in `value_risk`.
     """
+    if not isinstance(log, RewardLog):
+        raise TypeError(f"log must be a RewardLog (RewardLog.read reads files), got {type(log).__name__}.")
     if len(methods) < 2:
         raise ValueError("methods is empty: name at least one, for example 'kae'.")
     baselines = [risk_baseline(method) for method in methods]
@@ -247,6 +251,16 @@ def score(
         total = np.bincount(prompt, weights=risk, minlength=len(log.prompts))
         per_prompt.append(total[n > 0] / n[n > 0])
     return PromptRisks(tuple(methods), np.stack(per_prompt, axis=1), int(eligible.sum()), absolute)
+
+
+def _listed(methods: Sequence[str | Baseline]) -> list[str | Baseline]:
+    try:
+        listed = [] if isinstance(methods, str) else list(methods)
+    except TypeError:
+        listed = []
+    if isinstance(methods, str) or (not listed and not isinstance(methods, Sequence)):
+        raise TypeError(f"methods must be a list of names, specifications or baselines, got {methods!r}.")
+    return listed
 
 
 def _eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndarray:

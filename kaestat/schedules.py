@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from kaestat.inputs import generator
+
 _CELLS = 8_000_000  # random keys drawn at once, to bound memory
 
 
@@ -35,8 +37,8 @@ def uniform(n_prompts: int, batch_size: int, n_steps: int, *, seed: int = 0) -> 
     ValueError
         If a size is no whole number from 1 on, or the batch is larger than the set of prompts.
     """
-    _check_sizes(n_prompts, batch_size, n_steps)
-    return _shuffled_rows(n_steps, n_prompts, np.random.default_rng(seed), keep=batch_size)
+    n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
+    return _shuffled_rows(n_steps, n_prompts, generator(seed), keep=batch_size)
 
 
 def epochs(n_prompts: int, batch_size: int, n_steps: int, *, seed: int = 0) -> np.ndarray:
@@ -52,10 +54,10 @@ def epochs(n_prompts: int, batch_size: int, n_steps: int, *, seed: int = 0) -> n
     >>> sorted(epochs(6, 2, 3).reshape(-1).tolist())
     [0, 1, 2, 3, 4, 5]
     """
-    _check_sizes(n_prompts, batch_size, n_steps)
+    n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
     per_pass = n_prompts // batch_size
     n_passes = -(-n_steps // per_pass)
-    order = _shuffled_rows(n_passes, n_prompts, np.random.default_rng(seed), keep=per_pass * batch_size)
+    order = _shuffled_rows(n_passes, n_prompts, generator(seed), keep=per_pass * batch_size)
     return order.reshape(n_passes * per_pass, batch_size)[:n_steps]
 
 
@@ -87,9 +89,9 @@ def reuse(n_prompts: int, batch_size: int, n_steps: int, *, repeats: int = 10, s
     >>> bool((schedule[0] == schedule[2]).all()), bool((schedule[2] == schedule[3]).any())
     (True, False)
     """
-    _check_sizes(n_prompts, batch_size, n_steps)
-    _check_whole("repeats", repeats)
-    rng = np.random.default_rng(seed)
+    n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
+    repeats = _whole("repeats", repeats)
+    rng = generator(seed)
     n_batches = n_prompts // batch_size
     batches = rng.permutation(n_prompts)[: n_batches * batch_size].reshape(n_batches, batch_size)
     n_draws = -(-n_steps // repeats)
@@ -116,7 +118,7 @@ def past_lags(schedule: np.ndarray, step: int, prompts: np.ndarray | None = None
     Raises
     ------
     ValueError
-        If ``schedule`` is no such array, or ``step`` lies outside it.
+        If ``schedule`` or ``prompts`` is no such array, or ``step`` lies outside the schedule.
 
     Examples
     --------
@@ -124,13 +126,18 @@ def past_lags(schedule: np.ndarray, step: int, prompts: np.ndarray | None = None
     array([[0., 2.],
            [2., 1.]])
     """
-    schedule = np.asarray(schedule)
+    try:
+        schedule = np.asarray(schedule)
+    except ValueError as error:  # ragged
+        raise ValueError(f"schedule must be (steps, batch_size) prompt indices ({error}).") from error
     if schedule.ndim != 2 or schedule.dtype.kind not in "iu" or (schedule.size > 0 and schedule.min() < 0):
         raise ValueError(f"schedule must be (steps, batch_size) prompt indices, got {schedule.dtype} {schedule.shape}.")
     last = len(schedule) - (prompts is None)
     if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= last:
         raise ValueError(f"step must be a whole number from 0 to {last}, got {step!r}.")
     prompts = schedule[step] if prompts is None else np.asarray(prompts)
+    if prompts.ndim != 1 or (prompts.dtype.kind not in "iu" and prompts.size > 0):
+        raise ValueError(f"prompts must be prompt indices (P,), got {prompts.dtype} {prompts.shape}.")
     # Visits sorted by prompt, then step; each prompt's stand together.
     visits = np.unique(np.stack([schedule[:step].reshape(-1), np.repeat(np.arange(step), schedule.shape[1])]), axis=1)
     start, stop = (np.searchsorted(visits[0], prompts, side=side) for side in ("left", "right"))
@@ -150,15 +157,17 @@ def _shuffled_rows(n_rows: int, n: int, rng: np.random.Generator, *, keep: int) 
     return rows
 
 
-def _check_sizes(n_prompts: Any, batch_size: Any, n_steps: Any) -> None:
-    for name, value in (("n_prompts", n_prompts), ("batch_size", batch_size), ("n_steps", n_steps)):
-        _check_whole(name, value)
+def _sizes(n_prompts: Any, batch_size: Any, n_steps: Any) -> tuple[int, int, int]:
+    n_prompts, n_steps = _whole("n_prompts", n_prompts), _whole("n_steps", n_steps)
+    batch_size = _whole("batch_size", batch_size)
     if batch_size > n_prompts:
         raise ValueError(
             f"batch_size={batch_size} exceeds n_prompts={n_prompts}: a step samples without replacement; lower it."
         )
+    return n_prompts, batch_size, n_steps
 
 
-def _check_whole(name: str, value: Any) -> None:
+def _whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be a whole number from 1 on, got {value!r}.")
+    return int(value)  # a narrow NumPy integer would overflow in what follows

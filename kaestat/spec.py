@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import re
 import reprlib
+import warnings
 from typing import Any
 
 import numpy as np
@@ -136,8 +137,10 @@ def _parse_value(text: str, whole: str) -> Any:
     if call:
         return _make_part(call[1], _parse_parameters(call[2], whole))
     try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Python's parser, about what is no number then
+            value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
     return value if isinstance(value, int | float | str | tuple) else text
 

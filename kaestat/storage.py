@@ -79,9 +79,15 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
                 f"{path}: not a complete kaestat state file; it was cut short or altered. Use the checkpoint before it."
             )
         file.seek(len(first))
-        with np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    return _put_arrays(json.loads(arrays.pop("header").tobytes()), arrays)
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            state = _put_arrays(json.loads(arrays.pop("header").tobytes()), arrays)
+        except Exception as error:  # the checksum fits, so it was made to: no telling what the archive's readers raise
+            raise ValueError(f"{path}: holds no state ({type(error).__name__}: {error}); it was altered.") from error
+    if not isinstance(state, dict):
+        raise ValueError(f"{path}: holds a {type(state).__name__}, no state; it was altered.")
+    return state
 
 
 def pack_arrays(value: Any) -> Any:
@@ -94,10 +100,16 @@ def pack_arrays(value: Any) -> Any:
 
 
 def unpack_arrays(value: Any) -> Any:
-    """The inverse of `pack_arrays`; the arrays are copies."""
+    """The inverse of `pack_arrays`; the arrays are copies.
+
+    Raises
+    ------
+    ValueError
+        If a packed array does not fit together.
+    """
     if isinstance(value, dict):
         if "__bytes__" in value:
-            return np.frombuffer(value["__bytes__"], dtype=value["dtype"]).reshape(value["shape"]).copy()
+            return _unpack_array(value)
         return {key: unpack_arrays(item) for key, item in value.items()}
     return value
 
@@ -117,10 +129,31 @@ def encode_keys(keys: list[Hashable]) -> list[Any] | np.ndarray:
 
 
 def decode_keys(keys: list[Any] | np.ndarray) -> list[Hashable]:
-    """The inverse of `encode_keys`."""
-    if isinstance(keys, np.ndarray):
+    """The inverse of `encode_keys`.
+
+    Raises
+    ------
+    ValueError
+        If they are no encoded ids.
+    """
+    if isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype.kind in "iu":
         return keys.tolist()
-    return [key if type(key) is str else _decode_key(key) for key in keys]
+    if not isinstance(keys, list):
+        raise ValueError(f"state: prompt ids must be a list or an array of integers, got {keys!r}.")
+    try:
+        return [key if type(key) is str else _decode_key(key) for key in keys]
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"state: its prompt ids cannot be read ({error}); it was altered.") from error
+
+
+def _unpack_array(packed: dict[str, Any]) -> np.ndarray:
+    try:
+        dtype = np.dtype(str(packed["dtype"]))
+        if dtype.kind not in "biuf":
+            raise TypeError(f"dtype {dtype}")
+        return np.frombuffer(packed["__bytes__"], dtype=dtype).reshape(packed["shape"]).copy()
+    except (KeyError, TypeError, ValueError, SyntaxError, OverflowError) as error:
+        raise ValueError(f"state: an array cannot be read ({error}); the state was altered.") from error
 
 
 def _encode_key(key: Hashable) -> Any:

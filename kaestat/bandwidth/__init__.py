@@ -54,9 +54,13 @@ def make_selector(name: str, **params: Any) -> Selector:
     ------
     ValueError
         If the name or a parameter is unknown.
+    TypeError
+        If the name is no string.
     """
     from kaestat.spec import check_parameters
 
+    if not isinstance(name, str):
+        raise TypeError(f"selector must be a name, got {type(name).__name__}.")
     if name not in SELECTORS:
         raise ValueError(f"selector: unknown name {name!r}; choose one of {', '.join(SELECTORS)}.")
     check_parameters(f"selector {name!r}", SELECTORS[name], params)

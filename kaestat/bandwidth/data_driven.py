@@ -84,7 +84,9 @@ class DataDriven(Selector):
         draws = cluster_bootstrap(contributions, n_boot=n_boot, seed=seed)
         drawn = self.risk(draws, kernel, grid)
         best = int(largest_minimiser(risk, resolution))
-        columns = (grid, risk, spread_over_draws(drawn), spread_over_draws(drawn - drawn[:, best : best + 1]))
+        with np.errstate(invalid="ignore"):  # the difference of two infinite risks is NaN
+            difference = drawn - drawn[:, best : best + 1]
+        columns = (grid, risk, spread_over_draws(drawn), spread_over_draws(difference))
         path = pd.DataFrame(dict(zip(PATH_COLUMNS, columns, strict=True)))
         se = float(spread_over_draws(self.bandwidth(draws, kernel, grid, resolution)))
         return BandwidthSelection(bandwidth=bandwidth, se=se, path=path, selector=self.name)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kaestat.baselines.base import SMALLEST
 from kaestat.smoothing import CausalSmoother
 
 GRID_SIZE = 31
@@ -49,14 +50,15 @@ def check_grid(grid: Sequence[float] | Any) -> tuple[float, ...]:
     """
     try:
         candidates = np.asarray(grid, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise TypeError(f"grid must be a sequence of bandwidths (numbers), got {grid!r}.") from None
     if candidates.ndim != 1 or isinstance(grid, str):
         raise TypeError(f"grid must be a sequence of bandwidths (numbers), got {grid!r}.")
     if len(candidates) == 0:
         raise ValueError("grid is empty: give at least one bandwidth, or None for the default.")
-    if not (np.isfinite(candidates) & (candidates > 0)).all():
-        bad = candidates[~(np.isfinite(candidates) & (candidates > 0))][0]
+    usable = np.isfinite(candidates) & (candidates >= SMALLEST)
+    if not usable.all():
+        bad = candidates[~usable][0]
         raise ValueError(f"grid: bandwidths must be positive and finite, got {bad:g}.")
     if not (np.diff(candidates) > 0).all():
         raise ValueError("grid: bandwidths must be strictly increasing; sort them and drop repetitions.")

@@ -55,6 +55,7 @@ def leave_one_out_loss(smoother: CausalSmoother, kernel: Kernel, bandwidth: floa
         known = mass > 0
         safe = np.where(known, mass, 1.0)
         value = np.where(known, (past_carried + own * (count - 1) * mean) / safe, smoother.mean_before[block])
-        stretch = np.where(known, 1 + own / safe, 1.0)
+        # A single completion has no deviation to stretch, and its past may weigh less than can be divided by.
+        stretch = 1 + own / np.where(known & (count > 1), mass, np.inf)
         loss[block] = (mean - value) ** 2 + stretch**2 * smoother.scatter[block] - smoother.variance[block]
     return loss

@@ -90,11 +90,14 @@ class Baseline(ABC):
         return self
 
 
+SMALLEST = 1e-290  # a step divided by less would overflow
+
+
 def check_positive(name: str, value: Any, *, allow_inf: bool = False, allow_zero: bool = False) -> float:
     """Return ``value`` as a float, or raise a ValueError that names it."""
     kind = ("non-negative" if allow_zero else "positive") + ("" if allow_inf else " and finite")
     number = check_number(name, value, f"a {kind} number")
-    in_range = number >= 0 if allow_zero else number > 0
+    in_range = number >= (0 if allow_zero else SMALLEST)
     if not in_range or (math.isinf(number) and not allow_inf):
         raise ValueError(f"{name} must be {kind}, got {value!r}.")
     return number
@@ -105,7 +108,10 @@ def check_number(name: str, value: Any, wanted: str = "a number") -> float:
     is_bool = isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
     if is_bool or getattr(value, "ndim", 0) != 0 or not hasattr(value, "__float__"):
         raise TypeError(f"{name} must be {wanted}, got {value!r}.")
-    return float(value)
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"{name} must be {wanted}: {error}.") from error
 
 
 def check_finite_number(name: str, value: Any) -> float:

@@ -87,7 +87,7 @@ class Kae(KernelBaseline):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.normalization not in NORMALIZATIONS:
+        if not isinstance(self.normalization, str) or self.normalization not in NORMALIZATIONS:
             raise ValueError(f"normalization must be one of {NORMALIZATIONS}, got {self.normalization!r}.")
         check_cold_start(self.cold_start)
         if self.normalization == "algorithm1" and self.bandwidth == Fixed(math.inf):

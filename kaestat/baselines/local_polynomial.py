@@ -35,7 +35,7 @@ class LocalPolynomial(KernelBaseline):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.degree, bool) or self.degree not in range(1, 6):
+        if type(self.degree) is not int or not 1 <= self.degree <= 5:
             raise ValueError(f"degree must be an integer from 1 to 5, got {self.degree!r}; degree 0 is kae.")
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:

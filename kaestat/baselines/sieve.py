@@ -46,7 +46,7 @@ class Sieve(Baseline):
             raise ValueError(f"n_basis must be an integer from 1 to 20, got {self.n_basis!r}.")
         if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 0:
             raise ValueError(f"degree must be a non-negative integer, got {self.degree!r}.")
-        if self.basis not in ("bspline", "polynomial"):
+        if not isinstance(self.basis, str) or self.basis not in ("bspline", "polynomial"):
             raise ValueError(f'basis must be "bspline" or "polynomial", got {self.basis!r}.')
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kaestat.inputs import generator
+
 NORMAL_975 = 1.959963984540054
 
 
@@ -27,11 +29,13 @@ def cluster_bootstrap(samples: np.ndarray, *, n_boot: int, seed: int) -> np.ndar
     ------
     ValueError
         If ``n_boot`` is negative.
+    TypeError
+        If ``seed`` is no seed.
     """
     if isinstance(n_boot, bool) or not isinstance(n_boot, int | np.integer) or n_boot < 0:
         raise ValueError(f"n_boot must be a whole number from 0 on, got {n_boot!r}.")
     n_clusters = len(samples)
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     means = np.empty((n_boot, samples.shape[1]))
     draws_at_once = max(1, 4_000_000 // n_clusters)
     for start in range(0, n_boot, draws_at_once):  # blocks of draws, to bound memory

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kaestat.history import MAX_STEP
+from kaestat.history import MAX_REWARD, MAX_STEP
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
@@ -44,7 +44,7 @@ class Table:
             If one of them is missing, no number or not finite.
         """
         values = self.numbers(name)
-        bad = ~np.isfinite(values)
+        bad = ~(np.abs(values) <= MAX_REWARD)
         if allow_missing:
             bad[[row for row in np.flatnonzero(bad).tolist() if _is_missing(self.columns[name][row])]] = False
         self._refuse(bad, name, "a reward must be a finite number, True or False. Remove or mend the row")

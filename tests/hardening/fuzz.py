@@ -28,6 +28,15 @@ TARGETS = {
     "state": "test_fuzz_estimator:test_any_state_is_taken_over_whole_or_refused",
     "state_file": "test_fuzz_estimator:test_any_state_file_is_a_state_or_refused_by_name",
     "history": "test_fuzz_estimator:test_any_record_enters_the_history_whole_or_not_at_all",
+    "specification": "test_fuzz_arguments:test_any_specification_is_a_method_or_refused",
+    "parameters": "test_fuzz_arguments:test_any_parameters_make_a_baseline_or_are_refused_by_name",
+    "kernels": "test_fuzz_arguments:test_any_kernel_weighs_by_finite_numbers_or_is_refused",
+    "selectors": "test_fuzz_arguments:test_any_selector_is_one_or_refused_by_name",
+    "select_bandwidth": "test_fuzz_arguments:test_any_log_has_a_positive_bandwidth_or_the_question_is_refused",
+    "risk": "test_fuzz_arguments:test_any_log_has_finite_risks_or_the_question_is_refused",
+    "reward_log": "test_fuzz_arguments:test_any_columns_are_a_log_or_refused_by_name",
+    "schedules": "test_fuzz_arguments:test_any_sizes_are_a_schedule_or_refused_by_name",
+    "past_lags": "test_fuzz_arguments:test_any_lags_are_those_of_the_past_or_refused_by_name",
 }
 LARGEST = 2048  # bytes of an input: enough for the largest arguments that the strategies make
 
