@@ -30,6 +30,7 @@ LABELS = paper.LABELS | {
     "kae:bandwidth=80": "KAE, bandwidth 80",
     "kae_eb:bandwidth=80": "KAE-EB, bandwidth 80",
     "rloo": "GRPO",
+    "pooled": "Oracle (pooled step)",
     "pooled_oracle": "Oracle (pooled step)",
     "bayes_filter": "Bayes filter (bound)",
     "james_stein": "James-Stein",

@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 TEST_PANELS = {"greedy": "Test accuracy, greedy", "accuracy": "Test accuracy, sampled"}
 CURVE_PANELS = {"mean_reward": "Training reward", "entropy": "Entropy (nats)"}
 FINAL_COLUMNS = {"greedy": "Greedy", "accuracy": "Sampled", "pass_at_samples": "pass@k"}
+COMPARED = ("greedy", "accuracy")
 REFERENCES = ("none", "grpo")
 FINAL_CAPTION = (
     "End of training (mean of the last three tests): accuracy in per cent with its standard error over seeds, and the "
-    "difference from {reference}, paired by seed, with Student's 95 % interval."
+    "difference from {reference}, paired by seed, with Student's 95 % interval; the gain is that since the first test."
 )
 NOISE_CAPTION = (
     "Gradient of one minibatch along the runs: its mean squared error over the squared norm of what it estimates (means"
@@ -135,8 +136,11 @@ def final_table(final: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
         row = {"Baseline": label(*variant)}
         for outcome, name in FINAL_COLUMNS.items():
             row[name] = plus_minus(100 * values.loc[outcome, "mean"], 100 * values.loc[outcome, "se"], ".1f", ".1f")
-            if outcome != "pass_at_samples":
+            if outcome in COMPARED:
                 row[f"{name}, difference"] = _difference(differences, variant, reference, outcome)
+        row["Gain, sampled"] = plus_minus(
+            100 * values.loc["gain", "mean"], 100 * values.loc["gain", "se"], "+.1f", ".1f"
+        )
         rows.append(row | {"Seeds": str(values["n_seeds"].iloc[0])})
     return pd.DataFrame(rows)
 

@@ -18,7 +18,8 @@ KEYS = ["method", "weights", "scale", "reuse", "seed"]
 VARIANT = KEYS[:-1]
 BINS = 40  # of a training curve
 LAST_TESTS = 3  # whose mean stands for the end of a run
-OUTCOMES = ("greedy", "accuracy", "pass_at_samples")
+TESTED = ("greedy", "accuracy", "pass_at_samples")
+OUTCOMES = (*TESTED, "gain")
 
 
 def collect(folder: Path, results: Path) -> list[Path]:
@@ -71,13 +72,18 @@ def binned(curve: pd.DataFrame) -> pd.DataFrame:
 
 
 def run_ends(tests: pd.DataFrame) -> pd.DataFrame:
-    """The end of each run: the mean of its last three tests, ``method, weights, scale, reuse, seed`` and outcomes."""
-    ordered = tests.sort_values("step", kind="stable")
-    return (
-        ordered.groupby(KEYS, sort=False)[list(OUTCOMES)]
-        .agg(lambda values: values.iloc[-LAST_TESTS:].mean())
-        .reset_index()
-    )
+    """The end of each run, the mean of its last three tests, and what it gained.
+
+    Returns
+    -------
+    DataFrame
+        ``method, weights, scale, reuse, seed, greedy, accuracy, pass_at_samples`` and ``gain``, the accuracy at the end
+        less that of the first test.
+    """
+    by_run = tests.sort_values("step", kind="stable").groupby(KEYS, sort=False)
+    ends = by_run[list(TESTED)].agg(lambda values: values.iloc[-LAST_TESTS:].mean())
+    ends["gain"] = ends["accuracy"] - by_run["accuracy"].first()
+    return ends.reset_index()
 
 
 def final(ends: pd.DataFrame) -> pd.DataFrame:

@@ -318,7 +318,7 @@ def test_the_command_runs_methods_and_seeds_in_turn(tmp_path, models):
 
 def runs_of(ends: dict[tuple[str, int], float]) -> pd.DataFrame:
     rows = [
-        (method, "none", "own", 1, seed, step, value + 0.01 * (step - 40), value + 0.1, 1.0)
+        (method, "none", "own", 1, seed, step, value + 0.01 * (step - 40), value + 0.02 * step, 1.0)
         for (method, seed), value in ends.items()
         for step in (0, 30, 40, 50)
     ]
@@ -330,6 +330,7 @@ def test_ends_of_runs_are_compared_seed_by_seed():
     values = {("kae", 0): 0.5, ("kae", 1): 0.7, ("kae", 2): 0.6, ("none", 0): 0.4, ("none", 1): 0.65, ("none", 2): 0.5}
     ends = run_ends(runs_of(values))
     assert ends["greedy"].tolist() == pytest.approx(list(values.values()))  # the mean of steps 30, 40, 50
+    assert ends["gain"].tolist() == pytest.approx([0.8] * 6)  # 0.02 a step, from step 0 to step 40
     found = final(ends).set_index(["method", "outcome"])
     assert found.loc[("kae", "greedy"), "mean"] == pytest.approx(0.6)
     assert found.loc[("kae", "greedy"), "se"] == pytest.approx(0.1 / np.sqrt(3))
