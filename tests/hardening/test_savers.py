@@ -1,0 +1,130 @@
+"""Saving where it goes wrong: several savers at once, a full disk, a folder that may not be written to."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from kaestat import AdvantageEstimator
+from kaestat.storage import write_atomically
+
+SAVERS, SAVES = 4, 25
+
+
+def estimator_at(step: int) -> AdvantageEstimator:
+    """An estimator whose state is told by its last step alone."""
+    estimator = AdvantageEstimator("kae")
+    for past in range(step + 1):
+        estimator.step([f"prompt {k}" for k in range(200)], [float((past + k) % 2) for k in range(200)], past)
+    return estimator
+
+
+def save_often(path: Path, step: int, start) -> None:
+    estimator = estimator_at(step)
+    start.wait()
+    for _ in range(SAVES):
+        estimator.save(path)
+
+
+def test_several_processes_save_one_path_and_it_is_always_one_whole_state(tmp_path):
+    path, context = tmp_path / "state", multiprocessing.get_context("fork")
+    start = context.Barrier(SAVERS + 1)
+    savers = [context.Process(target=save_often, args=(path, step, start)) for step in range(SAVERS)]
+    for saver in savers:
+        saver.start()
+    expected = [estimator_at(step).state_dict() for step in range(SAVERS)]
+    start.wait()
+    seen = set()
+    while any(saver.is_alive() for saver in savers):
+        if path.exists():
+            loaded = AdvantageEstimator.load(path)
+            assert loaded.state_dict() == expected[loaded.last_step]
+            seen.add(loaded.last_step)
+    assert [saver.exitcode for saver in savers] == [0] * SAVERS
+    assert AdvantageEstimator.load(path).last_step in range(SAVERS) and seen
+    assert os.listdir(tmp_path) == ["state"]
+
+
+def in_a_process(work, *arguments) -> int:
+    """Exit code of ``work`` in a process of its own, whose limits end with it."""
+    process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def save_with_no_room(path: Path, room: int) -> None:
+    """The kernel refuses every byte beyond ``room``, as a full disk does in the middle of a file."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+    try:
+        estimator_at(3).save(path)
+    except OSError as error:
+        os._exit(7 if error.errno is not None else 1)
+    os._exit(0)
+
+
+@pytest.mark.parametrize("room", [0, 100, 5000])
+def test_no_room_in_the_middle_of_a_save_leaves_the_old_state_and_nothing_else(tmp_path, room):
+    path = tmp_path / "state"
+    estimator_at(1).save(path)
+    old = path.read_bytes()
+    assert len(old) > 5000
+    assert in_a_process(save_with_no_room, path, room) == 7
+    assert path.read_bytes() == old and os.listdir(tmp_path) == ["state"]
+    assert AdvantageEstimator.load(path).last_step == 1
+
+
+def test_a_disk_that_is_full_leaves_the_old_state_and_says_so(tmp_path, monkeypatch):
+    path = tmp_path / "state"
+    estimator_at(1).save(path)
+    old = path.read_bytes()
+    real, full = os.fsync, Path("/dev/full")
+
+    def flush(descriptor: int) -> None:
+        real(descriptor)
+        with open(full, "wb", buffering=0) as disk:  # the kernel's own error of a full disk
+            disk.write(b"x")
+
+    monkeypatch.setattr(os, "fsync", flush)
+    with pytest.raises(OSError, match="No space left on device"):
+        estimator_at(2).save(path)
+    assert path.read_bytes() == old and os.listdir(tmp_path) == ["state"]
+
+
+def write_as_nobody(path: Path) -> None:
+    os.setgid(65534)
+    os.setuid(65534)
+    try:
+        write_atomically(path, "new")
+    except PermissionError as error:
+        os._exit(7 if str(path.parent) in str(error) else 1)
+    os._exit(0)
+
+
+def write_as_myself(path: Path) -> None:
+    try:
+        write_atomically(path, "new")
+    except PermissionError as error:
+        os._exit(7 if str(path.parent) in str(error) else 1)
+    os._exit(0)
+
+
+def test_a_folder_that_may_not_be_written_to_is_named_and_its_file_kept(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = folder / "state"
+    path.write_text("old")
+    for one in (folder, *folder.resolve().parents):  # pytest's folders are closed to other users
+        if one.is_relative_to(tmp_path.parents[1]):
+            one.chmod(0o555 if one == folder else 0o755)
+    try:
+        assert in_a_process(write_as_nobody if os.geteuid() == 0 else write_as_myself, path) == 7
+    finally:
+        folder.chmod(0o755)
+    assert path.read_text() == "old" and os.listdir(folder) == ["state"]
