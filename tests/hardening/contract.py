@@ -84,7 +84,6 @@ JUNK = st.sampled_from(ODD_NUMBERS + ODD_THINGS) | st.builds(list) | st.builds(d
 NUMBERS = st.sampled_from(ODD_NUMBERS) | st.floats()
 
 
-
 def mostly(usual: st.SearchStrategy, odd: st.SearchStrategy = JUNK) -> st.SearchStrategy:
     """The usual four times in five, so that not every input is refused at the first argument."""
     return st.integers(0, 4).flatmap(lambda draw: odd if draw == 4 else usual)

@@ -36,6 +36,7 @@ TARGETS = {
     "risk": "test_fuzz_arguments:test_any_log_has_finite_risks_or_the_question_is_refused",
     "reward_log": "test_fuzz_arguments:test_any_columns_are_a_log_or_refused_by_name",
     "schedules": "test_fuzz_arguments:test_any_sizes_are_a_schedule_or_refused_by_name",
+    "cli": "test_fuzz_cli:test_any_command_line_is_answered_or_refused_in_one_line",
     "past_lags": "test_fuzz_arguments:test_any_lags_are_those_of_the_past_or_refused_by_name",
 }
 LARGEST = 2048  # bytes of an input: enough for the largest arguments that the strategies make
@@ -51,6 +52,7 @@ class Fuzzer:
             importlib.import_module(f"tests.hardening.{module}"), name
         ).hypothesis.fuzz_one_input
         self.done, self.failures, self.began = 0, {}, time.monotonic()
+        self.told = 0
 
     def feed(self, data: bytes) -> None:
         """Run the property once; an input too short to make arguments of is not counted."""
@@ -67,6 +69,12 @@ class Fuzzer:
                 shortest, text = data, f"{str(error)[:500]}\n{notes[:1500]}"
             self.failures[key] = (count + 1, shortest, text)
 
+    def tell(self) -> None:
+        """Progress every 10,000 inputs, so that a run that is cut off still says how far it came."""
+        if self.done // 10_000 > self.told // 10_000:
+            self.told = self.done
+            print(self.report().splitlines()[0], flush=True)
+
     def report(self) -> str:
         seconds = time.monotonic() - self.began
         lines = [f"{self.target}: {self.done} inputs in {seconds:.0f} s, {len(self.failures)} kinds of failure"]
@@ -80,6 +88,7 @@ def at_random(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
     rng = random.Random(seed)
     while fuzzer.done < inputs:
         fuzzer.feed(rng.randbytes(int(16 * (LARGEST / 16) ** rng.random())))
+        fuzzer.tell()
 
 
 def by_coverage(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
@@ -88,11 +97,14 @@ def by_coverage(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
 
     def once(data: bytes) -> None:
         fuzzer.feed(data)
+        fuzzer.tell()
         if fuzzer.done >= inputs:
             print(fuzzer.report(), flush=True)
             sys.exit(bool(fuzzer.failures))
 
-    atheris.Setup([sys.argv[0], f"-seed={seed + 1}", f"-max_len={LARGEST}", "-timeout=60", "-print_final_stats=1"], once)
+    atheris.Setup(
+        [sys.argv[0], f"-seed={seed + 1}", f"-max_len={LARGEST}", "-timeout=60", "-print_final_stats=1"], once
+    )
     atheris.Fuzz()
 
 

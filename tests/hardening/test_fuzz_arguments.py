@@ -9,7 +9,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator, RewardLog, make_baseline, methods, risk_differences, select_bandwidth, value_risk
+from kaestat import (
+    AdvantageEstimator,
+    RewardLog,
+    make_baseline,
+    methods,
+    risk_differences,
+    select_bandwidth,
+    value_risk,
+)
 from kaestat.bandwidth import SELECTORS, as_selector, make_selector
 from kaestat.baselines.base import Baseline
 from kaestat.kernels import KERNELS, Exponential, as_kernel
@@ -63,7 +71,9 @@ def test_any_specification_is_a_method_or_refused(text):
 )
 def test_any_parameters_make_a_baseline_or_are_refused_by_name(name, params, scale):
     baseline = attempt(lambda: make_baseline(name, **params), [*params, "method", "selector", "must be"])
-    estimator = attempt(lambda: AdvantageEstimator(name, scale=scale, **params), [*params, "method", "scale", "selector"])
+    estimator = attempt(
+        lambda: AdvantageEstimator(name, scale=scale, **params), [*params, "method", "scale", "selector"]
+    )
     if baseline is REFUSED:
         assert estimator is REFUSED
     else:
@@ -85,7 +95,9 @@ def test_any_kernel_weighs_by_finite_numbers_or_is_refused(kernel, u, rho):
 
 @given(
     selector=SELECTOR,
-    params=st.dictionaries(st.sampled_from(["grid", "c", "h", "bandwidth", "nope"]), JUNK | st.lists(NUMBERS, max_size=3)),
+    params=st.dictionaries(
+        st.sampled_from(["grid", "c", "h", "bandwidth", "nope"]), JUNK | st.lists(NUMBERS, max_size=3)
+    ),
 )
 def test_any_selector_is_one_or_refused_by_name(selector, params):
     attempt(lambda: as_selector(selector), ["selector", "bandwidth"])
@@ -109,7 +121,6 @@ def logs(draw) -> RewardLog:
 SMALL = st.sampled_from([0, 1, 2, 5])
 
 
-
 @given(
     log=mostly(logs()),
     selector=SELECTOR,
@@ -120,9 +131,7 @@ SMALL = st.sampled_from([0, 1, 2, 5])
 )
 def test_any_log_has_a_positive_bandwidth_or_the_question_is_refused(log, selector, kernel, grid, n_boot, seed):
     names = ["log", "selector", "kernel", "grid", "n_boot", "seed", "bandwidth", "reward"]
-    selection = attempt(
-        lambda: select_bandwidth(log, selector, kernel, grid, n_boot=n_boot, seed=seed), names
-    )
+    selection = attempt(lambda: select_bandwidth(log, selector, kernel, grid, n_boot=n_boot, seed=seed), names)
     if selection is not REFUSED:
         assert selection.bandwidth > 0 and len(selection.path.columns) == 4
 
@@ -172,7 +181,9 @@ def test_any_columns_are_a_log_or_refused_by_name(columns, same):
         check_log(log)
 
 
-SIZES = mostly(st.sampled_from([1, 2, 3, 7, 10, 200]), st.sampled_from([0, -1, True, 1.5, None, "3", math.nan, np.int8(3), 2.0]))
+SIZES = mostly(
+    st.sampled_from([1, 2, 3, 7, 10, 200]), st.sampled_from([0, -1, True, 1.5, None, "3", math.nan, np.int8(3), 2.0])
+)
 
 
 @given(sizes=st.tuples(SIZES, SIZES, SIZES), seed=SMALL | JUNK, repeats=SIZES)

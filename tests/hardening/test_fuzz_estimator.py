@@ -198,7 +198,9 @@ def test_any_record_enters_the_history_whole_or_not_at_all(keys, step, sums, pla
     if plain and isinstance(keys, list):
         sums = {name: np.ones(len(keys)) for name in ("count", "total", "total_sq")} | sums
     before = pack_arrays(history.state_dict())
-    done = attempt(lambda: history.record(keys, step=step, **sums), ["keys", "step", "records", "count", "total", "key"])
+    done = attempt(
+        lambda: history.record(keys, step=step, **sums), ["keys", "step", "records", "count", "total", "key"]
+    )
     if done is REFUSED:
         assert pack_arrays(history.state_dict()) == before, "a refused record has changed the history"
     else:
