@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.baselines.base import SMALLEST
+from kaestat.baselines.base import SMALLEST as SMALLEST_POSITIVE
 from kaestat.smoothing import CausalSmoother
 
 GRID_SIZE = 31
@@ -56,7 +56,7 @@ def check_grid(grid: Sequence[float] | Any) -> tuple[float, ...]:
         raise TypeError(f"grid must be a sequence of bandwidths (numbers), got {grid!r}.")
     if len(candidates) == 0:
         raise ValueError("grid is empty: give at least one bandwidth, or None for the default.")
-    usable = np.isfinite(candidates) & (candidates >= SMALLEST)
+    usable = np.isfinite(candidates) & (candidates >= SMALLEST_POSITIVE)
     if not usable.all():
         bad = candidates[~usable][0]
         raise ValueError(f"grid: bandwidths must be positive and finite, got {bad:g}.")

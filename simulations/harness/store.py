@@ -69,9 +69,9 @@ class Store:
         OSError
             If the folder cannot be made or written to, or the disk is full.
         """
-        probe = self.folder / f".probe-{secrets.token_hex(8)}"
+        probe = self.folder / ".probe"  # one name: what a killed run leaves of it, the next removes
         self._write(probe, PROBE)
-        probe.unlink()
+        probe.unlink(missing_ok=True)
 
     def missing(self, cell: Cell, replicates: int, shard: int) -> list[Shard]:
         """What of the first ``replicates`` replicates is not there, of the shards that they are cut into.

@@ -1,8 +1,8 @@
 """A long run of the history beside exact sums: ``python -m tests.hardening.long_run`` (1e5 steps, 17,000 prompts).
 
-Rewards are 0 or 1, so counts and sums are integers, and a value of KAE with the triangular kernel and a whole bandwidth
-is a ratio of two integers: the reference is exact arithmetic with no history of kaestat's in it, and neither drift nor a
-lost or doubled visit can hide.
+Rewards are 0 or 1, so counts and sums are integers, and a value of KAE with the triangular kernel and a whole
+bandwidth is a ratio of two integers: the reference is exact arithmetic with no history of kaestat's in it, and neither
+drift nor a lost or doubled visit can hide.
 """
 
 from __future__ import annotations

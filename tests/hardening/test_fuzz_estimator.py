@@ -65,18 +65,18 @@ def trainings(draw) -> list[dict[str, Any]]:
 
 def check_step(estimator: AdvantageEstimator, call: dict[str, Any]) -> None:
     """One step does what it should: finite advantages of the right shape, or the state as it was."""
+    before, assigned = None, estimator.values  # noqa: PD011 - of the estimator, no frame
     try:
-        before, values = estimator.state_dict(), estimator.values
+        before = estimator.state_dict()
     except TypeError as error:  # an id of a kind that cannot be stored was recorded: legal, until it is to be saved
         assert "cannot be saved" in str(error)
-        before = None
     advantages = attempt(lambda: estimator.step(**call), [*ARGUMENTS, "critic: prompts had"])
     if advantages is REFUSED:
-        assert estimator.values is values if before is not None else True
+        assert estimator.values is assigned  # noqa: PD011
         assert before is None or estimator.state_dict() == before, "a refused step has changed the state"
         return
     shape = (len(call["prompt_ids"]),)
-    for result in (advantages, estimator.values):
+    for result in (advantages, estimator.values):  # noqa: PD011
         assert result.shape == shape and np.isfinite(result).all() and result.dtype.kind == "f"
     masked = np.zeros(shape, bool) if call.get("mask") is None else ~np.asarray(call["mask"], dtype=bool)
     assert (np.asarray(advantages)[masked] == 0).all()
