@@ -197,6 +197,14 @@ def test_a_callable_kernel_may_miss_the_mass_of_one_by_a_ten_thousandth():
         CallableKernel(lambda u: (1 + 1.1e-4) * np.ones_like(u), support=1.0)
 
 
+@pytest.mark.parametrize("flag", [True, "1"])
+def test_a_flag_or_text_is_no_support_and_no_decay(flag):
+    with pytest.raises(ValueError, match="support must be positive"):
+        CallableKernel(np.ones_like, support=flag)
+    with pytest.raises(ValueError, match="rho must lie in"):
+        Exponential(rho=flag)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_as_kernel_finds_names_and_keeps_instances(name):
     assert as_kernel(name) is KERNELS[name]

@@ -100,6 +100,16 @@ def test_a_reference_without_error_has_no_ratio():
     assert np.isnan(value_risk(certain, ["none"])["vs_grpo"].item())
     table = risk_differences(certain, ["none"])
     assert table["difference"].item() == 1 and table[["ratio", "ratio_low", "ratio_high"]].isna().all(axis=None)
+    assert risk_differences(certain, ["none", "none"])["ratio"].isna().all()
+
+
+def test_the_interval_of_a_ratio_cuts_off_a_fortieth_at_each_end():
+    # Of three prompts, all draws are the same one in 1 of 27 cases: more than 2.5 %, less than 5 %.
+    visits = {"a": [[1, 1], [1, 0]], "b": [[1, 0]], "c": [[1, 1], [1, 1], [1, 1], [1, 0]]}
+    log = log_of(*((prompt, step, rewards) for prompt, past in visits.items() for step, rewards in enumerate(past)))
+    table = risk_differences(log, ["none"], n_boot=4000, min_visits=0)
+    np.testing.assert_allclose(table["ratio"], (0.5 + 0 + 0.75) / (0.25 + 0.5 + 0.125), rtol=1e-12)
+    np.testing.assert_allclose(table[["ratio_low", "ratio_high"]], [[0, 0.75 / 0.125]], rtol=1e-12, atol=1e-12)
 
 
 def test_one_completion_per_visit_identifies_differences_alone():
@@ -170,3 +180,14 @@ def test_no_method_at_all_is_an_error():
     for table in (value_risk, risk_differences):
         with pytest.raises(ValueError, match="methods is empty"):
             table(LOG, [])
+
+
+@pytest.mark.parametrize("methods", ["kae", 3, None])
+def test_methods_must_be_a_list(methods):
+    for table in (value_risk, risk_differences):
+        with pytest.raises(TypeError, match="methods must be a list of names"):
+            table(LOG, methods)
+
+
+def test_methods_may_come_from_an_iterator():
+    assert value_risk(LOG, iter(["none"]), n_boot=0)["method"].tolist() == ["none"]
