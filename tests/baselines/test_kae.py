@@ -166,8 +166,10 @@ def test_several_bandwidths_are_mixed_by_their_shares(as_arrays):
     assert np.abs(wide - narrow).max() > 0.01
 
 
-def test_a_kernel_by_name_and_the_kernel_itself_make_the_same_baseline():
-    assert make_baseline("kae", kernel="triangular") == make_baseline("kae", kernel=Triangular())
+@pytest.mark.parametrize("name", ["kae", "kae_eb", "kae_stream", "local_linear", "local_polynomial"])
+def test_a_kernel_or_selector_by_name_and_the_thing_itself_make_the_same_baseline(name):
+    assert make_baseline(name, kernel="triangular") == make_baseline(name, kernel=Triangular())
+    assert make_baseline(name, bandwidth=7) == make_baseline(name, bandwidth=Fixed(7.0))
 
 
 @pytest.mark.parametrize("normalization", ["nw", 3, None])

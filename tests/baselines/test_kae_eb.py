@@ -8,7 +8,7 @@ import references as ref
 from cases import NO_PAST, groups, visits
 from strategies import groups_of, visits_of
 
-from kaestat import make_baseline
+from kaestat import Groups, Visits, make_baseline
 
 
 def random_case(seed: int, n_prompts: int, *, drift: float = 0.0, weighted: bool = False) -> ref.Case:
@@ -119,3 +119,53 @@ def test_nothing_known_is_the_cold_start():
     assert make_baseline("kae_eb", cold_start=0.3).values(groups([1]), NO_PAST, step=0).tolist() == [[0.3]]
     others = make_baseline("kae_eb").values(groups([1], [0, 1, 1]), visits([], []), step=0)
     assert others[0, 0] == pytest.approx(2 / 3)
+
+
+def test_a_prompt_without_completions_changes_nothing_for_the_others():
+    case = random_case(1, 12, drift=0.03)
+    rows, past = groups_of(case), visits_of(case)
+    mask = np.ones(rows.reward.shape, dtype=bool) if rows.mask is None else rows.mask
+    empty = Groups(
+        reward=np.concatenate([rows.reward, np.ones_like(rows.reward[:1])]),
+        mask=np.concatenate([mask, np.zeros_like(mask[:1])]),
+    )
+    names = ("lag", "count", "total", "total_sq")
+    longer = Visits(**{name: np.pad(getattr(past, name), ((0, 1), (0, 0))) for name in names})
+    baseline = make_baseline("kae_eb")
+    with_empty, without = baseline.values(empty, longer, step=30), baseline.values(rows, past, step=30)
+    np.testing.assert_allclose(with_empty[:-1][mask], without[mask], rtol=1e-9)
+
+
+def test_replicates_along_leading_axes_shrink_on_their_own():
+    case = random_case(0, 12)
+    rows, past, order = groups_of(case), visits_of(case), np.random.default_rng(0).permutation(12)
+    mask = np.ones(rows.reward.shape, dtype=bool) if rows.mask is None else rows.mask
+    stacked = Groups(reward=np.stack([rows.reward, rows.reward[order] ** 2 / 2]), mask=np.stack([mask, mask[order]]))
+    names = ("lag", "count", "total", "total_sq")
+    both = Visits(**{name: np.stack([getattr(past, name), getattr(past, name)[order]]) for name in names})
+    baseline = make_baseline("kae_eb")
+    values = baseline.values(stacked, both, step=30)
+    for k in (0, 1):
+        alone = Groups(reward=stacked.reward[k], mask=stacked.mask[k])
+        before = Visits(**{name: getattr(both, name)[k] for name in names})
+        expected = baseline.values(alone, before, step=30)
+        np.testing.assert_allclose(values[k][stacked.mask[k]], expected[stacked.mask[k]], rtol=1e-9)
+
+
+def test_pasts_that_never_vary_tell_nothing_of_the_drift_of_one_that_does():
+    """Others went from always to never: f is 0 for all of them, so there is no slope per unit of f to pool."""
+    others = 10
+    rows = groups([1, 0, 1], *[[0, 0, 0]] * others)
+    past = visits([(4, [1, 0]), (2, [1, 1])], *[[(4, [1, 1]), (2, [1, 1])]] * others)
+    value = make_baseline("kae_eb").values(rows, past, step=9)[0, 0]
+    case = ref.Case(
+        step=9,
+        prompts=[f"p{k}" for k in range(others + 1)],
+        rewards=[[1.0, 0.0, 1.0], *[[0.0] * 3] * others],
+        weights=[[1.0] * 3] * (others + 1),
+        past=[
+            [ref.PastVisit(5, [1.0, 0.0], [1.0] * 2), ref.PastVisit(7, [1.0, 1.0], [1.0] * 2)],
+            *[[ref.PastVisit(at, [1.0, 1.0], [1.0] * 2) for at in (5, 7)]] * others,
+        ],
+    )
+    assert value == pytest.approx(ref.kae_eb(case)[0][0], rel=1e-9)

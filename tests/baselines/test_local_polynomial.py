@@ -28,6 +28,15 @@ def test_local_linear_weighted_least_squares_by_hand():
     np.testing.assert_allclose(values, [[1.0, 0.0]], atol=1e-12)
 
 
+def test_as_many_past_steps_as_the_degree_and_the_current_group_fix_the_fit():
+    # A line through one past step (K = 1.5 at lag 1) and the other completion, at lag 0: its intercept is that reward.
+    values = make_baseline("local_linear", bandwidth=4).values(groups([0, 1]), visits([(1, [1, 0, 0])]), step=9)
+    np.testing.assert_allclose(values, [[1.0, 0.0]], atol=1e-12)
+    past = visits([(3, [1, 0]), (1, [0, 0, 1])])  # and a parabola through two
+    values = make_baseline("local_polynomial", bandwidth=5).values(groups([0, 1]), past, step=9)
+    np.testing.assert_allclose(values, [[1.0, 0.0]], atol=1e-9)
+
+
 def test_too_few_distinct_steps_lower_the_degree():
     past = visits([(3, [1, 0])])
     for name in ("local_linear", "local_polynomial"):

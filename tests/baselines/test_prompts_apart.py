@@ -60,6 +60,19 @@ def test_leading_axes_are_so_many_steps_of_their_own(method):
 
 
 @pytest.mark.parametrize("method", APART + TOGETHER)
+def test_replicates_without_any_past_are_those_of_a_step_without(method):
+    baseline, group = baseline_of(method), groups(*REWARDS)
+    stacked = Groups(reward=group.reward[None, None], mask=group.mask[None, None])
+    nothing = np.zeros((4, 0))
+    none, past = (
+        Visits(**dict.fromkeys(("lag", "count", "total", "total_sq"), column))
+        for column in (nothing[None, None], nothing)
+    )
+    values = baseline.values(stacked, none, step=0)[0, 0]
+    np.testing.assert_allclose(values[group.mask], baseline.values(group, past, step=0)[group.mask], rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", APART + TOGETHER)
 @pytest.mark.parametrize("gap", [1, 2, 3, 6])
 def test_padding_between_visits_is_as_none(method, gap):
     """Columns without a visit, several in a row and anywhere, whatever stands in them beyond the count."""
