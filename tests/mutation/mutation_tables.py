@@ -89,23 +89,28 @@ def write_tables(folder: Path, module: str, outcomes: list[Outcome], *, again: b
     provenance = json.loads(path.read_text()) if path.exists() else {"modules": {}}
     if again:
         settings["share"] = provenance["modules"][module]["share"]
-    verdicts = pd.Series([row["verdict"] for row in survivors.values()], dtype=str).value_counts()
     provenance["modules"][module] = {
         "sha256": checksum(ROOT / module),
         "commit": checked_out_commit(ROOT),
         **settings,
         "faults": len(faults),
         "killed": sum(fault["survived"] == "False" for fault in faults.values()),
-        "verdicts": {str(verdict): int(count) for verdict, count in sorted(verdicts.items())},
     }
     tools = {name: version(name) for name in ("pytest", "hypothesis", "coverage")}
     provenance |= {"tool": "tests/mutation/run_mutation.py", "versions": versions() | tools}
     write_atomically(path, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
-    _write_pages(folder, provenance)
+    count_verdicts(folder)
 
 
-def _write_pages(folder: Path, provenance: dict) -> None:
-    """The same as Markdown, for the documentation to take in."""
+def count_verdicts(folder: Path) -> None:
+    """Bring the counts up to the verdicts in the table, and write both as Markdown for the documentation to take in."""
+    path = folder / "provenance.json"
+    provenance = json.loads(path.read_text())
+    for module, entry in provenance["modules"].items():
+        verdicts = [row["verdict"] for row in read_rows(folder / "survivors.csv", module).values()]
+        entry["verdicts"] = {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))}
+    write_atomically(path, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
+
     lines = ["| module | faults tried | share drawn | killed | of these by a test added | equivalent | accepted |"]
     lines += ["|---|--:|--:|--:|--:|--:|--:|"]
     for module, entry in sorted(provenance["modules"].items()):

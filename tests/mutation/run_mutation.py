@@ -32,7 +32,7 @@ from pathlib import Path
 
 import pytest
 from mutation_operators import Mutation, mutations
-from mutation_tables import KILLED, Key, Outcome, key_of, read_rows, write_tables
+from mutation_tables import KILLED, Key, Outcome, count_verdicts, key_of, read_rows, write_tables
 from tested_modules import TESTED
 
 ROOT = Path(__file__).parents[2]
@@ -284,8 +284,14 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="share of the faults that is drawn")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--again", action="store_true", help="only the survivors of the tables that are there")
+    parser.add_argument(
+        "--count", action="store_true", help="only count the verdicts again, after you have edited them"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "mutation")
     options = parser.parse_args()
+    if options.count:
+        count_verdicts(options.out)
+        return
     os.chdir(ROOT)
     for name in HEAVY:
         importlib.import_module(name)
