@@ -5,16 +5,26 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator, make_baseline, methods
+from kaestat import AdvantageEstimator, RewardHistory, RewardLog, make_baseline, methods, value_risk
 from kaestat.baselines import Kae
 from kaestat.kernels import as_kernel
+from kaestat.registry import parse_method
+from kaestat.schedules import uniform
 
 GOOD = {"prompt_ids": ["a", "a", "b"], "rewards": [1.0, 0.0, 1.0], "step": 6}
 
 BAD_STEPS = {
+    "an integer beyond any float": (TypeError, "rewards must be numbers", {"rewards": [10**400, 0, 1]}),
+    "advantages beyond the rewards' type": (
+        ValueError,
+        "rewards too large",
+        {"rewards": np.array([65504, -65504, -65504], dtype=np.float16), "prompt_ids": ["a", "a", "a"]},
+    ),
+    "pandas.NA for an id": (ValueError, "prompt_ids: None or NaN is no id", {"prompt_ids": ["a", pd.NA, "b"]}),
     "NaN reward": (ValueError, "rewards must be finite", {"rewards": [1.0, np.nan, 0.0]}),
     "infinite reward": (ValueError, "rewards must be finite", {"rewards": [1.0, np.inf, 0.0]}),
     "NaN reward in torch": (ValueError, "rewards must be finite", {"rewards": torch.tensor([1.0, math.nan, 0.0])}),
@@ -72,12 +82,12 @@ def test_a_bad_step_is_refused_by_name_and_changes_nothing(reason):
     estimator, twin = AdvantageEstimator("kae"), AdvantageEstimator("kae")
     for one in (estimator, twin):
         one.step(["a", "b"], [1.0, 0.0], 5)
-    before, values = estimator.state_dict(), estimator.values
+    before, values = estimator.state_dict(), estimator.values  # noqa: PD011 - of the estimator, no frame
 
     with pytest.raises(error, match=message):
         estimator.step(**{**GOOD, **change})
     np.testing.assert_equal(estimator.state_dict(), before)
-    assert estimator.values is values
+    assert estimator.values is values  # noqa: PD011
     np.testing.assert_array_equal(estimator.step(**GOOD), twin.step(**GOOD))
 
 
@@ -124,6 +134,15 @@ def test_weights_for_a_method_that_does_not_average_are_refused(name):
 
 
 BAD_PARAMETERS = {
+    "a scale that is no name": (ValueError, "scale: unknown", ("kae",), {"scale": np.array([1.0, 2.0])}),
+    "a bandwidth that nothing can be divided by": (
+        ValueError,
+        "bandwidth must be positive",
+        ("kae",),
+        {"bandwidth": 5e-324},
+    ),
+    "a degree that is an array": (ValueError, "degree must be", ("local_polynomial",), {"degree": np.array([])}),
+    "a number beyond any float": (TypeError, "bandwidth must be a positive number", ("kae",), {"bandwidth": 10**400}),
     "unknown method": (ValueError, "method: unknown name 'kea'; choose one of none", ("kea",), {}),
     "a method that is no name": (TypeError, "method must be a name or a Baseline, got int", (3,), {}),
     "a class for a method": (TypeError, "method must be a name or a Baseline", (Kae,), {}),
@@ -243,3 +262,65 @@ def test_a_state_whose_history_is_incomplete_is_refused(part):
 def test_a_kernel_function_must_be_a_kernel():
     with pytest.raises(ValueError, match="integrates to"):
         as_kernel(lambda u: np.exp(-2 * u))
+
+
+ALTERED = {
+    "last_step": ["1", 1.5, math.inf, -2, True, None, []],
+    "carry": [[], {"mean": "a"}, {"mean": np.array([math.nan])}],
+    "recorded": [3, [{}], [{"int": "0x70x7"}], [{"int": "0x1", "str": ""}], np.zeros((2, 2)), [[]]],
+    "with_streams": [0, "yes", []],
+    "method": [np.array(["kae", "kae"]), 3],
+    "history": [{"__bytes__": b"1234"}, {"__bytes__": b"", "dtype": "<i4<i4", "shape": [0]}, [], {"fields": 3}],
+}
+
+
+@pytest.mark.parametrize(("part", "value"), [(part, value) for part, values in ALTERED.items() for value in values])
+def test_an_altered_part_of_a_state_is_refused_and_nothing_taken_over(part, value):
+    estimator = AdvantageEstimator("kae")
+    estimator.step(["a"], [1.0], 0)
+    before = estimator.state_dict()
+    with pytest.raises(ValueError, match="state"):
+        estimator.load_state_dict({**before, part: value})
+    assert estimator.state_dict() == before
+
+
+@pytest.mark.parametrize("value", [-1, 0.5, math.nan, 2**40])
+def test_a_history_of_altered_counts_is_refused(value):
+    history = RewardHistory()
+    history.record(["a"], step=0, count=[1], total=[1.0], total_sq=[1.0])
+    state = history.state_dict()
+    with pytest.raises(ValueError, match="state: count must"):
+        RewardHistory.from_state_dict({**state, "fields": state["fields"] | {"count": np.full((1, 1), value)}})
+
+
+@pytest.mark.parametrize("log", [None, {}, "run.csv"])
+def test_risks_of_something_else_than_a_log_are_refused(log):
+    with pytest.raises(TypeError, match="log must be a RewardLog"):
+        value_risk(log, ["kae"])
+
+
+@pytest.mark.parametrize("chosen", ["kae", 3, np.array(1.0)])
+def test_methods_that_are_no_list_are_refused(chosen):
+    with pytest.raises(TypeError, match="methods must be a list"):
+        value_risk(RewardLog(["a"] * 4, [0, 0, 1, 1], [0, 1, 0, 1]), chosen)
+
+
+def test_rewards_whose_fourth_powers_overflow_are_no_log():
+    with pytest.raises(ValueError, match="reward must lie within"):
+        RewardLog(["a", "a"], [0, 1], [0.0, 1e71])
+
+
+@pytest.mark.parametrize("seed", ["a", -1, 1.5])
+def test_a_seed_that_is_none_is_named(seed):
+    with pytest.raises(TypeError, match="seed must be a whole number"):
+        uniform(4, 2, 3, seed=seed)
+
+
+def test_sizes_may_be_narrow_integers():
+    np.testing.assert_array_equal(uniform(np.int8(100), np.int8(3), np.int8(50)), uniform(100, 3, 50))
+
+
+@pytest.mark.parametrize("text", ["kae:kernel={[]:1}", "kae:kernel=" + "-" * 3000 + "1", "kae:kernel=1if"])
+def test_a_parameter_that_python_cannot_read_is_text_without_a_warning(text, recwarn):
+    assert isinstance(parse_method(text)[1]["kernel"], str)
+    assert list(recwarn) == []

@@ -318,3 +318,25 @@ def test_without_pyarrow_parquet_names_the_extra_to_install(tmp_path, monkeypatc
     with pytest.raises(ImportError, match=r"kaestat\[parquet\]"):
         RewardLog.read(path)
     assert len(RewardLog.read(write_csv(tmp_path / "run.csv", ROWS)).frame) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("deep.jsonl", "[" * 200_000),
+        ("deep.json", "[" * 200_000),
+        ("digits.jsonl", "9" * 5000),
+        ("digits.json", "9" * 5000),
+    ],
+)
+def test_json_that_python_refuses_to_read_is_refused_by_name(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=name):
+        RewardLog.read(tmp_path / name)
+
+
+@pytest.mark.parametrize("hint", [3, np.array([1.0, 2.0]), pd.NA, ["reward"]])
+def test_a_hint_that_is_no_name_is_refused(tmp_path, hint):
+    (tmp_path / "log.csv").write_text("prompt,step,reward\na,0,1\n")
+    with pytest.raises(TypeError, match="reward must be the name of a column"):
+        RewardLog.read(tmp_path / "log.csv", reward=hint)

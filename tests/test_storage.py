@@ -1,5 +1,6 @@
 """State files: whole or refused, never half written, never silently wrong."""
 
+import hashlib
 import json
 import os
 from enum import IntEnum, StrEnum
@@ -200,3 +201,13 @@ def test_packed_arrays_come_back_writable_in_type_and_shape(rows, columns, kind)
 
     np.testing.assert_array_equal(back["array"], array)
     assert back["array"].dtype == array.dtype and back["array"].flags.writeable and back["plain"] == [1, None]
+
+
+def test_a_checksum_that_was_made_to_fit_hides_nothing(tmp_path):
+    save_state(tmp_path / "whole", STATE)
+    first, _, rest = (tmp_path / "whole").read_bytes().partition(b"\n")
+    for altered in (b"", b"PK", rest[:-30], rest[:60] + b"\xff" * 8 + rest[68:], rest.replace(b"header", b"readeh")):
+        line = b" ".join([*first.split()[:2], hashlib.sha256(altered).hexdigest().encode()])
+        (tmp_path / "altered").write_bytes(line + b"\n" + altered)
+        with pytest.raises(ValueError, match="altered"):
+            load_state(tmp_path / "altered")
