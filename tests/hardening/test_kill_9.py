@@ -41,7 +41,7 @@ def check(seen: dict) -> None:
     assert {Path(name).name for name in seen["differ"]} <= VARYING, f"the kills changed results: {seen['differ']}"
 
 
-@pytest.mark.parametrize("command", ["analyze", "simulations"])
+@pytest.mark.parametrize("command", ["analyze", "simulations", "paper_figures"])
 def test_a_killed_command_ends_as_if_it_had_never_been_killed(tmp_path, command):
     frame = simulated_run(n_prompts=20, n_epochs=6).log.frame
     frame[["prompt", "step", "reward"]].to_csv(tmp_path / "log.csv", index=False)
