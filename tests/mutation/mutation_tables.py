@@ -122,7 +122,7 @@ def count_verdicts(folder: Path) -> None:
     lines = ["| where | change | verdict | why |", "|---|---|---|---|"]
     for row in _read(folder / "survivors.csv"):
         if row["verdict"] != KILLED:
-            change = f"`{row['before']}` → `{row['after']}`".replace("|", "\\|")
+            change = f"`{row['before']}` → `{row['after']}`"
             where = row["module"].removeprefix("kaestat/") + ":" + row["line"]
             lines.append(f"| {where} | {change} | {row['verdict']} | {row['why']} |")
     write_atomically(folder / "survivors.md", "\n".join(lines) + "\n")
