@@ -12,7 +12,7 @@ ifneq ($(PIP_CONSTRAINT),)
 export PIP_CONSTRAINT := $(abspath $(PIP_CONSTRAINT))
 endif
 
-.PHONY: help reproduce llm test test-verl lint docs bench clean
+.PHONY: help reproduce llm test test-verl lint docs bench mutation clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -45,6 +45,9 @@ docs: $(VENV)/.docs ## Build the documentation
 
 bench: $(VENV)/.bench ## Run the benchmarks
 	$(BIN)/python -m benchmarks
+
+mutation: $(VENV)/.test ## Put faults into kernels, baselines and risk, and see which the tests notice
+	$(BIN)/python tests/mutation/run_mutation.py
 
 clean: ## Remove the environments, the results of make reproduce and the built documentation
 	rm -rf $(VENV) $(VERL) $(RESULTS) site

@@ -22,6 +22,8 @@ from tests.llm_experiments.small_policies import SIZE, small_policy
 
 DATA = Path(os.environ.get("KAESTAT_DATA", ""))
 SAMPLES = 1
+# Of sets whose files are not {"problem": ..., "answer": ...}: question, answer and what stands in it.
+COLUMNS = {"gsm8k": ("question", "answer", "so #### {}"), "olympiadbench": ("question", "final_answer", "{}")}
 HOSTILE = (
     "\\boxed{" * 3000,
     "\\boxed{10^{10^{10^{10}}}}",
@@ -35,8 +37,8 @@ def files_of(name: str, folder: Path) -> Path:
     """Folder with the set's file: the real one, or one of twelve made-up problems."""
     if SETS[name].local_file(DATA) is not None:
         return DATA
-    key = {"gsm8k": ("question", "so #### {}")}.get(name, ("problem", "{}"))
-    rows = [{key[0]: f"What is {k} + {k}?", "answer": key[1].format(2 * k)} for k in range(12)]
+    question, answer, text = COLUMNS.get(name, ("problem", "answer", "{}"))
+    rows = [{question: f"What is {k} + {k}?", answer: text.format(2 * k)} for k in range(12)]
     (folder / SETS[name].files[0]).write_text("\n".join(map(json.dumps, rows)))
     return folder
 
