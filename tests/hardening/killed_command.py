@@ -12,6 +12,7 @@ import importlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -20,6 +21,8 @@ from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 from kaestat import storage
+
+LEFT = re.compile(r"\..*\.tmp")  # hidden files and folders that nothing reads
 
 
 def analyze(folder: Path) -> None:
@@ -133,10 +136,9 @@ def writes(work: Callable[[], None], counter: Path) -> int:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Contents by name; a killed writer's leftovers are hidden files, and belong to nobody."""
-    hidden = (p.name.startswith(".") and p.name.endswith(".tmp") for p in folder.rglob("*"))
-    found = zip(folder.rglob("*"), hidden, strict=True)
-    return {str(p.relative_to(folder)): p.read_bytes() for p, left in found if p.is_file() and not left}
+    """Contents by name, without what a killed writer left."""
+    names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {str(name): (folder / name).read_bytes() for name in names if not any(map(LEFT.fullmatch, name.parts))}
 
 
 def main() -> None:
