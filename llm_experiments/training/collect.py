@@ -72,7 +72,7 @@ def binned(curve: pd.DataFrame) -> pd.DataFrame:
 
 
 def run_ends(tests: pd.DataFrame) -> pd.DataFrame:
-    """The end of each run, the mean of its last three tests, and what it gained.
+    """The end of each run, the mean of its last three tests after the first one, and what it gained.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def run_ends(tests: pd.DataFrame) -> pd.DataFrame:
         less that of the first test.
     """
     by_run = tests.sort_values("step", kind="stable").groupby(KEYS, sort=False)
-    ends = by_run[list(TESTED)].agg(lambda values: values.iloc[-LAST_TESTS:].mean())
+    ends = by_run[list(TESTED)].agg(lambda values: values.iloc[1:].iloc[-LAST_TESTS:].mean())
     ends["gain"] = ends["accuracy"] - by_run["accuracy"].first()
     return ends.reset_index()
 

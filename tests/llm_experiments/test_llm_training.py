@@ -341,6 +341,11 @@ def test_ends_of_runs_are_compared_seed_by_seed():
     assert (paired["ci_low"], paired["ci_high"]) == pytest.approx((gaps.mean() - reach, gaps.mean() + reach))
 
 
+def test_the_first_test_is_no_end_of_a_short_run():
+    short = runs_of({("kae", 0): 0.5}).query("step in (0, 30, 50)")
+    assert run_ends(short)["gain"].item() == pytest.approx(0.8)  # steps 30 and 50
+
+
 def test_a_single_seed_has_no_interval():
     found = differences(run_ends(runs_of({("kae", 0): 0.5, ("none", 0): 0.4})))
     assert np.isnan(found[["se", "ci_low", "ci_high"]]).all(axis=None) and found["difference"].notna().all()
