@@ -42,13 +42,15 @@ FINAL_COLUMNS = {"greedy": "Greedy", "accuracy": "Sampled", "pass_at_samples": "
 COMPARED = ("greedy", "accuracy")
 REFERENCES = ("none", "grpo")
 FINAL_CAPTION = (
-    "End of training (mean of the last three tests): accuracy in per cent with its standard error over seeds, and the "
-    "difference from {reference}, paired by seed, with Student's 95 % interval; the gain is that since the first test."
+    "End of training (mean of the last three tests after the first): accuracy in per cent with its standard error over "
+    "seeds, and the difference from {reference}, paired by seed, with Student's 95 % interval; the gain is that since "
+    "the first test."
 )
 NOISE_CAPTION = (
     "Gradient of one minibatch along the runs: its mean squared error over the squared norm of what it estimates (means"
     " of both over measurements and seeds, delta-method standard error over measurements), and the gradient MSE over "
-    "that of the first row whose advantages are not scaled, for all such. First step: one policy per seed."
+    "that of the first row whose advantages are not scaled, for all such (error of the row alone). First step: one "
+    "policy per seed."
 )
 VALUE_CAPTION = (
     "Value MSE (x 0.001, standard error over runs) of each baseline on the rewards of all runs of the experiment, over "
@@ -92,7 +94,9 @@ def errors(gradients: pd.DataFrame, values: pd.DataFrame) -> Figure:
     own = own.assign(step=(own["from_step"] + own["to_step"]) / 2)
     column, name = value_column(values)
     row = [(pd.DataFrame(noise), "ratio", "Gradient MSE over signal"), (own, column, name)]
-    return panels([row], variants_of(gradients))
+    drawing = panels([row], variants_of(gradients))
+    drawing.axes[0].set_yscale("log")  # a signal near 0 at the first step would hide all else
+    return drawing
 
 
 def panels(rows: Sequence[Sequence[tuple[pd.DataFrame, str, str]]], variants: Sequence[Variant]) -> Figure:
@@ -123,7 +127,7 @@ def panels(rows: Sequence[Sequence[tuple[pd.DataFrame, str, str]]], variants: Se
 
 
 def final_table(final: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
-    """Text cells: each variant's final accuracies, and their differences from the first variant's.
+    """Text cells: each variant's final accuracies, and their differences from that of `reference_of`.
 
     Parameters
     ----------
