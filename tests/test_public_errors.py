@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -137,10 +138,17 @@ BAD_PARAMETERS = {
     "a scale that is no name": (ValueError, "scale: unknown", ("kae",), {"scale": np.array([1.0, 2.0])}),
     "a bandwidth that nothing can be divided by": (
         ValueError,
-        "bandwidth must be positive",
+        "bandwidth must be between",
         ("kae",),
         {"bandwidth": 5e-324},
     ),
+    "a variance whose products overflow": (
+        ValueError,
+        "drift_variance must be between",
+        ("kalman",),
+        {"drift_variance": 1e300},
+    ),
+    "a fraction": (TypeError, "drift_variance must be a", ("kalman",), {"drift_variance": Fraction(1, 3)}),
     "a degree that is an array": (ValueError, "degree must be", ("local_polynomial",), {"degree": np.array([])}),
     "a number beyond any float": (TypeError, "bandwidth must be a positive number", ("kae",), {"bandwidth": 10**400}),
     "unknown method": (ValueError, "method: unknown name 'kea'; choose one of none", ("kea",), {}),

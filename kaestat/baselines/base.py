@@ -90,23 +90,26 @@ class Baseline(ABC):
         return self
 
 
-SMALLEST = 1e-290  # a step divided by less would overflow
+SMALLEST, LARGEST = 1e-140, 1e140  # products and ratios of two parameters, and of one with a lag, do not overflow
 
 
 def check_positive(name: str, value: Any, *, allow_inf: bool = False, allow_zero: bool = False) -> float:
     """Return ``value`` as a float, or raise a ValueError that names it."""
     kind = ("non-negative" if allow_zero else "positive") + ("" if allow_inf else " and finite")
     number = check_number(name, value, f"a {kind} number")
-    in_range = number >= (0 if allow_zero else SMALLEST)
+    in_range = number >= 0 if allow_zero else number > 0
     if not in_range or (math.isinf(number) and not allow_inf):
         raise ValueError(f"{name} must be {kind}, got {value!r}.")
+    _check_size(name, number)
     return number
 
 
 def check_number(name: str, value: Any, wanted: str = "a number") -> float:
     """Return ``value`` as a float, NaN and infinities included, or raise a TypeError that names it."""
     is_bool = isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
-    if is_bool or getattr(value, "ndim", 0) != 0 or not hasattr(value, "__float__"):
+    # Fractions and decimals are refused: arrays times these are arrays of objects.
+    known = isinstance(value, int | float) or (getattr(value, "ndim", None) == 0 and hasattr(value, "__float__"))
+    if is_bool or not known:
         raise TypeError(f"{name} must be {wanted}, got {value!r}.")
     try:
         return float(value)
@@ -119,6 +122,7 @@ def check_finite_number(name: str, value: Any) -> float:
     number = check_number(name, value)
     if not math.isfinite(number):
         raise ValueError(f"{name} must be finite, got {value!r}.")
+    _check_size(name, number)
     return number
 
 
@@ -128,3 +132,8 @@ def check_share(name: str, value: Any, *, allow_zero: bool = False) -> float:
     if not (0 < number <= 1 or (allow_zero and number == 0)):
         raise ValueError(f"{name} must lie in {'[' if allow_zero else '('}0, 1], got {value!r}.")
     return number
+
+
+def _check_size(name: str, number: float) -> None:
+    if number != 0 and math.isfinite(number) and not SMALLEST <= abs(number) <= LARGEST:
+        raise ValueError(f"{name} must be between {SMALLEST:g} and {LARGEST:g} in size, got {number!r}.")
