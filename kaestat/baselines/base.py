@@ -100,7 +100,7 @@ def check_positive(name: str, value: Any, *, allow_inf: bool = False, allow_zero
     in_range = number >= 0 if allow_zero else number > 0
     if not in_range or (math.isinf(number) and not allow_inf):
         raise ValueError(f"{name} must be {kind}, got {value!r}.")
-    _check_size(name, number)
+    _check_size(name, number, 0 if allow_zero else SMALLEST)
     return number
 
 
@@ -122,7 +122,7 @@ def check_finite_number(name: str, value: Any) -> float:
     number = check_number(name, value)
     if not math.isfinite(number):
         raise ValueError(f"{name} must be finite, got {value!r}.")
-    _check_size(name, number)
+    _check_size(name, number, 0)
     return number
 
 
@@ -134,6 +134,6 @@ def check_share(name: str, value: Any, *, allow_zero: bool = False) -> float:
     return number
 
 
-def _check_size(name: str, number: float) -> None:
-    if number != 0 and math.isfinite(number) and not SMALLEST <= abs(number) <= LARGEST:
-        raise ValueError(f"{name} must be between {SMALLEST:g} and {LARGEST:g} in size, got {number!r}.")
+def _check_size(name: str, number: float, smallest: float) -> None:
+    if math.isfinite(number) and not smallest <= abs(number) <= LARGEST:
+        raise ValueError(f"{name} must be between {smallest:g} and {LARGEST:g} in size, got {number!r}.")
