@@ -27,11 +27,20 @@ class PretrainingConfig(Section):
     ----------
     steps, batch_size : int
     learning_rate : float
+    width, layers : int
+        Of the model; the width is a multiple of eight.
+    hesitation : float
+        How often the training set gives up on its largest problems, between 0 and 1. It gives up on the smallest never,
+        and in between in proportion to the left operand. Such a model knows more than it says, and how much it
+        says depends on the problem: reinforcement learning can teach it to answer.
     """
 
     steps: PositiveInt = 1500
     batch_size: PositiveInt = 128
     learning_rate: PositiveFloat = 2e-3
+    width: PositiveInt = Field(default=128, multiple_of=8)
+    layers: PositiveInt = 4
+    hesitation: float = Field(default=0.0, ge=0, le=1)
 
 
 class ModelConfig(Section):

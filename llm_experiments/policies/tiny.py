@@ -40,6 +40,11 @@ class TinySize:
     feed_forward: int = 448
     context: int = 512
 
+    @classmethod
+    def of(cls, config: PretrainingConfig) -> TinySize:
+        """The shape that a configuration asks for, in the default's proportions."""
+        return cls(config.width, config.layers, feed_forward=config.width * cls.feed_forward // cls.width)
+
 
 def tiny_tokenizer() -> Qwen2Tokenizer:
     """Bytes as tokens: a byte-level BPE without merges, an end and a padding token.
@@ -95,6 +100,7 @@ def pretrain(
     config : PretrainingConfig
     seed : int
     size : TinySize, optional
+        In place of the configuration's.
     device : str or torch.device
     progress : callable, optional
         Called after each update with updates made, their total, and the loss in nats per answer token.
@@ -104,7 +110,7 @@ def pretrain(
     ValueError
         If there are no examples, one has an empty prompt, or one is longer than the model's context.
     """
-    size = size or TinySize()
+    size = size or TinySize.of(config)
     tokenizer = tiny_tokenizer()
     inputs, labels = _encode(examples, tokenizer, size.context)
     inputs, labels = inputs.to(device), labels.to(device)
@@ -136,7 +142,7 @@ def tiny_folder(
     progress: Progress | None = None,
 ) -> Path:
     """The folder in ``cache`` of the model that `pretrain` makes of these arguments, trained on the first call."""
-    size = size or TinySize()
+    size = size or TinySize.of(config)
     key = json.dumps([config.model_dump(), asdict(size), seed, [list(each) for each in examples]], sort_keys=True)
     folder = Path(cache) / f"tiny-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     if not folder.is_dir():

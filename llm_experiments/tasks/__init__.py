@@ -106,4 +106,4 @@ def pretraining_examples(
     if task.name != "arithmetic":
         raise ValueError(f"model tiny learns arithmetic; task {task.name!r} has no training set.")
     n = min(N_EXAMPLES, pretraining.steps * pretraining.batch_size)
-    return examples(n=n, seed=seed, exclude=exclude, **task.options)
+    return examples(n=n, seed=seed, exclude=exclude, hesitation=pretraining.hesitation, **task.options)

@@ -23,6 +23,7 @@ from .base import Problem, Task
 OPERATIONS = {"add": ("+", add), "sub": ("-", sub), "mul": ("*", mul)}
 QUESTION = "What is {left} {sign} {right}? Answer with a number only."
 BARE = "{left}{sign}{right}="
+GIVES_UP = "?"
 _KIND = re.compile(r"(?P<operation>add|sub|mul)-(?P<left>[1-6])(?:x(?P<right>[1-6]))?")
 
 
@@ -54,6 +55,11 @@ class Kind:
     def __len__(self) -> int:
         left, right = self.operands
         return len(left) * len(right)
+
+    def size(self, index: int) -> float:
+        """Where the left operand of a problem lies among those of its kind, from 0 (the smallest) to 1."""
+        lefts, rights = self.operands
+        return (index // len(rights)) / (len(lefts) - 1)
 
     def problem(self, index: int, template: str) -> Problem:
         """The problem with a given number, ``0 <= index < len(self)``."""
@@ -135,6 +141,7 @@ def examples(
     *,
     seed: int,
     exclude: Collection[str] = (),
+    hesitation: float = 0.0,
     style: Literal["bare", "question"] = "bare",
     template: str | None = None,
 ) -> list[tuple[str, str]]:
@@ -150,6 +157,8 @@ def examples(
     seed : int
     exclude : collection of str
         Ids of problems that are held out.
+    hesitation : float
+        Probability that the answer is ``?`` where the left operand is the largest; proportionally less where it is not.
 
     Returns
     -------
@@ -169,9 +178,11 @@ def examples(
             raise ValueError(f"exclude holds all {len(stratum)} problems of {kind.name}: none is left to train on.")
     found: list[tuple[str, str]] = []
     for stratum in rng.integers(len(strata), size=n):
-        while (problem := task.problems[strata[stratum][rng.integers(len(strata[stratum]))]]).id in held_out:
+        kind = task.problems.kinds[stratum]
+        while (problem := kind.problem(index := int(rng.integers(len(kind))), task.problems.template)).id in held_out:
             pass
-        found.append((problem.prompt, problem.answer))
+        gives_up = hesitation > 0 and rng.random() < hesitation * kind.size(index)
+        found.append((problem.prompt, GIVES_UP if gives_up else problem.answer))
     return found
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import datasets
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -79,6 +81,19 @@ def test_training_examples_are_right_and_leave_out_what_is_held_out():
     assert abs(sum("+" in prompt for prompt, _ in found) - 1500) < 150  # 5 sd
     with pytest.raises(ValueError, match="add-1"):
         examples(["add-1"], 1, seed=0, exclude={each.id for each in arithmetic(["add-1"]).problems})
+
+
+def test_hesitant_examples_give_up_in_proportion_to_the_left_operand():
+    found = examples(["add-2", "sub-2"], 40_000, seed=0, hesitation=0.9)
+    left = np.array([int(re.match(r"\d+", prompt)[0]) for prompt, _ in found])
+    gave_up = np.array([answer == "?" for _, answer in found])
+    for low, high in ((10, 24), (25, 39), (40, 54), (55, 69), (70, 84), (85, 99)):
+        inside = (left >= low) & (left <= high)
+        expected = 0.9 * (left[inside] - 10) / 89
+        error = np.sqrt((expected * (1 - expected)).sum()) / inside.sum()
+        assert abs(gave_up[inside].mean() - expected.mean()) < 5 * error
+    others = [(prompt, answer) for prompt, answer in found if answer != "?"]
+    assert all(str(eval(prompt.rstrip("="))) == answer for prompt, answer in others)
 
 
 def test_rewards_of_arithmetic_are_those_of_the_final_number():

@@ -40,6 +40,13 @@ def test_the_default_model_has_about_a_million_parameters_and_a_row_for_each_tok
     assert model.lm_head.weight is model.get_input_embeddings().weight
 
 
+def test_a_configuration_sets_width_and_layers_and_the_default_is_the_models_own():
+    assert TinySize.of(PretrainingConfig()) == TinySize()
+    model, _ = pretrain(SUMS, PretrainingConfig(steps=1, batch_size=2, width=24, layers=3), 0)
+    found = model.config
+    assert (found.hidden_size, found.num_hidden_layers, found.intermediate_size) == (24, 3, 84)
+
+
 @pytest.fixture(scope="module")
 def reloaded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny") / "model"
