@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 # What is drawn of the tests and of the training curve, and its axis.
 TEST_PANELS = {"greedy": "Test accuracy, greedy", "accuracy": "Test accuracy, sampled"}
 CURVE_PANELS = {"mean_reward": "Training reward", "entropy": "Entropy (nats)"}
-FINAL_COLUMNS = {"greedy": "Greedy", "accuracy": "Sampled", "pass_at_samples": "pass@k"}
-COMPARED = ("greedy", "accuracy")
+FINAL_COLUMNS = {"greedy": "Greedy", "accuracy": "Sampled", "pass_at_samples": "pass@k", "average": "Average, sampled"}
+COMPARED = ("greedy", "accuracy", "average")
 REFERENCES = ("none", "grpo")
 FINAL_CAPTION = (
     "End of training (mean of the last three tests after the first): accuracy in per cent with its standard error over "
-    "seeds, and the difference from {reference}, paired by seed, with Student's 95 % interval; the gain is that since "
-    "the first test."
+    "seeds, and the difference from {reference}, paired by seed, with Student's 95 % interval; the average is that of "
+    "all tests after the first, the gain that since the first."
 )
 NOISE_CAPTION = (
     "Gradient of one minibatch along the runs: its mean squared error over the squared norm of what it estimates (means"

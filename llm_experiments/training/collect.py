@@ -19,7 +19,7 @@ VARIANT = KEYS[:-1]
 BINS = 40  # of a training curve
 LAST_TESTS = 3  # whose mean stands for the end of a run
 TESTED = ("greedy", "accuracy", "pass_at_samples")
-OUTCOMES = (*TESTED, "gain")
+OUTCOMES = (*TESTED, "average", "gain")
 
 
 def collect(folder: Path, results: Path) -> list[Path]:
@@ -72,16 +72,18 @@ def binned(curve: pd.DataFrame) -> pd.DataFrame:
 
 
 def run_ends(tests: pd.DataFrame) -> pd.DataFrame:
-    """The end of each run, the mean of its last three tests after the first one, and what it gained.
+    """The end of each run, the mean of its last three tests after the first one, its average, and what it gained.
 
     Returns
     -------
     DataFrame
-        ``method, weights, scale, reuse, seed, greedy, accuracy, pass_at_samples`` and ``gain``, the accuracy at the end
-        less that of the first test.
+        ``method, weights, scale, reuse, seed, greedy, accuracy, pass_at_samples``; ``average``, the accuracy over all
+        tests after the first, which tells fast from slow learners; and ``gain``, the accuracy at the end less that of
+        the first test.
     """
     by_run = tests.sort_values("step", kind="stable").groupby(KEYS, sort=False)
     ends = by_run[list(TESTED)].agg(lambda values: values.iloc[1:].iloc[-LAST_TESTS:].mean())
+    ends["average"] = by_run["accuracy"].agg(lambda values: values.iloc[1:].mean())
     ends["gain"] = ends["accuracy"] - by_run["accuracy"].first()
     return ends.reset_index()
 

@@ -346,6 +346,13 @@ def test_the_first_test_is_no_end_of_a_short_run():
     assert run_ends(short)["gain"].item() == pytest.approx(0.8)  # steps 30 and 50
 
 
+def test_the_average_of_a_run_takes_all_tests_but_the_first():
+    runs = runs_of({("kae", 0): 0.5}).query("step == 40")
+    tests = pd.concat([runs.assign(step=step, accuracy=step / 50) for step in (0, 10, 20, 30, 40, 50)])
+    assert run_ends(tests)["average"].item() == pytest.approx(0.6)
+    assert run_ends(tests)["accuracy"].item() == pytest.approx(0.8)
+
+
 def test_a_single_seed_has_no_interval():
     found = differences(run_ends(runs_of({("kae", 0): 0.5, ("none", 0): 0.4})))
     assert np.isnan(found[["se", "ci_low", "ci_high"]]).all(axis=None) and found["difference"].notna().all()

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from llm_experiments.training.collect import binned, differences, final, run_ends
 from paper_figures import evaluations, policy_optimization, training
-from paper_figures.training_results import VARIANT, read_results
+from paper_figures.training_results import VARIANT, read_results, variants_of
 
 ROOT = Path(training.__file__).parents[1]
 KEYS = [*VARIANT, "seed"]
@@ -173,7 +173,7 @@ def test_the_papers_figures_and_tables_come_from_three_experiments(tmp_path):
         assert (tmp_path / "out" / "figures" / f"{name}.png").stat().st_size > 1000
     table = (tmp_path / "out" / "tables" / "table4_small.md").read_text()
     assert "G = 4" in table and "Table 4" in table and "over 3 seeds" in table
-    assert "| KAE (bandwidth 9) | 0.5800 ± 0.0115 | 0.4800 ± 0.0115 | 0.6800 ± 0.0115 |" in table
+    assert "| KAE (bandwidth 9) | 0.5800 ± 0.0115 | 0.4800 ± 0.0115 | 0.6800 ± 0.0115 | 0.4400 ± 0.0115 |" in table
 
 
 def test_a_variant_that_was_not_run_is_named(tmp_path):
@@ -187,6 +187,17 @@ def test_committed_results_give_all_figures_without_training(tmp_path):
     committed = ROOT / "results" / "policy_optimization" / "tables"
     for name in policy_optimization.TABLES:
         assert (tmp_path / "tables" / f"{name}.md").read_text() == (committed / f"{name}.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "experiment", ["tiny_single_stream", "tiny_multi_stream_g4", "tiny_multi_stream_g8", "tiny_one_shot"]
+)
+def test_in_the_committed_runs_every_method_raises_test_accuracy_beyond_noise(experiment):
+    final = read_results(ROOT / "results" / "training" / experiment, ["final"])["final"]
+    gains = final[final["outcome"] == "gain"]
+    assert len(gains) == len(variants_of(final))
+    assert (gains["n_seeds"] >= 5).all()
+    assert (gains["mean"] > 4 * gains["se"]).all()
 
 
 # --- evaluations ------------------------------------------------------------------------------------------------------
