@@ -68,9 +68,9 @@ FIGURES = {
 TABLES = {"table3_small": "tiny_multi_stream_g8", "table4_small": "tiny_multi_stream_g4"}
 TABLE_METHODS = ("dr_grpo", "gpg", "grpo", "kae", "kae_eb")
 CAPTION = (
-    "Accuracy at the end of training (mean of the last three tests; the average is that of all tests after the first) with "
-    "its standard error over {seeds} seeds, in the layout of the paper's Table {number}: a model of 300,000 parameters on "
-    "held-out sums and differences, G = {g}."
+    "Accuracy at the end of training (mean of the last three tests; the average is that of all tests after the first) "
+    "with its standard error over {seeds} seeds, in the layout of the paper's Table {number}: a model of 400,000 "
+    "parameters on held-out sums and differences, G = {g}."
 )
 
 
