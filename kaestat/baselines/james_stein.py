@@ -50,8 +50,8 @@ class JamesStein(Baseline):
         xp = groups.xp
         mean, filled, noise, noisy = self._moments(groups)
         n = _others(filled, xp)
-        center = ratio(_others(mean * filled, xp), n, 0.0, xp)
-        spread = xp.clip(ratio(_others(mean**2 * filled, xp), n, 0.0, xp) - center**2, 0.0, None)
+        center = ratio(_others(mean, xp), n, 0.0, xp)
+        spread = xp.clip(ratio(_others(mean**2, xp), n, 0.0, xp) - center**2, 0.0, None)
         v = ratio(_others(noise * noisy, xp), _others(noisy, xp), 0.0, xp)
         shrinkage = ratio(v, v + spread + self.eps, 0.0, xp)
         return shrinkage * ratio(n - 1, n, 0.0, xp) if self.paper_factor else shrinkage
@@ -59,11 +59,13 @@ class JamesStein(Baseline):
     def _mean_of_others(self, groups: Groups) -> Array:
         xp = groups.xp
         mean, filled, _, _ = self._moments(groups)
-        own = ratio(groups.leave_one_out()[1], groups.leave_one_out()[0], 0.0, xp)
-        return ratio(_others(mean * filled, xp), _others(filled, xp), own, xp)
+        return ratio(_others(mean, xp), _others(filled, xp), 0.0, xp)
 
     def _moments(self, groups: Groups) -> tuple[Array, Array, Array, Array]:
-        """Per prompt: group mean, whether it has one, variance of that mean, and whether it has that; (..., P, 1)."""
+        """Per prompt: group mean (0 without mass), whether it has one, variance of that mean, and whether it has that.
+
+        All (..., P, 1).
+        """
         xp = groups.xp
         mass = xp.sum(groups.mass, axis=-1, keepdims=True)
         mean = ratio(xp.sum(groups.carried, axis=-1, keepdims=True), mass, 0.0, xp)

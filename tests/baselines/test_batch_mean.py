@@ -40,3 +40,13 @@ def test_advantages_are_whitened_over_the_batch():
 
 def test_a_lone_completion_is_not_whitened():
     assert AdvantageEstimator("reinforce++").step(["a"], [1.0], 0).tolist() == [0.0]
+
+
+def test_a_step_of_no_weight_has_value_and_own_weight_zero():
+    weightless = groups([1, 1], [0, 1], weights=[[0.0, 0.0], [0.0, 0.0]])
+    for of in (make_baseline("reinforce++").values, make_baseline("reinforce++").own_weight):
+        np.testing.assert_array_equal(of(weightless, NO_PAST, step=0), np.zeros((2, 2)))
+
+
+def test_the_class_keeps_the_completion_in_unless_asked():
+    assert BatchMean() == make_baseline("reinforce++")

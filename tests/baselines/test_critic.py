@@ -1,10 +1,12 @@
 """The critic: recursive ridge regression on prompt features, past steps only."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from cases import NO_PAST, groups
 
-from kaestat import AdvantageEstimator, make_baseline
+from kaestat import AdvantageEstimator, Groups, make_baseline
 from kaestat.baselines import Critic
 
 
@@ -53,3 +55,29 @@ def test_a_change_in_the_number_of_features_is_refused():
 def test_parameters_out_of_range_are_refused(parameters):
     with pytest.raises((ValueError, TypeError), match=next(iter(parameters))):
         make_baseline("critic", **parameters)
+
+
+def test_it_needs_features_and_says_so_until_it_has_them():
+    assert make_baseline("critic").needs.startswith("features= ")
+    assert make_baseline("critic", features={"a": [1.0]}).needs == ""
+
+
+def test_values_have_the_precision_of_the_rewards():
+    assert Critic().values(Groups(np.ones((2, 3), dtype=np.float32)), NO_PAST, step=0).dtype == np.float32
+
+
+@pytest.mark.parametrize("as_function", [False, True], ids=["mapping", "function"])
+def test_exact_fractions_are_features(as_function):
+    vectors = {"p": [Fraction(1, 3)], "q": [Fraction(1, 2)]}
+    features = (lambda prompts: [vectors[prompt] for prompt in prompts]) if as_function else vectors
+    plain = {prompt: [float(x) for x in vector] for prompt, vector in vectors.items()}
+    exact, floating = (AdvantageEstimator("critic", features=given) for given in (features, plain))
+    for step in range(3):
+        np.testing.assert_array_equal(exact.step(["p", "q"], [1.0, 0], step), floating.step(["p", "q"], [1.0, 0], step))
+
+
+@pytest.mark.parametrize("shape", [(2,), (3, 1), (2, 1, 1)])
+def test_features_must_be_one_vector_per_prompt(shape):
+    estimator = AdvantageEstimator("critic", features=lambda prompts: np.ones(shape))
+    with pytest.raises(ValueError, match=r"features must have shape \(2, F\)"):
+        estimator.step(["a", "b"], [1.0, 0], 0)

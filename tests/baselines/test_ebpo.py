@@ -3,7 +3,7 @@
 import numpy as np
 from cases import NO_PAST, groups
 
-from kaestat import AdvantageEstimator, make_baseline
+from kaestat import AdvantageEstimator, Groups, make_baseline
 
 
 def test_two_steps_by_hand():
@@ -44,3 +44,29 @@ def test_own_weight_with_shrinkage_held_fixed():
     # S = 1/2 as in the first step by hand, G = 2, 4 rewards seen: (1 - S)/2 + S/4
     own = make_baseline("ebpo").own_weight(groups([1, 0], [1, 1]), NO_PAST, step=0)
     np.testing.assert_allclose(own + np.zeros((2, 2)), 0.375)
+
+
+def test_the_carry_keeps_its_shape_from_the_start():
+    baseline = make_baseline("ebpo")
+    start = baseline.initial_carry()
+    later = baseline.advance(start, groups([1, 0], [1]), NO_PAST, step=0)
+    assert {name: a.shape for name, a in start.items()} == {name: a.shape for name, a in later.items()}
+
+
+def test_a_prompt_without_completions_changes_nothing_for_the_others():
+    baseline, with_it, without = make_baseline("ebpo"), groups([1, 0, 1], [], [0, 1]), groups([1, 0, 1], [0, 1])
+    for of in (baseline.values, baseline.own_weight):
+        present = with_it.mask[[0, 2]]
+        rows = (of(with_it, NO_PAST, step=0) + np.zeros((3, 3)))[[0, 2]]
+        np.testing.assert_allclose(rows[present], (of(without, NO_PAST, step=0) + np.zeros((2, 3)))[present])
+
+
+def test_rewards_that_never_vary_are_not_shrunk():
+    # sigma^2 = tau^2 = 0: S is 0, and a completion has the whole 1 / G of its group's mean
+    own = make_baseline("ebpo").own_weight(groups([1, 1], [1, 1]), NO_PAST, step=0)
+    np.testing.assert_allclose(own + np.zeros((2, 2)), 0.5)
+
+
+def test_values_have_the_precision_of_the_rewards():
+    half = Groups(np.ones((2, 3), dtype=np.float32))
+    assert make_baseline("ebpo").values(half, NO_PAST, step=0).dtype == np.float32

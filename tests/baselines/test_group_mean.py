@@ -5,6 +5,7 @@ import pytest
 from cases import NO_PAST, groups
 
 from kaestat import AdvantageEstimator, make_baseline
+from kaestat.baselines import GroupMean
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gpg"])
@@ -69,3 +70,13 @@ def test_gpg_is_zero_when_every_group_is_all_equal():
 
 def test_leave_one_out_turns_grpo_into_rloo():
     assert make_baseline("grpo").leave_one_out() == make_baseline("rloo")
+
+
+def test_a_group_of_no_weight_has_value_and_own_weight_zero():
+    weightless = groups([1, 1], [1, 0], weights=[[0.0, 0.0], [1.0, 1.0]])
+    for of, expected in ((make_baseline("grpo").values, 0.5), (make_baseline("grpo").own_weight, 0.5)):
+        np.testing.assert_array_equal(of(weightless, NO_PAST, step=0), [[0, 0], [expected, expected]])
+
+
+def test_the_class_keeps_the_completion_in_unless_asked():
+    assert GroupMean() == make_baseline("grpo")

@@ -80,3 +80,11 @@ def test_a_certain_prior_is_never_left():
 def test_variances_must_make_a_filter(name, value):
     with pytest.raises(ValueError, match=name):
         make_baseline("krpo", **{name: value})
+
+
+def test_each_replicate_along_leading_axes_has_its_own_deviations():
+    one, other = groups([1, 0, 1], [1]), groups([0], [1, 1, 0])
+    stacked = Groups(np.stack([one.reward, other.reward]), mask=np.stack([one.mask, other.mask]))
+    baseline = make_baseline("krpo")
+    together = baseline.deviation(stacked, NO_PAST, step=0)
+    np.testing.assert_array_equal(together, [baseline.deviation(group, NO_PAST, step=0) for group in (one, other)])

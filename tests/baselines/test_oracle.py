@@ -1,10 +1,13 @@
 """The oracle: the true value in any of its three forms."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
+import torch
 from cases import NO_PAST, groups
 
-from kaestat import AdvantageEstimator, make_baseline
+from kaestat import AdvantageEstimator, Groups, make_baseline
 
 
 @pytest.mark.parametrize(
@@ -35,3 +38,20 @@ def test_a_function_of_the_wrong_length_is_refused():
 def test_values_that_are_not_finite_are_refused():
     with pytest.raises(ValueError, match="not finite"):
         AdvantageEstimator("oracle", value={"a": np.nan}).step(["a"], [1.0], 0)
+
+
+def test_it_needs_values_and_says_so_until_it_has_them():
+    assert make_baseline("oracle").needs.startswith("value= ")
+    assert make_baseline("oracle", value={"a": 0.5}).needs == ""
+
+
+@pytest.mark.parametrize("value", [{"a": 0.25}, lambda prompts, step: [0.25], np.array([0.25])])
+def test_values_have_the_precision_of_the_rewards(value):
+    half = Groups(np.ones((1, 2), dtype=np.float32), prompt_ids=["a"])
+    assert make_baseline("oracle", value=value).values(half, NO_PAST, step=0).dtype == np.float32
+
+
+@pytest.mark.parametrize("value", [{"a": Fraction(1, 4)}, lambda prompts, step: [Fraction(1, 4)]])
+def test_exact_fractions_are_values_for_tensors_as_well(value):
+    tensors = Groups(torch.ones((1, 2)), prompt_ids=["a"])
+    assert make_baseline("oracle", value=value).values(tensors, NO_PAST, step=0).tolist() == [[0.25, 0.25]]

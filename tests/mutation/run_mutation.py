@@ -111,9 +111,13 @@ class Survey:
     imported: set[int]
 
     def tests_for(self, fault: Mutation, budget: float) -> list[str]:
-        """Tests that reach the fault, quickest first, within a budget of CPU seconds."""
-        lines = fault.statement if fault.in_function and not self.at_import(fault) else self.lines
-        reaching = {test for line in lines for test in self.lines.get(line, [])}
+        """Tests that reach the fault, quickest first, within a budget of CPU seconds.
+
+        A fault that the import runs through may be noticed by any test: a class's defaults leave no trace of lines.
+        """
+        reaching = set(self.cost)
+        if fault.in_function and not self.at_import(fault):
+            reaching = {test for line in fault.statement for test in self.lines.get(line, [])}
         chosen, spent = [], 0.0
         for test in sorted(reaching, key=lambda name: (self.cost[name], name)):
             spent += self.cost[test]

@@ -37,6 +37,7 @@ class Tests:
 
 
 OF_EVERY_BASELINE = ("tests/baselines/test_averaging.py", "tests/baselines/test_prompts_apart.py")
+RELATIVES_OF_KAE = ("tests/baselines/test_kae.py",)  # what they have in common is tested there
 
 
 def _baseline(name: str, *methods: str, more: tuple[str, ...] = ()) -> tuple[str, Tests]:
@@ -51,15 +52,15 @@ TESTED: dict[str, Tests] = {
     **dict(
         (
             _baseline("kae", "kae"),
-            _baseline("kae_eb", "kae_eb"),
-            _baseline("local_polynomial", "local_polynomial", "local_linear"),
+            _baseline("kae_eb", "kae_eb", more=RELATIVES_OF_KAE),
+            _baseline("local_polynomial", "local_polynomial", "local_linear", more=RELATIVES_OF_KAE),
             _baseline("kalman", "kalman"),
             _baseline("spo", "spo"),
             _baseline("james_stein", "james_stein"),
             _baseline("ebpo", "ebpo"),
             _baseline("krpo", "krpo"),
             _baseline("sieve", "sieve"),
-            _baseline("kae_stream", "kae_stream"),
+            _baseline("kae_stream", "kae_stream", more=RELATIVES_OF_KAE),
             _baseline("batch_mean", "reinforce++"),
             _baseline("group_mean", "grpo", "rloo"),
             _baseline("critic", "critic"),
