@@ -104,10 +104,7 @@ def _bsplines(time: Array, size: int, degree: int, xp: Namespace) -> Array:
     knots = [0.0] * degree + [j / pieces for j in range(pieces + 1)] + [1.0] * degree
     last = degree + pieces - 1  # the last non-empty interval is closed on the right
     columns = [
-        xp.astype((time >= knots[j]) & ((time < knots[j + 1]) | (j == last)), time.dtype)
-        if knots[j] < knots[j + 1]
-        else xp.zeros_like(time)
-        for j in range(len(knots) - 1)
+        xp.astype((time >= knots[j]) & ((time < knots[j + 1]) | (j == last)), time.dtype) for j in range(len(knots) - 1)
     ]
     for k in range(1, degree + 1):
         columns = [

@@ -44,3 +44,32 @@ def test_without_past_it_is_the_leave_one_out_mean_or_the_other_prompts():
 def test_parameters_out_of_range_are_refused(parameters):
     with pytest.raises(ValueError, match=next(iter(parameters))):
         make_baseline("sieve", **parameters)
+
+
+@pytest.mark.parametrize("n_basis", [4, 5, 6])
+def test_a_polynomial_in_the_past_is_continued(n_basis):
+    def course(time):
+        return 0.3 + 0.8 * time - 2.1 * time**2 + 1.4 * time**3
+
+    past = visits([(lag, [course(1 - lag / 30)]) for lag in range(30, 0, -3)])
+    values = make_baseline("sieve", basis="polynomial", n_basis=n_basis).values(groups([1]), past, step=40)
+    np.testing.assert_allclose(values, course(1.0), rtol=1e-8)
+
+
+def test_twenty_polynomials_keep_their_digits():
+    # the normal equations of powers, or of Legendre polynomials elsewhere than on [0, 1], cannot be solved for twenty
+    lag = np.arange(300.0, 0, -1)
+    rewards = np.random.default_rng(0).random(300)
+    x = 1 - 2 * lag / 300
+    expected = np.polynomial.legendre.Legendre.fit(x, rewards, 19, domain=[-1, 1])(1.0)
+    past = visits([(when, [z]) for when, z in zip(lag, rewards, strict=True)])
+    values = make_baseline("sieve", basis="polynomial", n_basis=20).values(groups([1]), past, step=400)
+    np.testing.assert_allclose(values, expected, rtol=1e-9)
+
+
+def test_a_prompt_has_no_more_basis_functions_than_visits_whoever_stands_beside_it():
+    # Steps of a function: three thirds, of which visits at lags 3 and 2 of 10 share the last; of four quarters they
+    # would not. The other prompt has visits enough for four: those at lags 2 and 1 of 8 lie in the last.
+    past = visits([(10, [0]), (3, [1]), (2, [0])], [(8, [0]), (5, [0]), (3, [1]), (2, [0]), (1, [1])])
+    values = make_baseline("sieve", degree=0, n_basis=4).values(groups([1], [1]), past, step=20)
+    np.testing.assert_allclose(values, [[1 / 2], [1 / 2]])
