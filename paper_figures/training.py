@@ -41,6 +41,7 @@ CURVE_PANELS = {"mean_reward": "Training reward", "entropy": "Entropy (nats)"}
 FINAL_COLUMNS = {"greedy": "Greedy", "accuracy": "Sampled", "pass_at_samples": "pass@k", "average": "Average, sampled"}
 COMPARED = ("greedy", "accuracy", "average")
 REFERENCES = ("none", "grpo")
+UNSCALED_REFERENCES = ("none", "dr_grpo")
 FINAL_CAPTION = (
     "End of training (mean of the last three tests after the first): accuracy in per cent with its standard error over "
     "seeds, and the difference from {reference}, paired by seed, with Student's 95 % interval; the average is that of "
@@ -49,8 +50,8 @@ FINAL_CAPTION = (
 NOISE_CAPTION = (
     "Gradient of one minibatch along the runs: its mean squared error over the squared norm of what it estimates (means"
     " of both over measurements and seeds, delta-method standard error over measurements), and the gradient MSE over "
-    "that of the first row whose advantages are not scaled, for all such (error of the row alone). First step: one "
-    "policy per seed."
+    "that of the baseline named, for all whose advantages are not scaled (error of the row alone). First step: one "
+    "policy per seed; later each baseline has its own."
 )
 VALUE_CAPTION = (
     "Value MSE (x 0.001, standard error over runs) of each baseline on the rewards of all runs of the experiment, over "
@@ -151,9 +152,7 @@ def final_table(final: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
 
 def reference_of(final: pd.DataFrame) -> Variant:
     """What the others are compared with: no baseline where it was run, else GRPO, else the first."""
-    known = variants_of(final)
-    plain = [(method, "none", "own", 1) for method in REFERENCES]
-    return next((variant for variant in plain if variant in known), known[0])
+    return _first_of(REFERENCES, variants_of(final))
 
 
 def noise_table(gradients: pd.DataFrame) -> pd.DataFrame:
@@ -165,8 +164,8 @@ def noise_table(gradients: pd.DataFrame) -> pd.DataFrame:
         ``gradients.csv`` of the results.
     """
     first, later = gradients[gradients["step"] == 0], gradients[gradients["step"] > 0]
-    reference = next(filter(_unscaled, variants_of(gradients)), None)
-    rows = []
+    unscaled, rows = list(filter(_unscaled, variants_of(gradients))), []
+    reference = _first_of(UNSCALED_REFERENCES, unscaled) if unscaled else None
     for variant in variants_of(gradients):
         row = {"Baseline": label(*variant)}
         for name, part in (("first step", first), ("later", later)):
@@ -245,6 +244,12 @@ def main(folder: Annotated[Path, typer.Argument(help="Results folder of an exper
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     print(f"Tables and figures: {folder.resolve()}")
+
+
+def _first_of(methods: Sequence[str], known: Sequence[Variant]) -> Variant:
+    """The first of these methods that was run plainly, else the first variant."""
+    plain = [(method, "none", "own", 1) for method in methods]
+    return next((variant for variant in plain if variant in known), known[0])
 
 
 def _difference(differences: pd.DataFrame, variant: Variant, reference: Variant, outcome: str) -> str:
