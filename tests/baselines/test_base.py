@@ -1,0 +1,107 @@
+"""What a baseline is if it says nothing but its values, and the numbers that parameters may be."""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from cases import NO_PAST, groups
+
+from kaestat.baselines import Baseline
+from kaestat.baselines.base import LARGEST, SMALLEST, check_finite_number, check_number, check_positive, check_share
+
+
+class Half(Baseline):
+    """The value 1/2 for everything."""
+
+    def values(self, groups, visits, *, step, carry=None):
+        return groups.xp.full_like(groups.reward, 0.5)
+
+
+def test_a_baseline_of_values_alone_has_no_past_no_carry_no_scale_and_no_share_of_the_own_reward():
+    half, group = Half(), groups([1, 0])
+    assert (half.unit, half.takes_weights, half.stepwise) == ("prompt", False, False)
+    assert half.horizon == 0.0
+    assert half.takes_divergence is False
+    assert half.needs == ""
+    assert half.own_weight(group, NO_PAST, step=0) == 0.0
+    assert half.deviation(group, NO_PAST, step=0) is None
+    assert half.initial_carry() is None
+    carry = object()
+    assert half.advance(carry, group, NO_PAST, step=0) is carry
+    assert half.leave_one_out() is half
+
+
+NUMBERS = [3, 3.0, np.float32(3), np.int64(3), np.array(3.0), torch.tensor(3.0)]
+
+
+@pytest.mark.parametrize("check", [check_number, check_finite_number, check_positive])
+@pytest.mark.parametrize("value", NUMBERS, ids=[type(value).__name__ for value in NUMBERS])
+def test_numbers_of_every_library_become_floats(check, value):
+    number = check("x", value)
+    assert type(number) is float and number == 3.0
+
+
+NO_NUMBERS = [True, np.True_, np.array(True), "1", None, [1.0], np.ones(2), Fraction(1, 2)]
+NO_NUMBERS += [Decimal("0.5"), 1j, np.array(1j), 10**400]
+
+
+@pytest.mark.parametrize("check", [check_number, check_finite_number, check_positive, check_share])
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=[f"{type(value).__name__}-{k}" for k, value in enumerate(NO_NUMBERS)])
+def test_what_is_no_number_is_refused_by_name(check, value):
+    with pytest.raises(TypeError, match=r"x must be a (number|positive)"):
+        check("x", value)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "message"),
+    [
+        ({}, "x must be positive and finite, got"),
+        ({"allow_zero": True}, "x must be non-negative and finite, got"),
+        ({"allow_inf": True}, "x must be positive, got"),
+        ({"allow_zero": True, "allow_inf": True}, "x must be non-negative, got"),
+    ],
+)
+def test_positive_means_above_zero_and_below_infinity_unless_these_are_allowed(allowed, message):
+    accepted = {value: True for value in (SMALLEST, 1.0, LARGEST)}
+    accepted |= {0.0: "allow_zero" in allowed, math.inf: "allow_inf" in allowed, -1e-9: False, math.nan: False}
+    for value, fine in accepted.items():
+        if fine:
+            assert check_positive("x", value, **allowed) == value
+        else:
+            with pytest.raises(ValueError, match=message):
+                check_positive("x", value, **allowed)
+
+
+def test_positive_parameters_have_sizes_whose_products_do_not_overflow():
+    assert LARGEST**2 < math.inf and SMALLEST**2 > 0 and LARGEST / SMALLEST < math.inf
+    for value in (SMALLEST / 2, 2 * LARGEST):
+        with pytest.raises(ValueError, match=r"x must be between 1e-140 and 1e\+140 in size"):
+            check_positive("x", value)
+    assert check_positive("x", SMALLEST / 2, allow_zero=True) == SMALLEST / 2
+    with pytest.raises(ValueError, match="between 0 and"):
+        check_positive("x", 2 * LARGEST, allow_zero=True)
+
+
+def test_finite_numbers_may_be_negative_and_small_but_no_larger_than_products_bear():
+    for value in (-LARGEST, -1.0, 0.0, SMALLEST / 2, LARGEST):
+        assert check_finite_number("x", value) == value
+    for value in (math.inf, -math.inf, math.nan):
+        with pytest.raises(ValueError, match="x must be finite"):
+            check_finite_number("x", value)
+    for value in (-2 * LARGEST, 2 * LARGEST):
+        with pytest.raises(ValueError, match="x must be between 0 and"):
+            check_finite_number("x", value)
+
+
+def test_shares_lie_between_zero_and_one_with_one_and_where_allowed_zero():
+    for value in (1e-300, 0.5, 1.0):
+        assert check_share("x", value) == check_share("x", value, allow_zero=True) == value
+    assert check_share("x", 0.0, allow_zero=True) == 0.0
+    with pytest.raises(ValueError, match=r"x must lie in \(0, 1\], got 0.0"):
+        check_share("x", 0.0)
+    for value in (-0.1, 1.1, math.nan, math.inf):
+        with pytest.raises(ValueError, match=r"x must lie in \[0, 1\], got"):
+            check_share("x", value, allow_zero=True)
