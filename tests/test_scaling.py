@@ -72,3 +72,9 @@ def test_any_method_takes_any_scale(scale):
     slow = ref.over_group_std(plain, rewards) if scale == "group_std" else ref.whitened(plain)
 
     np.testing.assert_allclose(advantages, flat(slow), rtol=1e-12)
+
+
+def test_two_completions_are_enough_to_be_whitened():
+    # mean 1/2, variance 1/4 + 1/4 over 1
+    whitened = whiten_over_batch(groups([1], [0]).reward, groups([1], [0]))
+    np.testing.assert_allclose(whitened, np.array([[0.5], [-0.5]]) / np.sqrt(0.5 + 1e-8), rtol=1e-12)

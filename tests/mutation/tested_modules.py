@@ -70,7 +70,7 @@ TESTED: dict[str, Tests] = {
         )
     ),
     "kaestat/baselines/base.py": Tests(
-        ("tests/test_public_errors.py", "tests/baselines"), ("kae", "grpo", "spo", "kae_eb")
+        ("tests/baselines/test_base.py", "tests/test_public_errors.py", *OF_EVERY_BASELINE)
     ),
     "kaestat/scaling.py": Tests(("tests/test_scaling.py", "tests/test_advantage.py")),
     "kaestat/history.py": Tests(("tests/test_history.py", "tests/test_estimator_state.py")),
