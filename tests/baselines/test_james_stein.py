@@ -59,8 +59,8 @@ def test_a_prompt_without_completions_changes_nothing_for_the_others():
 
 def test_without_eps_others_that_agree_and_never_vary_do_not_shrink():
     # v = s = 0 over the others: lambda is 0 / 0, taken as 0
-    values = make_baseline("james_stein", eps=0).values(groups([1, 0, 0], [1, 1], [1, 1, 1]), NO_PAST, step=0)
-    np.testing.assert_allclose(values[0], [0, 0.5, 0.5])
+    values = make_baseline("james_stein", eps=0).values(groups([1, 0], [1, 1], [1, 1]), NO_PAST, step=0)
+    np.testing.assert_array_equal(values[0], [0, 1])
 
 
 @pytest.mark.parametrize("eps", [-1e-9, np.inf])
