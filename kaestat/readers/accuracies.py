@@ -13,6 +13,7 @@ from kaestat.readers.text_file import has_suffix, text_file
 from kaestat.reward_log import RewardLog
 
 MAX_GROUP_SIZE = 64
+_LARGEST = 10**9  # completions per visit; the product with an accuracy must be a float
 _EXACT = 1e-6
 _ROUNDED = 0.05  # successes may be off a whole number by this where the group size is given: 0.33 of 3 is 0.99
 
@@ -132,8 +133,8 @@ def _infer(path: Path, accuracy: np.ndarray) -> int:
 
 
 def _check(path: Path, accuracy: np.ndarray, size: int) -> int:
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-        raise ValueError(f"group_size must be a whole number from 1 on, got {size!r}.")
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= _LARGEST:
+        raise ValueError(f"group_size must be a whole number from 1 to {_LARGEST:,}, got {size!r}.")
     misfit = _misfit(accuracy, size)
     if misfit.max() > _ROUNDED:
         worst = accuracy[int(np.argmax(misfit))]
