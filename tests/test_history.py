@@ -1,11 +1,16 @@
 """RewardHistory: what is kept, what is dropped, what is refused."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import RewardHistory
+from kaestat.storage import save_state
+
+LAST_STEP = 2**31 - 2  # the step after it still fits 32 bits
 
 
 def record(history, keys, step, total=1.0):
@@ -143,6 +148,23 @@ def test_horizon_must_be_positive(horizon):
         RewardHistory(horizon)
 
 
+@pytest.mark.parametrize("horizon", [True, "3", None, 1j])
+def test_horizon_must_be_a_number(horizon):
+    with pytest.raises(ValueError, match="horizon must be positive"):
+        RewardHistory(horizon)
+
+
+@pytest.mark.parametrize("horizon", [3, 3.0, np.int64(3), np.float32(3)])
+def test_horizon_may_be_a_number_of_any_kind(horizon):
+    assert type(RewardHistory(horizon).horizon) is float and RewardHistory(horizon).horizon == 3.0
+
+
+def test_a_horizon_beyond_every_float_keeps_everything():
+    largest = int(sys.float_info.max)
+    assert RewardHistory(10 * largest).horizon == np.inf
+    assert RewardHistory(largest).horizon == sys.float_info.max
+
+
 def test_saved_and_loaded_it_goes_on_bit_for_bit(tmp_path):
     rng = np.random.default_rng(0)
     history = RewardHistory(horizon=6)
@@ -178,6 +200,14 @@ ALTERED = {
     "no last step": lambda state: state.pop("last_step"),
     "visits after the last step": lambda state: state.update(last_step=0),
     "fields that are no arrays": lambda state: state.update(fields=None),
+    "a last step that is no integer": lambda state: state.update(last_step=2.0),
+    "a last step that is a flag": lambda state: state.update(last_step=True),
+    "a last step before the first": lambda state: state.update(last_step=-2),
+    "a last step that no array holds": lambda state: state.update(last_step=LAST_STEP + 1),
+    "a sum that is not finite": lambda state: np.put(state["fields"]["total"], 0, np.inf),
+    "half a completion": lambda state: state["fields"].update(count=state["fields"]["count"] / 4),
+    "a negative count": lambda state: np.put(state["fields"]["count"], 0, -1),
+    "a step beyond what arrays hold": lambda state: state["fields"].update(step=state["fields"]["step"] + 2.0**31),
     "a flat field": lambda state: state.update(fields={k: f.ravel() for k, f in state["fields"].items()}),
 }
 
@@ -201,3 +231,74 @@ def test_a_state_dict_is_a_copy():
     restored = RewardHistory.from_state_dict(history.state_dict())
 
     assert seen(history, "a", 1) == seen(restored, "a", 1) == [(1, 2, 1.0)]
+
+
+def test_steps_and_counts_go_as_far_as_32_bits():
+    history = RewardHistory()
+    history.record(["a"], step=LAST_STEP, count=[LAST_STEP], total=[1.0], total_sq=[1.0])
+    assert seen(history, "a", LAST_STEP + 1) == [(1, LAST_STEP, 1.0)]
+    assert RewardHistory.from_state_dict(history.state_dict()).last_step == LAST_STEP
+    with pytest.raises(ValueError, match="step must be a whole number between 0 and"):
+        record(history, ["b"], LAST_STEP + 1)
+    with pytest.raises(ValueError, match="count must hold whole numbers"):
+        history.record(["b"], step=LAST_STEP, count=[LAST_STEP + 1], total=[1.0], total_sq=[1.0])
+
+
+@pytest.mark.parametrize("step", [6, 6.0, np.int64(6), np.array(6)])
+def test_a_step_may_be_a_whole_number_of_any_kind(step):
+    history = RewardHistory()
+    record(history, ["a"], step)
+    assert type(history.last_step) is int and history.last_step == 6
+
+
+@pytest.mark.parametrize("step", [True, None, np.array([6]), 6j])
+def test_what_is_no_number_is_no_step(step):
+    with pytest.raises(TypeError, match="step must be a whole number, got"):
+        record(RewardHistory(), ["a"], step)
+
+
+def test_a_visit_takes_24_bytes():
+    history = RewardHistory()
+    record(history, ["a"], 0)
+    assert history.nbytes == 24 * 2  # one row more stands for prompts never seen
+
+
+def test_a_history_never_used_is_saved_and_loaded_as_one(tmp_path):
+    RewardHistory(horizon=3, weighted=True).save(tmp_path / "history")
+    loaded = RewardHistory.load(tmp_path / "history")
+    assert (len(loaded), loaded.last_step, loaded.horizon, loaded.weighted) == (0, -1, 3.0, True)
+    assert not loaded.with_divergence
+
+
+def test_a_file_of_something_else_is_no_history(tmp_path):
+    for content in ({"other": {"x": 1}}, {"history": [1, 2]}):
+        save_state(tmp_path / "file", content)
+        with pytest.raises(ValueError, match="holds no reward history"):
+            RewardHistory.load(tmp_path / "file")
+
+
+def test_prompts_without_completions_leave_the_sums_of_the_others_where_they_belong():
+    history = RewardHistory()
+    record(history, ["b"], 0)
+    history.record(list("abcd"), step=1, count=[0, 1, 2, 0], total=[9, 0.5, 0.75, 9], total_sq=[9, 0.25, 0.5, 9])
+    assert seen(history, "b", 2) == [(2, 2, 1.0), (1, 1, 0.5)]
+    assert seen(history, "c", 2) == [(1, 2, 0.75)]
+    assert history.visits(["c"], 2).total_sq[0, -1] == 0.5
+    assert len(history) == 2
+
+
+def test_the_prompt_recorded_twice_is_the_one_named():
+    history = RewardHistory()
+    record(history, ["a", "b"], 5)
+    with pytest.raises(ValueError, match="prompt 'b' was already recorded at step 5"):
+        record(history, ["new", "b"], 5)
+    record(history, ["new"], 5)
+    assert seen(history, "new", 6) == [(1, 2, 1.0)]
+
+
+def test_one_prompt_visited_now_is_enough_for_a_refusal():
+    history = RewardHistory()
+    record(history, ["a"], 3)
+    record(history, ["b"], 5)
+    with pytest.raises(ValueError, match="visits are the past"):
+        history.visits(["a", "never seen", "b"], 5)
