@@ -86,7 +86,7 @@ class CausalSmoother:
     @cached_property
     def common_time(self) -> np.ndarray | None:
         """Times of the visit columns if all prompts share them, shape (V,); else None."""
-        if self.present.shape[1] == 0 or not self.present.any():
+        if not self.present.any():
             return None
         earliest = np.min(np.where(self.present, self.time, math.inf), axis=0)
         latest = np.max(np.where(self.present, self.time, -math.inf), axis=0)

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 
 from kaestat import Visits
-from kaestat.kernels import as_kernel
-from kaestat.smoothing import CausalSmoother
+from kaestat.kernels import CallableKernel, as_kernel
+from kaestat.smoothing import CACHED_CELLS, CausalSmoother, row_blocks
 
 KERNELS = {
     "triangular": lambda u: 2 * max(1 - u, 0),
     "uniform": lambda u: 1.0 if u < 1 else 0.0,
     "epanechnikov": lambda u: 1.5 * max(1 - u * u, 0),
     "exponential": lambda u: math.exp(-u),
+    "biweight": lambda u: 15 / 16 * max(1 - (u / 2) ** 2, 0) ** 2,  # neither one of the library's nor of support 1
 }
+BIWEIGHT = CallableKernel(lambda u: 15 / 16 * np.clip(1 - (u / 2) ** 2, 0, None) ** 2, support=2.0)
 BANDWIDTHS = [0.5, 1.0, 2.5, 7.0, 60.0, math.inf]
 
 
@@ -43,6 +45,10 @@ def make_series(layout, *, weighted=False, seed=0):
     return Visits(lag=lag, count=count, total=total, total_sq=total, **weight)
 
 
+def kernel_of(name):
+    return BIWEIGHT if name == "biweight" else as_kernel(name)
+
+
 def past_by_loops(series, kernel, bandwidth):
     mass, carried = np.zeros(series.lag.shape), np.zeros(series.lag.shape)
     for p, i in np.argwhere(series.mass > 0):
@@ -64,7 +70,7 @@ def test_sums_over_the_past_are_those_of_a_loop(layout, weighted, kernel, bandwi
     assert (smoother.common_time is not None) == (layout == "common")
     present = series.mass > 0
     for actual, expected in zip(
-        smoother.past(as_kernel(kernel), bandwidth), past_by_loops(series, kernel, bandwidth), strict=True
+        smoother.past(kernel_of(kernel), bandwidth), past_by_loops(series, kernel, bandwidth), strict=True
     ):
         np.testing.assert_allclose(actual[present], expected[present], rtol=1e-12, atol=1e-13)
 
@@ -98,7 +104,9 @@ def test_prompts_of_one_design_share_their_mass():
 def test_forward_prediction_falls_back_on_the_visit_before(layout):
     series = make_series(layout, weighted=True, seed=1)
     smoother = CausalSmoother(series)
-    prediction = smoother.forward(as_kernel("triangular"), 2.5)
+    with np.errstate(all="raise"):
+        prediction = smoother.forward(as_kernel("triangular"), 2.5)
+    np.testing.assert_array_equal(prediction[~smoother.has_past & smoother.present], 0.0)
     mass, carried = past_by_loops(series, "triangular", 2.5)
     fell_back = 0
     for p, i in np.argwhere(smoother.has_past):
@@ -119,6 +127,8 @@ def test_visit_statistics_are_those_of_the_completions():
     np.testing.assert_allclose(smoother.scatter, [[2 / 9, 0.0, 0.0]])
     np.testing.assert_allclose(smoother.variance, [[1 / 3, 0.0, 0.0]])
     assert smoother.has_past.tolist() == [[False, True, False]]
+    assert smoother.before.tolist() == [[-1, 0, 1]]
+    np.testing.assert_allclose(smoother.mean_before, [[0.0, 2 / 3, 0.5]])
 
 
 def test_long_runs_lose_no_digits():
@@ -129,7 +139,56 @@ def test_long_runs_lose_no_digits():
     assert mass[0, -1] == pytest.approx(math.fsum(2 * (1 - k / 100) for k in range(1, 100)), rel=1e-14)
 
 
-def test_a_series_without_visits_has_no_past():
-    none = np.zeros((2, 0))
-    mass, carried = CausalSmoother(Visits(none, none, none, none)).past(as_kernel("triangular"), 5.0)
-    assert mass.shape == carried.shape == (2, 0)
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("shape", [(2, 0), (0, 2), (0, 0), (2, 3)])
+def test_a_series_without_visits_has_no_past(shape, kernel):
+    none = np.zeros(shape)
+    mass, carried = CausalSmoother(Visits(none, none, none, none)).past(kernel_of(kernel), 5.0)
+    assert mass.shape == carried.shape == shape
+    assert not mass.any() and not carried.any()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_prompts_visited_once_at_times_of_their_own_have_no_past(kernel):
+    once = np.ones((2, 1))
+    for sums in CausalSmoother(Visits(np.array([[3.0], [5.0]]), once, once, once)).past(kernel_of(kernel), 5.0):
+        assert sums.tolist() == [[0.0], [0.0]]
+
+
+def with_a_column_that_nobody_visits(series, column):
+    names = ("lag", "count", "total", "total_sq")
+    return Visits(*(np.insert(getattr(series, name), column, 7.0 * (name == "lag"), axis=1) for name in names))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("columns", [1, 5, 128])
+def test_prompts_share_their_times_whatever_the_blocks_and_though_nobody_visits_a_column(columns, kernel, monkeypatch):
+    monkeypatch.setattr("kaestat.smoothing.SHARED_COLUMNS", columns)
+    series = with_a_column_that_nobody_visits(make_series("common", seed=2), 4)
+    smoother = CausalSmoother(series)
+    common = smoother.common_time
+    assert common is not None and np.flatnonzero(np.isnan(common)).tolist() == [4]
+    for actual, expected in zip(smoother.past(kernel_of(kernel), 9.0), past_by_loops(series, kernel, 9.0), strict=True):
+        np.testing.assert_allclose(actual[smoother.present], expected[smoother.present], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("kernel", ["triangular", "exponential"])
+def test_a_series_in_single_precision_is_smoothed_in_double(kernel):
+    series = make_series("irregular")
+    names = ("lag", "count", "total", "total_sq")
+    single = Visits(*(getattr(series, name).astype(np.float32) for name in names))
+    np.testing.assert_array_equal(
+        CausalSmoother(single).forward(as_kernel(kernel), 4.3), CausalSmoother(series).forward(as_kernel(kernel), 4.3)
+    )
+
+
+@pytest.mark.parametrize(
+    "shape", [(5, 2), (100_000, 2), (40_000, 1), (7, 10_000), (3, CACHED_CELLS + 1), (0, 3), (3, 0)]
+)
+def test_blocks_of_rows_are_as_large_as_the_cache_bears_and_cover_every_row_once(shape):
+    blocks = [np.arange(shape[0])[block] for block in row_blocks(shape)]
+    assert np.concatenate([[], *blocks]).tolist() == list(range(shape[0]))
+    for block in blocks:
+        assert len(block) == 1 or len(block) * shape[1] <= CACHED_CELLS
+    for block in blocks[:-1]:
+        assert (len(block) + 1) * shape[1] > CACHED_CELLS

@@ -116,7 +116,7 @@ def _faults(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield "constant", ast.Constant(value + 1)
         case ast.Constant(value=float(value)):
             yield "constant", ast.Constant(2 * value or 1.0)
-        case ast.Return(value=ast.AST()):
+        case ast.Return(value=ast.AST() as value) if not (isinstance(value, ast.Constant) and value.value is None):
             yield "return", ast.Return(ast.Constant(None))
         case ast.Expr(value=ast.Call()) | ast.Raise():
             yield "statement", ast.Pass()

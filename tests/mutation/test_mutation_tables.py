@@ -28,6 +28,7 @@ CASES = {
     },
     "a if b else c": {("condition", "a if b else c", "a if not b else c")},
     "def f(x: list[1]) -> 2:\n    return x": {("return", "return x", "return None")},
+    "def f() -> None:\n    return None": set(),
     "raise ValueError(f'{a + 1} is less than {2}')": {
         ("statement", "raise ValueError(f'{a + 1} is less than {2}')", "pass")
     },
