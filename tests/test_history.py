@@ -111,6 +111,16 @@ REFUSED = {
     "a key twice": (ValueError, "distinct", {"keys": ["a", "a"], "count": [1, 1], "total": [0, 0], "total_sq": [0, 0]}),
     "sums of the wrong length": (ValueError, "total must have one entry per key", {"total": [1.0, 2.0]}),
     "sums that are not finite": (ValueError, "total_sq must be finite", {"total_sq": [np.inf]}),
+    "one sum among others that is not finite": (
+        ValueError,
+        "total must be finite",
+        {"keys": ["a", "b"], "count": [1, 1], "total": [0, np.nan], "total_sq": [0, 0]},
+    ),
+    "half a completion among whole ones": (
+        ValueError,
+        "count must hold whole numbers",
+        {"keys": ["a", "b"], "count": [1, 0.5], "total": [0, 0], "total_sq": [0, 0]},
+    ),
     "half a completion": (ValueError, "count must hold whole numbers", {"count": [1.5]}),
     "a negative count": (ValueError, "count must hold whole numbers", {"count": [-1]}),
     "a field it does not keep": (ValueError, "this history records", {"weight": [1.0]}),
@@ -131,6 +141,49 @@ def test_bad_records_are_refused_and_change_nothing(reason):
     np.testing.assert_equal(after, before)
     history.record(**good)
     assert len(seen(history, "a", 7)) == 2
+
+
+def test_lags_and_counts_are_floats():
+    history = RewardHistory()
+    record(history, ["a"], 0)
+    visits = history.visits(["a"], 1)
+    assert visits.lag.dtype == visits.count.dtype == np.float64
+
+
+def test_a_visit_of_one_completion_is_a_visit():
+    history = RewardHistory()
+    one = {"keys": ["a"], "step": 5, "count": [1], "total": [1.0], "total_sq": [1.0]}
+    history.record(**one)
+    with pytest.raises(ValueError, match="already recorded"):
+        history.record(**one)
+    with pytest.raises(ValueError, match="visits are the past"):
+        history.visits(["a"], 5)
+    with pytest.raises(ValueError, match="visits after its last step"):
+        RewardHistory.from_state_dict({**history.state_dict(), "last_step": 4})
+
+
+def test_one_prompt_with_visits_within_the_horizon_is_enough_to_make_room():
+    history = RewardHistory(horizon=3)
+    for step, keys in [(0, "ab"), (4, "a"), (5, "ab")]:
+        record(history, list(keys), step, total=float(step))
+    assert seen(history, "a", 6) == [(2, 2, 4.0), (1, 2, 5.0)]
+
+
+def test_two_columns_are_enough_for_a_horizon_of_two_steps():
+    history = RewardHistory(horizon=2)
+    for step in range(6):
+        record(history, ["a"], step, total=float(step))
+        assert seen(history, "a", step + 1)[-2:] == [(2, 2, step - 1.0), (1, 2, float(step))][-min(step + 1, 2) :]
+    assert history.width == 2
+
+
+def test_a_state_holds_the_prompts_seen_and_no_row_in_reserve():
+    history = RewardHistory()
+    for step in range(20):
+        record(history, [step], step)
+    resumed = RewardHistory.from_state_dict(history.state_dict())
+    np.testing.assert_equal(resumed.state_dict(), history.state_dict())
+    assert {len(field) for field in history.state_dict()["fields"].values()} == {20}
 
 
 def test_a_value_never_sees_its_own_step_or_the_future():
@@ -260,12 +313,15 @@ def test_what_is_no_number_is_no_step(step):
 def test_a_visit_takes_24_bytes():
     history = RewardHistory()
     record(history, ["a"], 0)
+    assert RewardHistory().nbytes == 24
     assert history.nbytes == 24 * 2  # one row more stands for prompts never seen
 
 
 def test_a_history_never_used_is_saved_and_loaded_as_one(tmp_path):
     RewardHistory(horizon=3, weighted=True).save(tmp_path / "history")
     loaded = RewardHistory.load(tmp_path / "history")
+    with pytest.raises(ValueError, match="last_step must be a whole number from -1"):
+        RewardHistory.from_state_dict({**loaded.state_dict(), "last_step": -2})
     assert (len(loaded), loaded.last_step, loaded.horizon, loaded.weighted) == (0, -1, 3.0, True)
     assert not loaded.with_divergence
 
