@@ -14,9 +14,13 @@ KERNELS = {
     "uniform": lambda u: 1.0 if u < 1 else 0.0,
     "epanechnikov": lambda u: 1.5 * max(1 - u * u, 0),
     "exponential": lambda u: math.exp(-u),
-    "biweight": lambda u: 15 / 16 * max(1 - (u / 2) ** 2, 0) ** 2,  # neither one of the library's nor of support 1
+    "biweight": lambda u: 15 / 16 * max(1 - (u / 2) ** 2, 0) ** 2,
+    "box": lambda u: 0.5 if u <= 2 else 0.0,
 }
-BIWEIGHT = CallableKernel(lambda u: 15 / 16 * np.clip(1 - (u / 2) ** 2, 0, None) ** 2, support=2.0)
+OF_USERS = {  # of bounded support, and no polynomials that the library knows of
+    "biweight": CallableKernel(lambda u: 15 / 16 * np.clip(1 - (u / 2) ** 2, 0, None) ** 2, support=2.0),
+    "box": CallableKernel(lambda u: np.full_like(u, 0.5), support=2.0),
+}
 BANDWIDTHS = [0.5, 1.0, 2.5, 7.0, 60.0, math.inf]
 
 
@@ -46,7 +50,7 @@ def make_series(layout, *, weighted=False, seed=0):
 
 
 def kernel_of(name):
-    return BIWEIGHT if name == "biweight" else as_kernel(name)
+    return OF_USERS[name] if name in OF_USERS else as_kernel(name)
 
 
 def past_by_loops(series, kernel, bandwidth):
@@ -192,3 +196,27 @@ def test_blocks_of_rows_are_as_large_as_the_cache_bears_and_cover_every_row_once
         assert len(block) == 1 or len(block) * shape[1] <= CACHED_CELLS
     for block in blocks[:-1]:
         assert (len(block) + 1) * shape[1] > CACHED_CELLS
+
+
+@pytest.mark.parametrize("steps", range(13))
+def test_a_kernel_of_bounded_support_sees_every_visit_that_it_reaches_and_no_other(steps):
+    # twelve visits a step apart, of two prompts at times of their own; the box gives 1/2 to each of the last `steps`
+    lag = np.arange(12.0, 0, -1) + np.array([[0.0], [0.25]])
+    smoother = CausalSmoother(Visits(lag, *[np.ones((2, 12))] * 3))
+    for width in (steps, steps + 0.5):
+        mass, carried = smoother.past(OF_USERS["box"], max(width, 0.5) / 2)
+        np.testing.assert_array_equal(mass, [np.minimum(np.arange(12), steps) / 2] * 2)
+        np.testing.assert_array_equal(carried, mass)
+
+
+def test_padding_between_visits_long_ago_hides_none_of_them():
+    lag = np.array([[50.0, 49.0, 0.0, 48.0], [50.25, 49.25, 0.0, 48.25]])
+    count = 1.0 * (lag > 0)
+    mass, _ = CausalSmoother(Visits(lag, count, count, count)).past(OF_USERS["box"], 1.25)
+    np.testing.assert_array_equal(mass[:, [0, 1, 3]], [[0, 0.5, 1.0]] * 2)
+
+
+def test_the_visit_before_looks_past_padding():
+    count = np.array([[0.0, 0.0, 2.0, 0.0, 3.0]])
+    series = Visits(np.array([[9.0, 9.0, 5.0, 9.0, 1.0]]), count, count, count)
+    assert CausalSmoother(series).before.tolist() == [[-1, -1, -1, 2, 2]]

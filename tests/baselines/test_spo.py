@@ -108,3 +108,12 @@ def test_padding_forgets_nothing():
 def test_divergence_is_asked_for_where_forgetting_adapts():
     assert make_baseline("spo").takes_divergence and not make_baseline("spo", rho=0.9).takes_divergence
     assert make_baseline("spo").horizon == np.inf
+
+
+def test_a_step_of_thousands_of_prompts_gives_each_the_value_that_it_has_alone():
+    # forgetting summed over all of them would be exp(-4000 * 2 * log 2), which is 0 in double precision
+    past = [(3, [1, 0]), (2, [1])]
+    baseline = make_baseline("spo", rho=0.5)
+    alone = baseline.values(groups([1]), visits(past), step=9)
+    together = baseline.values(groups(*[[1]] * 4000), visits(*[past] * 4000), step=9)
+    np.testing.assert_allclose(together, np.broadcast_to(alone, (4000, 1)), rtol=1e-12)
