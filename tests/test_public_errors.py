@@ -148,6 +148,8 @@ BAD_PARAMETERS = {
         ("kalman",),
         {"drift_variance": 1e300},
     ),
+    "a truth value of torch": (TypeError, "bandwidth must be a", ("kae",), {"bandwidth": torch.tensor(True)}),
+    "a complex number of torch": (TypeError, "bandwidth must be a", ("kae",), {"bandwidth": torch.tensor(1j)}),
     "a fraction": (TypeError, "drift_variance must be a", ("kalman",), {"drift_variance": Fraction(1, 3)}),
     "a degree that is an array": (ValueError, "degree must be", ("local_polynomial",), {"degree": np.array([])}),
     "a number beyond any float": (TypeError, "bandwidth must be a positive number", ("kae",), {"bandwidth": 10**400}),

@@ -114,7 +114,8 @@ def test_bad_content_is_refused(tmp_path, content, words):
 
 @pytest.mark.parametrize("size", [0, -8, 2.5, True, "8", 10**400])
 def test_a_group_size_that_is_no_count_is_refused(tmp_path, size):
-    assert "group_size must be a whole number from 1 to 1,000,000,000" in refusal(write(tmp_path, {"x": [0.5]}), group_size=size)
+    message = refusal(write(tmp_path, {"x": [0.5]}), group_size=size)
+    assert "group_size must be a whole number from 1 to 1,000,000,000" in message
 
 
 def test_a_group_size_that_does_not_fit_is_refused(tmp_path):

@@ -45,7 +45,7 @@ def test_numbers_of_every_library_become_floats(check, value):
 
 
 NO_NUMBERS = [True, np.True_, np.array(True), "1", None, [1.0], np.ones(2), Fraction(1, 2)]
-NO_NUMBERS += [Decimal("0.5"), 1j, np.array(1j), 10**400]
+NO_NUMBERS += [Decimal("0.5"), 1j, np.array(1j), np.complex128(1j), np.array("1"), np.array(1, dtype=object), 10**400]
 
 
 @pytest.mark.parametrize("check", [check_number, check_finite_number, check_positive, check_share])
