@@ -106,8 +106,8 @@ def check_positive(name: str, value: Any, *, allow_inf: bool = False, allow_zero
 
 def check_number(name: str, value: Any, wanted: str = "a number") -> float:
     """Return ``value`` as a float, NaN and infinities included, or raise a TypeError that names it."""
-    # Fractions and decimals are refused: arrays times these are arrays of objects. Text, complex numbers and truth values
-    # in arrays would become numbers; types go by their names, which array libraries share.
+    # Fractions and decimals are refused: arrays times these are arrays of objects. Text, complex numbers and truth
+    # values in arrays would become numbers; types go by their names, which array libraries share.
     dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
     is_scalar = getattr(value, "ndim", None) == 0 and dtype.startswith(("int", "uint", "float", "bfloat"))
     if isinstance(value, bool) or not (isinstance(value, int | float) or is_scalar):
