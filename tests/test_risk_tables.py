@@ -92,6 +92,14 @@ def test_the_reference_may_be_any_method_and_has_ratio_one_to_itself():
 
 def test_differences_by_default_count_visits_with_a_past():
     assert risk_differences(LOG, ["none"], n_boot=0)["difference"].item() == pytest.approx(0.5 - 1 / 12, rel=1e-12)
+    assert score(LOG, ["none", "grpo"]).n_visits == 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_method_without_error_has_ratio_zero_to_grpo():
+    halves = log_of(*((prompt, step, [1, 0]) for prompt in "ab" for step in (0, 1)))
+    table = value_risk(halves, ["grpo", "none"])  # grpo: 1 - 1/2; none: 1/2 - 1/2
+    assert table["mse"].tolist() == [0.5, 0] and table["vs_grpo"].tolist() == [1, 0]
 
 
 @pytest.mark.filterwarnings("error")
@@ -127,6 +135,17 @@ def test_a_method_with_its_own_reward_inside_is_refused_by_name_where_visits_hav
     with pytest.raises(ValueError, match=r"^dr_grpo: contains the completion's own reward"):
         risk_differences(SINGLES, ["kae", "dr_grpo", "none"], "none")
     assert len(risk_differences(SINGLES, ["grpo", "reinforce++"], "none", n_boot=0)) == 2  # left out, as in Table 1
+
+
+def test_a_method_with_its_own_reward_inside_for_one_prompt_alone_is_refused_too():
+    class KeptInFromStepTwoOn(GroupMean):
+        def own_weight(self, groups, visits, *, step, carry=None):
+            return np.where(np.asarray(step) < 2, 0.0, np.ones_like(groups.reward))
+
+    # The other prompt is not visited so late.
+    lone = log_of(("a", 0, [1]), ("a", 1, [0]), ("a", 2, [1]), ("b", 0, [0]), ("b", 1, [1]))
+    with pytest.raises(ValueError, match=r"KeptInFromStepTwoOn\(.*\): contains the completion's own reward"):
+        risk_differences(lone, [KeptInFromStepTwoOn()], "none")
 
 
 def test_lone_completions_among_larger_groups_enter_no_difference():
