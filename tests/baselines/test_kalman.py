@@ -104,3 +104,11 @@ def test_the_plug_in_variance_of_a_prompt_that_always_succeeds_is_kept_from_zero
 
 def test_every_visit_matters_however_old():
     assert make_baseline("kalman").horizon == np.inf
+
+
+@pytest.mark.parametrize("params", [{}, KNOWN], ids=["plugged in", "known"])
+def test_padding_is_divided_by_nowhere(params):
+    past = visits([(9, [1, 0]), (2, [1])], [(4, [1, 1, 0])], [])
+    with np.errstate(divide="raise", invalid="raise", over="raise"):
+        values = make_baseline("kalman", **params).values(groups([1, 0], [1, 0, 1], [1, 1]), past, step=10)
+    assert np.isfinite(values).all()
