@@ -114,6 +114,12 @@ def test_certain_prompts_are_left_alone():
     np.testing.assert_allclose(values, rows.reward, atol=1e-12)
 
 
+def test_others_of_one_completion_each_tell_nothing_of_the_noise_so_that_nothing_is_shrunk():
+    rows = groups([1, 0, 1], *[[1]] * 6, *[[0]] * 6)
+    values = make_baseline("kae_eb").values(rows, visits(*[[]] * 13), step=0)
+    np.testing.assert_allclose(values[0], [0.5, 1.0, 0.5], rtol=1e-12)
+
+
 def test_nothing_known_is_the_cold_start():
     assert make_baseline("kae_eb").values(groups([1]), NO_PAST, step=0).tolist() == [[0.0]]
     assert make_baseline("kae_eb", cold_start=0.3).values(groups([1]), NO_PAST, step=0).tolist() == [[0.3]]
