@@ -33,6 +33,7 @@ except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; tables and figures need: pip install -e '.[simulations]'")
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # What is drawn of the tests and of the training curve, and its axis.
@@ -40,6 +41,7 @@ TEST_PANELS = {"greedy": "Test accuracy, greedy", "accuracy": "Test accuracy, sa
 CURVE_PANELS = {"mean_reward": "Training reward", "entropy": "Entropy (nats)"}
 FINAL_COLUMNS = {"greedy": "Greedy", "accuracy": "Sampled", "pass_at_samples": "pass@k", "average": "Average, sampled"}
 COMPARED = ("greedy", "accuracy", "average")
+ACCURACY_TICKS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
 REFERENCES = ("none", "grpo")
 UNSCALED_REFERENCES = ("none", "dr_grpo")
 FINAL_CAPTION = (
@@ -79,19 +81,21 @@ def errors(gradients: pd.DataFrame, values: pd.DataFrame) -> Figure:
     Parameters
     ----------
     gradients, values : DataFrame
-        ``gradients.csv`` and ``values.csv`` of the results. Of the values, each run's own baseline is drawn, in the
-        middle of each part of the run.
+        ``gradients.csv`` and ``values.csv`` of the results. A ratio whose signal is within two standard errors of 0 is
+        left out. Of the values, each run's own baseline is drawn, in the middle of each part of the run.
     """
     noise = [
         {
             **dict(zip(VARIANT, variant, strict=True)),
             "step": step,
-            "ratio": ratio(at["gradient_mse"], at["gradient_signal"])[0],
+            "ratio": ratio(at["gradient_mse"], at["gradient_signal"])[0]
+            if _is_clear(at["gradient_signal"])
+            else np.nan,
         }
         for variant in variants_of(gradients)
         for step, at in rows_of(gradients, variant).groupby("step")
     ]
-    own = values[values["baseline"] == values["method"]]
+    own = values[(values["baseline"] == values["method"]) & (values["method"] != "none")]  # which estimates no value
     own = own.assign(step=(own["from_step"] + own["to_step"]) / 2)
     column, name = value_column(values)
     row = [(pd.DataFrame(noise), "ratio", "Gradient MSE over signal"), (own, column, name)]
@@ -119,6 +123,8 @@ def panels(rows: Sequence[Sequence[tuple[pd.DataFrame, str, str]]], variants: Se
         for axes_row, row in zip(grid, rows, strict=True):
             for axes, (frame, column, name) in zip(axes_row, row, strict=True):
                 draw_means(axes, frame, column, variants)
+                if column in TEST_PANELS:
+                    _spread_near_one(axes)
                 axes.set_ylabel(name)
         for axes in grid[-1]:
             axes.set_xlabel("Training step")
@@ -244,6 +250,21 @@ def main(folder: Annotated[Path, typer.Argument(help="Results folder of an exper
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     print(f"Tables and figures: {folder.resolve()}")
+
+
+def _spread_near_one(axes: Axes) -> None:
+    """Log odds on an axis of accuracies that go from below 0.8 to above 0.9."""
+    low, high = axes.get_ylim()
+    if low < 0.8 and high > 0.9:
+        axes.set_yscale("logit", nonpositive="clip")
+        axes.set_ylim(max(low, 0.01), min(high, 0.999))
+        axes.set_yticks(ACCURACY_TICKS, map(str, ACCURACY_TICKS))
+        axes.set_ylim(max(low, 0.01), min(high, 0.999))  # ticks widen it
+        axes.minorticks_off()
+
+
+def _is_clear(signal: pd.Series) -> bool:
+    return len(signal) < 2 or signal.mean() > 2 * signal.std(ddof=1) / np.sqrt(len(signal))
 
 
 def _first_of(methods: Sequence[str], known: Sequence[Variant]) -> Variant:

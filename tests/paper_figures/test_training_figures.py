@@ -116,6 +116,24 @@ def test_errors_are_drawn_along_the_run(folder):
     np.testing.assert_allclose(drawn[0].get_ydata(), [9.0, 0.01, 0.03])
 
 
+def test_a_ratio_to_a_signal_that_is_not_clear_of_zero_is_not_drawn(folder):
+    found = read_results(folder, ("gradients", "values"))
+    gradients = found["gradients"]
+    unclear = (gradients["method"] == "none") & (gradients["reuse"] == 1) & (gradients["step"] == 50)
+    gradients.loc[unclear, "gradient_signal"] = [-1.0, 0.2, 1.0]
+    drawn = training.errors(gradients, found["values"]).axes[0].lines[0].get_ydata()
+    assert np.isnan(drawn[1]) and np.isfinite(drawn[[0, 2]]).all()
+
+
+@pytest.mark.parametrize(("gain", "scale"), [(0.1, "linear"), (0.58, "logit")])
+def test_accuracies_near_one_are_spread_out(tmp_path, gain, scale):
+    found = read_results(write_results(tmp_path, {("none", "none", "own", 1): gain}), ("tests", "curves"))
+    axes = training.curves(found["tests"], found["curves"]).axes
+    assert [each.get_yscale() for each in axes] == [scale, "linear", "linear", "linear"]
+    labels = {text.get_text() for text in axes[0].get_yticklabels()}
+    assert ("0.95" in labels) == (scale == "logit")
+
+
 def test_scaled_advantages_are_not_compared_by_size(tmp_path):
     gains = {("none", "none", "own", 1): 0.1, ("grpo", "none", "own", 1): 0.2, ("gpg", "none", "own", 1): 0.2}
     found = read_results(write_results(tmp_path, gains), ["gradients"])["gradients"]
