@@ -125,7 +125,7 @@ def test_a_ratio_to_a_signal_that_is_not_clear_of_zero_is_not_drawn(folder):
     assert np.isnan(drawn[1]) and np.isfinite(drawn[[0, 2]]).all()
 
 
-@pytest.mark.parametrize(("gain", "scale"), [(0.1, "linear"), (0.58, "logit")])
+@pytest.mark.parametrize(("gain", "scale"), [(0.1, "linear"), (0.52, "logit")])
 def test_accuracies_near_one_are_spread_out(tmp_path, gain, scale):
     found = read_results(write_results(tmp_path, {("none", "none", "own", 1): gain}), ("tests", "curves"))
     axes = training.curves(found["tests"], found["curves"]).axes
