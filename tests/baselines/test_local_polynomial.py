@@ -1,11 +1,14 @@
 """One-sided local polynomials at the current step; nprobust as an outside oracle."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cases import groups, visits
 from nprobust import lprobust
 
 from kaestat import make_baseline
+from kaestat.baselines import LocalPolynomial
 
 
 def test_a_line_through_two_visits_meets_the_current_step_on_it():
@@ -19,6 +22,23 @@ def test_a_parabola_through_three_visits_meets_the_current_step_on_it():
     past = visits([(4, [0.44]), (2, [0.76]), (1, [0.89])])
     values = make_baseline("local_polynomial", degree=2).values(groups([1]), past, step=9)
     np.testing.assert_allclose(values, 1.0, rtol=1e-9)
+
+
+def test_the_default_is_a_parabola():
+    assert make_baseline("local_polynomial") == make_baseline("local_polynomial", degree=2)
+
+
+def test_neither_the_age_of_a_past_nor_that_of_another_prompts_costs_digits():
+    """In single precision, 1e-12 to the fourth power (twice the degree) is 0, and 1e12 to the fourth is infinite."""
+
+    def single(arrays):
+        return replace(arrays, **{k: v.astype(np.float32) for k, v in vars(arrays).items() if v is not None})
+
+    past, baseline = [(lag, [1, 0, lag % 2]) for lag in range(8, 0, -1)], LocalPolynomial(bandwidth=np.inf)
+    older, longer = [(1e12 * lag, rewards) for lag, rewards in past], [(9, [1]), *past]
+    values = baseline.values(single(groups(*[[1, 0]] * 3)), single(visits(past, older, longer)), step=10**13)
+    alone = baseline.values(groups([1, 0]), visits(past), step=10)  # without a bandwidth, any unit of time will do
+    np.testing.assert_allclose(values[:2], np.tile(alone, (2, 1)), rtol=1e-3)
 
 
 def test_local_linear_weighted_least_squares_by_hand():
