@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t as student
 
 try:
     import typer
@@ -54,6 +55,10 @@ NOISE_CAPTION = (
     " of both over measurements and seeds, delta-method standard error over measurements), and the gradient MSE over "
     "that of the baseline named, for all whose advantages are not scaled (error of the row alone). First step: one "
     "policy per seed; later each baseline has its own."
+)
+NOISE_DIFFERENCE_CAPTION = (
+    "Gradient MSE over signal as a multiple of that of {reference} at the same step, paired by seed, with Student's "
+    "95 % interval over seeds, taken of the logarithm. Empty where a seed's signal is not above 0."
 )
 VALUE_CAPTION = (
     "Value MSE (x 0.001, standard error over runs) of each baseline on the rewards of all runs of the experiment, over "
@@ -186,6 +191,28 @@ def noise_table(gradients: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def noise_difference_table(gradients: pd.DataFrame) -> pd.DataFrame:
+    """Text cells: by step, how many times as much noise over signal each variant's gradient has as the reference's.
+
+    Parameters
+    ----------
+    gradients : DataFrame
+        ``gradients.csv`` of the results, of two seeds or more.
+    """
+    signal = gradients["gradient_signal"].where(gradients["gradient_signal"] > 0)
+    logs = gradients.assign(log=np.log(gradients["gradient_mse"] / signal))
+    logs = logs.pivot_table(index=[*VARIANT, "seed"], columns="step", values="log", dropna=False)
+    variants = variants_of(gradients)
+    reference = _first_of(UNSCALED_REFERENCES, variants)
+    rows = []
+    for variant in variants:
+        if variant != reference:
+            paired = logs.loc[variant] - logs.loc[reference]
+            cells = {f"Step {step}": _multiple(paired[step]) for step in paired}
+            rows.append({"Baseline": label(*variant)} | cells)
+    return pd.DataFrame(rows)
+
+
 def ratio(above: pd.Series, below: pd.Series) -> tuple[float, float]:
     """Ratio of two paired means, with its delta-method standard error; NaN where the denominator is not above 0."""
     mean = below.mean()
@@ -239,6 +266,10 @@ def build(folder: str | os.PathLike) -> None:
     if (Path(folder) / "gradients.csv").is_file():
         gradients = read_results(folder, ["gradients"])["gradients"]
         write_table(noise_table(gradients), folder, "training_noise", NOISE_CAPTION)
+        if len(variants_of(gradients)) > 1 and len(set(gradients["seed"])) > 1:
+            reference = label(*_first_of(UNSCALED_REFERENCES, variants_of(gradients)))
+            caption = NOISE_DIFFERENCE_CAPTION.format(reference=reference)
+            write_table(noise_difference_table(gradients), folder, "training_noise_differences", caption)
         if len(found["values"]):
             write_figure(errors(gradients, found["values"]), folder, "training_errors")
 
@@ -250,6 +281,18 @@ def main(folder: Annotated[Path, typer.Argument(help="Results folder of an exper
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     print(f"Tables and figures: {folder.resolve()}")
+
+
+def _multiple(differences: pd.Series) -> str:
+    """Of paired differences of logarithms, the mean and its interval, as factors."""
+    if differences.isna().any():
+        return ""
+    mean, n = differences.mean(), len(differences)
+    reach = student.ppf(0.975, n - 1) * differences.std(ddof=1) / np.sqrt(n)
+    middle, low, high = (
+        f"{each:.2g}" if each < 99.5 else f"{each:,.0f}" for each in np.exp([mean, mean - reach, mean + reach])
+    )
+    return f"{middle} [{low}, {high}]"
 
 
 def _spread_near_one(axes: Axes) -> None:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
 
-TRAINING_FIGURES = Path(__file__).parents[2] / "results" / "policy_optimization" / "figures"
+RESULTS = Path(__file__).parents[2] / "results"
+TRAINING_FIGURES = RESULTS / "policy_optimization" / "figures"
+ERRORS_FIGURE = RESULTS / "training" / "tiny_multi_stream_slow" / "figures" / "training_errors.png"
 SAMPLE = "kaestat analyze --simulated --out report/"
 
 
@@ -26,6 +28,7 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     made = {f"figures/{name}_{scheme}.svg": drawn(name, scheme) for name in FIGURES for scheme in COLORS}
     made["gallery/report.html"] = sample_report()
     made |= {f"experiments/figures/{path.name}": path.read_bytes() for path in TRAINING_FIGURES.glob("*.png")}
+    made["experiments/figures/errors.png"] = ERRORS_FIGURE.read_bytes()
     for path, content in made.items():
         files.append(File.generated(config, path, content=content))
     return files

@@ -104,6 +104,22 @@ def test_the_noise_is_told_relative_to_the_signal_and_to_no_baseline(folder):
     assert row["Measurements"] == "9"
 
 
+def test_gradient_noise_is_compared_seed_by_seed(folder):
+    gradients = read_results(folder, ["gradients"])["gradients"]
+    kae = gradients["method"] == "kae:bandwidth=80"
+    at_100 = gradients["step"] == 100
+    gradients.loc[kae & at_100, "gradient_mse"] = [1.0, 2.0, 3.0]
+    none = (gradients["method"] == "none") & (gradients["reuse"] == 1)
+    gradients.loc[none & at_100, "gradient_mse"] = [2.0, 4.0, 12.0]
+    gradients.loc[none & (gradients["step"] == 50) & (gradients["seed"] == 0), "gradient_signal"] = -0.1
+    shown = training.noise_difference_table(gradients).set_index("Baseline").loc["KAE (bandwidth 80)"]
+    logs = np.log([0.5, 0.5, 0.25])  # signals are equal
+    reach = 4.302653 * logs.std(ddof=1) / np.sqrt(3)
+    low, middle, high = np.exp([logs.mean() - reach, logs.mean(), logs.mean() + reach])
+    assert shown["Step 100"] == f"{middle:.2g} [{low:.2g}, {high:.2g}]"
+    assert shown["Step 50"] == ""
+
+
 def test_errors_are_drawn_along_the_run(folder):
     found = read_results(folder, ("gradients", "values"))
     noise, value = training.errors(found["gradients"], found["values"]).axes
