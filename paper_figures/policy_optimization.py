@@ -58,7 +58,7 @@ FIGURES = {
         (TEST, GREEDY),
         (("none", 1), ("none", 10), ("reinforce++", 1), ("kae", 1), ("kae", 10)),
     ),
-    # The schedule alone and with KAE; Dr. GRPO differs from KAE in the value alone, GRPO in the scaling too.
+    # The schedule alone and with KAE; Dr. GRPO differs from KAE in the value, GRPO in the scaling too.
     "ablation": CurveFigure(
         "tiny_multi_stream_g8",
         (TEST, GREEDY),
