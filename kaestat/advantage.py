@@ -243,8 +243,8 @@ class AdvantageEstimator:
                 f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
                 f"{self.baseline.horizon:g}; build it with the parameters that were saved."
             )
-        carry, fresh = _stored_carry(state["carry"]), self.baseline.initial_carry()
-        if fresh is not None and _shapes(fresh) != _shapes(carry or {}):
+        carry = _stored_carry(state["carry"])
+        if not self.baseline.accepts_carry(carry):
             raise ValueError(f"state: the carry of method {self.method!r} is incomplete; the state was altered.")
         last_step = stored_step(state["last_step"])
         try:
@@ -405,7 +405,3 @@ def _stored_carry(carry: Any) -> dict[str, np.ndarray] | None:
         if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
             raise ValueError(f"state: carry {name!r} must hold finite numbers; the state was altered.")
     return {name: np.array(array) for name, array in carry.items()}
-
-
-def _shapes(carry: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in carry.items()}

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 
 FORMAT = "kaestat-state"
 VERSION = 1
+PACKED_DTYPE = re.compile(r"[<>|][biuf]\d{1,2}")  # of truth values, integers and floats, as `numpy.dtype.str` has them
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes | memoryview | str) -> None:
@@ -148,9 +150,10 @@ def decode_keys(keys: list[Any] | np.ndarray) -> list[Hashable]:
 
 def _unpack_array(packed: dict[str, Any]) -> np.ndarray:
     try:
-        dtype = np.dtype(str(packed["dtype"]))
-        if dtype.kind not in "biuf":
-            raise TypeError(f"dtype {dtype}")
+        name = str(packed["dtype"])
+        if not PACKED_DTYPE.fullmatch(name):  # asked before NumPy, which knows more types and warns of some
+            raise TypeError(f"dtype {name!r}")
+        dtype = np.dtype(name)
         return np.frombuffer(packed["__bytes__"], dtype=dtype).reshape(packed["shape"]).copy()
     except (KeyError, TypeError, ValueError, SyntaxError, OverflowError) as error:
         raise ValueError(f"state: an array cannot be read ({error}); the state was altered.") from error

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from kaestat.arrays import Array, Groups, Visits
 
 
@@ -85,6 +87,14 @@ class Baseline(ABC):
         """The carry after this step."""
         return carry
 
+    def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
+        """Whether finite arrays, read from a stored state, can be a carry of this baseline.
+
+        By default they must have the names and shapes of `initial_carry`, if there is one.
+        """
+        fresh = self.initial_carry()
+        return fresh is None or _shapes(fresh) == _shapes(carry or {})
+
     def leave_one_out(self) -> Baseline:
         """The same baseline without the completion's own reward, as the paper's Table 1 compares them."""
         return self
@@ -133,6 +143,10 @@ def check_share(name: str, value: Any, *, allow_zero: bool = False) -> float:
     if not (0 < number <= 1 or (allow_zero and number == 0)):
         raise ValueError(f"{name} must lie in {'[' if allow_zero else '('}0, 1], got {value!r}.")
     return number
+
+
+def _shapes(carry: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in carry.items()}
 
 
 def _check_size(name: str, number: float, smallest: float) -> None:

@@ -61,6 +61,19 @@ class Critic(Baseline):
             "moment": self.forgetting * moment + design.T @ total,
         }
 
+    def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
+        # A fresh start has none, since the number of features is learned from the first step.
+        if carry is None:
+            return True
+        if set(carry) != {"gram", "moment"}:
+            return False
+        gram, size = carry["gram"], carry["moment"].size
+        if size == 0 or carry["moment"].shape != (size,) or gram.shape != (size, size):
+            return False
+        # What `advance` sums up is symmetric and positive semi-definite, to rounding; else the fit need not exist.
+        gram = gram / (np.abs(gram).max() or 1.0)
+        return bool(np.abs(gram - gram.T).max() <= 1e-9 and np.linalg.eigvalsh(gram).min() >= -1e-9)
+
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
         design = self._design(groups)
