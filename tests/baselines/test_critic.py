@@ -81,3 +81,54 @@ def test_features_must_be_one_vector_per_prompt(shape):
     estimator = AdvantageEstimator("critic", features=lambda prompts: np.ones(shape))
     with pytest.raises(ValueError, match=r"features must have shape \(2, F\)"):
         estimator.step(["a", "b"], [1.0, 0], 0)
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        {},
+        {"gram": np.eye(2)},
+        {"moment": np.ones(2)},
+        {"gram": np.eye(2), "moment": np.ones(2), "more": np.ones(2)},
+        {"gram": np.eye(3), "moment": np.ones(2)},
+        {"gram": np.ones(2), "moment": np.ones(2)},
+        {"gram": np.eye(2), "moment": np.ones((2, 1))},
+        {"gram": np.ones((1, 1)), "moment": np.array(1.0)},
+        {"gram": np.zeros((0, 0)), "moment": np.zeros(0)},
+        {"gram": np.array([[1.0, 0.5], [0.0, 1.0]]), "moment": np.ones(2)},
+        {"gram": np.array([[1.0, 2.0], [2.0, 1.0]]), "moment": np.ones(2)},
+        {"gram": np.array([[1.0, 3e-9], [0.0, 1.0]]), "moment": np.ones(2)},
+        {"gram": np.diag([1e3, -3e-6]), "moment": np.ones(2)},
+        {"gram": np.array([[1e308, -1e308], [1e308, 1e308]]), "moment": np.ones(2)},
+    ],
+)
+def test_arrays_that_are_no_sums_of_a_regression_are_no_carry(altered):
+    assert Critic().accepts_carry(altered) is False
+
+
+@pytest.mark.parametrize(
+    "gram",
+    [
+        np.zeros((2, 2)),
+        np.ones((1, 1)),
+        np.diag([3.0, 0.0]),
+        np.array([[2.0, 1.0], [1.0, 2.0]]),
+        np.array([[1e300, 1e300], [1e300, 1e300]]),
+        np.array([[1.0, 1e-10], [0.0, 1.0]]),  # as unsymmetric as rounding makes it,
+        np.diag([1e3, -1e-8]),  # and as far below 0
+    ],
+)
+def test_sums_of_a_regression_are_a_carry_up_to_rounding(gram):
+    assert Critic().accepts_carry({"gram": gram, "moment": np.ones(len(gram))}) is True
+    assert Critic().accepts_carry(None) is True
+
+
+def test_the_carry_of_a_run_is_taken_over_whatever_the_features():
+    # One feature on scales eight orders apart, and one that says nothing: a Gram matrix as good as singular.
+    rng = np.random.default_rng(0)
+    column = rng.normal(size=(8, 1))
+    features = dict(enumerate(np.concatenate([1e4 * column, 1e-4 * column, 0 * column, column], axis=1)))
+    estimator = AdvantageEstimator("critic", features=features, ridge=1e-9)
+    for step in range(30):
+        estimator.load_state_dict(estimator.state_dict())
+        estimator.step(list(rng.choice(8, size=5)), list(rng.random(5)), step)
