@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import sys
@@ -160,6 +161,15 @@ def test_many_rows_are_read_whatever_the_chunks(tmp_path):
 def test_a_reward_that_is_no_finite_number_is_refused_with_its_line(tmp_path, value):
     path = write_jsonl(tmp_path / "run.jsonl", [*ROWS, ROWS[0] | {"reward": value}, *ROWS])
     assert "line 4: reward is" in refusal(path)
+
+
+@pytest.mark.parametrize("header", [",step,reward", "  ,step,reward", '"",step,reward', "  \nprompt,step,reward"])
+def test_a_csv_column_without_a_name_is_refused_though_it_is_asked_for(tmp_path, header):
+    path = tmp_path / "run.csv"
+    path.write_text(f"{header}\na,0,1\nb,0,0\n")
+    asked = next(csv.reader(header.splitlines()))[0]
+    where = dict.fromkeys(("step", "reward"), asked) if "\n" in header else {}
+    assert "a column without a name cannot be read" in refusal(path, prompt=asked, **where)
 
 
 @pytest.mark.parametrize("value", ["", "x", "nan", "inf", "1e999"])

@@ -44,8 +44,11 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     Raises
     ------
     ValueError
-        If a row has more fields than the header, a quote is never closed, or there is no row.
+        If one of them has no name in the header, a row has more fields than the header, a quote is never closed, or
+        there is no row.
     """
+    if not all(name.strip() for name in names):  # pandas makes up names for these, and skips a header of blanks
+        raise ValueError(f"{path}: a column without a name cannot be read; name it in the file's first line.")
     chunks = []
     with text_file(path) as file:
         try:

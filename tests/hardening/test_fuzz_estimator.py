@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ def make(name: str, scale: str | None = None) -> AdvantageEstimator:
 
 def like_a_trainer(draw, numbers: st.SearchStrategy, size: int) -> Any:
     values = draw(st.lists(numbers, min_size=size, max_size=size))
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
         try:
             return draw(KINDS)(values)
         except (ValueError, TypeError, OverflowError):  # NumPy cannot make that of it, so nobody passes it
