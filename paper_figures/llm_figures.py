@@ -277,4 +277,5 @@ def _median_ratio(mixed: pd.DataFrame) -> str:
     """ ": median ratio 1.8", of wrong to right; nothing without prompts that have both."""
     if mixed.empty:
         return ""
-    return f": median ratio {np.median(mixed['norm2_wrong'] / mixed['norm2_right']):.2g}"
+    ratio = float(f"{np.median(mixed['norm2_wrong'] / mixed['norm2_right']):.2g}")
+    return f": median ratio {ratio:,g}"

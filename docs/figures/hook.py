@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).parents[2] / "results"
 TRAINING_FIGURES = RESULTS / "policy_optimization" / "figures"
 ERRORS_FIGURE = RESULTS / "training" / "tiny_multi_stream_slow" / "figures" / "training_errors.png"
+ASSUMPTION6_FIGURE = RESULTS / "tiny_trained" / "figures" / "llm_assumption6.png"
 SAMPLE = "kaestat analyze --simulated --out report/"
 
 
@@ -29,6 +30,7 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     made["gallery/report.html"] = sample_report()
     made |= {f"experiments/figures/{path.name}": path.read_bytes() for path in TRAINING_FIGURES.glob("*.png")}
     made["experiments/figures/errors.png"] = ERRORS_FIGURE.read_bytes()
+    made["experiments/figures/assumption6.png"] = ASSUMPTION6_FIGURE.read_bytes()
     for path, content in made.items():
         files.append(File.generated(config, path, content=content))
     return files

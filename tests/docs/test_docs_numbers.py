@@ -16,6 +16,8 @@ from kaestat import RewardLog
 
 DOCS = Path(__file__).parents[2] / "docs"
 FIGURES = DOCS / "figures"
+RESULTS = DOCS.parent / "results"
+NORMS_AND_GRADIENT = ("score_norms", "gradient_mse_debiased")
 LONGEST_EXAMPLE = 50
 REAL = Path(os.environ.get("KAESTAT_DATA", "")) / "acc_step_500_dev.json"
 
@@ -76,7 +78,7 @@ def test_table_where_assumption_6_fails_is_the_diagnosis_of_the_small_model():
         "the true value": "oracle",
     }
     gradient, value = (
-        pd.read_csv(DOCS.parent / "results" / "tiny" / f"{table}.csv").query("step == 10").set_index("method")
+        pd.read_csv(RESULTS / "tiny" / f"{table}.csv").query("step == 10").set_index("method")
         for table in ("gradient_mse_debiased", "value_mse")
     )
     assert len(rows) == 7
@@ -85,6 +87,46 @@ def test_table_where_assumption_6_fails_is_the_diagnosis_of_the_small_model():
         assert (mse, se) == (f"{gradient.loc[method, 'mse']:.0f}", f"{gradient.loc[method, 'se']:.0f}")
         if method in value.index:
             assert float(value_mse) == pytest.approx(1e3 * value.loc[method, "mse_debiased"], rel=0.02)
+
+
+def test_table_of_assumption_6_along_a_run_is_the_diagnosis_of_its_checkpoints():
+    page = (DOCS / "experiments" / "results.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (\S+) \| (\S+) \| (.*) \|$", page, re.MULTILINE)
+    norms, gradient = (pd.read_csv(RESULTS / "tiny_trained" / f"{kept}.csv") for kept in NORMS_AND_GRADIENT)
+    gradient = gradient.set_index(["step", "method"])
+    methods = ["none", "oracle", "kae", "reinforce++", "kae@exact", "reinforce++@exact"]
+    assert [int(step) for step, *_ in rows] == norms["step"].unique().tolist()
+    for step, value, ratio, errors in rows:
+        at = norms[norms["step"] == int(step)]
+        assert value == f"{at['value'].mean():.2f}"
+        assert float(ratio.replace(",", "")) == float(f"{(at['norm2_wrong'] / at['norm2_right']).median():.2g}")
+        found = [gradient.loc[(int(step), method)] for method in methods]
+        assert errors.split(" | ") == [f"{each['mse']:.1f} ({each['se']:.1f})" for each in found]
+
+
+def test_what_is_said_of_assumption_6_along_a_run_holds_in_its_diagnosis():
+    norms, gradient = (pd.read_csv(RESULTS / "tiny_trained" / f"{kept}.csv") for kept in NORMS_AND_GRADIENT)
+    error = gradient.pivot_table(index="step", columns="method", values="mse")
+    for method in ("kae", "oracle"):
+        assert (error[method] / error["none"]).round()[1:].between(7, 15).all()
+    both = norms.dropna(subset=["norm2_wrong", "norm2_right"]).assign(wrong=lambda d: d.norm2_wrong > d.norm2_right)
+    first, last = (both[both["step"] == step] for step in (5, 100))
+    assert first.groupby(first["value"] > 0.5)["wrong"].mean().round().tolist() == [0, 1]  # the rare answer is it
+    assert first["best_baseline"].corr(first["value"]) < -0.8
+    assert last["wrong"].all() and last["best_baseline"].median() < 0.05
+
+
+def test_correlations_on_the_theory_page_are_those_of_the_diagnoses():
+    said = re.search(
+        r"of (-\S+) to (-\S+) in our small model, (-\S+) in SmolLM2-135M, from (-\S+) to (-\S+) \[along",
+        (DOCS / "theory.md").read_text(),
+    ).groups()
+    found = {
+        run: pd.read_csv(RESULTS / run / "score_norms_summary.csv").query("quantity == 'correlation'")["mean"]
+        for run in ("tiny", "smollm2", "tiny_trained")
+    }
+    measured = [found["tiny"].max(), found["tiny"].min(), found["smollm2"].item(), *found["tiny_trained"].iloc[[0, -1]]]
+    assert list(said) == [f"{each:.2f}" for each in measured]
 
 
 @pytest.mark.parametrize("name", ["choice_curves", "choice_map"])
