@@ -1,0 +1,275 @@
+"""The numbers that the pages quote from `make reproduce` are those that its studies give with the default seed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from paper_figures.reproduce import reproduce
+from paper_figures.sections import SECTIONS
+
+DOCS = Path(__file__).parents[2] / "docs"
+QUOTED = [section for section in SECTIONS if section.name != "coverage"]
+Tables = dict[str, pd.DataFrame]
+
+
+def text_of(page: str) -> str:
+    return " ".join((DOCS / page).read_text().split())
+
+
+def with_error(value: float, error: float) -> str:
+    return f"{value:.3f} ({error:.3f})"
+
+
+def span(values: pd.Series, form: str = ".2f") -> list[str]:
+    return [format(values.min(), form), format(values.max(), form)]
+
+
+def largest_deviation(found: pd.Series, expected: pd.Series | float, error: pd.Series) -> str:
+    return f"{((found - expected).abs() / error).max():.1f}"
+
+
+def rates(tables: Tables) -> list[str]:
+    slopes = tables["rates"].set_index("quantity")
+    off = slopes[(slopes["exact_slope"] - slopes["theory_slope"]).abs() > 0.1]
+    kae = slopes.loc["kae mse in N (sample size)"]
+    assert (len(off), off.index.str.startswith("kae-algorithm1").sum()) == (5, 4)
+    assert (slopes["slope"].abs() < 2 * slopes["se"])[
+        ["grpo mse in N (sample size)", "reinforce++ mse in N (sample size)"]
+    ].all()
+    return [
+        str(len(slopes)),
+        largest_deviation(slopes["slope"], slopes["exact_slope"], slopes["se"]),
+        with_error(kae["slope"], kae["se"]),
+    ]
+
+
+def gradients(tables: Tables) -> pd.DataFrame:
+    """Those under Assumption 6."""
+    return tables["gradient"].query("wrong_norm2 == 1")
+
+
+def identity(tables: Tables) -> list[str]:
+    found = gradients(tables)
+    found = found[found["method"].isin(["kae", "kae_eb", "grpo", "reinforce++"])]
+    return [str(len(found)), largest_deviation(found["excess_over_identity"], 1, found["excess_over_identity_mcse"])]
+
+
+def oracle_property(tables: Tables) -> list[str]:
+    ratio = gradients(tables).set_index("method")
+    kae = ratio.loc["kae"].set_index("step")
+    ends = [with_error(*kae.loc[step, ["ratio_to_oracle", "ratio_to_oracle_mcse"]]) for step in (25, 200)]
+    spans = [end for method in ("kae", "grpo", "reinforce++") for end in span(ratio.loc[method, "ratio_to_oracle"])]
+    return [*ends, str(len(kae)), *spans]
+
+
+def without_assumption_6(tables: Tables) -> list[str]:
+    found = tables["assumption6"].query("wrong_norm2 == 5").set_index(["method", "form"])
+    at = [("best_baseline", "plain"), ("kae", "score-weighted"), ("kae", "plain")]
+    return [with_error(*found.loc[key, ["ratio_to_oracle", "ratio_to_oracle_mcse"]]) for key in at]
+
+
+def policies(tables: Tables) -> list[str]:
+    last = tables["regret"].query("step == 1000").set_index("method")
+    columns = ["ratio_to_oracle", "ratio_to_oracle_mcse"]
+    return [str(last.loc["kae", "n"]), *(with_error(*last.loc[m, columns]) for m in ("kae", "grpo", "reinforce++"))]
+
+
+def sensitivity(tables: Tables) -> list[str]:
+    found, at = tables["sensitivity"], ["dataset", "step"]
+    kae = found[found["method"] == "kae"]
+    rivals = found[found["method"] != "kae"].pivot_table(index=at, columns="method", values="mse")
+    both = kae.join(rivals, on=at)
+    assert sorted(both["kernel"].unique()) == ["exponential", "triangular"]
+    return [
+        *span(both["bandwidth"], ".0f"),
+        *span(both["mse"] / both["grpo"]),
+        *span(both["mse"] / both["reinforce++"]),
+    ]
+
+
+def one_shot(tables: Tables) -> list[str]:
+    found = tables["one_shot"]
+    mse = found.pivot_table(index="group_size", columns="method", values="mse")
+    cut = found.query("method == 'kae_stream'")["reduction_vs_grpo_pct"].dropna()
+    return [*span(cut, ".0f"), *span(mse["kae_stream"] / mse["pooled_oracle"], ".0f")]
+
+
+def one_shot_on_its_page(tables: Tables) -> list[str]:
+    mse = 1000 * tables["one_shot"].query("copies == 128 and group_size == 8").set_index("method")["mse"]
+    return [f"{mse['kae_stream']:.2f}", f"{mse['grpo']:.1f}", f"{mse['kae']:.2f}", f"{mse['pooled_oracle']:.2f}"]
+
+
+def schedules(tables: Tables) -> pd.DataFrame:
+    return tables["schedule"].set_index(["schedule", "method"])
+
+
+def schedules_in_percent(tables: Tables) -> list[str]:
+    ratio = 100 * schedules(tables)["ratio_to_grpo"]
+    narrow, wide = "kae", "kae:bandwidth=80"
+    at = [("reuse", narrow), ("uniform", narrow), ("epochs", narrow), ("uniform", wide), ("epochs", wide)]
+    return [f"{ratio[key]:.0f}" for key in at]
+
+
+def schedules_in_ratios(tables: Tables) -> list[str]:
+    found = schedules(tables)
+    ratio, reach = found["ratio_to_grpo"], found["visits_within_10_steps"]
+    plain = [(ratio["uniform", "kae"], reach["uniform", "kae"]), (ratio["epochs", "kae"], reach["epochs", "kae"])]
+    wide = [ratio[schedule, "kae:bandwidth=80"] for schedule in ("uniform", "epochs")]
+    return [f"{each:.2f}" for each in (ratio["reuse", "kae"], *plain[0], *plain[1], *wide)]
+
+
+def relative_to_kae(tables: Tables, method: str) -> pd.Series:
+    return tables["methods"].query("method == @method").set_index(["path", "group_size"])["ratio_to_kae"]
+
+
+def better_estimators(tables: Tables) -> list[str]:
+    kalman, kae_eb = (relative_to_kae(tables, method) for method in ("kalman", "kae_eb"))
+    assert kae_eb.idxmax() == ("jump", 8)
+    return [str((kalman < 1).sum()), str(len(kalman)), f"{kalman.min():.2f}", *span(kae_eb)]
+
+
+def kalman_on_its_page(tables: Tables) -> list[str]:
+    ratio = relative_to_kae(tables, "kalman")
+    worse = [f"{ratio[path, 8]:.2f}" for path in ("jump", "saturating")]
+    return [str((ratio < 1).sum()), str(len(ratio)), f"{ratio.min():.2f}", *worse]
+
+
+def kae_eb_after_a_jump(tables: Tables) -> list[str]:
+    return [f"{relative_to_kae(tables, 'kae_eb')['jump', 8]:.2f}"]
+
+
+def table_1(tables: Tables) -> list[str]:
+    predicted = tables["table1"].query("role == 'predicted'")
+    off = (predicted["mse"] / predicted["paper"] - 1).abs()
+    worst = predicted.loc[off.idxmax()]
+    return [f"{100 * off.max():.0f}", worst["dataset"].upper(), str(worst["step"])]
+
+
+def noise_of_the_oracle_pool(tables: Tables) -> list[str]:
+    predicted = tables["table1"].query("role == 'predicted'")
+    shares = {f"{100 * share:.0f}" for share in 1 - predicted["mse_debiased"] / predicted["mse"]}
+    assert len(shares) == 1
+    return list(shares)
+
+
+def table_2(tables: Tables) -> list[str]:
+    found = tables["table2_reductions"]
+    assert len(found) == 12
+    return [f"{-(-(found['reduction_pct'] - found['paper']).abs().max() // 1):.0f}"]  # rounded up
+
+
+def audit(tables: Tables) -> list[str]:
+    verdicts = tables["audit_claims"]["verdict"].value_counts()
+    return [str(verdicts[verdict]) for verdict in ("holds", "differs", "not checkable")]
+
+
+def differences_between_methods(tables: Tables) -> list[str]:
+    found = tables["audit_differences"]
+    return [str(found["verdict"].isin(["both", "binomial only"]).sum()), str(len(found))]
+
+
+def plug_in_with_one_completion(tables: Tables) -> list[str]:
+    loss = tables["selectors"].query("method == 'plug_in' and group_size == 1 and path != 'static'")["regret_ratio"]
+    return span(100 * (loss - 1), ".0f")
+
+
+CLAIMS: dict[str, list[tuple[str, Callable[[Tables], list[str]]]]] = {
+    "theory.md": [
+        (r"all (\d+) simulated slopes .*? \(largest deviation (\S+) standard .*? to the power (\S+ \(\S+\))", rates),
+        (r"in (\d+) settings of h, i, B, G and m .*? \(largest deviation (\S+) standard", identity),
+        (
+            r"is (\S+ \(\S+\)) at step 25 and (\S+ \(\S+\)) at step 200, and in all (\d+) settings (\S+) to (\S+) "
+            r"against GRPO's (\S+) to (\S+) and REINFORCE\+\+'s (\S+) to (\S+)\.",
+            oracle_property,
+        ),
+        (
+            r"baseline has (\S+ \(\S+\)) of .*? score weights (\S+ \(\S+\)); without, (\S+ \(\S+\))\.",
+            without_assumption_6,
+        ),
+        (
+            r"`policy_regret`, (\d+) training runs .*? with KAE is (\S+ \(\S+\)) of the oracle's, "
+            r"with GRPO (\S+ \(\S+\)), with REINFORCE\+\+ (\S+ \(\S+\))\.",
+            policies,
+        ),
+        (r"\(largest deviation (\d+) %, (\S+) step (\d+)\)", table_1),
+        (r"(\d+) % of KAE's printed MSE is noise", noise_of_the_oracle_pool),
+        (r"all twelve percentages predicted within (\d+) points", table_2),
+        (
+            r"every bandwidth from (\d+) to (\d+) and both kernels KAE is below GRPO \((\S+) to (\S+) of it\) and "
+            r"REINFORCE\+\+ \((\S+) to (\S+)\)",
+            sensitivity,
+        ),
+        (r"value MSE by (\d+) to (\d+) %, and is (\d+) to (\d+) times that of the pooled oracle", one_shot),
+        (
+            r"(\d+) % of GRPO's value MSE with it, (\d+) and (\d+) % without, at bandwidth 10; "
+            r"(\d+) and (\d+) % without",
+            schedules_in_percent,
+        ),
+        (r"(\d+) hold, (\d+) differ .*?, (\d+) stand in figures", audit),
+        (r"(\d+) of (\d+) differences to other methods", differences_between_methods),
+    ],
+    "choose.md": [
+        (
+            r"relative to GRPO's is (\S+) under .*? steps, (\S+) with uniform minibatches \((\S+) past visits .*? and "
+            r"(\S+) with plain epochs \((\S+)\)\. A bandwidth of 80 steps brings the last two to (\S+) and (\S+):",
+            schedules_in_ratios,
+        ),
+        (
+            r"in (\d+) of (\d+) settings .*? down to (\S+) of it, .*? `kae_eb` goes from (\S+) to (\S+),",
+            better_estimators,
+        ),
+    ],
+    "methods/kalman.md": [
+        (
+            r"in (\d+) of (\d+) settings .*? down to (\S+) of its error\), but not after a jump \((\S+) at G = 8\) or "
+            r"under a saturating drift \((\S+)\)",
+            kalman_on_its_page,
+        )
+    ],
+    "methods/kae_eb.md": [(r"all values \((\S+) times KAE's error in `make reproduce`", kae_eb_after_a_jump)],
+    "methods/kae_stream.md": [
+        (
+            r"value MSE is (\S+) × 0\.001, GRPO's (\S+), \S+ over all copies (\S+) and .*? of the step (\S+)\. It",
+            one_shot_on_its_page,
+        )
+    ],
+    "methods/oracle.md": [(r"table 1: (\d+) %", noise_of_the_oracle_pool)],
+    "methods/bandwidth-selectors.md": [
+        (r"with one completion per prompt it costs (\d+) to (\d+) % where", plug_in_with_one_completion)
+    ],
+}
+
+
+def selectors_said() -> dict[str, list[str]]:
+    rows = re.findall(
+        r"^\| `(\w+)`.*? \| (.*?) \|$", (DOCS / "methods/bandwidth-selectors.md").read_text(), re.MULTILINE
+    )
+    return {name: cells.split(" | ") for name, cells in rows}
+
+
+def selectors_found(tables: Tables) -> dict[str, list[str]]:
+    found = (
+        tables["selectors"].query("group_size == 8").pivot_table(index="method", columns="path", values="regret_ratio")
+    )
+    return {
+        name: [f"{row[path]:.2f}" for path in ("static", "random_walk", "linear")] for name, row in found.iterrows()
+    }
+
+
+def test_every_number_that_a_page_quotes_from_a_study_is_what_the_study_gives(tmp_path):
+    report = reproduce(tmp_path, jobs=1, sections=QUOTED)
+    assert not report.failures
+    tables = {path.stem: pd.read_csv(path) for path in tmp_path.glob("*.csv")}
+    said: dict[str, list[str]] = {"selectors": selectors_said()}
+    found = {"selectors": selectors_found(tables)}
+    for page, claims in CLAIMS.items():
+        for pattern, measured in claims:
+            place = f"{page}: {measured.__name__}"
+            sentence = re.search(pattern, text_of(page))
+            said[place] = list(sentence.groups()) if sentence else "no such sentence"
+            found[place] = measured(tables)
+    assert said == found
