@@ -97,8 +97,8 @@ def test_features_must_be_one_vector_per_prompt(shape):
         {"gram": np.zeros((0, 0)), "moment": np.zeros(0)},
         {"gram": np.array([[1.0, 0.5], [0.0, 1.0]]), "moment": np.ones(2)},
         {"gram": np.array([[1.0, 2.0], [2.0, 1.0]]), "moment": np.ones(2)},
-        {"gram": np.array([[1.0, 3e-9], [0.0, 1.0]]), "moment": np.ones(2)},
-        {"gram": np.diag([1e3, -3e-6]), "moment": np.ones(2)},
+        {"gram": np.array([[1.0, 1.5e-9], [0.0, 1.0]]), "moment": np.ones(2)},
+        {"gram": np.diag([1e3, -1.5e-6]), "moment": np.ones(2)},
         {"gram": np.array([[1e308, -1e308], [1e308, 1e308]]), "moment": np.ones(2)},
     ],
 )
@@ -114,8 +114,9 @@ def test_arrays_that_are_no_sums_of_a_regression_are_no_carry(altered):
         np.diag([3.0, 0.0]),
         np.array([[2.0, 1.0], [1.0, 2.0]]),
         np.array([[1e300, 1e300], [1e300, 1e300]]),
-        np.array([[1.0, 1e-10], [0.0, 1.0]]),  # as unsymmetric as rounding makes it,
-        np.diag([1e3, -1e-8]),  # and as far below 0
+        np.array([[1.0, 1e-9], [0.0, 1.0]]),  # as unsymmetric as rounding may make it,
+        np.diag([1.0, -1e-9]),  # and as far below 0,
+        np.array([[1e3, 1.0], [1.0 + 1e-7, 1e3]]),  # beside its largest number
     ],
 )
 def test_sums_of_a_regression_are_a_carry_up_to_rounding(gram):

@@ -148,7 +148,7 @@ def test_any_log_has_a_positive_bandwidth_or_the_question_is_refused(log, select
 )
 def test_any_log_has_finite_risks_or_the_question_is_refused(log, chosen, reference, n_boot, min_visits, seed):
     options = {"n_boot": n_boot, "seed": seed, "min_visits": min_visits}
-    names = ["log", "method", "n_boot", "seed", "min_visits", "reward", "reference", "in '", "must be", "unknown"]
+    names = [*options, "log", "method", "reward", "reference", "in '", 'in "', "must be", "unknown"]
     risk = attempt(lambda: value_risk(log, chosen, **options), names)
     if risk is not REFUSED:
         assert len(risk) == len(chosen) and np.isfinite(risk["mse"]).all()
