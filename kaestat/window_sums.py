@@ -76,6 +76,7 @@ def window_starts(time: np.ndarray, width: float) -> np.ndarray:
     # All rows in one sorted sequence, further apart than the width; whole numbers keep whole times exact.
     row = np.arange(len(time))[:, None]
     key = (since + np.ceil(span + width + 1) * row).reshape(-1)
+    width = max(width, np.spacing(key[-1]))  # less would leave the largest key as it is, and out of its own window
     first = np.searchsorted(key, key - width, side="right").reshape(time.shape)
     return first - time.shape[1] * row
 

@@ -28,7 +28,7 @@ def sums_by_loops(time, column, coefficients, width):
 @given(
     gaps=arrays(np.int64, st.tuples(st.integers(1, 4), st.integers(1, 24)), elements=st.integers(0, 9)),
     start=st.integers(0, 10**6),
-    width=st.sampled_from([0.5, 1.0, 3.0, 7.3, 20.0, 1000.0, math.inf]),
+    width=st.sampled_from([1e-101, 0.5, 1.0, 3.0, 7.3, 20.0, 1000.0, math.inf]),
     coefficients=st.sampled_from(POLYNOMIALS),
     seed=st.integers(0, 99),
 )

@@ -183,8 +183,10 @@ def spread_over_draws(draws: np.ndarray) -> np.ndarray:
     """Standard deviation over bootstrap draws (the first axis); NaN without two, and where a risk is infinite."""
     if len(draws) < 2:
         return np.full(draws.shape[1:], np.nan)
+    largest = np.max(np.abs(draws), axis=0)
+    unit = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)  # whose squares do not overflow
     with np.errstate(invalid="ignore"):
-        return np.std(draws, axis=0, ddof=1)
+        return np.std(draws / unit, axis=0, ddof=1) * unit
 
 
 def per_index(values: Sequence[float] | np.ndarray, leading: tuple[int, ...], visits: Visits) -> Array | float:

@@ -11,6 +11,7 @@ from kaestat.baselines.base import SMALLEST as SMALLEST_POSITIVE
 from kaestat.smoothing import CausalSmoother
 
 GRID_SIZE = 31
+LARGEST_CANDIDATE = 1e50  # squared, times the squares of rewards that a log may hold, it does not overflow
 SMALLEST = 1.5  # times the shortest gap: below 1, a kernel of bounded support sees no past at all
 
 
@@ -44,7 +45,7 @@ def check_grid(grid: Sequence[float] | Any) -> tuple[float, ...]:
     Raises
     ------
     ValueError
-        Unless it is non-empty, positive, finite and strictly increasing.
+        Unless it is non-empty, positive, at most 1e50 and strictly increasing.
     TypeError
         If it is no sequence of numbers.
     """
@@ -56,10 +57,10 @@ def check_grid(grid: Sequence[float] | Any) -> tuple[float, ...]:
         raise TypeError(f"grid must be a sequence of bandwidths (numbers), got {grid!r}.")
     if len(candidates) == 0:
         raise ValueError("grid is empty: give at least one bandwidth, or None for the default.")
-    usable = np.isfinite(candidates) & (candidates >= SMALLEST_POSITIVE)
+    usable = (candidates >= SMALLEST_POSITIVE) & (candidates <= LARGEST_CANDIDATE)
     if not usable.all():
         bad = candidates[~usable][0]
-        raise ValueError(f"grid: bandwidths must be positive and finite, got {bad:g}.")
+        raise ValueError(f"grid: bandwidths must be positive and at most {LARGEST_CANDIDATE:g}, got {bad:g}.")
     if not (np.diff(candidates) > 0).all():
         raise ValueError("grid: bandwidths must be strictly increasing; sort them and drop repetitions.")
     return tuple(candidates.tolist())

@@ -1,12 +1,13 @@
 """What every selector owes the baselines: the past alone, a bandwidth per leading index, invariance, any array kind."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 from logs import GRID, LOGS, random_log, reward_log, transformed, visits_of
 
-from kaestat import AdvantageEstimator, RewardLog, Visits, make_baseline
+from kaestat import AdvantageEstimator, RewardLog, Visits, make_baseline, select_bandwidth
 from kaestat.bandwidth import SELECTORS, as_selector, make_selector
 from kaestat.kernels import as_kernel
 from kaestat.registry import parse_method
@@ -200,10 +201,11 @@ def test_selectors_with_parameters_are_named_in_specifications():
     ("grid", "message"),
     [
         ([], "empty"),
-        ([1.0, 0.0], "positive and finite, got 0"),
-        ([-1.0], "positive and finite, got -1"),
-        ([1.0, np.nan], "positive and finite, got nan"),
-        ([1.0, np.inf], "positive and finite, got inf"),
+        ([1.0, 0.0], r"positive and at most 1e\+50, got 0"),
+        ([-1.0], r"positive and at most 1e\+50, got -1"),
+        ([1.0, np.nan], r"positive and at most 1e\+50, got nan"),
+        ([1.0, np.inf], r"positive and at most 1e\+50, got inf"),
+        ([1.0, 1e51], r"positive and at most 1e\+50, got 1e\+51"),
         ([2.0, 1.0], "increasing"),
         ([2.0, 2.0], "increasing"),
     ],
@@ -217,6 +219,17 @@ def test_bad_grids_are_refused(grid, message):
 def test_grids_that_are_no_sequence_of_numbers_are_refused(grid):
     with pytest.raises(TypeError, match="grid must be a sequence of bandwidths"):
         make_selector("gcv", grid=grid)
+
+
+@pytest.mark.parametrize("name", sorted(set(SELECTORS) - {"fixed", "fraction", "rate", "aggregated"}))
+@pytest.mark.parametrize("kernel", ["triangular", "exponential"])
+@pytest.mark.parametrize("grid", [None, [1e-101], [1e-140, 1e50]])
+def test_errors_of_bandwidths_are_finite_for_the_largest_rewards_and_grids(name, kernel, grid):
+    rewards = [1e70, 0.0, -1e70, 1.0, 1e70, 0.0, 0.5, 1e70, 1.0, -1e70, 0.0, 0.0]
+    prompts, steps = ["a", "a", "b", "b", "c", "c"] * 2, [0, 0, 0, 0, 1, 1, 3, 3, 5, 5, 2**31 - 2, 2**31 - 2]
+    selection = select_bandwidth(RewardLog(prompts, steps, rewards), name, kernel, grid, n_boot=20)
+    assert math.isfinite(selection.se) and selection.bandwidth > 0
+    assert np.isfinite(selection.path.iloc[:, 2]).all()
 
 
 def test_unknown_selectors_and_parameters_are_refused():
