@@ -99,3 +99,9 @@ def test_group_size_one_and_a_single_prompt_are_possible():
 def test_bad_size_is_named(name, size):
     with pytest.raises(ValueError, match=f"{name} must be a whole number from 1 on"):
         simulated_run(**{name: size})
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "0"])
+def test_what_is_no_seed_is_refused_by_name(seed):
+    with pytest.raises(TypeError, match="seed must be a whole number from 0 on"):
+        simulated_run(n_prompts=2, n_epochs=2, seed=seed)

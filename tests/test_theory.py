@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -143,13 +145,31 @@ def test_minimax_weights_without_drift_weigh_by_precision():
     np.testing.assert_allclose(minimax_weights(np.array([[0.0, 1e9], [5.0, 5.0]]), 0.2, 0.5), [[1, 0], [0.5, 0.5]])
 
 
+@pytest.mark.parametrize("oldest", [0.0, 1e3, 1e9, 1e15])
+def test_minimax_weights_keep_their_digits_however_old_all_visits_are(oldest):
+    lags, lipschitz = oldest + np.array([0.0, 1.0, 3.0, 8.0]), 0.25
+    exact = [Fraction(lag) for lag in lags]
+    bandwidths = (
+        (1 / Fraction(lipschitz) ** 2 / 4 + sum(lag**2 for lag in exact[:n])) / sum(exact[:n])
+        for n in range(1, 5)
+        if sum(exact[:n]) > 0
+    )
+    bandwidth = min(bandwidths)
+    triangle = [max(bandwidth - lag, 0) for lag in exact]
+    np.testing.assert_allclose(
+        minimax_weights(lags, 0.25, lipschitz), [float(side / sum(triangle)) for side in triangle], rtol=1e-12
+    )
+
+
 @pytest.mark.parametrize(
     ("lags", "noise", "lipschitz", "message"),
     [
-        (np.array([]), 0.2, 0.1, "lags must be"),
-        (np.array([-1.0]), 0.2, 0.1, "lags must be"),
+        (np.array([]), 0.2, 0.1, "lags must have 1 or more axes"),
+        (np.array([-1.0]), 0.2, 0.1, "lags must be non-negative"),
         (np.array([1.0]), 0.0, 0.1, "noise_variance must be positive"),
         (np.array([1.0]), 0.2, -0.1, "lipschitz must be non-negative"),
+        (np.array([1.0, np.nan]), 0.2, 0.1, "lags must be non-negative"),
+        (np.array([1.0, 2.0]), np.ones(3), 0.1, r"do not fit together.*lags \(2,\), noise_variance \(3,\)"),
     ],
 )
 def test_minimax_weights_refuse_what_is_no_problem(lags, noise, lipschitz, message):
@@ -242,3 +262,29 @@ def test_the_kalman_baseline_settles_to_the_exponential_kernel(count):
 def test_numbers_out_of_range_are_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: linear_error([], [], 0.1, target=0.5), "weights must have 1 or more axes"),
+        (lambda: linear_error([1.0], [0.5], -0.1, target=0.5), "noise_variance must be non-negative"),
+        (lambda: linear_error([0.5, 0.5], np.ones((3, 2)), 0.1, target=np.ones(2)), r"weights \(3,\), target \(2,\)"),
+        (lambda: worst_case_bias([1.0], [-1.0], 0.1), "lags must be non-negative"),
+        (lambda: worst_case_error([1.0], [1.0], np.inf, 0.1), "noise_variance must be"),
+        (lambda: integer_bandwidth_error(0, lipschitz=0.1, noise_variance=0.1), "bandwidth must be from 1 to"),
+        (lambda: optimal_integer_bandwidth(lipschitz=1e-60, noise_variance=1.0), "lipschitz 1e-60 is too small"),
+        (lambda: local_rate_slopes([100, 10]), "sizes must be increasing"),
+        (lambda: optimal_bandwidth("triangular", lipschitz=0.0, noise_variance=1.0), "lipschitz must be positive"),
+        (lambda: steady_state_gain(drift_variance=1.0, noise_variance=1e80), "noise_variance must be positive"),
+    ],
+)
+def test_what_no_formula_holds_for_is_refused_by_name(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("value", ["a", None, [[1.0], [1.0, 2.0]], 1j, True, np.array(["1"])])
+def test_what_is_no_number_is_refused_by_name(value):
+    with pytest.raises(TypeError, match="target must be numbers"):
+        linear_error([1.0], [0.5], 0.1, target=value)

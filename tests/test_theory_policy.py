@@ -89,6 +89,8 @@ def test_the_constants_of_the_theorem_are_no_use_for_steep_rates():
     bound = theorem3_bound(initial_gap=0.1, largest_mse=0.1, beta=60, pl=0.01, smoothness=0.3)
     assert bound.gap(10**6, 10**3, 0.1) > 1  # rewards lie in [0, 1]
     assert theorem3_bound(initial_gap=0.1, largest_mse=0.1, beta=60, pl=0.1, smoothness=3).c1 == np.inf
+    bound = theorem3_bound(initial_gap=0.0, largest_mse=0.0, beta=1e15, pl=0.1, smoothness=3)  # as many first steps
+    assert (bound.c1, bound.c2, bound.c3) == (0.0, 0.0, np.inf)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kaestat.inputs import generator
 from kaestat.reward_log import RewardLog
 
 # Calibrated to the run described in `simulated_run`; logits of the success rate, per epoch where they are changes.
@@ -54,6 +55,8 @@ def simulated_run(*, n_prompts: int = 1209, n_epochs: int = 56, group_size: int 
     ------
     ValueError
         If a size is no whole number from 1 on.
+    TypeError
+        If ``seed`` is no seed.
 
     Notes
     -----
@@ -86,7 +89,7 @@ def simulated_run(*, n_prompts: int = 1209, n_epochs: int = 56, group_size: int 
     for name, size in (("n_prompts", n_prompts), ("n_epochs", n_epochs), ("group_size", group_size)):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"{name} must be a whole number from 1 on, got {size!r}.")
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     start = rng.normal(START_MEAN, START_SPREAD, n_prompts)
     start[rng.random(n_prompts) < UNSOLVABLE_SHARE] = UNSOLVABLE_LOGIT
     epoch = np.arange(1, n_epochs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kaestat.arguments import numbers
 from kaestat.inputs import generator
 
 NORMAL_975 = 1.959963984540054
@@ -29,9 +30,11 @@ def cluster_bootstrap(samples: np.ndarray, *, n_boot: int, seed: int) -> np.ndar
     ------
     ValueError
         If ``n_boot`` is negative.
+        Or a sample is not finite (or beyond 1e300), or ``samples`` has not two axes.
     TypeError
-        If ``seed`` is no seed.
+        If ``seed`` is no seed, or a sample no number.
     """
+    samples = _columns("samples", samples, most=1e300)
     if isinstance(n_boot, bool) or not isinstance(n_boot, int | np.integer) or n_boot < 0:
         raise ValueError(f"n_boot must be a whole number from 0 on, got {n_boot!r}.")
     n_clusters = len(samples)
@@ -60,7 +63,16 @@ def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarr
     -------
     mean, se, low, high : ndarray, shape (M,)
         ``se`` is NaN with a single cluster.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is none, not finite, or beyond 1e150 in size; or if there are not two axes and as many columns.
     """
+    samples = _columns("samples", samples, most=1e150)
+    draws = numbers("draws", draws, least=-1e150, most=1e150)
+    if draws.ndim != 2 or draws.shape[1] != samples.shape[1]:
+        raise ValueError(f"draws must have shape (n_boot, {samples.shape[1]}), got {draws.shape}.")
     n_clusters = len(samples)
     mean = samples.mean(axis=0)
     se = samples.std(axis=0, ddof=1) / np.sqrt(n_clusters) if n_clusters > 1 else np.full_like(mean, np.nan)
@@ -68,3 +80,12 @@ def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarr
         return mean, se, mean - NORMAL_975 * se, mean + NORMAL_975 * se
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)
     return mean, se, low, high
+
+
+def _columns(name: str, values: np.ndarray, *, most: float) -> np.ndarray:
+    columns = numbers(name, values, least=-most, most=most)
+    if columns.ndim != 2 or not len(columns):
+        raise ValueError(
+            f"{name} must have a row for each cluster and a column for each quantity, got {columns.shape}."
+        )
+    return columns

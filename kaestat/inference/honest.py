@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from array_api_compat import array_namespace, device
 
+from kaestat.arguments import numbers, one_shape
 from kaestat.arrays import Array, ratio
+from kaestat.baselines.base import check_number
 
 
 def honest_half_width(bias: Array, se: Array, level: float, freedom: Array | None = None) -> Array:
@@ -25,7 +27,7 @@ def honest_half_width(bias: Array, se: Array, level: float, freedom: Array | Non
     xp = array_namespace(bias, se)
     relative = _plain(ratio(bias, se, 0.0, xp))
     freedom = np.inf if freedom is None else _plain(freedom)
-    critical = xp.asarray(honest_critical_value(relative, level, freedom), dtype=se.dtype, device=device(se))
+    critical = xp.asarray(_critical_value(relative, level, np.asarray(freedom)), dtype=se.dtype, device=device(se))
     return xp.where(se == 0, bias, se * critical)
 
 
@@ -45,7 +47,7 @@ def honest_critical_value(
     level : float
         In [0.5, 1).
     freedom : array_like
-        Degrees of freedom of the standard error, positive; NaN gives NaN.
+        Degrees of freedom of the standard error, 1/4 or more; infinite where it is known, and NaN gives NaN.
 
     Returns
     -------
@@ -54,39 +56,50 @@ def honest_critical_value(
     Raises
     ------
     ValueError
-        If ``relative_bias`` is negative or ``level`` outside [0.5, 1).
+        If ``relative_bias`` is negative, ``level`` outside [0.5, 1) or ``freedom`` below 1/4, or shapes do not fit.
+    TypeError
+        If something is no number.
 
     Examples
     --------
     >>> honest_critical_value([0.0, 0.5, 3.0]).round(4)
     array([1.96  , 2.1815, 4.6449])
     """
-    from scipy.special import gammaln, ndtr, ndtri, stdtr, stdtrit
+    bias = numbers("relative_bias", relative_bias, least=0)
+    freedom = numbers("freedom", freedom, least=0.25, finite=False)
+    one_shape(relative_bias=bias, freedom=freedom)
+    return _critical_value(bias, confidence_level(level), freedom)
 
-    if not 0.5 <= level < 1:
-        raise ValueError(f"level must lie in [0.5, 1), got {level!r}.")
-    bias = np.asarray(relative_bias, dtype=float)
-    if (bias < 0).any():
-        raise ValueError(f"relative_bias must be 0 or more, got {bias.min()}.")
-    freedom = np.asarray(freedom, dtype=float)
+
+def confidence_level(level: float) -> float:
+    """The level as a float, or an error that says what it must be."""
+    number = check_number("level", level)
+    if not 0.5 <= number < 1:
+        raise ValueError(f"level must lie in [0.5, 1), got {level!r}; write 0.95 for 95 %.")
+    return number
+
+
+def _critical_value(bias: np.ndarray, level: float, freedom: np.ndarray) -> np.ndarray:
+    from scipy.special import beta, ndtr, ndtri, stdtr, stdtrit
+
     normal = np.isinf(freedom)
     student = np.where(normal, 1.0, freedom)
-    height = np.exp(gammaln((student + 1) / 2) - gammaln(student / 2)) / np.sqrt(student * np.pi)
+    height = 1 / (np.sqrt(student) * beta(0.5, student / 2))
 
     def below(t: np.ndarray) -> np.ndarray:
         return np.where(normal, ndtr(t), stdtr(student, t))
 
     def density(t: np.ndarray) -> np.ndarray:
         bell = np.exp(-0.5 * t * t) / np.sqrt(2 * np.pi)
-        return np.where(normal, bell, height * (1 + t * t / student) ** (-(student + 1) / 2))
+        return np.where(normal, bell, height * np.exp(-(student + 1) / 2 * np.log1p(t * t / student)))
 
-    # P(|T + b| <= c) is increasing and concave in c beyond b, and at the one-sided quantile below `level`:
+    # P(|T + b| <= b + t) is increasing and concave in t from 0 on, and at the one-sided quantile below `level`:
     # Newton's steps from there rise to the root without passing it, and settle within ten.
-    critical = bias + np.where(normal, ndtri(level), stdtrit(student, level))
+    t = np.where(normal, ndtri(level), stdtrit(student, level)) + np.zeros_like(bias)
     for _ in range(10):
-        missing = level - (below(critical - bias) - below(-critical - bias))
-        critical = critical + missing / (density(critical - bias) + density(critical + bias))
-    return critical
+        missing = level - (below(t) - below(-t - 2 * bias))
+        t = t + missing / (density(t) + density(t + 2 * bias))
+    return bias + t
 
 
 def _plain(values: Array) -> np.ndarray:

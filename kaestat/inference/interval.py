@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from array_api_compat import array_namespace
 
+from kaestat.arguments import array_like, numbers, one_shape
 from kaestat.arrays import Array, Groups, Visits
 from kaestat.bandwidth import Selector
-from kaestat.baselines.base import check_positive
 from kaestat.inference.bernstein import bernstein_half_width
-from kaestat.inference.honest import honest_half_width
+from kaestat.inference.honest import confidence_level, honest_half_width
 from kaestat.inference.linear_fit import LinearFit
 from kaestat.kernels import Kernel
 
@@ -159,24 +158,25 @@ def value_interval(
        estimate    low   high
     0     0.569  0.338  0.801
     """
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
-    if isinstance(level, bool) or not 0.5 <= level < 1:
-        raise ValueError(f"level must lie in [0.5, 1), got {level!r}; write 0.95 for 95 %.")
+    level = confidence_level(level)
     if kind == "honest" and lipschitz is None:
         raise ValueError(
             "kind 'honest' needs lipschitz, the largest change of the value in one step (for example 0.01); without "
             "such knowledge use kind='robust'."
         )
-    _check_non_negative("lipschitz", lipschitz)
-    _check_non_negative("reward_variance", reward_variance)
+    lipschitz = None if lipschitz is None else array_like("lipschitz", lipschitz, least=0)
+    reward_variance = None if reward_variance is None else array_like("reward_variance", reward_variance, least=0)
     fit = LinearFit.kernel_mean(groups, visits, step=step, kernel=kernel, bandwidth=bandwidth)
     xp = fit.xp
+    for name, given in (("lipschitz", lipschitz), ("reward_variance", reward_variance)):
+        one_shape(**{"value": fit.estimate, name: 0.0 if given is None else given})
     if kind == "robust":
         fit = fit.local_linear()
     se = fit.standard_error(reward_variance)
     if kind == "bernstein":
-        _check_bounds(bounds, fit.sample)
+        bounds = _checked_bounds(bounds, fit.sample)
         half_width = bernstein_half_width(fit, level, bounds)
         half_width = half_width if lipschitz is None else half_width + fit.bias_bound(lipschitz)
     elif kind == "honest":
@@ -196,24 +196,17 @@ def _normal_quantile(level: float) -> float:
     return float(ndtri((1 + level) / 2))
 
 
-def _check_non_negative(name: str, value: Any) -> None:
-    if value is None:
-        return
-    if not hasattr(value, "shape"):
-        check_positive(name, value, allow_zero=True)
-    elif not bool((value >= 0).all()):
-        raise ValueError(f"{name} must be 0 or more for every prompt, got {value}.")
-
-
-def _check_bounds(bounds: tuple[float, float], sample: Visits) -> None:
-    low, high = bounds
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+def _checked_bounds(bounds: tuple[float, float], sample: Visits) -> tuple[float, float]:
+    ends = numbers("bounds", bounds, ndim=1)
+    if ends.shape != (2,) or not ends[0] < ends[1]:
         raise ValueError(f"bounds must be two finite numbers, the lower first, got {bounds!r}.")
+    low, high = ends.tolist()
     xp = array_namespace(sample.total)
     slack = 1e-6 * (high - low) * sample.count
     outside = (sample.total < low * sample.count - slack) | (sample.total > high * sample.count + slack)
     if bool(xp.any(outside)):
         raise ValueError(f"rewards lie outside bounds={bounds!r}; give the range that they are sure to keep to.")
+    return low, high
 
 
 def _numpy(values: Array) -> np.ndarray:

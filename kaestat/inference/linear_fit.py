@@ -10,10 +10,11 @@ from functools import cached_property
 import numpy as np
 from array_api_compat import array_namespace
 
+from kaestat.arguments import array_like, one_shape
 from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.bandwidth import Selector, as_selector
 from kaestat.kernels import Kernel, as_kernel
-from kaestat.theory import worst_case_bias
+from kaestat.theory.linear import largest_bias
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +82,7 @@ class LinearFit:
     @property
     def effective_size(self) -> Array:
         """`effective_sample_size` of the weights, shape (..., P)."""
-        return effective_sample_size(self.weight, self.sample.count)
+        return _effective_size(self.weight, self.sample.count)
 
     @cached_property
     def visit_variance(self) -> Array:
@@ -138,7 +139,7 @@ class LinearFit:
 
     def bias_bound(self, lipschitz: float | Array) -> Array:
         """Largest bias if the value changes by at most ``lipschitz`` a step, shape (..., P); attained."""
-        return worst_case_bias(self.weight * self.sample.count, self.sample.lag, lipschitz)
+        return largest_bias(self.weight * self.sample.count, self.sample.lag, lipschitz)
 
     def local_linear(self) -> LinearFit:
         """The local linear fit with the same kernel and bandwidth; itself where all weight is at a single lag.
@@ -170,12 +171,23 @@ def effective_sample_size(weight: Array, count: Array) -> Array:
     array, shape (...)
         0 where there is no weight.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If something is no number, a count is negative, or shapes do not fit.
+
     Examples
     --------
     >>> import numpy as np
     >>> float(effective_sample_size(np.array([1.0, 1.0]), np.array([8.0, 8.0])))
     16.0
     """
+    weight, count = array_like("weight", weight, ndim=1), array_like("count", count, least=0, ndim=1)
+    one_shape(weight=weight, count=count)
+    return _effective_size(weight, count)
+
+
+def _effective_size(weight: Array, count: Array) -> Array:
     xp = array_namespace(weight, count)
     return ratio(xp.sum(weight * count, axis=-1) ** 2, xp.sum(weight**2 * count, axis=-1), 0.0, xp)
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kaestat.baselines.base import check_positive
+from kaestat.arguments import SMALLEST, numbers, one_shape, whole
 
 
 def excess_gradient_mse(
@@ -60,18 +60,29 @@ def excess_gradient_mse(
     value_gradient_norm2 : array, shape (P,)
         ``||grad V||^2`` of each prompt.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If something is no number, a size, square or variance is negative, or shapes do not fit.
+
     Examples
     --------
     >>> excess_gradient_mse([0.01, 0.03], 1.0, batch=4, group_size=8)
     0.000625
     """
-    _check_sizes(batch, group_size)
-    terms = (
-        np.asarray(score_norm2) * value_mse
-        - 2 * np.asarray(covariance) * bias
-        + (group_size - 1) * np.asarray(own_weight) ** 2 * value_gradient_norm2
-    )
-    return float(np.mean(terms)) / (batch * group_size)
+    batch, group_size = whole("batch", batch), whole("group_size", group_size)
+    each = {
+        "value_mse": numbers("value_mse", value_mse, least=0),
+        "score_norm2": numbers("score_norm2", score_norm2, least=0),
+        "bias": numbers("bias", bias),
+        "covariance": numbers("covariance", covariance),
+        "own_weight": numbers("own_weight", own_weight),
+        "value_gradient_norm2": numbers("value_gradient_norm2", value_gradient_norm2, least=0),
+    }
+    one_shape(**each)
+    smoothed = each["score_norm2"] * each["value_mse"] - 2 * each["covariance"] * each["bias"]
+    mutual = (group_size - 1) * each["own_weight"] ** 2 * each["value_gradient_norm2"]
+    return float(np.mean(smoothed + mutual)) / (batch * group_size)
 
 
 def oracle_gradient_mse(
@@ -104,15 +115,21 @@ def oracle_gradient_mse(
     Raises
     ------
     ValueError
-        If the batch has more prompts than there are, or a size is not positive.
+        If the batch has more prompts than there are, a size is not positive, a square or variance is negative, or
+        shapes do not fit.
+    TypeError
+        If something is no number.
     """
-    _check_sizes(batch, group_size)
-    gradients = np.asarray(value_gradients, dtype=float)
+    batch, group_size = whole("batch", batch), whole("group_size", group_size)
+    gradients = _gradients(value_gradients)
     m = len(gradients)
     if batch > m:
         raise ValueError(f"batch must be at most the number of prompts, {m}; got {batch}.")
     squared = np.sum(gradients**2, axis=-1)
-    within = np.mean(np.asarray(score_norm2) * reward_variance - squared) / (batch * group_size)
+    spread = numbers("reward_variance", reward_variance, least=0)
+    norm2 = numbers("score_norm2", score_norm2, least=0)
+    one_shape(reward_variance=spread, score_norm2=norm2, value_gradients=squared)
+    within = np.mean(norm2 * spread - squared) / (batch * group_size)
     between = np.mean(np.sum((gradients - gradients.mean(axis=0)) ** 2, axis=-1))
     unsampled = (m - batch) / (m - 1) if m > 1 else 0.0
     return float(within + unsampled * between / batch)
@@ -128,6 +145,11 @@ def cross_term(weights: np.ndarray, value_gradients: np.ndarray) -> float:
     value_gradients : array, shape (N, d)
         ``grad V`` of each completion's prompt.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If something is no number, or shapes are others.
+
     Examples
     --------
     Leave-one-out mean of two completions of one prompt:
@@ -135,7 +157,9 @@ def cross_term(weights: np.ndarray, value_gradients: np.ndarray) -> float:
     >>> cross_term([[0.0, 1.0], [1.0, 0.0]], [[2.0], [2.0]])
     2.0
     """
-    weights, gradients = np.asarray(weights, dtype=float), np.asarray(value_gradients, dtype=float)
+    weights, gradients = numbers("weights", weights, ndim=2), _gradients(value_gradients)
+    if weights.shape != (len(gradients), len(gradients)):
+        raise ValueError(f"weights must be ({len(gradients)}, {len(gradients)}), got shape {weights.shape}.")
     mutual = weights * weights.T
     np.fill_diagonal(mutual, 0.0)
     return float(np.sum(mutual * (gradients @ gradients.T))) / len(weights) ** 2
@@ -157,6 +181,15 @@ def gradient_mse_reduction(
     reward_variance : array
         Mean reward variance of the prompts.
 
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    ValueError, TypeError
+        If something is no number, an error is negative, a variance not positive, or shapes do not fit.
+
     Examples
     --------
     KAE against GRPO with G = 8, whose value MSE is ``s2 / 7``:
@@ -164,10 +197,15 @@ def gradient_mse_reduction(
     >>> float(round(gradient_mse_reduction(0.005, 0.14 / 7, 0.14), 3))
     9.375
     """
-    reward_variance = np.asarray(reward_variance, dtype=float)
-    return 100 * (1 - (reward_variance + value_mse) / (reward_variance + other_value_mse))
+    spread = numbers("reward_variance", reward_variance, least=SMALLEST)
+    ours = numbers("value_mse", value_mse, least=0)
+    theirs = numbers("other_value_mse", other_value_mse, least=0)
+    one_shape(value_mse=ours, other_value_mse=theirs, reward_variance=spread)
+    return 100 * (1 - (spread + ours) / (spread + theirs))
 
 
-def _check_sizes(batch: int, group_size: int) -> None:
-    check_positive("batch", batch)
-    check_positive("group_size", group_size)
+def _gradients(value_gradients: np.ndarray) -> np.ndarray:
+    gradients = numbers("value_gradients", value_gradients, ndim=2)
+    if gradients.ndim != 2 or not len(gradients):
+        raise ValueError(f"value_gradients must be a matrix with a row for each prompt, got shape {gradients.shape}.")
+    return gradients

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from array_api_compat import array_namespace
 
+from kaestat.arguments import SMALLEST, array_like, numbers, one_shape, positive
 from kaestat.arrays import Array
-from kaestat.baselines.base import check_positive
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +44,23 @@ def linear_error(weights: Array, path: Array, noise_variance: float | Array, *, 
     target : float or array, shape (...)
         The value that is estimated.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If there is something that is no number, a variance is negative, or shapes do not fit.
+
     Examples
     --------
     >>> error = linear_error(np.array([0.75, 0.25]), np.array([0.5, 0.1]), 0.2, target=0.5)
     >>> round(float(error.bias), 6), round(float(error.variance), 6), round(float(error.mse), 6)
     (-0.1, 0.125, 0.135)
     """
-    xp = array_namespace(weights)
-    return LinearError(
-        bias=xp.sum(weights * path, axis=-1) - target, variance=xp.sum(weights**2 * noise_variance, axis=-1)
-    )
+    weights, path = array_like("weights", weights, ndim=1), array_like("path", path, ndim=1)
+    target, variance = array_like("target", target), _variance(weights, noise_variance)
+    one_shape(weights=weights, path=path)
+    bias = array_namespace(weights).sum(weights * path, axis=-1)
+    one_shape(weights=bias, target=target)
+    return LinearError(bias=bias - target, variance=variance)
 
 
 def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Array:
@@ -74,7 +81,21 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
     Returns
     -------
     array, shape (...)
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there is something that is no number, a lag or the constant is negative, or shapes do not fit.
     """
+    weights, lags = array_like("weights", weights, ndim=1), array_like("lags", lags, least=0, ndim=1)
+    lipschitz = array_like("lipschitz", lipschitz, least=0)
+    one_shape(weights=weights, lags=lags)
+    one_shape(lags=weights[..., 0] + lags[..., 0], lipschitz=lipschitz)
+    return largest_bias(weights, lags, lipschitz)
+
+
+def largest_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Array:
+    """`worst_case_bias` of arrays that have been checked; NaN where weights are."""
     xp = array_namespace(weights)
     shape = np.broadcast_shapes(weights.shape, lags.shape)
     weights, lags = xp.broadcast_to(weights, shape), xp.broadcast_to(lags, shape)
@@ -89,10 +110,14 @@ def worst_case_error(
     weights: Array, lags: Array, noise_variance: float | Array, lipschitz: float | Array
 ) -> LinearError:
     """Worst-case bias, variance and MSE over the Lipschitz class; arguments as in `linear_error`, `worst_case_bias`."""
-    xp = array_namespace(weights)
-    return LinearError(
-        bias=worst_case_bias(weights, lags, lipschitz), variance=xp.sum(weights**2 * noise_variance, axis=-1)
-    )
+    bias = worst_case_bias(weights, lags, lipschitz)
+    return LinearError(bias=bias, variance=_variance(array_like("weights", weights, ndim=1), noise_variance))
+
+
+def _variance(weights: Array, noise_variance: float | Array) -> Array:
+    noise = array_like("noise_variance", noise_variance, least=0)
+    one_shape(weights=weights, noise_variance=noise)
+    return array_namespace(weights).sum(weights**2 * noise, axis=-1)
 
 
 def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipschitz: float) -> np.ndarray:
@@ -102,7 +127,8 @@ def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipsch
     give ``w_k`` proportional to ``(tau - lag_k)_+ / s_k``, a triangular kernel of bandwidth tau, where tau solves
     ``sum_k (tau - lag_k)_+ lag_k / s_k = 1 / L^2``. The left side is the largest of the lines ``tau A_j - B_j`` with
     ``A_j``, ``B_j`` the sums of ``lag / s`` and ``lag^2 / s`` over the j smallest lags, hence
-    ``tau = min_j (1 / L^2 + B_j) / A_j``.
+    ``tau = min_j (1 / L^2 + B_j) / A_j``. Computed is what tau exceeds the smallest lag by, with ``lag - smallest`` for
+    one of the factors of B: the difference of two lags loses no digits, however old all visits are.
 
     Parameters
     ----------
@@ -122,26 +148,29 @@ def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipsch
     ------
     ValueError
         If there are no lags, one is negative, or a variance is not positive.
+    TypeError
+        If there is something that is no number.
 
     Examples
     --------
     >>> minimax_weights(np.arange(4.0), 0.25, 0.25).round(6)
     array([0.5     , 0.333333, 0.166667, 0.      ])
     """
-    lags = np.asarray(lags, dtype=float)
-    noise = np.broadcast_to(np.asarray(noise_variance, dtype=float), lags.shape)
-    check_positive("lipschitz", lipschitz, allow_zero=True)
-    if lags.ndim == 0 or lags.shape[-1] == 0 or not (lags >= 0).all():
-        raise ValueError("lags must be one or more numbers from 0 on along the last axis.")
-    if not (noise > 0).all():
-        raise ValueError(f"noise_variance must be positive, got {noise.min()}.")
+    lags = numbers("lags", lags, least=0, ndim=1)
+    noise = numbers("noise_variance", noise_variance, least=SMALLEST)
+    one_shape(lags=lags, noise_variance=noise)
+    shape = np.broadcast_shapes(lags.shape, noise.shape)
+    lags, noise = np.broadcast_to(lags, shape), np.broadcast_to(noise, shape)
+    lipschitz = positive("lipschitz", lipschitz, allow_zero=True)
     order = np.argsort(lags, axis=-1)
     lag, precision = np.take_along_axis(lags, order, -1), 1 / np.take_along_axis(noise, order, -1)
+    later = lags - lag[..., :1]  # than the most recent
     first = np.cumsum(lag * precision, axis=-1)
-    second = np.cumsum(lag**2 * precision, axis=-1)
-    target = math.inf if lipschitz == 0 else lipschitz**-2
+    second = np.cumsum((lag - lag[..., :1]) * lag * precision, axis=-1)
+    target = math.inf if lipschitz == 0 else 1 / lipschitz / lipschitz  # inf, too, if that is beyond floats
     reached = np.divide(target + second, first, out=np.full_like(first, math.inf), where=first > 0)
-    tau = reached.min(axis=-1, keepdims=True)
-    flat = np.isinf(tau)
-    shape = np.where(flat, 1.0, np.clip(np.where(flat, 1.0, tau) - lags, 0.0, None)) / noise
+    excess = reached.min(axis=-1, keepdims=True)
+    flat = np.isinf(excess)
+    excess = np.where(flat, 1.0, excess)
+    shape = np.where(flat, 1.0, np.clip(1 - later / excess, 0.0, None)) / noise
     return shape / shape.sum(axis=-1, keepdims=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.baselines.base import check_positive
+from kaestat.arguments import SMALLEST, numbers, one_shape, positive
 
 
 def suboptimality_recursion(
@@ -51,19 +51,24 @@ def suboptimality_recursion(
     Raises
     ------
     ValueError
-        If ``pl`` exceeds ``smoothness``, which no function does, or a number is not positive.
+        If ``pl`` exceeds ``smoothness``, which no function does, a number is not positive, or shapes do not fit.
+    TypeError
+        If something is no number.
 
     Examples
     --------
     >>> suboptimality_recursion(1.0, [0.1, 0.1], [0.5, 0.25], pl=1.0, smoothness=1.0).round(6)
     array([1.      , 0.2625  , 0.150781])
     """
-    _check_constants(pl, smoothness)
-    noise, rate = np.asarray(gradient_mse, dtype=float), np.asarray(learning_rate, dtype=float)
-    if rate.ndim != 1 or noise.shape[-1] != len(rate) or not (rate > 0).all() or not (noise >= 0).all():
-        raise ValueError("gradient_mse (0 or more) and learning_rate (positive) must have one number for each step.")
+    pl, smoothness = _constants(pl, smoothness)
+    noise = numbers("gradient_mse", gradient_mse, least=0, ndim=1)
+    rate = numbers("learning_rate", learning_rate, least=SMALLEST, ndim=1)
+    if rate.ndim != 1 or noise.shape[-1] != len(rate):
+        raise ValueError("gradient_mse and learning_rate must have one number for each step.")
+    first = numbers("initial_gap", initial_gap)
+    one_shape(initial_gap=first, gradient_mse=noise[..., 0])
     factor = recursion_factor(rate, pl, smoothness)
-    gap = np.broadcast_to(np.asarray(initial_gap, dtype=float), noise.shape[:-1])
+    gap = np.broadcast_to(first, np.broadcast_shapes(first.shape, noise.shape[:-1]))
     path = [gap]
     for k in range(len(rate)):
         gap = factor[k] * gap + smoothness / 2 * rate[k] ** 2 * noise[..., k]
@@ -138,22 +143,27 @@ def theorem3_bound(*, initial_gap: float, largest_mse: float, beta: float, pl: f
     ------
     ValueError
         If ``2 mu beta <= 1`` (Assumption 7) or a number is out of range.
+    TypeError
+        If something is no number.
     """
-    _check_constants(pl, smoothness)
-    check_positive("beta", beta)
+    pl, smoothness = _constants(pl, smoothness)
+    beta = positive("beta", beta)
+    initial_gap = positive("initial_gap", initial_gap, allow_zero=True)
+    largest_mse = positive("largest_mse", largest_mse, allow_zero=True)
     exponent, curvature = 2 * pl * beta, pl * smoothness * beta**2
     if exponent <= 1:
         raise ValueError(f"Theorem 3 needs beta > 1 / (2 mu) = {1 / (2 * pl):g}, got beta={beta:g}.")
     first = max(math.ceil(exponent), math.ceil(smoothness * beta / 2))
-    largest = max(float(recursion_factor(beta / np.arange(1, first + 1), pl, smoothness).max()), 1.0)
+    # The factor exceeds 1 only at rates above 2 / L, where it grows with the rate; so the first is the largest.
+    largest = max(float(recursion_factor(np.asarray(beta), pl, smoothness)), 1.0)
     log_k = curvature * math.pi**2 / 6 + first * math.log(largest) + exponent * math.log(first + 1)
     with np.errstate(over="ignore"):
-        scale = float(np.exp(log_k))
+        scale, power = float(np.exp(log_k)), float(np.exp((exponent - 1) * math.log(3)))
     step = smoothness * scale * beta**2
     return PolicyBound(
-        c1=scale * initial_gap,
-        c2=step * largest_mse / 2,
-        c3=2 * 3 ** (exponent - 1) * step / (exponent - 1),
+        c1=scale * initial_gap if initial_gap else 0.0,  # and no product of 0 and inf
+        c2=step * largest_mse / 2 if largest_mse else 0.0,
+        c3=2 * power * step / (exponent - 1),
         exponent=exponent,
     )
 
@@ -165,8 +175,8 @@ def recursion_factor(learning_rate: np.ndarray, pl: float, smoothness: float) ->
     return np.where(leap, (1 - smoothness * learning_rate) ** 2, careful)
 
 
-def _check_constants(pl: float, smoothness: float) -> None:
-    check_positive("pl", pl)
-    check_positive("smoothness", smoothness)
+def _constants(pl: float, smoothness: float) -> tuple[float, float]:
+    pl, smoothness = positive("pl", pl), positive("smoothness", smoothness)
     if pl > smoothness:
         raise ValueError(f"pl must be at most smoothness, got {pl!r} > {smoothness!r}: no function has such constants.")
+    return pl, smoothness

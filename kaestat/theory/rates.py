@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from kaestat.arguments import numbers, one_shape, positive
 from kaestat.arrays import Array
-from kaestat.baselines.base import check_positive
 from kaestat.kernels import Kernel, as_kernel
 from kaestat.theory.linear import LinearError
 
@@ -28,8 +28,16 @@ def integer_bandwidth_error(
         L per step.
     noise_variance : float or ndarray
         Variance of one observation.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a bandwidth is below 1, another number negative, something no number, or shapes do not fit.
     """
-    m = np.asarray(bandwidth, dtype=float)
+    m = numbers("bandwidth", bandwidth, least=1)
+    lipschitz = positive("lipschitz", lipschitz, allow_zero=True)
+    noise_variance = numbers("noise_variance", noise_variance, least=0)
+    one_shape(bandwidth=m, noise_variance=noise_variance)
     return LinearError(bias=lipschitz * (m - 1) / 3, variance=noise_variance * 2 * (2 * m + 1) / (3 * m * (m + 1)))
 
 
@@ -42,11 +50,19 @@ def optimal_integer_bandwidth(*, lipschitz: float, noise_variance: float) -> int
         L per step, positive.
     noise_variance : float
         Variance of one observation.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If one is not positive, or the bandwidth is beyond the whole numbers that floats tell apart.
     """
-    check_positive("lipschitz", lipschitz)
-    check_positive("noise_variance", noise_variance)
+    lipschitz, noise_variance = positive("lipschitz", lipschitz), positive("noise_variance", noise_variance)
     # The asymptotic optimum is (6 s2 / L^2)^(1/3); the MSE is convex in m and the exact one lies within 2 of it.
     near = (6 * noise_variance / lipschitz**2) ** (1 / 3)
+    if near > 2**52:
+        raise ValueError(
+            f"lipschitz {lipschitz:g} is too small beside noise_variance {noise_variance:g}: bandwidth {near:.3g}."
+        )
     candidates = np.arange(max(1, math.floor(near) - 3), math.ceil(near) + 4)
     mse = integer_bandwidth_error(candidates, lipschitz=lipschitz, noise_variance=noise_variance).mse
     return int(candidates[np.argmin(mse)])
@@ -68,11 +84,20 @@ def local_rate_slopes(sizes: Sequence[int], *, lipschitz: float = 1.0, noise_var
     -------
     ndarray, shape (S - 1,)
 
+    Raises
+    ------
+    ValueError, TypeError
+        If sizes do not increase, or a number is not positive.
+
     Examples
     --------
     >>> local_rate_slopes([10**3, 10**4, 10**5]).round(5)
     array([-0.6637 , -0.66603])
     """
+    counts = numbers("sizes", sizes, least=1, ndim=1)
+    if counts.ndim > 1 or not (np.diff(counts) > 0).all():
+        raise ValueError(f"sizes must be increasing sample sizes, got {sizes!r}.")
+    lipschitz, noise_variance = positive("lipschitz", lipschitz), positive("noise_variance", noise_variance)
     best = [
         float(
             integer_bandwidth_error(
@@ -81,9 +106,9 @@ def local_rate_slopes(sizes: Sequence[int], *, lipschitz: float = 1.0, noise_var
                 noise_variance=noise_variance,
             ).mse
         )
-        for n in sizes
+        for n in counts
     ]
-    return np.diff(np.log(best)) / np.diff(np.log(np.asarray(sizes, dtype=float)))
+    return np.diff(np.log(best)) / np.diff(np.log(counts))
 
 
 def optimal_bandwidth(
@@ -103,8 +128,13 @@ def optimal_bandwidth(
         s2, the variance of one reward.
     per_step : float
         n, completions per step: the group size times the share of steps at which the prompt is visited.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is not positive, or the kernel is unknown.
     """
-    noise, drift = _per_step_noise(noise_variance, per_step), check_positive("lipschitz", lipschitz)
+    noise, drift = _per_step_noise(noise_variance, per_step), positive("lipschitz", lipschitz)
     return as_kernel(kernel).lipschitz_bandwidth_constant * (noise / drift**2) ** (1 / 3)
 
 
@@ -112,7 +142,7 @@ def optimal_mse(
     kernel: str | Kernel | Callable[[Array], Array], *, lipschitz: float, noise_variance: float, per_step: float = 1.0
 ) -> float:
     """Asymptotic worst-case MSE at `optimal_bandwidth`: ``constant * (L s2 / n)^(2/3)``; arguments as there."""
-    noise, drift = _per_step_noise(noise_variance, per_step), check_positive("lipschitz", lipschitz)
+    noise, drift = _per_step_noise(noise_variance, per_step), positive("lipschitz", lipschitz)
     return as_kernel(kernel).worst_case_mse_constant * (drift * noise) ** (2 / 3)
 
 
@@ -128,15 +158,20 @@ def steady_state_gain(*, drift_variance: float, noise_variance: float) -> float:
     noise_variance : float
         Variance of a visit's mean reward: ``s2 / n`` for n completions.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If one is not positive.
+
     Examples
     --------
     >>> steady_state_gain(drift_variance=0.5, noise_variance=1.0)
     0.5
     """
-    signal = check_positive("drift_variance", drift_variance) / check_positive("noise_variance", noise_variance)
+    signal = positive("drift_variance", drift_variance) / positive("noise_variance", noise_variance)
     # The root in (0, 1) of K^2 + r K - r = 0, in the form that loses no digits for small r.
     return 2 * signal / (signal + math.sqrt(signal**2 + 4 * signal))
 
 
 def _per_step_noise(noise_variance: float, per_step: float) -> float:
-    return check_positive("noise_variance", noise_variance) / check_positive("per_step", per_step)
+    return positive("noise_variance", noise_variance) / positive("per_step", per_step)

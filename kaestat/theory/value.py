@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kaestat.arguments import numbers, one_shape, positive, whole
 from kaestat.arrays import Array
-from kaestat.baselines.base import check_positive
 from kaestat.kernels import Kernel, as_kernel
 from kaestat.theory.linear import LinearError
 
@@ -61,6 +61,8 @@ def algorithm1_error(
     ------
     ValueError
         If a size is out of range, or nothing is observed (no visits and G = 1).
+    TypeError
+        If something is no number.
 
     Examples
     --------
@@ -69,15 +71,17 @@ def algorithm1_error(
     -0.05
     """
     kernel = as_kernel(kernel)
-    path = np.asarray(path, dtype=float)
-    steps = path.shape[-1] - 1
-    check_positive("h", h)
-    if steps < 2 or not 0 <= visits <= steps or group_size < 1 or visits + group_size < 2:
+    path, h = numbers("path", path, ndim=1), positive("h", h)
+    visits, group_size, steps = whole("visits", visits, least=0), whole("group_size", group_size), path.shape[-1] - 1
+    if steps < 2 or visits > steps or visits + group_size < 2:
         raise ValueError(
             f"need a path of 3 values or more, 0 to i visits and a completion to learn from; got i={steps}, "
             f"visits={visits}, group_size={group_size}."
         )
-    noise = path * (1 - path) if noise_variance is None else np.broadcast_to(noise_variance, path.shape)
+    given = path * (1 - path) if noise_variance is None else numbers("noise_variance", noise_variance, least=0)
+    one_shape(path=path, noise_variance=given)
+    shape = np.broadcast_shapes(path.shape, given.shape)
+    path, noise = np.broadcast_to(path, shape), np.broadcast_to(given, shape)
     weight = kernel(np.arange(steps, 0, -1) / (steps * h))
     others, share = group_size - 1, visits / steps
     mass = h * group_size * visits + kernel.at_zero * others
@@ -168,16 +172,22 @@ def theorem1_bound(
     ------
     ValueError
         If h is not in (0, 1), the kernel's support is not bounded by 1, or a size is out of range.
+    TypeError
+        If something is no number.
     """
-    kernel = as_kernel(kernel)
-    if not 0 < h < 1:
+    kernel, h = as_kernel(kernel), positive("h", h)
+    if h >= 1:
         raise ValueError(f"h must lie in (0, 1), got {h!r}: Theorem 1 holds for bandwidths below the elapsed time.")
     if kernel.support > 1:
         raise ValueError(f"kernel {kernel.name!r} has support {kernel.support:g}; Theorem 1 asks for [0, 1].")
-    if step < 1 or not 0 <= visits <= step or group_size < 1 or visits + group_size < 2:
+    step, visits, group_size = whole("step", step), whole("visits", visits, least=0), whole("group_size", group_size)
+    if visits > step or visits + group_size < 2:
         raise ValueError(f"need step >= 1 and 0 to step visits, got {step}, {visits}, group_size={group_size}.")
     width, size = step * h, group_size * visits + group_size - 1
-    check_positive("drift", drift, allow_zero=True)
+    drift, value_bound, noise_variance = (
+        positive(name, value, allow_zero=True)
+        for name, value in (("drift", drift), ("value_bound", value_bound), ("noise_variance", noise_variance))
+    )
     spread = kernel.roughness * (noise_variance + group_size * value_bound**2)
     return ValueBound(
         drift=drift * h * (kernel.mu1 + 1 / width) / (1 - h),
