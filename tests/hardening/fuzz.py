@@ -38,6 +38,8 @@ TARGETS = {
     "schedules": "test_fuzz_arguments:test_any_sizes_are_a_schedule_or_refused_by_name",
     "cli": "test_fuzz_cli:test_any_command_line_is_answered_or_refused_in_one_line",
     "formulas": "test_fuzz_formulas:test_any_arguments_have_a_number_for_an_answer_or_are_refused_by_name",
+    "prompts": "test_fuzz_prompt_ids:test_any_prompt_has_a_name_that_stays_or_is_refused",
+    "prompt_ids": "test_fuzz_prompt_ids:test_any_ids_name_their_prompts_or_are_refused_and_nothing_is_learnt",
     "past_lags": "test_fuzz_arguments:test_any_lags_are_those_of_the_past_or_refused_by_name",
 }
 LARGEST = 2048  # bytes of an input: enough for the largest arguments that the strategies make
