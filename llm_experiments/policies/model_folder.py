@@ -6,8 +6,11 @@ import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
+from glob import escape
 from pathlib import Path
 
 import torch
@@ -29,6 +32,7 @@ STRUCTURE = (
     "sliding_window",
     "tie_word_embeddings",
 )
+YOUNG = 60.0  # seconds in which a temporary folder may not have its lock yet
 
 
 def save_model(folder: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -43,13 +47,19 @@ def save_model(folder: str | Path, model: PreTrainedModel, tokenizer: PreTrained
 
 @contextmanager
 def new_folder(folder: str | Path) -> Iterator[Path]:
-    """A temporary sibling of ``folder`` to write into, which takes its place when the block ends without an error."""
+    """A temporary sibling of ``folder`` to write into, which takes its place when the block ends without an error.
+
+    What earlier calls for the same folder have left when they were killed is removed.
+    """
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(folder)
     mark = secrets.token_hex(8)
     temporary = folder.with_name(f".{folder.name}.{mark}.tmp")
     temporary.mkdir()
+    in_use = os.open(temporary, os.O_RDONLY)
     try:
+        flock(in_use, LOCK_EX)
         yield temporary
         for path in temporary.rglob("*"):
             if path.is_file():
@@ -68,7 +78,22 @@ def new_folder(folder: str | Path) -> Iterator[Path]:
         else:
             os.replace(temporary, folder)
     finally:
+        os.close(in_use)
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove temporary siblings that nobody writes any more: their process, which held a lock on them, is gone."""
+    for left in folder.parent.glob(f".{escape(folder.name)}.*.tmp"):
+        with suppress(OSError):  # another call was quicker, or it is in use
+            if time.time() - left.stat().st_mtime < YOUNG:
+                continue
+            unused = os.open(left, os.O_RDONLY)
+            try:
+                flock(unused, LOCK_EX | LOCK_NB)
+                shutil.rmtree(left)
+            finally:
+                os.close(unused)
 
 
 @contextmanager

@@ -1,6 +1,9 @@
 """Model folders: whole or absent, and never loaded into a model that they do not fit."""
 
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -162,6 +165,39 @@ def test_of_two_makers_of_one_folder_the_later_wins_without_an_error(tmp_path):
         assert (tmp_path / "model" / "file").read_text() == "second"
     assert (tmp_path / "model" / "file").read_text() == "first"
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+WRITER = """
+import sys
+from llm_experiments.policies.model_folder import new_folder
+
+with new_folder(sys.argv[1]) as temporary:
+    (temporary / "weights").write_text("half")
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_save_has_left_goes_with_the_next_save_of_that_folder(tmp_path):
+    others = [tmp_path / ".other.ab.tmp", tmp_path / ".model.young.tmp", tmp_path / "model.ab.tmp"]
+    for folder in others:
+        folder.mkdir()
+    os.utime(others[0], (0, 0))
+    os.utime(others[2], (0, 0))
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, tmp_path / "model"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout.readline() == "writing\n"
+    (left,) = set(tmp_path.iterdir()) - set(others)
+    os.utime(left, (0, 0))
+    with new_folder(tmp_path / "model"):
+        assert (left / "weights").read_text() == "half", "a save that runs has lost its folder"
+    writer.kill()
+    writer.communicate()
+    assert left.exists()
+    with new_folder(tmp_path / "model"):
+        pass
+    assert set(tmp_path.iterdir()) == {*others, tmp_path / "model"}
 
 
 def test_structure_names_settings_that_the_models_have():
