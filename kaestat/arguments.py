@@ -54,8 +54,11 @@ def numbers(
         If one is below ``least``, above ``most`` or, with ``finite``, infinite or NaN; or if there are fewer than
         ``ndim`` axes.
     """
+    if is_torch_array(values):
+        values = values.detach().cpu()
+        values = values.double() if values.is_floating_point() else values  # NumPy has no bfloat16
     try:
-        given = np.asarray(values.detach().cpu() if is_torch_array(values) else values)
+        given = np.asarray(values)
         if given.dtype.kind not in "iuf":
             raise TypeError(f"dtype {given.dtype}")
         array = given.astype(np.float64)

@@ -81,6 +81,9 @@ def test_worst_case_bias_agrees_between_numpy_and_torch():
     weights, lags = rng.normal(size=(3, 6)), rng.integers(0, 9, size=6).astype(float)
     bias = worst_case_bias(torch.from_numpy(weights), torch.from_numpy(lags), 0.1)
     np.testing.assert_allclose(bias.numpy(), worst_case_bias(weights, lags, 0.1), rtol=1e-14)
+    short = worst_case_bias(torch.from_numpy(weights).bfloat16(), torch.from_numpy(lags).bfloat16(), 0.1)
+    assert short.dtype == torch.bfloat16
+    np.testing.assert_allclose(short.float().numpy(), bias.numpy(), rtol=0.05)
 
 
 def worst_case_mse(weights, lags, noise, lipschitz) -> float:

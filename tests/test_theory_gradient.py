@@ -188,6 +188,11 @@ def test_table_1_of_the_paper_predicts_the_percentages_of_table_2():
         (lambda: excess_gradient_mse(0.1, 1.0, batch=0, group_size=2), "batch must be a whole number from 1 on"),
         (lambda: excess_gradient_mse(0.1, 1.0, batch=1, group_size=-1), "group_size must be a whole number from 1 on"),
         (lambda: oracle_gradient_mse(0.1, 1.0, np.eye(2), batch=3, group_size=2), "batch must be at most"),
+        (lambda: oracle_gradient_mse(0.1, 1.0, np.ones(2), batch=1, group_size=2), "value_gradients must have 2"),
+        (lambda: oracle_gradient_mse(0.1, np.ones(3), np.eye(2), batch=1, group_size=2), r"score_norm2 \(3,\)"),
+        (lambda: excess_gradient_mse(0.1, -1.0, batch=1, group_size=2), "score_norm2 must be non-negative"),
+        (lambda: cross_term(np.ones((2, 3)), np.eye(2)), r"weights must be \(2, 2\)"),
+        (lambda: gradient_mse_reduction(0.1, 0.0, 0.0), "reward_variance [+] other_value_mse must be positive"),
     ],
 )
 def test_sizes_out_of_range_are_refused_by_name(call, message):

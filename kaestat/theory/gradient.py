@@ -63,7 +63,7 @@ def excess_gradient_mse(
     Raises
     ------
     ValueError, TypeError
-        If something is no number, a size, square or variance is negative, or shapes do not fit.
+        If something is no number, a size is not positive, ``score_norm2`` negative, or shapes do not fit.
 
     Examples
     --------
@@ -72,12 +72,12 @@ def excess_gradient_mse(
     """
     batch, group_size = whole("batch", batch), whole("group_size", group_size)
     each = {
-        "value_mse": numbers("value_mse", value_mse, least=0),
+        "value_mse": numbers("value_mse", value_mse),  # unbiased estimates of it may be negative
         "score_norm2": numbers("score_norm2", score_norm2, least=0),
         "bias": numbers("bias", bias),
         "covariance": numbers("covariance", covariance),
         "own_weight": numbers("own_weight", own_weight),
-        "value_gradient_norm2": numbers("value_gradient_norm2", value_gradient_norm2, least=0),
+        "value_gradient_norm2": numbers("value_gradient_norm2", value_gradient_norm2),
     }
     one_shape(**each)
     smoothed = each["score_norm2"] * each["value_mse"] - 2 * each["covariance"] * each["bias"]
@@ -188,7 +188,7 @@ def gradient_mse_reduction(
     Raises
     ------
     ValueError, TypeError
-        If something is no number, an error is negative, a variance not positive, or shapes do not fit.
+        If something is no number, a variance negative, their gradient's MSE not positive, or shapes do not fit.
 
     Examples
     --------
@@ -197,10 +197,11 @@ def gradient_mse_reduction(
     >>> float(round(gradient_mse_reduction(0.005, 0.14 / 7, 0.14), 3))
     9.375
     """
-    spread = numbers("reward_variance", reward_variance, least=SMALLEST)
-    ours = numbers("value_mse", value_mse, least=0)
-    theirs = numbers("other_value_mse", other_value_mse, least=0)
+    spread = numbers("reward_variance", reward_variance, least=0)
+    ours, theirs = numbers("value_mse", value_mse), numbers("other_value_mse", other_value_mse)
     one_shape(value_mse=ours, other_value_mse=theirs, reward_variance=spread)
+    if not (spread + theirs >= SMALLEST).all():
+        raise ValueError("reward_variance + other_value_mse must be positive: their gradient's MSE is relative to it.")
     return 100 * (1 - (spread + ours) / (spread + theirs))
 
 
