@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import random
 import sys
 import time
@@ -95,7 +96,7 @@ def at_random(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
 
 
 def by_coverage(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
-    """Bytes bred by atheris, which ends the process itself once it has run so many."""
+    """Bytes bred by atheris; once it has run so many the process ends at once, or atheris would call that a crash."""
     import atheris
 
     def once(data: bytes) -> None:
@@ -103,7 +104,7 @@ def by_coverage(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
         fuzzer.tell()
         if fuzzer.done >= inputs:
             print(fuzzer.report(), flush=True)
-            sys.exit(bool(fuzzer.failures))
+            os._exit(bool(fuzzer.failures))
 
     atheris.Setup(
         [sys.argv[0], f"-seed={seed + 1}", f"-max_len={LARGEST}", "-timeout=60", "-print_final_stats=1"], once
