@@ -47,7 +47,8 @@ class Ebpo(Baseline):
         shrinkage = self._shrinkage(groups, seen)
         mean = ratio(xp.sum(groups.carried, axis=-1, keepdims=True), groups.count, 0.0, xp)
         mu = seen["rewards"][..., 1][..., None, None]
-        return (1 - shrinkage) * mean + shrinkage * mu + xp.zeros_like(groups.reward)
+        value = (1 - shrinkage) * mean + shrinkage * mu + xp.zeros_like(groups.reward)
+        return xp.astype(value, groups.reward.dtype)  # the moments of a whole run are doubles
 
     def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         xp = groups.xp
@@ -65,7 +66,7 @@ class Ebpo(Baseline):
 
 def _welford(accumulator: Array, sample: Array, present: Array, xp: Namespace) -> Array:
     """Merge a batch (..., N) into the accumulator (..., 3): count, mean, sum of squared deviations (Chan et al.)."""
-    accumulator = xp.asarray(accumulator, dtype=sample.dtype) + xp.zeros_like(sample[..., :1])
+    accumulator = xp.asarray(accumulator) + xp.zeros_like(sample[..., :1])
     n, mean, m2 = (accumulator[..., k] for k in range(3))
     batch_n = xp.sum(present, axis=-1)
     batch_mean = ratio(xp.sum(present * sample, axis=-1), batch_n, 0.0, xp)

@@ -70,3 +70,9 @@ def test_rewards_that_never_vary_are_not_shrunk():
 def test_values_have_the_precision_of_the_rewards():
     half = Groups(np.ones((2, 3), dtype=np.float32))
     assert make_baseline("ebpo").values(half, NO_PAST, step=0).dtype == np.float32
+
+
+def test_single_precision_does_not_stop_the_count_in_a_long_run():
+    many = {"rewards": np.array([2.0**25, 0.5, 2.0**23]), "group_means": np.array([2.0**22, 0.5, 2.0**20])}
+    half = Groups(np.ones((2, 3), dtype=np.float32))
+    assert make_baseline("ebpo").advance(many, half, NO_PAST, step=9)["rewards"][0] == 2**25 + 6

@@ -177,7 +177,7 @@ COLUMN = st.sampled_from(
         lambda n: pyarrow.array([0] * n, pyarrow.timestamp("ns")),
         lambda n: pyarrow.array([0] * n, pyarrow.duration("s")),
         lambda n: pyarrow.array([1] * n, pyarrow.decimal128(5, 2)),
-        lambda n: pyarrow.array([1.0] * n, pyarrow.float16()),
+        lambda n: pyarrow.array(np.ones(n, dtype=np.float16)),
         lambda n: pyarrow.array(["a"] * n).dictionary_encode(),
     ]
 )
