@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kaestat.arguments import whole
 from kaestat.inputs import generator
 from kaestat.reward_log import RewardLog
 
@@ -86,9 +87,8 @@ def simulated_run(*, n_prompts: int = 1209, n_epochs: int = 56, group_size: int 
     >>> len(run.values) == len(run.log.frame)
     True
     """
-    for name, size in (("n_prompts", n_prompts), ("n_epochs", n_epochs), ("group_size", group_size)):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} must be a whole number from 1 on, got {size!r}.")
+    n_prompts, n_epochs = whole("n_prompts", n_prompts), whole("n_epochs", n_epochs)
+    group_size = whole("group_size", group_size)
     rng = generator(seed)
     start = rng.normal(START_MEAN, START_SPREAD, n_prompts)
     start[rng.random(n_prompts) < UNSOLVABLE_SHARE] = UNSOLVABLE_LOGIT

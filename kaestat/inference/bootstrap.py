@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kaestat.arguments import numbers
+from kaestat.arguments import numbers, whole
 from kaestat.inputs import generator
 
 NORMAL_975 = 1.959963984540054
@@ -35,8 +35,7 @@ def cluster_bootstrap(samples: np.ndarray, *, n_boot: int, seed: int) -> np.ndar
         If ``seed`` is no seed, or a sample no number.
     """
     samples = _columns("samples", samples, most=1e300)
-    if isinstance(n_boot, bool) or not isinstance(n_boot, int | np.integer) or n_boot < 0:
-        raise ValueError(f"n_boot must be a whole number from 0 on, got {n_boot!r}.")
+    n_boot = whole("n_boot", n_boot, least=0)
     n_clusters = len(samples)
     rng = generator(seed)
     means = np.empty((n_boot, samples.shape[1]))

@@ -171,7 +171,8 @@ def value_interval(
     fit = LinearFit.kernel_mean(groups, visits, step=step, kernel=kernel, bandwidth=bandwidth)
     xp = fit.xp
     for name, given in (("lipschitz", lipschitz), ("reward_variance", reward_variance)):
-        one_shape(**{"value": fit.estimate, name: 0.0 if given is None else given})
+        if given is not None and np.ndim(given):
+            one_shape(**{"value": fit.estimate, name: given})
     if kind == "robust":
         fit = fit.local_linear()
     se = fit.standard_error(reward_variance)

@@ -350,3 +350,14 @@ def test_effective_sample_size_counts_equal_weights_and_ignores_their_scale():
 def test_bad_input_is_refused_by_name(data, arguments, message):
     with pytest.raises(ValueError, match=message):
         value_interval(*data, step=12, **arguments)
+
+
+def test_no_prompts_have_no_intervals():
+    none = Visits(*(np.zeros((0, 2)) for _ in range(4)))
+    interval = value_interval(Groups(np.zeros((0, 3))), none, step=4, kind="honest", lipschitz=0.1)
+    assert interval.estimate.shape == (0,)
+
+
+def test_a_lipschitz_constant_for_other_prompts_is_refused(data):
+    with pytest.raises(ValueError, match=r"do not fit together.*lipschitz \(4,\)"):
+        value_interval(*data, step=12, kind="honest", lipschitz=np.ones(4))
