@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RESULTS := results/reproduce
 # verl's requirements conflict with those of the rest.
 VERL := .venv-verl
-VERL_TESTS := tests/integrations/verl_trainer
+VERL_TESTS := tests/integrations/verl/trainer
 
 # pip reads PIP_CONSTRAINT itself; an absolute path works from wherever it builds.
 ifneq ($(PIP_CONSTRAINT),)

@@ -20,9 +20,9 @@ import numpy as np
 from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate, interleaved
-from kaestat import RewardLog, make_baseline, methods, value_risk
+from kaestat import make_baseline, methods, read_log, value_risk
+from kaestat.bootstrap import cluster_bootstrap
 from kaestat.datasets import simulated_run
-from kaestat.inference import cluster_bootstrap
 
 CLAIM = "kaestat analyze takes less than 5 s on a real run, all methods and 1,000 bootstrap draws"
 SIZES = {"full": (629, 56, 3), "tiny": (4, 5, 1)}  # the simulated run is as large as the real file
@@ -45,17 +45,17 @@ def run(size: str = "full") -> list[Row]:
 
 
 def _case(name: str, path: Path, repetitions: int) -> list[Row]:
-    log = RewardLog.read(path)
+    log = read_log(path)
     served = [method for method in methods() if not make_baseline(method).needs]
     contributions = np.random.default_rng(0).random((len(log.prompts), len(served)))
     seconds = interleaved(
         {
             "kaestat analyze, end to end": lambda: _command(path),
             "of it: start and import": lambda: subprocess.run(
-                [sys.executable, "-c", "import kaestat.commands"], check=True
+                [sys.executable, "-c", "import kaestat.report.commands"], check=True
             ),
-            "of it: read": lambda: RewardLog.read(path),
-            f"of it: risk of {len(served)} methods": lambda: value_risk(RewardLog.read(path), served, n_boot=0),
+            "of it: read": lambda: read_log(path),
+            f"of it: risk of {len(served)} methods": lambda: value_risk(read_log(path), served, n_boot=0),
             f"of it: {DRAWS:,} draws": lambda: cluster_bootstrap(contributions, n_boot=DRAWS, seed=0),
         },
         repetitions=repetitions,
@@ -68,7 +68,7 @@ def _case(name: str, path: Path, repetitions: int) -> list[Row]:
 
 
 def _command(path: Path) -> None:
-    program = "from kaestat.cli import main; main()"  # what the installed `kaestat` runs
+    program = "from kaestat.report.cli import main; main()"  # what the installed `kaestat` runs
     finished = subprocess.run([sys.executable, "-c", program, "analyze", str(path)], capture_output=True, text=True)
     if finished.returncode or "kae_eb" not in finished.stdout:
         raise RuntimeError(f"kaestat analyze failed: {finished.stderr}")

@@ -2,11 +2,12 @@
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.arrays import Groups, Visits
-from kaestat.bandwidth.selection import select_bandwidth
 from kaestat.history import RewardHistory
+from kaestat.logs.readers import read_log
+from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.risk import risk_differences, value_risk
+from kaestat.logs.selection import select_bandwidth
 from kaestat.registry import make_baseline, methods
-from kaestat.reward_log import RewardLog
-from kaestat.risk import risk_differences, value_risk
 
 __all__ = [
     "AdvantageEstimator",
@@ -16,6 +17,7 @@ __all__ = [
     "Visits",
     "make_baseline",
     "methods",
+    "read_log",
     "risk_differences",
     "select_bandwidth",
     "value_risk",

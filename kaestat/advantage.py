@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from kaestat import spec
+from kaestat import specification
 from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Baseline
+from kaestat.checks import check_column, check_finite, check_ids, check_mask
 from kaestat.history import RewardHistory, stored_step, whole_step
-from kaestat.inputs import check_finite, largest_like, like, read_ids, read_mask, read_numbers, scatter
-from kaestat.packing import Packing
 from kaestat.registry import SCALES, get_method, make_baseline
+from kaestat.samples import Packing, largest_like, like, scatter
 from kaestat.scaling import divide_by_group_std, rescale_informative, whiten_over_batch
 from kaestat.storage import decode_keys, encode_keys, load_state, pack_arrays, save_state, unpack_arrays
 
@@ -147,13 +147,13 @@ class AdvantageEstimator:
             If a method with a history has not seen a single prompt come back in 100 steps.
         """
         step = whole_step(step)
-        reward = read_numbers("rewards", rewards)
+        reward = check_column("rewards", rewards)
         size = len(reward)
-        keep = None if mask is None else read_mask(mask, size)
-        keys = read_ids("prompt_ids", prompt_ids, size, keep)
-        streams = None if stream_ids is None else read_ids("stream_ids", stream_ids, size, keep)
-        weight = None if weights is None else read_numbers("weights", weights, size)
-        drift = None if divergence is None else read_numbers("divergence", divergence, size)
+        keep = None if mask is None else check_mask(mask, size)
+        keys = check_ids("prompt_ids", prompt_ids, size, keep)
+        streams = None if stream_ids is None else check_ids("stream_ids", stream_ids, size, keep)
+        weight = None if weights is None else check_column("weights", weights, size)
+        drift = None if divergence is None else check_column("divergence", divergence, size)
         if keep is not None:
             reward = reward[keep]
             weight, drift = (None if a is None else a[keep] for a in (weight, drift))
@@ -195,9 +195,9 @@ class AdvantageEstimator:
             If a parameter (a kernel function of your own) or a prompt id cannot be stored.
         """
         plan = {
-            "method": self.method if self._named else spec.dump(self.baseline),
+            "method": self.method if self._named else specification.dump(self.baseline),
             "scale": self._scale,
-            "params": {name: spec.dump(value) for name, value in self._params.items()},
+            "params": {name: specification.dump(value) for name, value in self._params.items()},
         }
         save_state(path, {"estimator": plan, "state": self._state()})
 
@@ -215,8 +215,8 @@ class AdvantageEstimator:
         if not isinstance(plan, dict):
             raise ValueError(f"{path}: holds no AdvantageEstimator.")
         try:
-            params = {name: spec.load(value) for name, value in plan["params"].items()}
-            estimator = cls(spec.load(plan["method"]), scale=plan["scale"], **params)
+            params = {name: specification.load(value) for name, value in plan["params"].items()}
+            estimator = cls(specification.load(plan["method"]), scale=plan["scale"], **params)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path}: its estimator cannot be built ({error}).") from error
         estimator._take(content.get("state"))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kaestat.arrays import Visits
-from kaestat.inputs import read_ids, read_numbers
+from kaestat.checks import check_column, check_ids
 from kaestat.storage import decode_keys, encode_keys, load_state, save_state
 
 PLAIN_FIELDS = ("step", "count", "total", "total_sq")
@@ -146,11 +146,11 @@ class RewardHistory:
         TypeError
             If a key is not hashable, or a sum no number.
         """
-        keys, step = read_ids("keys", keys), whole_step(step)
+        keys, step = check_ids("keys", keys), whole_step(step)
         expected = set(self._fields) - {"step"}
         if set(sums) != expected:
             raise ValueError(f"this history records {', '.join(sorted(expected))}; got {', '.join(sorted(sums))}.")
-        columns = {name: read_numbers(name, values) for name, values in sums.items()}
+        columns = {name: check_column(name, values) for name, values in sums.items()}
         for name, column in columns.items():
             if column.shape != (len(keys),):
                 raise ValueError(f"{name} must have one entry per key ({len(keys)}), got shape {column.shape}.")
@@ -274,7 +274,7 @@ def stored_step(step: Any) -> int:
 
 
 def _stored_field(name: str, field: Any) -> np.ndarray:
-    array = read_numbers(name, np.ravel(field)).reshape(np.shape(field))
+    array = check_column(name, np.ravel(field)).reshape(np.shape(field))
     if not np.isfinite(array).all():
         raise ValueError(f"state: {name} must be finite; the state was altered.")
     if name in INTEGER_FIELDS and not ((array >= 0) & (array <= MAX_STEP) & (array == np.floor(array))).all():

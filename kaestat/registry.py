@@ -9,7 +9,8 @@ from typing import Any
 
 from kaestat import baselines as b
 from kaestat.baselines.base import Baseline
-from kaestat.spec import check_parameters, parse_specification
+from kaestat.checks import check_parameters
+from kaestat.specification import parse_specification
 
 SCALES = ("none", "group_std", "batch_std")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.inputs import generator
+from kaestat.checks import check_seed, check_whole
 
 _CELLS = 8_000_000  # random keys drawn at once, to bound memory
 
@@ -38,7 +38,7 @@ def uniform(n_prompts: int, batch_size: int, n_steps: int, *, seed: int = 0) -> 
         If a size is no whole number from 1 on, or the batch is larger than the set of prompts.
     """
     n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
-    return _shuffled_rows(n_steps, n_prompts, generator(seed), keep=batch_size)
+    return _shuffled_rows(n_steps, n_prompts, check_seed(seed), keep=batch_size)
 
 
 def epochs(n_prompts: int, batch_size: int, n_steps: int, *, seed: int = 0) -> np.ndarray:
@@ -57,7 +57,7 @@ def epochs(n_prompts: int, batch_size: int, n_steps: int, *, seed: int = 0) -> n
     n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
     per_pass = n_prompts // batch_size
     n_passes = -(-n_steps // per_pass)
-    order = _shuffled_rows(n_passes, n_prompts, generator(seed), keep=per_pass * batch_size)
+    order = _shuffled_rows(n_passes, n_prompts, check_seed(seed), keep=per_pass * batch_size)
     return order.reshape(n_passes * per_pass, batch_size)[:n_steps]
 
 
@@ -90,8 +90,8 @@ def reuse(n_prompts: int, batch_size: int, n_steps: int, *, repeats: int = 10, s
     (True, False)
     """
     n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
-    repeats = _whole("repeats", repeats)
-    rng = generator(seed)
+    repeats = check_whole("repeats", repeats)
+    rng = check_seed(seed)
     n_batches = n_prompts // batch_size
     batches = rng.permutation(n_prompts)[: n_batches * batch_size].reshape(n_batches, batch_size)
     n_draws = -(-n_steps // repeats)
@@ -158,16 +158,10 @@ def _shuffled_rows(n_rows: int, n: int, rng: np.random.Generator, *, keep: int) 
 
 
 def _sizes(n_prompts: Any, batch_size: Any, n_steps: Any) -> tuple[int, int, int]:
-    n_prompts, n_steps = _whole("n_prompts", n_prompts), _whole("n_steps", n_steps)
-    batch_size = _whole("batch_size", batch_size)
+    n_prompts, n_steps = check_whole("n_prompts", n_prompts), check_whole("n_steps", n_steps)
+    batch_size = check_whole("batch_size", batch_size)
     if batch_size > n_prompts:
         raise ValueError(
             f"batch_size={batch_size} exceeds n_prompts={n_prompts}: a step samples without replacement; lower it."
         )
     return n_prompts, batch_size, n_steps
-
-
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be a whole number from 1 on, got {value!r}.")
-    return int(value)  # a narrow NumPy integer would overflow in what follows

@@ -39,10 +39,10 @@ import pandas as pd
 from matplotlib.ticker import LogLocator, NullLocator
 
 import kaestat
-from kaestat.analysis import LogFacts
 from kaestat.datasets import simulated_run
-from kaestat.replay import replay
-from kaestat.tables import fact_lines
+from kaestat.logs.replay import replay
+from kaestat.report.analysis import LogFacts
+from kaestat.report.tables import fact_lines
 
 plt.rcParams.update({"axes.spines.right": False, "axes.spines.top": False, "figure.dpi": 100})
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#4D4D4D"
@@ -61,7 +61,7 @@ folder = os.environ.get("KAESTAT_DATA")
 path = Path(folder) / "acc_step_500_dev.json" if folder else None
 if path is not None and path.is_file():
     print(f"The rewards are real: {path.name}.")
-    log = kaestat.RewardLog.read(path)
+    log = kaestat.read_log(path)
 else:
     print("KAESTAT_DATA names no folder with a real log: the rewards are simulated.")
     log = simulated_run(n_prompts=629).log
@@ -69,7 +69,7 @@ for line in fact_lines(LogFacts.of(log)):
     print(line)
 
 # %% [markdown]
-# Your own run comes in by `kaestat.RewardLog.read("rewards.csv")` (CSV, Parquet, JSON lines; the dumps of TRL and verl
+# Your own run comes in by `kaestat.read_log("rewards.csv")` (CSV, Parquet, JSON lines; the dumps of TRL and verl
 # too), or from arrays: `kaestat.RewardLog(prompt, step, reward)`. One thing must be right, and nobody can check it for
 # you completely: **the same id must mean the same prompt at every step.** The `uid` of many trainers is drawn anew at
 # each step; with it, no prompt ever comes back, and there is no past to learn from.

@@ -308,7 +308,7 @@ folder = os.environ.get("KAESTAT_DATA")
 file = Path(folder) / "acc_step_500_dev.json" if folder else None
 if file is not None and file.is_file():
     print(f"The rewards are real: {file.name}.")
-    log = kaestat.RewardLog.read(file)
+    log = kaestat.read_log(file)
 else:
     print("KAESTAT_DATA names no folder with a real log: the rewards are simulated.")
     log = simulated_run(n_prompts=629).log

@@ -48,7 +48,7 @@ from kaestat.arrays import ratio
 from kaestat.baselines import Baseline
 from kaestat.baselines.kae import cold_start_value
 from kaestat.datasets import simulated_run
-from kaestat.integrations import conformance
+from kaestat.integrations.shared import conformance
 from simulations.bandits.paths import value_paths
 from simulations.harness import RunSettings, Study, average, grid, ratio_of_means, run
 from simulations.studies.all_methods import squared_errors
@@ -301,7 +301,7 @@ folder = os.environ.get("KAESTAT_DATA")
 path = Path(folder) / "acc_step_500_dev.json" if folder else None
 if path is not None and path.is_file():
     print(f"The rewards are real: {path.name}.")
-    log = kaestat.RewardLog.read(path)
+    log = kaestat.read_log(path)
 else:
     print("KAESTAT_DATA names no folder with a real log: the rewards are simulated.")
     log = simulated_run(n_prompts=629).log

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.plots import STYLE
+from kaestat.report.plots import STYLE
 from paper_figures.charts import BLACK, BLUE, GREEN, ORANGE, VERMILION, Mark, error_bars, key, line_key
 from paper_figures.finding import FAILS, HOLDS, OPEN, Finding, below, critical
 from paper_figures.output import write_csv, write_figure, write_table

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from kaestat.plots import STYLE
+from kaestat.report.plots import STYLE
 from llm_experiments.diagnostics.results import Results
 from paper_figures.charts import BLUE, GREEN, GREY, LABELS, ORANGE, VERMILION, Mark, dot_plot, key, line_key, plain_log
 from paper_figures.llm_tables import FLOORS, OWN_REWARD, WEIGHTING_LABELS, label

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from kaestat.analysis import Analysis, analyze
+from kaestat import read_log
 from kaestat.datasets import simulated_run
 from kaestat.provenance import Provenance, checksum, versions
-from kaestat.report import write_report
-from kaestat.reward_log import RewardLog
-from kaestat.tables import comparison, headline, interval, milli, signed
+from kaestat.report.analysis import Analysis, analyze
+from kaestat.report.files import write_report
+from kaestat.report.tables import comparison, headline, interval, milli, signed
 from paper_figures.finding import FAILS, HOLDS, OPEN, Finding
 
 REAL_LOG = "acc_step_500_dev.json"
@@ -66,7 +66,7 @@ def log_sources(data: str | None) -> tuple[LogSource, ...]:
 
 def analyse(source: LogSource, out: Path, *, seed: int) -> LogReport:
     """Analyse a log and write its report to ``out/NAME``."""
-    log = simulated_run().log if source.path is None else RewardLog.read(source.path)
+    log = simulated_run().log if source.path is None else read_log(source.path)
     analysis = analyze(log, bandwidth_paths=True, n_boot=N_BOOT, seed=seed)
     given = "--simulated" if source.path is None else source.path.name
     provenance = Provenance(

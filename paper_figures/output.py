@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.plots import render
+from kaestat.report.plots import render
 from kaestat.storage import write_atomically
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kaestat.html_page import MEDIA_TYPES, Cell, Download, environment
-from kaestat.tables import UNIT
+from kaestat.report.html_page import MEDIA_TYPES, Cell, Download, environment
+from kaestat.report.tables import UNIT
 from paper_figures.finding import FAILS, HOLDS, OPEN, Finding
 from paper_figures.report import Failure, Report
 from paper_figures.sections import PageTable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.plots import render
+from kaestat.report.plots import render
 from paper_figures import (
     assumption6,
     audit_tables,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.plots import STYLE
+from kaestat.report.plots import STYLE
 from paper_figures.charts import BLACK, BLUE, GREEN, Mark, dot_plot, key, line_key, plain_log
 from paper_figures.finding import Finding, below
 from paper_figures.output import write_csv, write_figure, write_table

@@ -15,7 +15,7 @@ from scipy.stats import t as student
 try:
     import typer
 
-    from kaestat.plots import STYLE
+    from kaestat.report.plots import STYLE
     from paper_figures.charts import line_key
     from paper_figures.output import write_figure, write_table
     from paper_figures.training_results import (

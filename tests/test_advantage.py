@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from estimators import PROMPTS, REWARDS, make, with_past
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, methods
 from kaestat.advantage import STEPS_BEFORE_WARNING
 from kaestat.baselines import Baseline
+from tests.helpers.estimators import PROMPTS, REWARDS, make, with_past
 
 every_method = pytest.mark.parametrize("name", methods())
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import references as ref
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from method_table import Method, carry_before, every_method, flat, only, present, values_of
-from strategies import Step, case_at, groups_of, runs, visits_of
 
 from kaestat import AdvantageEstimator, Groups, RewardLog, Visits, make_baseline
-from kaestat.replay import replay
+from kaestat.logs.replay import replay
+from tests.helpers import references as ref
+from tests.helpers.method_table import Method, carry_before, every_method, flat, only, present, values_of
+from tests.helpers.strategies import Step, case_at, groups_of, runs, visits_of
 
 
 @every_method

@@ -8,10 +8,10 @@ import json
 import numpy as np
 import pytest
 import torch
-from estimators import PARAMETERS, PROMPTS, REWARDS, make, with_past
 
 from kaestat import AdvantageEstimator, methods
 from kaestat.baselines import GroupMean, Kae
+from tests.helpers.estimators import PARAMETERS, PROMPTS, REWARDS, make, with_past
 
 SAVABLE = [name for name in methods() if name not in PARAMETERS]
 every_method = pytest.mark.parametrize("name", methods())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kaestat
-from kaestat import bandwidth, make_baseline, methods, spec
+from kaestat import bandwidth, make_baseline, methods, specification
 from kaestat import baselines as classes
 from kaestat.bandwidth import Fixed, Fraction, Rate
 from kaestat.kernels import Exponential, Triangular
@@ -73,8 +73,12 @@ def test_specifications_are_read(text, expected):
 
 
 def test_selectors_nest_and_lists_keep_together():
-    assert spec._split("a=f(b=1,c=g(d=2,e=3)),h=(1,2),i=[3,4]", "") == ["a=f(b=1,c=g(d=2,e=3))", "h=(1,2)", "i=[3,4]"]
-    assert spec.parse_specification("m:grid=(1,2.5,3),x=1") == ("m", {"grid": (1, 2.5, 3), "x": 1})
+    assert specification._split("a=f(b=1,c=g(d=2,e=3)),h=(1,2),i=[3,4]", "") == [
+        "a=f(b=1,c=g(d=2,e=3))",
+        "h=(1,2)",
+        "i=[3,4]",
+    ]
+    assert specification.parse_specification("m:grid=(1,2.5,3),x=1") == ("m", {"grid": (1, 2.5, 3), "x": 1})
 
 
 @pytest.mark.parametrize(
@@ -117,32 +121,32 @@ PLAIN = [
 
 @pytest.mark.parametrize("value", PLAIN, ids=repr)
 def test_what_is_dumped_and_loaded_through_json_is_equal(value):
-    loaded = spec.load(json.loads(json.dumps(spec.dump(value))))
+    loaded = specification.load(json.loads(json.dumps(specification.dump(value))))
 
     assert loaded == value and type(loaded) is type(value)
 
 
 @pytest.mark.parametrize("name", [n for n in DESIGN if n not in ("critic", "oracle")])
 def test_every_baseline_survives_dump_and_load(name):
-    assert spec.load(json.loads(json.dumps(spec.dump(make_baseline(name))))) == make_baseline(name)
+    assert specification.load(json.loads(json.dumps(specification.dump(make_baseline(name))))) == make_baseline(name)
 
 
 @pytest.mark.parametrize("name", sorted(bandwidth.SELECTORS))
 def test_every_selector_survives_dump_and_load(name):
     selector = bandwidth.make_selector(name)
 
-    assert spec.load(json.loads(json.dumps(spec.dump(selector)))) == selector
+    assert specification.load(json.loads(json.dumps(specification.dump(selector)))) == selector
 
 
 def test_stored_types_do_not_share_a_name():
     stored = [*bandwidth.SELECTORS.values(), *(getattr(classes, name) for name in classes.__all__)]
 
-    assert all(spec._stored_types()[cls.__name__] is cls for cls in stored)
+    assert all(specification._stored_types()[cls.__name__] is cls for cls in stored)
 
 
 @pytest.mark.parametrize("value", [np.float64(10), np.float32(0.5), np.int64(3), np.bool_(True)], ids=repr)
 def test_numpy_scalars_are_dumped_as_plain_numbers(value):
-    plain = spec.dump(value)
+    plain = specification.dump(value)
 
     assert plain == value and type(plain) in (bool, int, float)
 
@@ -152,15 +156,15 @@ def test_numpy_scalars_are_dumped_as_plain_numbers(value):
 )
 def test_what_cannot_be_stored_is_a_type_error_that_says_what_to_do(value):
     with pytest.raises(TypeError, match="build the estimator from code"):
-        spec.dump(value)
+        specification.dump(value)
 
 
 def test_the_error_does_not_print_a_whole_table_of_features():
     with pytest.raises(TypeError) as error:
-        spec.dump(make_baseline("critic", features={f"prompt {k}": [1.0, 2.0] for k in range(10_000)}))
+        specification.dump(make_baseline("critic", features={f"prompt {k}": [1.0, 2.0] for k in range(10_000)}))
     assert len(str(error.value)) < 500
 
 
 def test_data_of_an_unknown_type_are_refused():
     with pytest.raises(ValueError, match="unknown type 'Kernel99'"):
-        spec.load({"type": "Kernel99", "params": {}})
+        specification.load({"type": "Kernel99", "params": {}})

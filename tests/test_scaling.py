@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-import reference_scalings as ref
 import torch
-from cases import groups
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, Groups
 from kaestat.scaling import divide_by_group_std, rescale_informative, whiten_over_batch
+from tests.helpers import reference_scalings as ref
+from tests.helpers.cases import groups
 
 ROWS = st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.5]), min_size=1, max_size=5), min_size=1, max_size=4)
 

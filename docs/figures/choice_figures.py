@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.plots import STYLE, render
+from kaestat.report.plots import STYLE, render
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from kaestat import Groups, RewardLog, Visits, make_baseline, methods, value_risk
+from kaestat import Groups, RewardLog, Visits, make_baseline, methods, read_log, value_risk
 from kaestat.storage import write_atomically
 from simulations.bandits.paths import value_paths
 from simulations.harness import Streams
@@ -107,4 +107,4 @@ if __name__ == "__main__":
     write(curves(), "choice_curves")
     write(choice_map(), "choice_map")
     if "KAESTAT_DATA" in os.environ:
-        write(real_run(RewardLog.read(Path(os.environ["KAESTAT_DATA"]) / REAL_LOG)), "choice_real_run")
+        write(real_run(read_log(Path(os.environ["KAESTAT_DATA"]) / REAL_LOG)), "choice_real_run")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from choice_figures import COLORS, FIGURES, drawn
 from mkdocs.structure.files import File
 
-from kaestat.cli import run
+from kaestat.report.cli import run
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig

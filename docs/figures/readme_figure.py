@@ -10,7 +10,7 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
-from kaestat.plots import STYLE
+from kaestat.report.plots import STYLE
 from kaestat.storage import write_atomically
 
 FOLDER = Path(__file__).parent

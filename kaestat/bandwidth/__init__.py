@@ -15,6 +15,7 @@ from kaestat.bandwidth.lepski import Lepski
 from kaestat.bandwidth.loo_cv import LooCv
 from kaestat.bandwidth.plug_in import PlugIn
 from kaestat.bandwidth.rate import Rate
+from kaestat.checks import check_parameters
 
 SELECTORS: dict[str, type[Selector]] = {
     selector.name: selector
@@ -57,8 +58,6 @@ def make_selector(name: str, **params: Any) -> Selector:
     TypeError
         If the name is no string.
     """
-    from kaestat.spec import check_parameters
-
     if not isinstance(name, str):
         raise TypeError(f"selector must be a name, got {type(name).__name__}.")
     if name not in SELECTORS:

@@ -9,9 +9,9 @@ import numpy as np
 
 from kaestat.arrays import Array, Visits
 from kaestat.bandwidth.data_driven import DataDriven, per_index, smoothers
-from kaestat.baselines.base import check_positive
+from kaestat.bandwidth.smoothing import CausalSmoother
+from kaestat.checks import check_positive
 from kaestat.kernels import Kernel
-from kaestat.smoothing import CausalSmoother
 
 
 @dataclass(frozen=True)

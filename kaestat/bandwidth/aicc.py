@@ -9,7 +9,7 @@ import numpy as np
 
 from kaestat.bandwidth.causal_fit import CausalFitCriterion
 from kaestat.bandwidth.data_driven import ROUNDING
-from kaestat.smoothing import CausalSmoother
+from kaestat.bandwidth.smoothing import CausalSmoother
 
 
 @dataclass(frozen=True)

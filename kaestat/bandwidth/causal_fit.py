@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kaestat.bandwidth.data_driven import ROUNDING, DataDriven, mean_square
+from kaestat.bandwidth.smoothing import CausalSmoother
 from kaestat.kernels import Kernel
-from kaestat.smoothing import CausalSmoother
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ import pandas as pd
 from kaestat.arrays import Array, Visits
 from kaestat.bandwidth.base import PATH_COLUMNS, BandwidthSelection, Selector, steps_like
 from kaestat.bandwidth.grid import check_grid, default_grid
+from kaestat.bandwidth.smoothing import CausalSmoother
+from kaestat.bootstrap import cluster_bootstrap
 from kaestat.kernels import Kernel
-from kaestat.smoothing import CausalSmoother
 
 DEFAULT_BANDWIDTH = 10.0  # steps; the paper's experiments
 ROUNDING = 1e-12  # relative to the mean squared reward: risks nearer than this are equal
@@ -68,8 +69,6 @@ class DataDriven(Selector):
         return [(per_index(chosen, leading, visits), 1.0)]
 
     def select(self, series: Visits, *, kernel: Kernel, seed: int = 0, n_boot: int = 200) -> BandwidthSelection:
-        from kaestat.inference import cluster_bootstrap  # intervals resolve bandwidths: that way round at import
-
         smoother = smoothers(series)[0][0]
         if not comparable(smoother):
             raise ValueError(

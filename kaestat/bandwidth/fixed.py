@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from kaestat.arrays import Array, Visits
 from kaestat.bandwidth.base import FormulaSelector
-from kaestat.baselines.base import check_positive
+from kaestat.checks import check_positive
 from kaestat.kernels import Kernel
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.baselines.base import SMALLEST as SMALLEST_POSITIVE
-from kaestat.smoothing import CausalSmoother
+from kaestat.bandwidth.smoothing import CausalSmoother
+from kaestat.checks import SMALLEST_PARAMETER
 
 GRID_SIZE = 31
 LARGEST_CANDIDATE = 1e50  # squared, times the squares of rewards that a log may hold, it does not overflow
@@ -57,7 +57,7 @@ def check_grid(grid: Sequence[float] | Any) -> tuple[float, ...]:
         raise TypeError(f"grid must be a sequence of bandwidths (numbers), got {grid!r}.")
     if len(candidates) == 0:
         raise ValueError("grid is empty: give at least one bandwidth, or None for the default.")
-    usable = (candidates >= SMALLEST_POSITIVE) & (candidates <= LARGEST_CANDIDATE)
+    usable = (candidates >= SMALLEST_PARAMETER) & (candidates <= LARGEST_CANDIDATE)
     if not usable.all():
         bad = candidates[~usable][0]
         raise ValueError(f"grid: bandwidths must be positive and at most {LARGEST_CANDIDATE:g}, got {bad:g}.")

@@ -9,8 +9,8 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from kaestat.bandwidth.data_driven import DataDriven
+from kaestat.bandwidth.smoothing import CausalSmoother
 from kaestat.kernels import Kernel
-from kaestat.smoothing import CausalSmoother
 
 CACHED_CELLS = 500_000
 

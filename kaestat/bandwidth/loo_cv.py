@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from kaestat.bandwidth.data_driven import DataDriven, average_within_prompts, scored_visits
+from kaestat.bandwidth.smoothing import CausalSmoother, row_blocks
 from kaestat.kernels import Kernel
-from kaestat.smoothing import CausalSmoother, row_blocks
 
 
 @dataclass(frozen=True)

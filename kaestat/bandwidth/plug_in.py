@@ -9,8 +9,8 @@ import numpy as np
 
 from kaestat.arrays import ratio
 from kaestat.bandwidth.data_driven import DataDriven
+from kaestat.bandwidth.smoothing import CausalSmoother
 from kaestat.kernels import Kernel
-from kaestat.smoothing import CausalSmoother
 
 FARTHEST = 10  # visits back; the reuse cycle of the paper
 

@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Visits
 from kaestat.bandwidth.base import FormulaSelector, steps_like
-from kaestat.baselines.base import check_positive
+from kaestat.checks import check_positive
 from kaestat.kernels import Kernel
 
 

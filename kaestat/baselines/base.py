@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -100,55 +99,5 @@ class Baseline(ABC):
         return self
 
 
-SMALLEST, LARGEST = 1e-140, 1e140  # products and ratios of two parameters, and of one with a lag, do not overflow
-
-
-def check_positive(name: str, value: Any, *, allow_inf: bool = False, allow_zero: bool = False) -> float:
-    """Return ``value`` as a float, or raise a ValueError that names it."""
-    kind = ("non-negative" if allow_zero else "positive") + ("" if allow_inf else " and finite")
-    number = check_number(name, value, f"a {kind} number")
-    in_range = number >= 0 if allow_zero else number > 0
-    if not in_range or (math.isinf(number) and not allow_inf):
-        raise ValueError(f"{name} must be {kind}, got {value!r}.")
-    _check_size(name, number, 0 if allow_zero else SMALLEST)
-    return number
-
-
-def check_number(name: str, value: Any, wanted: str = "a number") -> float:
-    """Return ``value`` as a float, NaN and infinities included, or raise a TypeError that names it."""
-    # Fractions and decimals are refused: arrays times these are arrays of objects. Text, complex numbers and truth
-    # values in arrays would become numbers; types go by their names, which array libraries share.
-    dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
-    is_scalar = getattr(value, "ndim", None) == 0 and dtype.startswith(("int", "uint", "float", "bfloat"))
-    if isinstance(value, bool) or not (isinstance(value, int | float) or is_scalar):
-        raise TypeError(f"{name} must be {wanted}, got {value!r}.")
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(f"{name} must be {wanted}: {error}.") from error
-
-
-def check_finite_number(name: str, value: Any) -> float:
-    """Return ``value`` as a finite float, or raise an error that names it."""
-    number = check_number(name, value)
-    if not math.isfinite(number):
-        raise ValueError(f"{name} must be finite, got {value!r}.")
-    _check_size(name, number, 0)
-    return number
-
-
-def check_share(name: str, value: Any, *, allow_zero: bool = False) -> float:
-    """Return ``value`` as a float in (0, 1] (or [0, 1]), or raise an error that names it."""
-    number = check_number(name, value)
-    if not (0 < number <= 1 or (allow_zero and number == 0)):
-        raise ValueError(f"{name} must lie in {'[' if allow_zero else '('}0, 1], got {value!r}.")
-    return number
-
-
 def _shapes(carry: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in carry.items()}
-
-
-def _check_size(name: str, number: float, smallest: float) -> None:
-    if math.isfinite(number) and not smallest <= abs(number) <= LARGEST:
-        raise ValueError(f"{name} must be between {smallest:g} and {LARGEST:g} in size, got {number!r}.")

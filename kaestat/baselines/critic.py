@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kaestat.arrays import Array, Groups, Visits
-from kaestat.baselines.base import Baseline, check_positive, check_share
+from kaestat.baselines.base import Baseline
+from kaestat.checks import check_positive, check_share
 
 
 @dataclass(frozen=True, eq=False)

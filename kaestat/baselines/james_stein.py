@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
-from kaestat.baselines.base import Baseline, check_positive
+from kaestat.baselines.base import Baseline
+from kaestat.checks import check_positive
 
 
 @dataclass(frozen=True)

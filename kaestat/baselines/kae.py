@@ -12,7 +12,8 @@ from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Namespace, Visits, over_prompts, ratio
 from kaestat.bandwidth import Fixed, Selector, as_selector
-from kaestat.baselines.base import Baseline, check_finite_number
+from kaestat.baselines.base import Baseline
+from kaestat.checks import check_finite_number
 from kaestat.kernels import Kernel, as_kernel
 
 NORMALIZATIONS = ("nadaraya-watson", "algorithm1")

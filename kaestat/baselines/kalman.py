@@ -9,7 +9,8 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Namespace, Visits
-from kaestat.baselines.base import Baseline, check_finite_number, check_positive
+from kaestat.baselines.base import Baseline
+from kaestat.checks import check_finite_number, check_positive
 
 
 @dataclass(frozen=True)

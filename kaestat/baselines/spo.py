@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kaestat.arrays import Array, Groups, Namespace, Visits
-from kaestat.baselines.base import Baseline, check_positive, check_share
+from kaestat.baselines.base import Baseline
+from kaestat.checks import check_positive, check_share
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def fetch(name: str, *, cache: str | os.PathLike[str] | None = None) -> Path:
     Returns
     -------
     Path
-        Of a file whose checksum has been compared just now; `kaestat.RewardLog.read` reads it.
+        Of a file whose checksum has been compared just now; `kaestat.read_log` reads it.
 
     Raises
     ------

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.arguments import whole
-from kaestat.inputs import generator
-from kaestat.reward_log import RewardLog
+from kaestat.checks import check_seed, check_whole
+from kaestat.logs.reward_log import RewardLog
 
 # Calibrated to the run described in `simulated_run`; logits of the success rate, per epoch where they are changes.
 START_MEAN, START_SPREAD = -1.2, 3.2
@@ -87,9 +86,9 @@ def simulated_run(*, n_prompts: int = 1209, n_epochs: int = 56, group_size: int 
     >>> len(run.values) == len(run.log.frame)
     True
     """
-    n_prompts, n_epochs = whole("n_prompts", n_prompts), whole("n_epochs", n_epochs)
-    group_size = whole("group_size", group_size)
-    rng = generator(seed)
+    n_prompts, n_epochs = check_whole("n_prompts", n_prompts), check_whole("n_epochs", n_epochs)
+    group_size = check_whole("group_size", group_size)
+    rng = check_seed(seed)
     start = rng.normal(START_MEAN, START_SPREAD, n_prompts)
     start[rng.random(n_prompts) < UNSOLVABLE_SHARE] = UNSOLVABLE_LOGIT
     epoch = np.arange(1, n_epochs)

@@ -1,6 +1,5 @@
-"""Standard errors and confidence intervals: of a prompt's value at one step, and of means over prompts."""
+"""Standard errors and confidence intervals of a prompt's value at one step."""
 
-from kaestat.inference.bootstrap import cluster_bootstrap, mean_with_interval
 from kaestat.inference.honest import honest_critical_value
 from kaestat.inference.interval import KINDS, ValueInterval, value_interval
 from kaestat.inference.linear_fit import LinearFit, effective_sample_size
@@ -9,9 +8,7 @@ __all__ = [
     "KINDS",
     "LinearFit",
     "ValueInterval",
-    "cluster_bootstrap",
     "effective_sample_size",
     "honest_critical_value",
-    "mean_with_interval",
     "value_interval",
 ]

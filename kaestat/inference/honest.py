@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from kaestat.arguments import numbers, one_shape
 from kaestat.arrays import Array, ratio
-from kaestat.baselines.base import check_number
+from kaestat.checks import check_factors, check_number, check_shapes
 
 
 def honest_half_width(bias: Array, se: Array, level: float, freedom: Array | None = None) -> Array:
@@ -65,9 +64,9 @@ def honest_critical_value(
     >>> honest_critical_value([0.0, 0.5, 3.0]).round(4)
     array([1.96  , 2.1815, 4.6449])
     """
-    bias = numbers("relative_bias", relative_bias, least=0)
-    freedom = numbers("freedom", freedom, least=0.25, finite=False)
-    one_shape(relative_bias=bias, freedom=freedom)
+    bias = check_factors("relative_bias", relative_bias, least=0)
+    freedom = check_factors("freedom", freedom, least=0.25, finite=False)
+    check_shapes(relative_bias=bias, freedom=freedom)
     return _critical_value(bias, confidence_level(level), freedom)
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from array_api_compat import array_namespace
 
-from kaestat.arguments import array_like, numbers, one_shape
 from kaestat.arrays import Array, Groups, Visits
 from kaestat.bandwidth import Selector
+from kaestat.checks import check_factors, check_factors_like, check_shapes
 from kaestat.inference.bernstein import bernstein_half_width
 from kaestat.inference.honest import confidence_level, honest_half_width
 from kaestat.inference.linear_fit import LinearFit
@@ -166,13 +166,15 @@ def value_interval(
             "kind 'honest' needs lipschitz, the largest change of the value in one step (for example 0.01); without "
             "such knowledge use kind='robust'."
         )
-    lipschitz = None if lipschitz is None else array_like("lipschitz", lipschitz, least=0)
-    reward_variance = None if reward_variance is None else array_like("reward_variance", reward_variance, least=0)
+    lipschitz = None if lipschitz is None else check_factors_like("lipschitz", lipschitz, least=0)
+    reward_variance = (
+        None if reward_variance is None else check_factors_like("reward_variance", reward_variance, least=0)
+    )
     fit = LinearFit.kernel_mean(groups, visits, step=step, kernel=kernel, bandwidth=bandwidth)
     xp = fit.xp
     for name, given in (("lipschitz", lipschitz), ("reward_variance", reward_variance)):
         if given is not None and np.ndim(given):
-            one_shape(**{"value": fit.estimate, name: given})
+            check_shapes(**{"value": fit.estimate, name: given})
     if kind == "robust":
         fit = fit.local_linear()
     se = fit.standard_error(reward_variance)
@@ -198,7 +200,7 @@ def _normal_quantile(level: float) -> float:
 
 
 def _checked_bounds(bounds: tuple[float, float], sample: Visits) -> tuple[float, float]:
-    ends = numbers("bounds", bounds, ndim=1)
+    ends = check_factors("bounds", bounds, ndim=1)
     if ends.shape != (2,) or not ends[0] < ends[1]:
         raise ValueError(f"bounds must be two finite numbers, the lower first, got {bounds!r}.")
     low, high = ends.tolist()

@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 from array_api_compat import array_namespace
 
-from kaestat.arguments import array_like, one_shape
 from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.bandwidth import Selector, as_selector
+from kaestat.checks import check_factors_like, check_shapes
 from kaestat.kernels import Kernel, as_kernel
 from kaestat.theory.linear import largest_bias
 
@@ -182,8 +182,8 @@ def effective_sample_size(weight: Array, count: Array) -> Array:
     >>> float(effective_sample_size(np.array([1.0, 1.0]), np.array([8.0, 8.0])))
     16.0
     """
-    weight, count = array_like("weight", weight, ndim=1), array_like("count", count, least=0, ndim=1)
-    one_shape(weight=weight, count=count)
+    weight, count = check_factors_like("weight", weight, ndim=1), check_factors_like("count", count, least=0, ndim=1)
+    check_shapes(weight=weight, count=count)
     return _effective_size(weight, count)
 
 

@@ -1,7 +1,7 @@
 """The estimators inside other people's trainers: one module per framework, which alone imports it.
 
 Nothing here is imported by ``import kaestat``. Every adapter wraps a `kaestat.AdvantageEstimator`, adds no formula of
-its own, and passes the checks of `kaestat.integrations.conformance`. What they share imports no framework:
+its own, and passes the checks of `kaestat.integrations.shared.conformance`. What they share imports no framework:
 `watched_estimator` (what every adapter calls), `prompt_ids` (names of prompts, and a watch over them), `metrics` (what
 is logged) and `conformance`.
 """

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
-from kaestat.integrations.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 
 STATE_FILE = "kaestat_state.pt"  # in SkyRL's global_step_N folder
 

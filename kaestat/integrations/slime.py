@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
-from kaestat.integrations.prompt_ids import UnstablePromptIds
-from kaestat.integrations.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
+from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.registry import parse_method
 
 STATES_KEPT = 3  # under train_async.py one more rollout is scored before the last one is saved

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kaestat.arguments import SMALLEST, numbers, one_shape, whole
+from kaestat.checks import SMALLEST_FACTOR, check_factors, check_shapes, check_whole
 
 
 def excess_gradient_mse(
@@ -70,16 +70,16 @@ def excess_gradient_mse(
     >>> excess_gradient_mse([0.01, 0.03], 1.0, batch=4, group_size=8)
     0.000625
     """
-    batch, group_size = whole("batch", batch), whole("group_size", group_size)
+    batch, group_size = check_whole("batch", batch), check_whole("group_size", group_size)
     each = {
-        "value_mse": numbers("value_mse", value_mse),  # unbiased estimates of it may be negative
-        "score_norm2": numbers("score_norm2", score_norm2, least=0),
-        "bias": numbers("bias", bias),
-        "covariance": numbers("covariance", covariance),
-        "own_weight": numbers("own_weight", own_weight),
-        "value_gradient_norm2": numbers("value_gradient_norm2", value_gradient_norm2),
+        "value_mse": check_factors("value_mse", value_mse),  # unbiased estimates of it may be negative
+        "score_norm2": check_factors("score_norm2", score_norm2, least=0),
+        "bias": check_factors("bias", bias),
+        "covariance": check_factors("covariance", covariance),
+        "own_weight": check_factors("own_weight", own_weight),
+        "value_gradient_norm2": check_factors("value_gradient_norm2", value_gradient_norm2),
     }
-    one_shape(**each)
+    check_shapes(**each)
     smoothed = each["score_norm2"] * each["value_mse"] - 2 * each["covariance"] * each["bias"]
     mutual = (group_size - 1) * each["own_weight"] ** 2 * each["value_gradient_norm2"]
     return float(np.mean(smoothed + mutual)) / (batch * group_size)
@@ -120,15 +120,15 @@ def oracle_gradient_mse(
     TypeError
         If something is no number.
     """
-    batch, group_size = whole("batch", batch), whole("group_size", group_size)
+    batch, group_size = check_whole("batch", batch), check_whole("group_size", group_size)
     gradients = _gradients(value_gradients)
     m = len(gradients)
     if batch > m:
         raise ValueError(f"batch must be at most the number of prompts, {m}; got {batch}.")
     squared = np.sum(gradients**2, axis=-1)
-    spread = numbers("reward_variance", reward_variance, least=0)
-    norm2 = numbers("score_norm2", score_norm2, least=0)
-    one_shape(reward_variance=spread, score_norm2=norm2, value_gradients=squared)
+    spread = check_factors("reward_variance", reward_variance, least=0)
+    norm2 = check_factors("score_norm2", score_norm2, least=0)
+    check_shapes(reward_variance=spread, score_norm2=norm2, value_gradients=squared)
     within = np.mean(norm2 * spread - squared) / (batch * group_size)
     between = np.mean(np.sum((gradients - gradients.mean(axis=0)) ** 2, axis=-1))
     unsampled = (m - batch) / (m - 1) if m > 1 else 0.0
@@ -157,7 +157,7 @@ def cross_term(weights: np.ndarray, value_gradients: np.ndarray) -> float:
     >>> cross_term([[0.0, 1.0], [1.0, 0.0]], [[2.0], [2.0]])
     2.0
     """
-    weights, gradients = numbers("weights", weights, ndim=2), _gradients(value_gradients)
+    weights, gradients = check_factors("weights", weights, ndim=2), _gradients(value_gradients)
     if weights.shape != (len(gradients), len(gradients)):
         raise ValueError(f"weights must be ({len(gradients)}, {len(gradients)}), got shape {weights.shape}.")
     mutual = weights * weights.T
@@ -197,16 +197,16 @@ def gradient_mse_reduction(
     >>> float(round(gradient_mse_reduction(0.005, 0.14 / 7, 0.14), 3))
     9.375
     """
-    spread = numbers("reward_variance", reward_variance, least=0)
-    ours, theirs = numbers("value_mse", value_mse), numbers("other_value_mse", other_value_mse)
-    one_shape(value_mse=ours, other_value_mse=theirs, reward_variance=spread)
-    if not (spread + theirs >= SMALLEST).all():
+    spread = check_factors("reward_variance", reward_variance, least=0)
+    ours, theirs = check_factors("value_mse", value_mse), check_factors("other_value_mse", other_value_mse)
+    check_shapes(value_mse=ours, other_value_mse=theirs, reward_variance=spread)
+    if not (spread + theirs >= SMALLEST_FACTOR).all():
         raise ValueError("reward_variance + other_value_mse must be positive: their gradient's MSE is relative to it.")
     return 100 * (1 - (spread + ours) / (spread + theirs))
 
 
 def _gradients(value_gradients: np.ndarray) -> np.ndarray:
-    gradients = numbers("value_gradients", value_gradients, ndim=2)
+    gradients = check_factors("value_gradients", value_gradients, ndim=2)
     if gradients.ndim != 2 or not len(gradients):
         raise ValueError(f"value_gradients must be a matrix with a row for each prompt, got shape {gradients.shape}.")
     return gradients

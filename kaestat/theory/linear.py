@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from array_api_compat import array_namespace
 
-from kaestat.arguments import SMALLEST, array_like, numbers, one_shape, positive
 from kaestat.arrays import Array
+from kaestat.checks import SMALLEST_FACTOR, check_factor, check_factors, check_factors_like, check_shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +55,11 @@ def linear_error(weights: Array, path: Array, noise_variance: float | Array, *, 
     >>> round(float(error.bias), 6), round(float(error.variance), 6), round(float(error.mse), 6)
     (-0.1, 0.125, 0.135)
     """
-    weights, path = array_like("weights", weights, ndim=1), array_like("path", path, ndim=1)
-    target, variance = array_like("target", target), _variance(weights, noise_variance)
-    one_shape(weights=weights, path=path)
+    weights, path = check_factors_like("weights", weights, ndim=1), check_factors_like("path", path, ndim=1)
+    target, variance = check_factors_like("target", target), _variance(weights, noise_variance)
+    check_shapes(weights=weights, path=path)
     bias = array_namespace(weights).sum(weights * path, axis=-1)
-    one_shape(weights=bias, target=target)
+    check_shapes(weights=bias, target=target)
     return LinearError(bias=bias - target, variance=variance)
 
 
@@ -87,10 +87,10 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
     ValueError, TypeError
         If there is something that is no number, a lag or the constant is negative, or shapes do not fit.
     """
-    weights, lags = array_like("weights", weights, ndim=1), array_like("lags", lags, least=0, ndim=1)
-    lipschitz = array_like("lipschitz", lipschitz, least=0)
-    one_shape(weights=weights, lags=lags)
-    one_shape(lags=weights[..., 0] + lags[..., 0], lipschitz=lipschitz)
+    weights, lags = check_factors_like("weights", weights, ndim=1), check_factors_like("lags", lags, least=0, ndim=1)
+    lipschitz = check_factors_like("lipschitz", lipschitz, least=0)
+    check_shapes(weights=weights, lags=lags)
+    check_shapes(lags=weights[..., 0] + lags[..., 0], lipschitz=lipschitz)
     return largest_bias(weights, lags, lipschitz)
 
 
@@ -111,12 +111,12 @@ def worst_case_error(
 ) -> LinearError:
     """Worst-case bias, variance and MSE over the Lipschitz class; arguments as in `linear_error`, `worst_case_bias`."""
     bias = worst_case_bias(weights, lags, lipschitz)
-    return LinearError(bias=bias, variance=_variance(array_like("weights", weights, ndim=1), noise_variance))
+    return LinearError(bias=bias, variance=_variance(check_factors_like("weights", weights, ndim=1), noise_variance))
 
 
 def _variance(weights: Array, noise_variance: float | Array) -> Array:
-    noise = array_like("noise_variance", noise_variance, least=0)
-    one_shape(weights=weights, noise_variance=noise)
+    noise = check_factors_like("noise_variance", noise_variance, least=0)
+    check_shapes(weights=weights, noise_variance=noise)
     return array_namespace(weights).sum(weights**2 * noise, axis=-1)
 
 
@@ -156,12 +156,12 @@ def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipsch
     >>> minimax_weights(np.arange(4.0), 0.25, 0.25).round(6)
     array([0.5     , 0.333333, 0.166667, 0.      ])
     """
-    lags = numbers("lags", lags, least=0, ndim=1)
-    noise = numbers("noise_variance", noise_variance, least=SMALLEST)
-    one_shape(lags=lags, noise_variance=noise)
+    lags = check_factors("lags", lags, least=0, ndim=1)
+    noise = check_factors("noise_variance", noise_variance, least=SMALLEST_FACTOR)
+    check_shapes(lags=lags, noise_variance=noise)
     shape = np.broadcast_shapes(lags.shape, noise.shape)
     lags, noise = np.broadcast_to(lags, shape), np.broadcast_to(noise, shape)
-    lipschitz = positive("lipschitz", lipschitz, allow_zero=True)
+    lipschitz = check_factor("lipschitz", lipschitz, allow_zero=True)
     order = np.argsort(lags, axis=-1)
     lag, precision = np.take_along_axis(lags, order, -1), 1 / np.take_along_axis(noise, order, -1)
     later = lags - lag[..., :1]  # than the most recent

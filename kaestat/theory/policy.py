@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.arguments import SMALLEST, numbers, one_shape, positive
+from kaestat.checks import SMALLEST_FACTOR, check_factor, check_factors, check_shapes
 
 
 def suboptimality_recursion(
@@ -61,12 +61,12 @@ def suboptimality_recursion(
     array([1.      , 0.2625  , 0.150781])
     """
     pl, smoothness = _constants(pl, smoothness)
-    noise = numbers("gradient_mse", gradient_mse, least=0, ndim=1)
-    rate = numbers("learning_rate", learning_rate, least=SMALLEST, ndim=1)
+    noise = check_factors("gradient_mse", gradient_mse, least=0, ndim=1)
+    rate = check_factors("learning_rate", learning_rate, least=SMALLEST_FACTOR, ndim=1)
     if rate.ndim != 1 or noise.shape[-1] != len(rate):
         raise ValueError("gradient_mse and learning_rate must have one number for each step.")
-    first = numbers("initial_gap", initial_gap)
-    one_shape(initial_gap=first, gradient_mse=noise[..., 0])
+    first = check_factors("initial_gap", initial_gap)
+    check_shapes(initial_gap=first, gradient_mse=noise[..., 0])
     factor = recursion_factor(rate, pl, smoothness)
     gap = np.broadcast_to(first, np.broadcast_shapes(first.shape, noise.shape[:-1]))
     path = [gap]
@@ -147,9 +147,9 @@ def theorem3_bound(*, initial_gap: float, largest_mse: float, beta: float, pl: f
         If something is no number.
     """
     pl, smoothness = _constants(pl, smoothness)
-    beta = positive("beta", beta)
-    initial_gap = positive("initial_gap", initial_gap, allow_zero=True)
-    largest_mse = positive("largest_mse", largest_mse, allow_zero=True)
+    beta = check_factor("beta", beta)
+    initial_gap = check_factor("initial_gap", initial_gap, allow_zero=True)
+    largest_mse = check_factor("largest_mse", largest_mse, allow_zero=True)
     exponent, curvature = 2 * pl * beta, pl * smoothness * beta**2
     if exponent <= 1:
         raise ValueError(f"Theorem 3 needs beta > 1 / (2 mu) = {1 / (2 * pl):g}, got beta={beta:g}.")
@@ -176,7 +176,7 @@ def recursion_factor(learning_rate: np.ndarray, pl: float, smoothness: float) ->
 
 
 def _constants(pl: float, smoothness: float) -> tuple[float, float]:
-    pl, smoothness = positive("pl", pl), positive("smoothness", smoothness)
+    pl, smoothness = check_factor("pl", pl), check_factor("smoothness", smoothness)
     if pl > smoothness:
         raise ValueError(f"pl must be at most smoothness, got {pl!r} > {smoothness!r}: no function has such constants.")
     return pl, smoothness

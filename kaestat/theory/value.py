@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.arguments import numbers, one_shape, positive, whole
 from kaestat.arrays import Array
+from kaestat.checks import check_factor, check_factors, check_shapes, check_whole
 from kaestat.kernels import Kernel, as_kernel
 from kaestat.theory.linear import LinearError
 
@@ -71,15 +71,19 @@ def algorithm1_error(
     -0.05
     """
     kernel = as_kernel(kernel)
-    path, h = numbers("path", path, ndim=1), positive("h", h)
-    visits, group_size, steps = whole("visits", visits, least=0), whole("group_size", group_size), path.shape[-1] - 1
+    path, h = check_factors("path", path, ndim=1), check_factor("h", h)
+    visits, group_size, steps = (
+        check_whole("visits", visits, least=0),
+        check_whole("group_size", group_size),
+        path.shape[-1] - 1,
+    )
     if steps < 2 or visits > steps or visits + group_size < 2:
         raise ValueError(
             f"need a path of 3 values or more, 0 to i visits and a completion to learn from; got i={steps}, "
             f"visits={visits}, group_size={group_size}."
         )
-    given = path * (1 - path) if noise_variance is None else numbers("noise_variance", noise_variance, least=0)
-    one_shape(path=path, noise_variance=given)
+    given = path * (1 - path) if noise_variance is None else check_factors("noise_variance", noise_variance, least=0)
+    check_shapes(path=path, noise_variance=given)
     shape = np.broadcast_shapes(path.shape, given.shape)
     path, noise = np.broadcast_to(path, shape), np.broadcast_to(given, shape)
     weight = kernel(np.arange(steps, 0, -1) / (steps * h))
@@ -175,17 +179,21 @@ def theorem1_bound(
     TypeError
         If something is no number.
     """
-    kernel, h = as_kernel(kernel), positive("h", h)
+    kernel, h = as_kernel(kernel), check_factor("h", h)
     if h >= 1:
         raise ValueError(f"h must lie in (0, 1), got {h!r}: Theorem 1 holds for bandwidths below the elapsed time.")
     if kernel.support > 1:
         raise ValueError(f"kernel {kernel.name!r} has support {kernel.support:g}; Theorem 1 asks for [0, 1].")
-    step, visits, group_size = whole("step", step), whole("visits", visits, least=0), whole("group_size", group_size)
+    step, visits, group_size = (
+        check_whole("step", step),
+        check_whole("visits", visits, least=0),
+        check_whole("group_size", group_size),
+    )
     if visits > step or visits + group_size < 2:
         raise ValueError(f"need step >= 1 and 0 to step visits, got {step}, {visits}, group_size={group_size}.")
     width, size = step * h, group_size * visits + group_size - 1
     drift, value_bound, noise_variance = (
-        positive(name, value, allow_zero=True)
+        check_factor(name, value, allow_zero=True)
         for name, value in (("drift", drift), ("value_bound", value_bound), ("noise_variance", noise_variance))
     )
     spread = kernel.roughness * (noise_variance + group_size * value_bound**2)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import kaestat
-from kaestat.risk import risk_baseline, visit_risk
+from kaestat.logs.risk import risk_baseline, visit_risk
 
 WINDOWS = 4  # parts of a run
 REFERENCE = "reinforce++"  # leave-one-out batch mean: always there to compare with

@@ -34,7 +34,7 @@ What the harness asks of ``simulate``:
 
 - It is a pure function at the top level of its module: all randomness comes from ``streams``, nothing is kept.
 - It does not mix replicates: a replicate computed alone gives the numbers it has among others. (A mean over the first
-  axis breaks that; ``tests/simulations/test_harness_contract.py`` checks every study.)
+  axis breaks that; ``tests/simulations/harness/test_contract.py`` checks every study.)
 - Draws have names. Methods that are to be compared use the same draw: common random numbers within a cell. Factors that
   change the method and not the data go into `Study.common`: then cells share their draws too, and `Study.compare` gets
   them paired.

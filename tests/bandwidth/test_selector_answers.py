@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from statistical import generator
 
 from kaestat import Visits
 from kaestat.bandwidth import Aggregated, make_selector
 from kaestat.kernels import as_kernel
+from tests.helpers.statistical import generator
 
 SELECTORS = ["forward_cv", "loo_cv", "gcv", "aicc", "plug_in", "lepski", "aggregated"]
 KERNELS = ["triangular", "exponential"]

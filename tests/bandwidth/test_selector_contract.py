@@ -5,13 +5,13 @@ import math
 
 import numpy as np
 import pytest
-from logs import GRID, LOGS, random_log, reward_log, transformed, visits_of
 
 from kaestat import AdvantageEstimator, RewardLog, Visits, make_baseline, select_bandwidth
 from kaestat.bandwidth import SELECTORS, as_selector, make_selector
 from kaestat.kernels import as_kernel
+from kaestat.logs.replay import replay
 from kaestat.registry import parse_method
-from kaestat.replay import replay
+from tests.helpers.selector_logs import GRID, LOGS, random_log, reward_log, transformed, visits_of
 
 DATA_DRIVEN = ["forward_cv", "loo_cv", "gcv", "aicc", "plug_in", "lepski", "aggregated"]
 FIELDS = ("lag", "count", "total", "total_sq")

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from logs import GRID, LOGS, random_log, visits_of
-from selector_references import PATHS, aggregated_shares, plug_in_moments
 
 from kaestat.bandwidth import Aggregated, make_selector
 from kaestat.kernels import as_kernel
+from tests.helpers.selector_logs import GRID, LOGS, random_log, visits_of
+from tests.helpers.selector_references import PATHS, aggregated_shares, plug_in_moments
 
 NO_GROUP = np.zeros((1, 1))
 

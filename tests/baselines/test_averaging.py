@@ -1,9 +1,9 @@
 """Baselines that average take completions with weights, and a weight counts like that many completions."""
 
 import pytest
-from cases import NO_PAST, groups
 
 from kaestat import make_baseline, methods
+from tests.helpers.cases import NO_PAST, groups
 
 AVERAGING = (
     "none reinforce++ grpo dr_grpo gpg rloo pooled james_stein "

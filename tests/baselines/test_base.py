@@ -7,10 +7,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from cases import NO_PAST, groups
 
 from kaestat.baselines import Baseline
-from kaestat.baselines.base import LARGEST, SMALLEST, check_finite_number, check_number, check_positive, check_share
+from kaestat.checks import (
+    LARGEST_PARAMETER,
+    SMALLEST_PARAMETER,
+    check_finite_number,
+    check_number,
+    check_positive,
+    check_share,
+)
+from tests.helpers.cases import NO_PAST, groups
 
 
 class Half(Baseline):
@@ -90,7 +97,7 @@ def test_what_is_no_number_is_refused_by_name(check, value):
     ],
 )
 def test_positive_means_above_zero_and_below_infinity_unless_these_are_allowed(allowed, message):
-    accepted = {value: True for value in (SMALLEST, 1.0, LARGEST)}
+    accepted = {value: True for value in (SMALLEST_PARAMETER, 1.0, LARGEST_PARAMETER)}
     accepted |= {0.0: "allow_zero" in allowed, math.inf: "allow_inf" in allowed, -1e-9: False, math.nan: False}
     for value, fine in accepted.items():
         if fine:
@@ -101,22 +108,26 @@ def test_positive_means_above_zero_and_below_infinity_unless_these_are_allowed(a
 
 
 def test_positive_parameters_have_sizes_whose_products_do_not_overflow():
-    assert LARGEST**2 < math.inf and SMALLEST**2 > 0 and LARGEST / SMALLEST < math.inf
-    for value in (SMALLEST / 2, 2 * LARGEST):
+    assert (
+        LARGEST_PARAMETER**2 < math.inf
+        and SMALLEST_PARAMETER**2 > 0
+        and LARGEST_PARAMETER / SMALLEST_PARAMETER < math.inf
+    )
+    for value in (SMALLEST_PARAMETER / 2, 2 * LARGEST_PARAMETER):
         with pytest.raises(ValueError, match=r"x must be between 1e-140 and 1e\+140 in size"):
             check_positive("x", value)
-    assert check_positive("x", SMALLEST / 2, allow_zero=True) == SMALLEST / 2
+    assert check_positive("x", SMALLEST_PARAMETER / 2, allow_zero=True) == SMALLEST_PARAMETER / 2
     with pytest.raises(ValueError, match="between 0 and"):
-        check_positive("x", 2 * LARGEST, allow_zero=True)
+        check_positive("x", 2 * LARGEST_PARAMETER, allow_zero=True)
 
 
 def test_finite_numbers_may_be_negative_and_small_but_no_larger_than_products_bear():
-    for value in (-LARGEST, -1.0, 0.0, SMALLEST / 2, LARGEST):
+    for value in (-LARGEST_PARAMETER, -1.0, 0.0, SMALLEST_PARAMETER / 2, LARGEST_PARAMETER):
         assert check_finite_number("x", value) == value
     for value in (math.inf, -math.inf, math.nan):
         with pytest.raises(ValueError, match="x must be finite"):
             check_finite_number("x", value)
-    for value in (-2 * LARGEST, 2 * LARGEST):
+    for value in (-2 * LARGEST_PARAMETER, 2 * LARGEST_PARAMETER):
         with pytest.raises(ValueError, match="x must be between 0 and"):
             check_finite_number("x", value)
 

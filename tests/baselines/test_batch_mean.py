@@ -1,10 +1,10 @@
 """REINFORCE++: the batch mean, advantages whitened over the batch (design, section 4)."""
 
 import numpy as np
-from cases import NO_PAST, groups
 
 from kaestat import AdvantageEstimator, make_baseline
 from kaestat.baselines import BatchMean
+from tests.helpers.cases import NO_PAST, groups
 
 
 def test_batch_mean_pools_all_completions_not_the_groups_means():

@@ -4,10 +4,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from cases import NO_PAST, groups
 
 from kaestat import AdvantageEstimator, Groups, make_baseline
 from kaestat.baselines import Critic
+from tests.helpers.cases import NO_PAST, groups
 
 
 def test_an_intercept_alone_is_the_forgetting_mean():

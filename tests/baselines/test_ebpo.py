@@ -1,9 +1,9 @@
 """EBPO (Han et al., 2026): Welford accumulators updated before use."""
 
 import numpy as np
-from cases import NO_PAST, groups
 
 from kaestat import AdvantageEstimator, Groups, make_baseline
+from tests.helpers.cases import NO_PAST, groups
 
 
 def test_two_steps_by_hand():

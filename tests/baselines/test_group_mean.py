@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from cases import NO_PAST, groups
 
 from kaestat import AdvantageEstimator, make_baseline
 from kaestat.baselines import GroupMean
+from tests.helpers.cases import NO_PAST, groups
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gpg"])

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from cases import NO_PAST, groups
 
 from kaestat import make_baseline
+from tests.helpers.cases import NO_PAST, groups
 
 THREE = groups([1, 0, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0])
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from cases import NO_PAST, groups, visits
 from nprobust import lprobust
 
 from kaestat import make_baseline
 from kaestat.bandwidth import Fixed
 from kaestat.kernels import Triangular
+from tests.helpers.cases import NO_PAST, groups, visits
 
 # Step 20, bandwidth 10, triangular: K(3/10) = 1.4, K(1/10) = 1.8, K(0) = 2. Past: lag 3 has 1 of 2, lag 1 has 3 of 4.
 PAST = visits([(3, [1, 0]), (1, [1, 1, 1, 0])])

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import references as ref
-from cases import NO_PAST, groups, visits
-from strategies import groups_of, visits_of
 
 from kaestat import Groups, Visits, make_baseline
+from tests.helpers import references as ref
+from tests.helpers.cases import NO_PAST, groups, visits
+from tests.helpers.strategies import groups_of, visits_of
 
 
 def random_case(seed: int, n_prompts: int, *, drift: float = 0.0, weighted: bool = False) -> ref.Case:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kaestat import Groups, RewardLog, Visits, make_baseline, risk_differences
+from kaestat import Groups, Visits, make_baseline, read_log, risk_differences
 from kaestat.datasets import simulated_run
 
 REAL = Path(os.environ.get("KAESTAT_DATA", "")) / "acc_step_500_dev.json"
@@ -76,7 +76,7 @@ def test_kae_eb_with_few_prompts_does_not_lose_to_kae_at_its_bandwidth(group_siz
 
 @pytest.mark.skipif(not REAL.is_file(), reason="KAESTAT_DATA does not name a folder with acc_step_500_dev.json")
 def test_kae_eb_beats_kae_on_the_real_run():
-    table = risk_differences(RewardLog.read(REAL), ["kae_eb", "kae_eb:bandwidth=10"], reference="kae")
+    table = risk_differences(read_log(REAL), ["kae_eb", "kae_eb:bandwidth=10"], reference="kae")
     assert (table["ci_high"] < 0).all()
     assert table["ratio"].tolist() == pytest.approx([0.784, 0.961], abs=0.005)
 

@@ -1,9 +1,9 @@
 """The paper's one-shot variant (appendix, "Baseline construction in the one-shot experiment")."""
 
 import numpy as np
-from cases import groups, visits
 
 from kaestat import AdvantageEstimator, make_baseline
+from tests.helpers.cases import groups, visits
 
 
 def test_visits_weigh_alike_whatever_their_number_of_completions():

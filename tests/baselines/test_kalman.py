@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import NO_PAST, groups, visits
 
 from kaestat import make_baseline
+from tests.helpers.cases import NO_PAST, groups, visits
 
 KNOWN = {"drift_variance": 0.1, "initial_mean": 0.5, "initial_variance": 0.3, "reward_variance": 0.2}
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from cases import NO_PAST, groups
 
 from kaestat import AdvantageEstimator, Groups, make_baseline
+from tests.helpers.cases import NO_PAST, groups
 
 GOLDEN = [0.0995, -7.0481, -5.7514, -4.9725]
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import groups, visits
 from nprobust import lprobust
 
 from kaestat import make_baseline
 from kaestat.baselines import LocalPolynomial
+from tests.helpers.cases import groups, visits
 
 
 def test_a_line_through_two_visits_meets_the_current_step_on_it():

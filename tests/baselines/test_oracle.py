@@ -5,9 +5,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from cases import NO_PAST, groups
 
 from kaestat import AdvantageEstimator, Groups, make_baseline
+from tests.helpers.cases import NO_PAST, groups
 
 
 @pytest.mark.parametrize(

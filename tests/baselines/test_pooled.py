@@ -1,9 +1,9 @@
 """The paper's one-shot oracle: leave-one-out over all groups of the prompt at the step."""
 
 import numpy as np
-from cases import NO_PAST, groups
 
 from kaestat import AdvantageEstimator, make_baseline
+from tests.helpers.cases import NO_PAST, groups
 
 
 def test_pooled_averages_over_the_prompts_other_completions():

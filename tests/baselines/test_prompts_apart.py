@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import groups, visits
 
 from kaestat import Groups, Visits, make_baseline
 from kaestat.registry import parse_method
+from tests.helpers.cases import groups, visits
 
 APART = (
     "none grpo rloo pooled krpo kae kae:normalization=algorithm1,bandwidth=6 kae:kernel=exponential kae_stream "

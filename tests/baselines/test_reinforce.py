@@ -1,9 +1,9 @@
 """REINFORCE: the value is 0 and the advantage the reward."""
 
 import numpy as np
-from cases import NO_PAST, groups
 
 from kaestat import AdvantageEstimator, make_baseline
+from tests.helpers.cases import NO_PAST, groups
 
 
 def test_the_value_is_zero():

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from cases import NO_PAST, groups, visits
 
 from kaestat import AdvantageEstimator, make_baseline
+from tests.helpers.cases import NO_PAST, groups, visits
 
 
 def test_constant_forgetting_by_hand():

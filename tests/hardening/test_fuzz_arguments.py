@@ -23,9 +23,9 @@ from kaestat.baselines.base import Baseline
 from kaestat.kernels import KERNELS, Exponential, as_kernel
 from kaestat.registry import parse_method
 from kaestat.schedules import epochs, past_lags, reuse, uniform
-from tests.cases import groups, visits
-from tests.hardening.contract import JUNK, NUMBERS, REFUSED, attempt, mostly
 from tests.hardening.test_fuzz_readers import check_log
+from tests.helpers.cases import groups, visits
+from tests.helpers.contract import JUNK, NUMBERS, REFUSED, attempt, mostly
 
 PARTS = ["kae", "kae_eb", "local_polynomial", "sieve", "spo", ":", "=", ",", "(", ")", "[", "]", "bandwidth", "kernel",
          "degree", "rate", "fraction", "exponential", "lepski", "rho", "c", "grid", "10", "0.5", "-1", "1e999", "nan",

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from kaestat import methods
 from kaestat.bandwidth import SELECTORS
-from kaestat.cli import run
 from kaestat.kernels import KERNELS
-from kaestat.readers import FORMATS
-from tests.hardening.contract import mostly
+from kaestat.logs.readers import FORMATS
+from kaestat.report.cli import run
 from tests.hardening.test_fuzz_arguments import SPECIFICATIONS
 from tests.hardening.test_fuzz_readers import NAMES, WHOLE_ACCURACIES, WHOLE_CSV, edited
+from tests.helpers.contract import mostly
 
 FOLDER = tempfile.TemporaryDirectory(prefix="kaestat-fuzz-")
 WORDS = st.sampled_from(["", "-", "--", "-h", "--nope", "nope", "-1", "1e9", "nan", "--json=1", "\N{SNOWMAN}", "../.."])

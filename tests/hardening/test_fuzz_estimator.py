@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, RewardHistory, methods
 from kaestat.storage import FORMAT, VERSION, load_state, pack_arrays
-from tests.estimators import PARAMETERS
-from tests.hardening.contract import JUNK, NUMBERS, REFUSED, attempt
+from tests.helpers.contract import JUNK, NUMBERS, REFUSED, attempt
+from tests.helpers.estimators import PARAMETERS
 
 FOLDER = tempfile.TemporaryDirectory(prefix="kaestat-fuzz-")
 METHODS = st.sampled_from(methods())

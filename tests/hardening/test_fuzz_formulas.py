@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from kaestat import Groups, Visits, inference, theory
+from kaestat import Groups, Visits, bootstrap, inference, theory
 from kaestat.datasets import simulated_run
-from tests.hardening.contract import JUNK, NUMBERS, REFUSED, attempt, mostly
+from tests.helpers.contract import JUNK, NUMBERS, REFUSED, attempt, mostly
 
 SHARES, SIZES = st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0]), st.integers(0, 5)
 POSITIVE = st.sampled_from([0.01, 0.5, 1.0, 2.0]) | st.floats(1e-12, 1e12)
@@ -130,8 +130,8 @@ FORMULAS: dict[Callable[..., Any], dict[str, st.SearchStrategy]] = {
         "level": mostly(st.sampled_from([0.5, 0.9, 0.95])),
         "freedom": NUMBER | array(POSITIVE, 3),
     },
-    inference.cluster_bootstrap: {"samples": array(SHARES, 4, 2), "n_boot": mostly(SIZES, ODD_SIZES), "seed": WHOLE},
-    inference.mean_with_interval: {"samples": array(SHARES, 4, 2), "draws": array(SHARES, 5, 2)},
+    bootstrap.cluster_bootstrap: {"samples": array(SHARES, 4, 2), "n_boot": mostly(SIZES, ODD_SIZES), "seed": WHOLE},
+    bootstrap.mean_with_interval: {"samples": array(SHARES, 4, 2), "draws": array(SHARES, 5, 2)},
     inference.effective_sample_size: {"weight": array(SHARES, 3), "count": array(POSITIVE, 3)},
     inference.value_interval: {
         "groups": st.just(Groups(np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.5]]))),
@@ -172,7 +172,7 @@ def numbers_of(result: Any) -> list[np.ndarray]:
 
 def is_known_to_be_nan(formula: Callable[..., Any], arguments: dict[str, Any]) -> bool:
     """Whether the documentation promises NaN: the error of a mean of one, and what degrees of freedom of NaN give."""
-    if formula is inference.mean_with_interval:
+    if formula is bootstrap.mean_with_interval:
         return len(arguments["samples"]) == 1
     return formula is inference.honest_critical_value and bool(np.isnan(np.asarray(arguments["freedom"])).any())
 

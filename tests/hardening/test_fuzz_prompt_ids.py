@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat.integrations.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
-from tests.hardening.contract import JUNK, REFUSED, attempt, mostly
+from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
+from tests.helpers.contract import JUNK, REFUSED, attempt, mostly
 
 TEXT = st.text(max_size=5)
 TOKENS = st.lists(st.integers(0, 9), max_size=4)

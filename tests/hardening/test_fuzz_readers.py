@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat import RewardLog
-from tests.hardening.contract import JUNK, REFUSED, attempt
+from kaestat import RewardLog, read_log
+from tests.helpers.contract import JUNK, REFUSED, attempt
 
 FOLDER = tempfile.TemporaryDirectory(prefix="kaestat-fuzz-")
 
@@ -47,7 +47,7 @@ def check_file(content: bytes | dict[str, bytes], name: str, hints: dict[str, An
         for part, data in content.items() if isinstance(content, dict) else [("", content)]:
             (path / part).parent.mkdir(parents=True, exist_ok=True)
             (path / part).write_bytes(data)
-        log = attempt(lambda: RewardLog.read(path, format=format, **hints), [str(path), *hints])
+        log = attempt(lambda: read_log(path, format=format, **hints), [str(path), *hints])
     if log is not REFUSED:
         check_log(log)
     return log

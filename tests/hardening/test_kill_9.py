@@ -26,10 +26,10 @@ VARYING = re.compile(r"(provenance|manifest)\.json|(index|report)\.html|records/
 
 
 def kill_and_resume(command: str, folder: Path) -> dict:
-    """What `tests.hardening.killed_command` saw."""
+    """What `tests.helpers.killed_command` saw."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     process = subprocess.run(
-        [sys.executable, "-m", "tests.hardening.killed_command", command, str(folder)],
+        [sys.executable, "-m", "tests.helpers.killed_command", command, str(folder)],
         cwd=ROOT,
         env=environment,
         capture_output=True,

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 from scipy.stats import t as student
-from statistical import Discrepancy, check_mean, generator
 
 from kaestat.arrays import Groups, Visits
-from kaestat.inference import LinearFit, ValueInterval, cluster_bootstrap, mean_with_interval, value_interval
+from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
+from kaestat.inference import LinearFit, ValueInterval, value_interval
 from kaestat.theory import integer_bandwidth_error, optimal_integer_bandwidth
+from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 N = 40_000
 DRIFT, GROUP, CURRENT = 0.001, 16, 0.47  # the value falls by DRIFT a step to CURRENT, close to variance 1/4 throughout

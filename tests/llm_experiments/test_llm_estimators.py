@@ -15,7 +15,7 @@ from llm_experiments.diagnostics.estimators import (
     weighted_estimators,
 )
 from llm_experiments.diagnostics.pool_rewards import PoolRewards
-from tests.statistical import generator
+from tests.helpers.statistical import generator
 
 
 def some_pool(salt: int = 920, **shape) -> PoolRewards:

@@ -16,8 +16,8 @@ from llm_experiments.evaluation.accuracy import accuracy, average, difference, p
 from llm_experiments.evaluation.evaluate import Evaluation
 from llm_experiments.evaluation.suites import SETS, parse_suite
 from llm_experiments.evaluation.tables import comparison_table
+from tests.helpers.statistical import Discrepancy, check_mean, generator
 from tests.llm_experiments.small_policies import SIZE, small_policy
-from tests.statistical import Discrepancy, check_mean, generator
 
 N_PROBLEMS = 7
 

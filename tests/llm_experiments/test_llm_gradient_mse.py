@@ -19,7 +19,7 @@ from llm_experiments.diagnostics.gradient_mse_debiased import (
     value_noise,
 )
 from llm_experiments.diagnostics.pool_rewards import PoolRewards
-from tests.statistical import Discrepancy, check_mean, generator
+from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 K = 6  # completions that the policy can give
 PROBABILITY = np.array([0.3, 0.25, 0.2, 0.1, 0.1, 0.05])

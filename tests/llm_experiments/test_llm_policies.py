@@ -6,8 +6,8 @@ import torch
 
 from llm_experiments.policies.base import SamplingSettings
 from llm_experiments.policies.transformers_policy import TransformersPolicy
+from tests.helpers.statistical import Discrepancy, check_mean
 from tests.llm_experiments.small_policies import SIZE, TEMPLATE, small_model, small_policy
-from tests.statistical import Discrepancy, check_mean
 
 PROMPT = "37+58="
 

@@ -6,7 +6,7 @@ import pytest
 
 import kaestat
 from kaestat.datasets import simulated_run
-from kaestat.replay import replay
+from kaestat.logs.replay import replay
 from llm_experiments.training.value_error import value_errors
 
 

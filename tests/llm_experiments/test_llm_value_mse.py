@@ -16,7 +16,7 @@ from llm_experiments.diagnostics.value_mse import (
     VALUE_DIFFERENCE_COLUMNS,
     value_errors,
 )
-from tests.statistical import Discrepancy, check_mean, generator
+from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 TABLE_1 = ("kae", "grpo", "reinforce++")
 

@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from verl_runs import ALL, PAPER, PLACES, ROWS, RUNS, SMALL, write_rows
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.verl.options import Options
@@ -19,6 +18,7 @@ from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.verl_command import Machines, Places, paper_prompt_length, verl_overrides
 from llm_experiments.training.verl_data import prepare_data
 from llm_experiments.training.verl_launch import launch_verl, script, verl_run_config
+from tests.helpers.verl_runs import ALL, PAPER, PLACES, ROWS, RUNS, SMALL, write_rows
 
 PAGE = verl_launch.ROOT / "docs" / "experiments" / "verl.md"
 

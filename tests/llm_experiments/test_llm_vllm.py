@@ -12,8 +12,8 @@ from llm_experiments.policies.base import SamplingSettings
 from llm_experiments.policies.tiny import TinySize, tiny_model
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 from llm_experiments.policies.vllm_policy import TOLERANCE, VllmPolicy
+from tests.helpers.statistical import Discrepancy, check_mean
 from tests.llm_experiments.small_policies import small_policy
-from tests.statistical import Discrepancy, check_mean
 
 pytestmark = pytest.mark.vllm
 

@@ -1,6 +1,6 @@
 """Mutation testing: put every fault of `mutation_operators` into a module, and see whether its tests notice.
 
-    python tests/mutation/run_mutation.py kaestat/kernels.py kaestat/risk.py
+    python tests/mutation/run_mutation.py kaestat/kernels.py kaestat/logs/risk.py
 
 The tests of a module are collected once. Each fault is then put into the living functions of a forked process, which
 runs the tests that reach the statement, quickest first, until one fails. Faults outside functions, and survivors in
@@ -31,9 +31,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
-from mutation_operators import Mutation, mutations
-from mutation_tables import KILLED, Key, Outcome, count_verdicts, key_of, read_rows, write_tables
-from tested_modules import TESTED
+
+from tests.mutation.mutation_operators import Mutation, mutations
+from tests.mutation.mutation_tables import KILLED, Key, Outcome, count_verdicts, key_of, read_rows, write_tables
+from tests.mutation.tested_modules import TESTED
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("numpy", "scipy.integrate", "scipy.optimize", "scipy.stats", "pandas", "torch", "array_api_compat.torch")

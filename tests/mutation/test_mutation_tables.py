@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from mutation_operators import mutations
-from mutation_tables import KILLED, SETTLED, Outcome, read_rows, write_tables
-from tested_modules import TESTED
+
+from tests.mutation.mutation_operators import mutations
+from tests.mutation.mutation_tables import KILLED, SETTLED, Outcome, read_rows, write_tables
+from tests.mutation.tested_modules import TESTED
 
 ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "results" / "mutation"
@@ -64,24 +65,24 @@ def test_faults_know_whether_they_stand_in_a_function():
 
 def test_verdicts_stay_and_survivors_that_die_name_their_test(tmp_path):
     def outcome(before, survived, by=""):
-        return Outcome("kaestat/risk.py", 7, "constant", before, "2", survived, by, 3, "x = 1", 0)
+        return Outcome("kaestat/logs/risk.py", 7, "constant", before, "2", survived, by, 3, "x = 1", 0)
 
     def verdicts():
-        rows = read_rows(tmp_path / "survivors.csv", "kaestat/risk.py").values()
+        rows = read_rows(tmp_path / "survivors.csv", "kaestat/logs/risk.py").values()
         return {row["before"]: (row["verdict"], row["why"]) for row in rows}
 
     settings = {"budget": 1.0, "share": 0.5, "seed": 0}
     first = [outcome("1", True), outcome("3", True), outcome("5", False, "a test")]
-    write_tables(tmp_path, "kaestat/risk.py", first, again=False, **settings)
+    write_tables(tmp_path, "kaestat/logs/risk.py", first, again=False, **settings)
     assert verdicts() == {"1": ("open", ""), "3": ("open", "")}
 
     table = pd.read_csv(tmp_path / "survivors.csv", dtype=str, keep_default_na=False)
     table.loc[table["before"] == "1", ["verdict", "why"]] = ["equivalent", "1 = 2 here"]
     table.to_csv(tmp_path / "survivors.csv", index=False)
     again = [outcome("1", True), outcome("3", False, "a new test")]
-    write_tables(tmp_path, "kaestat/risk.py", again, again=True, **settings)
+    write_tables(tmp_path, "kaestat/logs/risk.py", again, again=True, **settings)
     assert verdicts() == {"1": ("equivalent", "1 = 2 here"), "3": (KILLED, "a new test")}
-    entry = json.loads((tmp_path / "provenance.json").read_text())["modules"]["kaestat/risk.py"]
+    entry = json.loads((tmp_path / "provenance.json").read_text())["modules"]["kaestat/logs/risk.py"]
     assert (entry["faults"], entry["killed"], entry["share"]) == (3, 2, 0.5)
     assert entry["verdicts"] == {"equivalent": 1, KILLED: 1}
 

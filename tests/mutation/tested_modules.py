@@ -45,10 +45,14 @@ def _baseline(name: str, *methods: str, more: tuple[str, ...] = ()) -> tuple[str
     return f"kaestat/baselines/{name}.py", Tests(files, methods)
 
 
-SMOOTHING_TESTS = ("tests/test_smoothing.py", "tests/test_window_sums.py", "tests/bandwidth/test_selector_formulas.py")
+SMOOTHING_TESTS = (
+    "tests/bandwidth/test_smoothing.py",
+    "tests/bandwidth/test_window_sums.py",
+    "tests/bandwidth/test_selector_formulas.py",
+)
 TESTED: dict[str, Tests] = {
     "kaestat/kernels.py": Tests(("tests/test_kernels.py", "tests/baselines/test_kae.py")),
-    "kaestat/risk.py": Tests(("tests/test_risk_tables.py",)),
+    "kaestat/logs/risk.py": Tests(("tests/logs/test_risk_tables.py",)),
     **dict(
         (
             _baseline("kae", "kae"),
@@ -70,9 +74,9 @@ TESTED: dict[str, Tests] = {
         )
     ),
     "kaestat/baselines/base.py": Tests(
-        ("tests/baselines/test_base.py", "tests/test_public_errors.py", *OF_EVERY_BASELINE)
+        ("tests/baselines/test_base.py", "tests/hardening/test_public_errors.py", *OF_EVERY_BASELINE)
     ),
     "kaestat/scaling.py": Tests(("tests/test_scaling.py", "tests/test_advantage.py")),
     "kaestat/history.py": Tests(("tests/test_history.py", "tests/test_estimator_state.py")),
-    "kaestat/smoothing.py": Tests(SMOOTHING_TESTS),
+    "kaestat/bandwidth/smoothing.py": Tests(SMOOTHING_TESTS),
 }

@@ -15,7 +15,7 @@ from kaestat.datasets import fetch, simulated_run
 from kaestat.kernels import as_kernel
 
 log = kaestat.RewardLog(["a", "a"], np.array([0, 1]), [1.0, 0.0])
-kaestat.RewardLog.read(fetch("acc_step_500"))
+kaestat.read_log(fetch("acc_step_500"))
 mse: float = kaestat.value_risk(simulated_run().log, ["kae"])["mse"].min()
 chosen: float = kaestat.select_bandwidth(log, "loo_cv", lambda u: np.exp(-u)).bandwidth
 weight: float = as_kernel("triangular").at_zero

@@ -12,12 +12,19 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from minimal_environment import minimal_environment, requirements, wheel_distribution
+
+from tests.helpers.minimal_environment import minimal_environment, requirements, wheel_distribution
 
 ROOT = Path(__file__).parents[2]
 OPTIONAL = ("torch", "transformers", "trl", "matplotlib", "typer", "rich", "jinja2", "pyarrow", "pooch", "yaml")
 CHECKOUT = ("benchmarks", "llm_experiments", "paper_figures", "simulations")
-THROUGH_KAESTAT = ("kaestat.cli", "kaestat.commands", "kaestat.interval_marks", "kaestat.plots", "kaestat.report")
+THROUGH_KAESTAT = (
+    "kaestat.report.cli",
+    "kaestat.report.commands",
+    "kaestat.report.interval_marks",
+    "kaestat.report.plots",
+    "kaestat.report.files",
+)
 NOT_MINIMAL = {*OPTIONAL, *CHECKOUT, *THROUGH_KAESTAT, "nprobust"}
 WRITE_PARQUET = {"test_readers.py", "test_reader_trl.py"}
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
@@ -62,7 +69,7 @@ def test_wheel_holds_the_whole_library_and_nothing_else(built):
     with ZipFile(built[1]) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == library_files()
-    assert {"kaestat/py.typed", "kaestat/templates/report.html", "kaestat/integrations/verl/trainer.py"} <= names
+    assert {"kaestat/py.typed", "kaestat/report/templates/report.html", "kaestat/integrations/verl/trainer.py"} <= names
 
 
 def test_wheel_s_metadata(built):
@@ -73,7 +80,7 @@ def test_wheel_s_metadata(built):
     assert set(package.metadata.get_all("Provides-Extra")) == set(project["optional-dependencies"])
     entry_points = {(point.group, point.name, point.value) for point in package.entry_points}
     assert entry_points == {
-        ("console_scripts", "kaestat", "kaestat.cli:main"),
+        ("console_scripts", "kaestat", "kaestat.report.cli:main"),
         ("verl.plugins", "kaestat", "kaestat.integrations.verl"),
     }
     assert package.metadata["License-Expression"] == "Apache-2.0"
@@ -116,7 +123,7 @@ def test_command_without_its_extra_says_in_one_line_what_to_install(python, tmp_
 def test_what_needs_an_extra_names_it(python, tmp_path):
     (tmp_path / "log.parquet").write_bytes(b"PAR1")
     for code, extra in {
-        "kaestat.RewardLog.read('log.parquet')": "parquet",
+        "kaestat.read_log('log.parquet')": "parquet",
         "from kaestat.datasets import fetch; fetch('acc_step_500')": "data",
     }.items():
         said = run(python, "-c", f"import kaestat\n{code}", cwd=tmp_path, status=1)
@@ -130,7 +137,7 @@ def test_library_s_own_tests_pass_with_the_minimal_requirements(python, tmp_path
     files = minimal_tests()
     assert {"test_history.py", "test_kae_eb.py", "test_registry.py", "test_replay.py"} <= {file.name for file in files}
     assert n_passed(run(python, *PYTEST, *files, cwd=tmp_path)) > 1000
-    assert n_passed(run(python, *PYTEST, "tests/test_readers.py", "-k", "csv or jsonl", cwd=tmp_path)) > 20
+    assert n_passed(run(python, *PYTEST, "tests/logs/readers/test_readers.py", "-k", "csv or jsonl", cwd=tmp_path)) > 20
 
 
 def test_installed_library_s_examples_run(python, tmp_path):

@@ -16,10 +16,10 @@ from trl import GRPOTrainer
 from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.prompt_ids import UnstablePromptIds, hash_prompt
+from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
+from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
 from kaestat.integrations.trl.sampler import ReuseSampler
-from kaestat.integrations.watched_estimator import WatchedEstimator
 from kaestat.storage import load_state, save_state, unpack_arrays
 
 STATE_FILE = "baseline_state"

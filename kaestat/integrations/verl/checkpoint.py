@@ -11,8 +11,8 @@ import logging
 import os
 from typing import Any
 
+from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.verl.options import Options
-from kaestat.integrations.watched_estimator import WatchedEstimator
 
 STATE_FILE = "baseline_state"  # beside "actor" and "data.pt" in global_step_N
 

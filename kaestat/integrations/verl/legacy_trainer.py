@@ -18,12 +18,12 @@ from verl import DataProto
 from verl.trainer import main_ppo_v0
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
+from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.estimators import REGISTERED, SERVING
 from kaestat.integrations.verl.options import Options
 from kaestat.integrations.verl.prompts import FIELDS, Prompt, read_prompt
 from kaestat.integrations.verl.rows import BatchRows, row_advantages
-from kaestat.integrations.watched_estimator import WatchedEstimator
 
 
 class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.watched_estimator import looks_back
+from kaestat.integrations.shared.watched_estimator import looks_back
 from kaestat.registry import METHODS, parse_method
 
 WEIGHTS = ("none", "length")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.integrations.prompt_ids import FIX, UnstablePromptIds, hash_prompt
+from kaestat.integrations.shared.prompt_ids import FIX, UnstablePromptIds, hash_prompt
 
 FIELDS = ("data_source", "extra_info", "raw_prompt")  # of verl's data sets
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.verl.options import Options
 from kaestat.integrations.verl.prompts import FIELDS, Prompt, read_prompt
-from kaestat.integrations.watched_estimator import WatchedEstimator
 
 if TYPE_CHECKING:
     from transfer_queue import KVBatchMeta

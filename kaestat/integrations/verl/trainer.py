@@ -31,11 +31,11 @@ from verl.trainer.ppo.v1 import (
     register_trainer,
 )
 
+from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING
 from kaestat.integrations.verl.options import Options
 from kaestat.integrations.verl.rows import read_rows, row_advantages
-from kaestat.integrations.watched_estimator import WatchedEstimator
 
 
 class BaselineTrainer(SavesHistory):

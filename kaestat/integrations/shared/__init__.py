@@ -1,0 +1,1 @@
+"""What the adapters of all trainers have in common."""

@@ -1,0 +1,153 @@
+"""Stable names for prompts, and a watch over names that are not.
+
+A history is only as good as the ids that it is kept by. Trainers hand out ids that are random at every step, that
+count on, or that are the same for all prompts; a baseline that trusted them would train silently on a wrong past.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+# How many different prompts must have come back, all of them under new ids, before the ids are called unstable.
+RETURNS_BEFORE_REFUSAL = 16
+
+
+class UnstablePromptIds(ValueError):
+    """The ids given do not name prompts: one id for several prompts, or a new id at each visit."""
+
+
+def hash_prompt(prompt: Any) -> str:
+    """A stable name made from the prompt itself, the same in every process and session.
+
+    Parameters
+    ----------
+    prompt : str, sequence of int, or sequence of mapping
+        Text, token ids (a list, array or tensor; without padding) or chat messages. Bytes and images within messages
+        (PIL's, or whatever has its ``tobytes``, ``mode`` and ``size``) count by their content.
+
+    Returns
+    -------
+    str
+        32 hexadecimal digits (BLAKE2b).
+
+    Raises
+    ------
+    TypeError
+        If the prompt is none of these.
+
+    Examples
+    --------
+    >>> hash_prompt("2+2=") == hash_prompt("2+2="), hash_prompt("2+2=") == hash_prompt("2+3=")
+    (True, False)
+    >>> hash_prompt([{"role": "user", "content": "2+2="}]) == hash_prompt([{"content": "2+2=", "role": "user"}])
+    True
+    """
+    if hasattr(prompt, "tolist"):
+        prompt = prompt.tolist()
+    try:
+        if prompt is None or isinstance(prompt, int | float):
+            raise TypeError
+        canonical = json.dumps(prompt, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    except TypeError:
+        raise TypeError(
+            f"prompt must be text, token ids or chat messages, got {type(prompt).__name__}; give an id of your own."
+        ) from None
+    return _digest(canonical.encode("utf-8", "surrogatepass"))
+
+
+class IdentityCheck:
+    """Watches that an id names one prompt, and that a prompt which comes back does so under a known id.
+
+    Ids that are random or count on are known by two things together: no id was ever seen at two steps, and *most* of
+    the different prompts seen so far (more than half, and at least `RETURNS_BEFORE_REFUSAL`) came back, each under a
+    new id. In a data set that holds some texts in many rows, each with an id of its own, the few texts come back under
+    new ids through the whole first epoch, but most texts do not; from the second epoch on ids repeat, and that settles
+    it. What cannot be told from a counter within one epoch is a data set most of whose texts stand in several rows:
+    its ids are refused. Nor are unstable ids noticed on fewer than `RETURNS_BEFORE_REFUSAL` prompts, which a data set
+    of a few texts in many rows would look like; there `AdvantageEstimator` warns that no prompt comes back.
+
+    It holds 2 short entries per prompt seen, in memory only: after a resume it learns anew.
+
+    Examples
+    --------
+    >>> watch = IdentityCheck()
+    >>> watch.check([0, 0], [hash_prompt("2+2=")] * 2, step=0)
+    >>> watch.check([0, 0], [hash_prompt("2+3=")] * 2, step=1)
+    Traceback (most recent call last):
+    kaestat.integrations.shared.prompt_ids.UnstablePromptIds: prompt id 0 names two prompts...
+    """
+
+    def __init__(self) -> None:
+        self._name_of: dict[Hashable, str] = {}  # id -> hash of its prompt
+        self._last_seen: dict[str, int] = {}  # hash -> step
+        self._returned: set[str] = set()  # hashes that came back under a new id
+        self._repeats = False  # whether an id was seen at two steps
+
+    def check(self, ids: Sequence[Hashable], hashes: Sequence[str], step: int) -> None:
+        """Check the ids of one step's samples against their prompts.
+
+        Parameters
+        ----------
+        ids : sequence of hashables, length N
+            What the history is to be kept by. ``None`` is a missing id.
+        hashes : sequence of str, length N
+            `hash_prompt` of each sample's prompt.
+        step : int
+            Training step.
+
+        Raises
+        ------
+        UnstablePromptIds
+            If an id is missing, if one id names two prompts, or if ids are random or count on. What was learned before
+            the call is then unchanged.
+        """
+        if len(ids) != len(hashes):
+            raise ValueError(f"ids and hashes must have the same length, got {len(ids)} and {len(hashes)}.")
+        pairs: dict[Hashable, str] = {}
+        for key, name in zip(ids, hashes, strict=True):
+            if key is None:
+                raise UnstablePromptIds("a prompt id is missing: " + FIX)
+            if pairs.setdefault(key, name) != name or self._name_of.get(key, name) != name:
+                raise UnstablePromptIds(f"prompt id {key!r} names two prompts: " + FIX)
+        back = {key: name for key, name in pairs.items() if self._last_seen.get(name, step) < step}
+        repeats = self._repeats or any(key in self._name_of for key in back)
+        returned = set() if repeats else self._returned.union(back.values())
+        n_seen = len(self._last_seen) + len(set(pairs.values()).difference(self._last_seen))
+        if len(returned) >= RETURNS_BEFORE_REFUSAL and 2 * len(returned) > n_seen:
+            raise UnstablePromptIds(
+                f"{len(returned)} of {n_seen} prompts came back, every one under a new id: these ids are random or "
+                "count on. " + FIX
+            )
+        self._returned, self._repeats = returned, repeats
+        self._name_of |= pairs
+        self._last_seen |= dict.fromkeys(pairs.values(), step)
+
+
+FIX = (
+    "give every prompt an id of its own that stays the same through the run (source, split and index of its row), "
+    "or kaestat.integrations.shared.prompt_ids.hash_prompt(prompt)."
+)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON cannot hold: media as digests, arrays and tensors as lists."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _digest(bytes(value))
+    if all(hasattr(value, name) for name in ("tobytes", "mode", "size")):
+        palette = getattr(value, "getpalette", lambda: None)()  # pixels of PIL's mode P are numbers of its colours
+        return _digest(f"{value.mode} {value.size}".encode(), bytes(palette or ()), value.tobytes())
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError
+
+
+def _digest(*parts: bytes) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

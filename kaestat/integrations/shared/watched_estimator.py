@@ -1,0 +1,247 @@
+"""An `AdvantageEstimator` as trainers need it: ids watched, copies of a prompt told apart, states by step, metrics.
+
+Every adapter, and every recipe, is a thin translation of what its trainer knows into `WatchedEstimator.advantages`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from kaestat.advantage import AdvantageEstimator
+from kaestat.baselines.base import Baseline
+from kaestat.integrations.shared.metrics import StepMetrics
+from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
+from kaestat.storage import encode_keys, load_state, save_state, unpack_arrays
+
+
+class WatchedEstimator:
+    """Advantages of one step's completions, with every way to train on a wrong history refused.
+
+    Parameters
+    ----------
+    estimator : AdvantageEstimator
+        Does all the mathematics and holds the history.
+    states_kept : int
+        After how many of the last steps the state is held for `state_dict`. Asynchronous trainers have rewards of later
+        steps already when they save: take one more than the number of steps that they may be ahead. 0 holds none.
+
+    Attributes
+    ----------
+    metrics : dict of str to float
+        Of the last step: the figures of `StepMetrics.after`, each as ``baseline/NAME``.
+
+    Examples
+    --------
+    >>> watched = WatchedEstimator(AdvantageEstimator("kae", bandwidth=10))
+    >>> watched.advantages([1.0, 0.0], 0, prompts=["2+2=", "2+2="]).tolist()
+    [1.0, -1.0]
+    >>> watched.advantages([1.0, 0.0], 1, prompts=["2+2=", "2+2="]).round(3).tolist()
+    [0.679, -0.679]
+    >>> watched.metrics["baseline/known_prompts"]
+    1.0
+    """
+
+    def __init__(self, estimator: AdvantageEstimator, *, states_kept: int = 0):
+        if not isinstance(estimator, AdvantageEstimator):
+            raise TypeError(f"estimator must be a kaestat.AdvantageEstimator, got {type(estimator).__name__}.")
+        if isinstance(states_kept, bool) or not isinstance(states_kept, int) or states_kept < 0:
+            raise ValueError(f"states_kept must be a whole number from 0 on, got {states_kept!r}.")
+        self.estimator = estimator
+        self.metrics: dict[str, float] = {}
+        self._watch = IdentityCheck()
+        self._states_kept = states_kept
+        self._states: dict[int, dict[str, Any]] = {}  # step -> state after it
+
+    @property
+    def stateful(self) -> bool:
+        """Whether values depend on earlier steps."""
+        return looks_back(self.estimator.baseline)
+
+    def advantages(
+        self,
+        rewards: Sequence[float] | np.ndarray,
+        step: int | None,
+        *,
+        prompts: Sequence[Any],
+        ids: Sequence[Hashable] | None = None,
+        groups: Sequence[Hashable] | None = None,
+        mask: Sequence[bool] | np.ndarray | None = None,
+        weights: Sequence[float] | np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Advantages of one step's completions, all of them in one call; records their rewards.
+
+        Parameters
+        ----------
+        rewards : sequence of float, shape (N,)
+        step : int or None
+            Training step; None if the trainer does not tell, which only methods without a history can do with.
+        prompts : sequence, length N
+            Each completion's prompt, as `hash_prompt` takes it.
+        ids : sequence of hashables, length N, optional
+            What the history is kept by; they are checked against the prompts. None takes the prompts' hashes.
+        groups : sequence of hashables, length N, optional
+            The trainer's own name of each completion's group; it may change from step to step. Only tells several
+            groups of one prompt at one step apart: its k-th group, in the order of the rows, is its stream k.
+        mask : sequence of bool, shape (N,), optional
+            False for rows that are no completions (padding): advantage 0, and nothing of them is recorded.
+        weights : sequence of float, shape (N,), optional
+            See `AdvantageEstimator.step`.
+
+        Returns
+        -------
+        ndarray of float64, shape (N,)
+
+        Raises
+        ------
+        UnstablePromptIds
+            If a prompt or an id is missing, an id names two prompts, or ids change from visit to visit.
+        ValueError
+            If a method with a history is given no step, and as `AdvantageEstimator.step` does.
+        TypeError
+            If an id is no string, number, bytes or tuple of these, which a checkpoint can hold.
+        """
+        reward = np.asarray(rewards, dtype=np.float64)
+        keep = np.ones(len(reward), dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+        if step is None and self.stateful:
+            raise ValueError(
+                f"step: method {self.estimator.method!r} has a history and needs the training step, but the trainer "
+                "gave none. Pass the trainer's step counter, the same after a resume as without one."
+            )
+        step = 0 if step is None else step
+        for name, column in (("prompts", prompts), ("ids", ids), ("groups", groups), ("mask", mask)):
+            if column is not None and len(column) != len(reward):
+                raise ValueError(
+                    f"{name} has {len(column)} entries for {len(reward)} rewards; give one per completion."
+                )
+        hashes, kept = _hashes(prompts, keep), np.flatnonzero(keep)
+        names = hashes if ids is None else [key.item() if hasattr(key, "item") else key for key in ids]
+        kept_names = [names[row] for row in kept]
+        if ids is not None:
+            encode_keys(kept_names)  # what no checkpoint can hold is refused now, not at the first checkpoint
+            self._watch.check(kept_names, [name for name in hashes if name is not None], step)
+        streams = None if groups is None else copies(names, groups, keep)
+        before = StepMetrics.before(
+            self.estimator, kept_names, step, None if streams is None else [streams[row] for row in kept]
+        )
+        advantages = self.estimator.step(names, reward, step, mask=keep, stream_ids=streams, weights=weights)
+        values: Any = self.estimator.values
+        self._keep_state(step)
+        kept_weights = None if weights is None else np.asarray(weights, dtype=np.float64)[kept]
+        figures = before.after(reward[kept], values[kept], advantages[kept], kept_weights)
+        self.metrics = {f"baseline/{name}": value for name, value in figures.items()}
+        return advantages
+
+    def state_dict(self, step: int | None = None) -> dict[str, Any]:
+        """The estimator's state as plain data (bytes, numbers, text), as of after ``step``.
+
+        Parameters
+        ----------
+        step : int, optional
+            The last step that belongs to the checkpoint. Asynchronous trainers have rewards of later steps already
+            when they save, and see those steps again after a resume. None takes everything up to now.
+
+        Raises
+        ------
+        ValueError
+            If the state after that step is held no more.
+        """
+        if step is None or not self.stateful or self.estimator.last_step <= step:
+            return self.estimator.state_dict()
+        states = self._states
+        held = [at for at in states if at <= step]
+        if not held:
+            raise ValueError(
+                f"step {step}: {self.estimator.last_step} has been recorded since, and of the states in between those "
+                f"after {sorted(states) or 'no step'} are held; make the WatchedEstimator with a larger states_kept."
+            )
+        return states[max(held)]
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state of `state_dict`."""
+        self.estimator.load_state_dict(state)
+        self._watch, self._states, self.metrics = IdentityCheck(), {}, {}
+
+    def save(self, path: str | os.PathLike[str], step: int | None = None) -> None:
+        """Write the state to a file, atomically and without pickle; ``step`` as in `state_dict`."""
+        save_state(path, {"watched": unpack_arrays(self.state_dict(step))})
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a file of `save`.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is none.
+        ValueError
+            If it is torn, or of another method.
+        """
+        content = load_state(path)
+        if "watched" not in content:
+            raise ValueError(f"{path}: holds no state of a trainer's adapter.")
+        self.load_state_dict(content["watched"])
+
+    def _keep_state(self, step: int) -> None:
+        if not self.stateful or self._states_kept == 0:
+            return
+        states = self._states | {step: self.estimator.state_dict()}
+        # A new dict each time: some trainers ask for a state from another thread.
+        self._states = {at: states[at] for at in sorted(states)[-self._states_kept :]}
+
+
+def looks_back(baseline: Baseline) -> bool:
+    """Whether a baseline's values depend on earlier steps, so that it needs stable ids, the step and checkpoints."""
+    return baseline.horizon > 0 or baseline.initial_carry() is not None
+
+
+def copies(names: Sequence[Hashable], groups: Sequence[Hashable], mask: Sequence[bool] | np.ndarray) -> list[int]:
+    """For each row, how many groups of the same prompt began before its own in the batch; 0 where masked.
+
+    Examples
+    --------
+    >>> copies(["a", "b", "a", "a"], ["g1", "g2", "g3", "g1"], [True] * 4)
+    [0, 0, 1, 0]
+    """
+    number: defaultdict[Hashable, count[int]] = defaultdict(count)
+    of_group: dict[tuple[Hashable, Hashable], int] = {}
+    found = []
+    for name, group, kept in zip(names, groups, mask, strict=True):
+        if not kept:
+            found.append(0)
+            continue
+        if (name, group) not in of_group:
+            of_group[name, group] = next(number[name])
+        found.append(of_group[name, group])
+    return found
+
+
+def _hashes(prompts: Sequence[Any], keep: np.ndarray) -> list[str | None]:
+    """Hash of each kept row's prompt; equal texts and token ids are hashed once."""
+    known: dict[Hashable, str] = {}
+    found: list[str | None] = []
+    for row, (prompt, kept) in enumerate(zip(prompts, keep, strict=True)):
+        if not kept:
+            found.append(None)
+            continue
+        if isinstance(prompt, str) and prompt in known:  # most rows of most trainers
+            found.append(known[prompt])
+            continue
+        if prompt is None or (hasattr(prompt, "__len__") and len(prompt) == 0):
+            raise UnstablePromptIds(
+                f"the prompt of row {row} is missing or empty, so the prompt has no id: let the trainer keep the "
+                "prompt with its completions, or give an id of the data set."
+            )
+        plain = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+        try:
+            key = plain if isinstance(plain, str) else tuple(plain)
+            if key not in known:
+                known[key] = hash_prompt(plain)
+            found.append(known[key])
+        except TypeError:  # chat messages are dicts, which no dict can be keyed by
+            found.append(hash_prompt(plain))
+    return found

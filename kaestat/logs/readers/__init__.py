@@ -1,0 +1,5 @@
+"""Readers of the reward logs that people have, one format per file."""
+
+from kaestat.logs.readers.formats import FORMATS, Format, read_log
+
+__all__ = ["FORMATS", "Format", "read_log"]

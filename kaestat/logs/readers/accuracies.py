@@ -1,0 +1,144 @@
+"""A JSON object of accuracy sequences, ``{"prompt": [0.25, ...]}``: one number per prompt and visit."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kaestat.logs.readers.text_file import has_suffix, text_file
+from kaestat.logs.reward_log import RewardLog
+
+MAX_GROUP_SIZE = 64
+_LARGEST = 10**9  # completions per visit; the product with an accuracy must be a float
+_EXACT = 1e-6
+_ROUNDED = 0.05  # successes may be off a whole number by this where the group size is given: 0.33 of 3 is 0.99
+
+
+def recognises(path: Path) -> bool:
+    """Whether the name says that this is a JSON file."""
+    return path.is_file() and has_suffix(path, ".json")
+
+
+def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
+    """Read accuracies, and lay each out as the successes and failures of one group.
+
+    The visit index stands in for the step (``time_axis="visit"``): the file has no steps. A prompt without visits
+    does not enter.
+
+    An accuracy does not tell in which order successes and failures came. They are laid out in a random order that is
+    the same at every reading. It matters only to ``krpo``, whose filter runs through the group in order: sorted
+    rewards would mislead it systematically, at random it sees what a run would have shown it.
+
+    Parameters
+    ----------
+    path : Path
+    group_size : int, optional
+        Completions per visit, G. None infers the smallest G up to 64 of which all accuracies are whole multiples of
+        1/G, within 1e-6. Given, it also allows accuracies rounded to two digits or more.
+
+    Raises
+    ------
+    ValueError
+        If the file is cut short or something else, an accuracy is missing or outside [0, 1], or the group size does
+        not fit, or cannot be inferred because no G fits or all accuracies are 0 or 1, so that every G fits.
+    """
+    sequences = _load(path)
+    lengths = np.fromiter(map(len, sequences.values()), dtype=np.int64, count=len(sequences))
+    accuracy = _accuracies(path, sequences, lengths)
+    size = _infer(path, accuracy) if group_size is None else _check(path, accuracy, group_size)
+    successes = np.rint(accuracy * size)
+    ordered = np.arange(size) < successes[:, None]
+    reward = np.random.default_rng(0).permuted(ordered, axis=1).astype(float)
+    visit = np.arange(len(accuracy)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    prompt = np.repeat(np.repeat(np.array(list(sequences), dtype=object), lengths), size)
+    return RewardLog(prompt, np.repeat(visit, size), reward.reshape(-1), time_axis="visit")
+
+
+def _load(path: Path) -> dict[str, list[Any]]:
+    with text_file(path) as file:
+        text = file.read()
+    if not text.strip():
+        raise ValueError(f"{path}: the file is empty.")
+    try:
+        # Integers as floats: one of thousands of digits is an error to Python, here it is no accuracy.
+        content = json.loads(text, object_pairs_hook=lambda pairs: _distinct(path, pairs), parse_int=float)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path}, line {error.lineno}, column {error.colno}: is no complete JSON ({error.msg}); it was cut short "
+            "or is something else. One JSON object per line is format 'jsonl'."
+        ) from error
+    except RecursionError as error:
+        raise ValueError(f"{path}: is nested too deep for accuracies ({error}).") from error
+    if not isinstance(content, dict) or not all(isinstance(sequence, list) for sequence in content.values()):
+        raise ValueError(
+            f'{path}: must be a JSON object of accuracy lists, {{"prompt": [0.25, ...]}}. Write other records as a '
+            "long table (CSV, JSONL or Parquet)."
+        )
+    if not any(content.values()):
+        raise ValueError(f"{path}: holds no accuracies.")
+    return content
+
+
+def _distinct(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{path}: prompt {next(n for n in names if names.count(n) > 1)!r} comes twice; rename one.")
+    return content
+
+
+def _accuracies(path: Path, sequences: dict[str, list[Any]], lengths: np.ndarray) -> np.ndarray:
+    """All accuracies in a row, checked."""
+    values = list(chain.from_iterable(sequences.values()))
+    bad = next((i for i, value in enumerate(values) if not _is_accuracy(value)), None)
+    if bad is not None:
+        ends = np.cumsum(lengths)
+        which = int(np.searchsorted(ends, bad, side="right"))
+        visit = bad - int(ends[which] - lengths[which])
+        fix = (
+            "Leave visits without data out (later ones move up), or write a long table with their steps"
+            if values[bad] is None
+            else "Accuracies are fractions, not percentages"
+        )
+        raise ValueError(
+            f"{path}: prompt {list(sequences)[which]!r}, visit {visit}: an accuracy must be a number in [0, 1], got "
+            f"{values[bad]!r}. {fix}."
+        )
+    return np.array(values, dtype=float)
+
+
+def _is_accuracy(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= 1
+
+
+def _misfit(accuracy: np.ndarray, size: int) -> np.ndarray:
+    return np.abs(accuracy * size - np.rint(accuracy * size))
+
+
+def _infer(path: Path, accuracy: np.ndarray) -> int:
+    distinct = np.unique(accuracy)
+    sizes = [size for size in range(1, MAX_GROUP_SIZE + 1) if _misfit(distinct, size).max() <= _EXACT]
+    if not sizes:
+        raise ValueError(
+            f"{path}: no group size up to {MAX_GROUP_SIZE} makes all accuracies whole numbers of successes "
+            f"(they start {', '.join(f'{a:g}' for a in distinct[:4])}). Pass group_size=; it allows rounded accuracies."
+        )
+    if sizes[0] == 1:
+        raise ValueError(f"{path}: all accuracies are 0 or 1, so that any group size fits. Pass group_size=.")
+    return sizes[0]
+
+
+def _check(path: Path, accuracy: np.ndarray, size: int) -> int:
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= _LARGEST:
+        raise ValueError(f"group_size must be a whole number from 1 to {_LARGEST:,}, got {size!r}.")
+    misfit = _misfit(accuracy, size)
+    if misfit.max() > _ROUNDED:
+        worst = accuracy[int(np.argmax(misfit))]
+        raise ValueError(
+            f"{path}: group_size={size} does not fit: accuracy {worst:g} would be {worst * size:g} successes of {size}."
+        )
+    return int(size)

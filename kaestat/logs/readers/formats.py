@@ -1,0 +1,133 @@
+"""The formats of reward logs, how each is recognised, and the one entry to all of them."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kaestat.logs.readers import accuracies, csv_file, jsonl, parquet, trl, verl
+from kaestat.logs.readers.long import read_long
+from kaestat.logs.reward_log import RewardLog
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format that reward logs come in.
+
+    Attributes
+    ----------
+    name : str
+        The name that `read_log` takes.
+    summary : str
+        One line: what it looks like.
+    recognises : callable
+        Whether a path (file or folder) is of this format.
+    read : callable
+        The reader; its keyword-only parameters are the hints.
+    takes_folder : bool
+        Whether a log may be a folder.
+    """
+
+    name: str
+    summary: str
+    recognises: Callable[[Path], bool]
+    read: Callable[..., RewardLog]
+    takes_folder: bool = False
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Names of the hints that the reader takes."""
+        parameters = inspect.signature(self.read).parameters.values()
+        return tuple(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
+
+
+FORMATS: dict[str, Format] = {
+    known.name: known
+    for known in (  # frameworks first: their files are Parquet and JSONL too
+        Format("trl", "TRL's completions/completions_*.parquet", trl.recognises, trl.read_trl, takes_folder=True),
+        Format(
+            "verl", "verl's rollout_data_dir, {step}.jsonl files", verl.recognises, verl.read_verl, takes_folder=True
+        ),
+        Format("csv", "one completion per row, .csv or .csv.gz", csv_file.recognises, partial(read_long, csv_file)),
+        Format("jsonl", "one completion per line, .jsonl or .jsonl.gz", jsonl.recognises, partial(read_long, jsonl)),
+        Format("parquet", "one completion per row", parquet.recognises, partial(read_long, parquet)),
+        Format(
+            "accuracies",
+            'JSON {"prompt": [0.25, ...]}, an accuracy per visit',
+            accuracies.recognises,
+            accuracies.read_accuracies,
+        ),
+    )
+}
+
+
+def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -> RewardLog:
+    """Read a reward log.
+
+    Parameters
+    ----------
+    path : path
+        A file, or a folder of files.
+    format : str
+        A name in `FORMATS`; ``"auto"`` decides by the name, the folder's files and the columns.
+    **hints
+        What the file cannot tell. Long tables (``csv, jsonl, parquet``): ``prompt, step, reward, group`` name columns.
+        ``verl``: ``prompt, reward, group``. ``trl``: ``reward, reward_weights``. ``accuracies``: ``group_size``.
+
+    Returns
+    -------
+    RewardLog
+        Prompts are what the file has; text in CSV and JSON files, JSON text for conversations.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is nothing at the path.
+    ImportError
+        If the file is Parquet and pyarrow is missing.
+    ValueError
+        If the format is unknown or cannot be decided, a hint is unknown, or the content is torn or invalid; the message
+        names the file, the line or row, and the fix.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.csv"
+    >>> _ = file.write_text("question,step,score\\nwhy,0,1\\nwhy,0,0\\nhow,1,1\\n")
+    >>> read_log(file)
+    RewardLog(3 completions, 2 prompts, 2 visits, 2 steps)
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file or folder.")
+    known = _detect(path) if format == "auto" else _named(format)
+    if path.is_dir() and not known.takes_folder:
+        raise ValueError(f"{path}: is a folder, but format {known.name!r} reads one file; give its path.")
+    for hint in hints:
+        if hint not in known.hints:
+            raise ValueError(f"unknown hint {hint!r}: format {known.name!r} takes {', '.join(known.hints)}.")
+    return known.read(path, **hints)
+
+
+def _named(name: str) -> Format:
+    if name not in FORMATS:
+        raise ValueError(f"format: unknown {name!r}; choose one of auto, {', '.join(FORMATS)}.")
+    return FORMATS[name]
+
+
+def _detect(path: Path) -> Format:
+    for known in FORMATS.values():
+        if known.recognises(path):
+            return known
+    found = f"its name ends in {path.suffix!r}"
+    if path.is_dir():
+        names = sorted(file.name for file in path.iterdir())
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        found = f"it is a folder with {shown}" if names else "it is an empty folder"
+    summaries = "; ".join(f"{known.name} ({known.summary})" for known in FORMATS.values())
+    raise ValueError(f"{path}: cannot tell the format: {found}. Give one file, or pass format= one of {summaries}.")

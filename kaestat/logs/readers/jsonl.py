@@ -1,0 +1,72 @@
+"""JSONL files: one JSON object per line and completion."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from kaestat.logs.readers.table import Table
+from kaestat.logs.readers.text_file import has_suffix, text_file
+
+
+def recognises(path: Path) -> bool:
+    """Whether the name says that this is a JSONL file."""
+    return path.is_file() and has_suffix(path, ".jsonl", ".ndjson")
+
+
+def column_names(path: Path) -> list[str]:
+    """Keys of the first row.
+
+    Raises
+    ------
+    ValueError
+        If the file is empty or its first line no JSON object.
+    """
+    for _, row in _rows(path):
+        return list(row)
+    raise ValueError(f"{path}: the file is empty.")
+
+
+def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
+    """Some keys of every row.
+
+    Raises
+    ------
+    ValueError
+        If a line is cut off or no JSON object, or a row lacks one of the keys.
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    lines = []
+    for line, row in _rows(path):
+        lines.append(line)
+        for name, column in columns.items():
+            if name not in row:
+                raise ValueError(
+                    f"{path}, line {line}: has no {name!r}, unlike the lines before; it has {', '.join(row)}."
+                )
+            column.append(row[name])
+    return Table(path, columns, lambda row: f"line {lines[row]}")
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line number and content of every row; blank lines are passed over."""
+    with text_file(path) as file:
+        for number, line in enumerate(file, start=1):
+            if line.isspace():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                if line.endswith("\n"):
+                    raise ValueError(f"{path}, line {number}: is no valid JSON ({error}).") from error
+                raise ValueError(
+                    f"{path}, line {number}: is cut off in the middle ({error.msg}), as when a run is killed or still "
+                    "writing. Remove this line, or wait until the file is complete."
+                ) from error
+            except (RecursionError, ValueError) as error:  # nested too deep; an integer of too many digits
+                raise ValueError(f"{path}, line {number}: cannot be read ({error}); remove or mend it.") from error
+            if not isinstance(row, dict):
+                raise ValueError(f"{path}, line {number}: must be a JSON object, got {type(row).__name__}.")
+            yield number, row

@@ -1,0 +1,164 @@
+"""TRL's logged completions (``log_completions=True``): Parquet files ``completions/completions_{step:05d}.parquet``.
+
+As TRL 1.16's GRPO and RLOO trainers write them: ``step, prompt, completion``, one column of rewards per reward
+function, whatever the reward functions passed to ``log_extra``, and ``advantage``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from kaestat.logs.readers import parquet
+from kaestat.logs.readers.table import refuse_missing_column
+from kaestat.logs.reward_log import RewardLog
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_OWN = ("step", "prompt", "completion", "advantage")
+_PATTERN = "completions_*.parquet"
+_EQUAL = 1e-9  # rewards of a group vary by no more than rounding
+_PROPORTIONAL = 0.9999  # correlation of rewards and advantages that rounding to float32 leaves
+_ODD_GROUPS = 0.1
+
+
+def recognises(path: Path) -> bool:
+    """Whether this is a folder with TRL's files (or the trainer's output folder above it), or one such file."""
+    if path.is_dir():
+        return bool(_files(path))
+    return parquet.recognises(path) and set(_OWN) <= set(parquet.column_names(path))
+
+
+def read_trl(
+    path: Path, *, reward: str | Sequence[str] | None = None, reward_weights: Sequence[float] | None = None
+) -> RewardLog:
+    """Read the completions that TRL logged.
+
+    The reward is the weighted sum over the reward functions, as the trainer forms it: a function that gave None adds
+    nothing, and a completion with None from all of them is left out. Where TRL logged one batch of completions again at
+    later steps (``num_iterations`` or ``steps_per_generation``), only the first file counts. Completions of evaluations
+    during training stand in the same files, unmarked; leave such files out if that matters.
+
+    Parameters
+    ----------
+    path : Path
+        The folder ``completions``, the trainer's output folder, or one file.
+    reward : str or sequence of str, optional
+        Reward columns. None takes all floating-point columns that are not TRL's own, and, if there are several, checks
+        that their sum explains the logged advantages: a column may come from ``log_extra``, or weights be missing.
+    reward_weights : sequence of float, optional
+        The run's ``reward_weights``, in the order of the columns; None means 1.
+
+    Raises
+    ------
+    ImportError
+        If pyarrow is missing.
+    ValueError
+        If a file is torn, a column is missing, or the sum of several columns does not explain the advantages.
+    """
+    files = _files(path) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"{path}: holds no {_PATTERN}; give the folder that TRL wrote them to.")
+    names = _reward_names(files[0], reward)
+    weights = _weights(names, reward_weights)
+    parts, before = [], None
+    for file in files:
+        content = parquet.load(file)
+        batch = content.drop_columns(["step"]) if "step" in content.column_names else content
+        if before is None or not batch.equals(before):
+            parts.append(_read_file(file, content, names, weights))
+        before = batch
+    log = pd.concat(parts, ignore_index=True)
+    if log.empty:
+        raise ValueError(f"{path}: every completion is without a reward ({', '.join(names)} are all empty).")
+    if reward is None and len(names) > 1:
+        _check_advantages(path, log, names)
+    return RewardLog(log["prompt"], log["step"], log["reward"])
+
+
+def _files(folder: Path) -> list[Path]:
+    inner = folder / "completions"
+    return sorted((inner if inner.is_dir() else folder).glob(_PATTERN), key=lambda file: (len(file.name), file.name))
+
+
+def _reward_names(path: Path, reward: str | Sequence[str] | None) -> list[str]:
+    schema = parquet.load(path, columns=()).schema
+    if reward is not None:
+        names = [reward] if isinstance(reward, str) else _listed(reward)
+    else:
+        names = [field.name for field in schema if _is_floating(field.type) and field.name not in _OWN]
+    if not names:
+        raise ValueError(
+            f"{path}: no floating-point column besides TRL's own; it has {', '.join(schema.names)}. Name the reward "
+            "with reward=."
+        )
+    return names
+
+
+def _listed(reward: Sequence[str]) -> list[str]:
+    if not isinstance(reward, Sequence) or not all(isinstance(name, str) for name in reward):
+        raise TypeError(f"reward must be the name of a column, or a list of names, got {reward!r}.")
+    return list(reward)
+
+
+def _is_floating(kind: pyarrow.DataType) -> bool:
+    import pyarrow
+
+    return pyarrow.types.is_floating(kind)
+
+
+def _weights(names: list[str], weights: Sequence[float] | None) -> np.ndarray:
+    try:
+        numbers = np.ones(len(names)) if weights is None else np.asarray(weights, dtype=float)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"reward_weights must be numbers, one for each of {', '.join(names)} ({error}).") from error
+    if numbers.shape != (len(names),) or not np.isfinite(numbers).all():
+        raise ValueError(f"reward_weights must be one finite number for each of {', '.join(names)}, got {numbers}.")
+    return numbers
+
+
+def _read_file(path: Path, content: pyarrow.Table, names: list[str], weights: np.ndarray) -> pd.DataFrame:
+    """Prompt, step, reward and advantage (NaN if not logged) of the completions that have a reward."""
+    if not {"step", "prompt"} <= set(content.column_names):
+        raise ValueError(f"{path}: is no log of TRL: it has {', '.join(content.column_names)}, not step and prompt.")
+    for name in names:
+        refuse_missing_column(path, name, "reward", content.column_names)
+    logged = "advantage" in content.column_names
+    table = parquet.as_table(path, content, ["step", "prompt", *names, *(["advantage"] if logged else [])])
+    rewards = np.stack([table.rewards(name, allow_missing=True) for name in names])
+    frame = pd.DataFrame(
+        {
+            "prompt": table.labels("prompt"),
+            "step": table.steps("step"),
+            "reward": weights @ np.nan_to_num(rewards),
+            "advantage": table.numbers("advantage") if logged else np.nan,
+        }
+    )
+    return frame[~np.isnan(rewards).all(axis=0)]
+
+
+def _check_advantages(path: Path, log: pd.DataFrame, names: list[str]) -> None:
+    """Raise if rewards and logged advantages do not rise in proportion within most prompts' groups."""
+    groups = log.groupby(["prompt", "step"], sort=False)[["reward", "advantage"]]
+    deviation = log[["reward", "advantage"]] - groups.transform("mean")
+    products = pd.DataFrame(
+        {
+            "rr": deviation["reward"] ** 2,
+            "aa": deviation["advantage"] ** 2,
+            "ra": deviation["reward"] * deviation["advantage"],
+        }
+    )
+    sums = products.groupby([log["prompt"], log["step"]], sort=False).sum()
+    varied = sums[sums["rr"] > _EQUAL]
+    # Most, not all: two groups of one prompt are scaled apart.
+    if len(varied) and (varied["ra"] < _PROPORTIONAL * np.sqrt(varied["rr"] * varied["aa"])).mean() > _ODD_GROUPS:
+        raise ValueError(
+            f"{path}: the sum of the columns {', '.join(names)} does not explain the logged advantages. One may be an "
+            "extra column (log_extra), or the run had reward_weights, a KL term in the reward or "
+            "normalize_then_sum. Name the rewards with reward=[...], and their weights with reward_weights=[...]."
+        )

@@ -1,0 +1,98 @@
+"""verl's rollout dump, ``trainer.rollout_data_dir``: a folder of ``{step}.jsonl`` files, one line per completion.
+
+As verl 0.9.1 writes it: ``input`` (the decoded prompt), ``output``, ``gts``, ``score``, ``step``, then whatever the
+reward function returned, and from the newer trainer ``uid``, the key ``{sample}_{rollout}_{output}``, its sample drawn
+anew at every step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from pathlib import Path
+
+import numpy as np
+
+from kaestat.logs.readers import jsonl
+from kaestat.logs.readers.table import Table, refuse_missing_column
+from kaestat.logs.reward_log import RewardLog
+
+_COLUMNS = {"input", "output", "score"}
+# Rows that fill the batch up, with reward 0; and further outputs of a rollout, each with the reward of the whole.
+_NO_ROLLOUT = re.compile(r"pad[0-9a-f]{32}_\d+_\d+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_\d+_[1-9]\d*")
+
+
+def recognises(path: Path) -> bool:
+    """Whether this is a folder with numbered JSONL files, or one such file with verl's columns."""
+    if path.is_dir():
+        return bool(_numbered(path))
+    return jsonl.recognises(path) and _COLUMNS <= set(jsonl.column_names(path))
+
+
+def read_verl(path: Path, *, prompt: str = "input", reward: str = "score", group: str | None = None) -> RewardLog:
+    """Read a dump, or one file of it.
+
+    The prompt is its text. Rows of one prompt in a step are one group unless ``group`` tells them apart. Padding and
+    the further outputs of a rollout with several (they repeat its reward) are left out.
+
+    Parameters
+    ----------
+    path : Path
+        The folder; other files in it are ignored.
+    prompt, reward : str
+        Keys to use instead, for example an extra key of the reward function.
+    group : str, optional
+        Key that tells several groups of one prompt in a step apart.
+
+    Raises
+    ------
+    ValueError
+        If there is no such file, one is empty or cut off, or a key is missing or invalid.
+    """
+    files = _numbered(path) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"{path}: no file named after its step (1.jsonl, 2.jsonl, ...) is in this folder.")
+    parts = [_read_file(file, prompt, reward, group) for file in files]
+    prompts, steps, rewards, groups = zip(*parts, strict=True)
+    return RewardLog(
+        [label for labels in prompts for label in labels],
+        np.concatenate(steps),
+        np.concatenate(rewards),
+        None if group is None else [label for labels in groups for label in labels],
+    )
+
+
+def _numbered(folder: Path) -> list[Path]:
+    return sorted((f for f in folder.glob("*.jsonl") if re.fullmatch(r"\d+", f.stem)), key=lambda f: int(f.stem))
+
+
+def _read_file(
+    path: Path, prompt: str, reward: str, group: str | None
+) -> tuple[list[Hashable], np.ndarray, np.ndarray, list[Hashable]]:
+    found = jsonl.column_names(path)
+    asked = {"prompt": prompt, "reward": reward} | ({} if group is None else {"group": group})
+    for hint, name in asked.items():
+        refuse_missing_column(path, name, hint, found)
+    names = [*asked.values(), *(name for name in ("step", "uid") if name in found)]
+    table = jsonl.read_table(path, list(dict.fromkeys(names)))
+    table = _real_rollouts(table) if "uid" in found else table
+    return (
+        table.labels(prompt),
+        _steps(table, reward),
+        table.rewards(reward),
+        [] if group is None else table.labels(group),
+    )
+
+
+def _real_rollouts(table: Table) -> Table:
+    rows = [row for row, uid in enumerate(table.columns["uid"]) if not _NO_ROLLOUT.fullmatch(str(uid))]
+    columns = {name: [column[row] for row in rows] for name, column in table.columns.items()}
+    return Table(table.path, columns, lambda row: table.place(rows[row]))
+
+
+def _steps(table: Table, reward: str) -> np.ndarray:
+    if "step" in table.columns:
+        return table.steps("step")
+    if not table.path.stem.isdigit():
+        raise ValueError(f"{table.path}: its rows have no 'step' and its name is no number; name it after its step.")
+    return np.full(len(table.columns[reward]), int(table.path.stem))

@@ -1,0 +1,60 @@
+"""The values that a baseline would have assigned, had it been used throughout a logged run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kaestat.arrays import CACHED_CELLS, Array, Groups, Visits
+from kaestat.baselines.base import Baseline
+from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.units import Block, LogUnits
+
+
+def replay(log: RewardLog, baseline: Baseline) -> tuple[np.ndarray, np.ndarray]:
+    """Value of every completion of a log, from nothing but what was known at its step.
+
+    Parameters
+    ----------
+    log : RewardLog
+    baseline : Baseline
+
+    Returns
+    -------
+    values : ndarray, shape (N,)
+        In the order of ``log.frame``.
+    own_weights : ndarray, shape (N,)
+        Derivative of each value in its own reward; 0 for leave-one-out baselines.
+    """
+    units = log.units(baseline.unit)
+    values, own = np.empty(len(units.reward)), np.empty(len(units.reward))
+    carry = baseline.initial_carry()
+    for block in units.blocks(horizon=baseline.horizon, max_cells=0 if baseline.stepwise else CACHED_CELLS):
+        step: Array
+        groups, visits, step = block.groups, block.visits, block.step
+        if baseline.stepwise:
+            groups, visits, step = _single_step(block, units, log)
+        present = slice(None) if groups.mask is None else groups.mask
+        where = _positions(block, units)
+        value = baseline.values(groups, visits, step=step, carry=carry)
+        weight = baseline.own_weight(groups, visits, step=step, carry=carry) + np.zeros_like(groups.reward)
+        values[where] = value[present].reshape(-1)
+        own[where] = weight[present].reshape(-1)
+        carry = baseline.advance(carry, groups, visits, step=step)
+    return values, own
+
+
+def _positions(block: Block, units: LogUnits) -> slice:
+    """Completions of a block; visits are contiguous in the log, and masks read them off in the same order."""
+    visits = block.visit[block.visit >= 0]
+    return slice(units.first[visits[0]], units.first[visits[-1]] + units.counts[visits[-1]])
+
+
+def _single_step(block: Block, units: LogUnits, log: RewardLog) -> tuple[Groups, Visits, int]:
+    """A block of one step without its leading axis, the prompts named."""
+    prompts = [log.prompts[code] for code in units.visit_prompt[block.visit[0]]]
+    mask = None if block.groups.mask is None else block.groups.mask[0]
+    groups = replace(block.groups, reward=block.groups.reward[0], mask=mask, prompt_ids=prompts)
+    names = ("lag", "count", "total", "total_sq")
+    return groups, Visits(**{name: getattr(block.visits, name)[0] for name in names}), int(block.step[0, 0, 0])

@@ -1,0 +1,299 @@
+"""Predictive risk: the unbiased value MSE of any baseline, from the rewards of a run alone.
+
+A leave-one-out value is independent of its own reward given the past, so ``E (Z - Vhat)^2 = Var(Z) + MSE(Vhat)``, and
+``Var(Z)`` has the unbiased within-group estimate. For a baseline that contains its own reward with weight w,
+``2 w Var(Z)`` is added back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from kaestat.baselines.base import Baseline
+from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
+from kaestat.logs.replay import replay
+from kaestat.logs.reward_log import RewardLog
+from kaestat.registry import make_baseline, parse_method
+
+LEAVE_ONE_OUT_METHODS = ("grpo", "reinforce++")  # as in the paper's Table 1
+RISK_COLUMNS = ["method", "mse", "se", "ci_low", "ci_high", "vs_grpo", "n_prompts", "n_visits"]
+DIFFERENCE_COLUMNS = [
+    "method",
+    "reference",
+    "difference",
+    "se",
+    "ci_low",
+    "ci_high",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "n_prompts",
+    "n_visits",
+]
+
+
+def value_risk(
+    log: RewardLog,
+    methods: Sequence[str | Baseline],
+    *,
+    n_boot: int = 1000,
+    seed: int = 0,
+    min_visits: int = 1,
+) -> pd.DataFrame:
+    """Unbiased mean squared error of the values that each method would have assigned along the run.
+
+    Parameters
+    ----------
+    log : RewardLog
+        At least some visits must have two completions or more.
+    methods : sequence of str or Baseline
+        Names, specifications such as ``"kae:bandwidth=10,kernel=exponential"``, or baselines. As in the paper's
+        Table 1, ``grpo`` and ``reinforce++`` enter in leave-one-out form.
+    n_boot : int
+        Bootstrap draws of prompts behind the 95 % percentile interval; 0 gives the normal interval instead.
+    seed : int
+        Seed of the bootstrap.
+    min_visits : int
+        Only visits with at least this many earlier ones of the same prompt count, for every method alike.
+
+    Returns
+    -------
+    DataFrame
+        One row per method, in the order given: ``method`` as given; ``mse`` averaged within prompts, then over
+        prompts; ``se`` its standard error over prompts; ``ci_low, ci_high``; ``vs_grpo``, the ratio of ``mse`` to
+        GRPO's; ``n_prompts`` and ``n_visits`` that entered.
+
+    Raises
+    ------
+    ValueError
+        If a method is unknown, no visit qualifies, or the log has one completion per visit throughout: then only
+        differences between methods are identified (`risk_differences`).
+    TypeError
+        If ``log`` is no `RewardLog`, or ``methods`` no list.
+    """
+    scored = score(log, [*_listed(methods), "grpo"], min_visits=min_visits)
+    return scored.risk_table(n_boot=n_boot, seed=seed)
+
+
+def risk_differences(
+    log: RewardLog,
+    methods: Sequence[str | Baseline],
+    reference: str | Baseline = "grpo",
+    *,
+    n_boot: int = 1000,
+    seed: int = 0,
+    min_visits: int = 1,
+) -> pd.DataFrame:
+    """Paired differences of value MSE between methods and a reference, which share the data.
+
+    Differences need no within-group variance, so they are identified with one completion per visit too.
+
+    Parameters
+    ----------
+    log, methods, n_boot, seed, min_visits
+        As in `value_risk`.
+    reference : str or Baseline
+        The method that the others are compared with.
+
+    Returns
+    -------
+    DataFrame
+        One row per method: ``method, reference, difference`` (negative where the method is better), its ``se`` over
+        prompts and 95 % interval ``ci_low, ci_high``; ``ratio`` of the MSEs with its bootstrap interval
+        ``ratio_low, ratio_high`` (NaN with one completion per visit, or without bootstrap); ``n_prompts, n_visits``.
+
+    Raises
+    ------
+    ValueError
+        As in `value_risk`, but for logs with one completion per visit; there, methods that contain their own reward
+        are refused.
+    """
+    scored = score(log, [*_listed(methods), reference], min_visits=min_visits, differences_only=True)
+    unidentified = ~np.isfinite(scored.per_prompt).all(axis=0)
+    if unidentified.any():
+        raise ValueError(
+            f"{scored.methods[int(np.argmax(unidentified))]}: contains the completion's own reward, and with one "
+            "completion per visit its risk is not identified, not even differences."
+        )
+    return scored.difference_table(n_boot=n_boot, seed=seed)
+
+
+@dataclass(frozen=True, eq=False)
+class PromptRisks:
+    """Risk of several methods for each prompt: what every table of one log is made of, at one replay per method.
+
+    Attributes
+    ----------
+    methods : tuple of str or Baseline, length M
+        As given; the last one is the reference of the tables.
+    per_prompt : ndarray, shape (C, M)
+        Mean risk over the eligible visits of each prompt that has any.
+    n_visits : int
+        Number of eligible visits.
+    absolute : bool
+        Whether the reward variance is subtracted. Where not, every risk is the MSE plus the same variance, and NaN
+        for methods that contain the completion's own reward.
+    """
+
+    methods: tuple[str | Baseline, ...]
+    per_prompt: np.ndarray
+    n_visits: int
+    absolute: bool
+
+    def take(self, positions: Sequence[int]) -> PromptRisks:
+        """The methods at these positions, in this order."""
+        methods = tuple(self.methods[position] for position in positions)
+        return PromptRisks(methods, self.per_prompt[:, list(positions)], self.n_visits, self.absolute)
+
+    def risk_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
+        """The table of `value_risk` for all methods but the last, which must be GRPO."""
+        draws = cluster_bootstrap(self.per_prompt, n_boot=n_boot, seed=seed)
+        mean, se, low, high = mean_with_interval(self.per_prompt, draws)
+        return pd.DataFrame(
+            {
+                "method": list(self.methods[:-1]),
+                "mse": mean[:-1],
+                "se": se[:-1],
+                "ci_low": low[:-1],
+                "ci_high": high[:-1],
+                "vs_grpo": mean[:-1] / mean[-1] if mean[-1] != 0 else np.nan,
+                "n_prompts": len(self.per_prompt),
+                "n_visits": self.n_visits,
+            },
+            columns=RISK_COLUMNS,
+        )
+
+    def difference_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
+        """The table of `risk_differences` between all methods but the last and the last."""
+        *methods, reference = self.methods
+        paired = self.per_prompt[:, :-1] - self.per_prompt[:, -1:]
+        draws = cluster_bootstrap(np.concatenate([self.per_prompt, paired], axis=1), n_boot=n_boot, seed=seed)
+        drawn_risks, drawn_paired = np.split(draws, [len(self.methods)], axis=1)
+        mean, se, low, high = mean_with_interval(paired, drawn_paired)
+        ratio = np.full((3, len(methods)), np.nan)
+        if self.absolute:
+            level = self.per_prompt.mean(axis=0)
+            ratio[0] = np.divide(level[:-1], level[-1], out=np.full(len(methods), np.nan), where=level[-1] != 0)
+            if n_boot:
+                with np.errstate(invalid="ignore", divide="ignore"):  # a reference whose risk is 0 has no ratio
+                    ratio[1:] = np.quantile(drawn_risks[:, :-1] / drawn_risks[:, -1:], [0.025, 0.975], axis=0)
+        return pd.DataFrame(
+            {
+                "method": methods,
+                "reference": [reference] * len(methods),
+                "difference": mean,
+                "se": se,
+                "ci_low": low,
+                "ci_high": high,
+                "ratio": ratio[0],
+                "ratio_low": ratio[1],
+                "ratio_high": ratio[2],
+                "n_prompts": len(self.per_prompt),
+                "n_visits": self.n_visits,
+            },
+            columns=DIFFERENCE_COLUMNS,
+        )
+
+
+def risk_baseline(method: str | Baseline) -> Baseline:
+    """The baseline whose risk stands for a method: as given, but ``grpo`` and ``reinforce++`` leave-one-out."""
+    if isinstance(method, Baseline):
+        baseline, name = method, type(method).__name__
+    else:
+        name, params = parse_method(method)
+        baseline = make_baseline(name, **params)
+    if baseline.needs:
+        raise ValueError(f"method {name!r} needs {baseline.needs}: pass a Baseline object that has it.")
+    return baseline.leave_one_out() if name in LEAVE_ONE_OUT_METHODS else baseline
+
+
+def score(
+    log: RewardLog,
+    methods: Sequence[str | Baseline],
+    *,
+    min_visits: int = 1,
+    differences_only: bool = False,
+    track: Callable[[Sequence[Baseline]], Iterable[Baseline]] = iter,
+) -> PromptRisks:
+    """Replay every method once; the last one is the reference of the tables.
+
+    Parameters
+    ----------
+    log, methods, min_visits
+        As in `value_risk`, but with the reference at the end of ``methods``.
+    differences_only : bool
+        Accept a log with one completion per visit, whose risks are known up to a constant.
+    track : callable
+        Wraps the sequence that is worked through, for a progress bar.
+
+    Raises
+    ------
+    ValueError
+        As in `value_risk`.
+    """
+    if not isinstance(log, RewardLog):
+        raise TypeError(f"log must be a RewardLog (read_log reads files), got {type(log).__name__}.")
+    if len(methods) < 2:
+        raise ValueError("methods is empty: name at least one, for example 'kae'.")
+    baselines = [risk_baseline(method) for method in methods]
+    units = log.prompt_units
+    absolute = not differences_only or bool((units.counts > 1).any())
+    eligible = _eligible_visits(log, min_visits, absolute)
+    prompt = units.visit_prompt[eligible]
+    n = np.bincount(prompt, minlength=len(log.prompts))
+    per_prompt = []
+    for baseline in track(baselines):
+        risk = visit_risk(log, baseline, absolute=absolute)[eligible]
+        total = np.bincount(prompt, weights=risk, minlength=len(log.prompts))
+        per_prompt.append(total[n > 0] / n[n > 0])
+    return PromptRisks(tuple(methods), np.stack(per_prompt, axis=1), int(eligible.sum()), absolute)
+
+
+def _listed(methods: Sequence[str | Baseline]) -> list[str | Baseline]:
+    try:
+        listed = [] if isinstance(methods, str) else list(methods)
+    except TypeError:
+        listed = []
+    if isinstance(methods, str) or (not listed and not isinstance(methods, Sequence)):
+        raise TypeError(f"methods must be a list of names, specifications or baselines, got {methods!r}.")
+    return listed
+
+
+def _eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndarray:
+    if isinstance(min_visits, bool) or not isinstance(min_visits, int | np.integer) or min_visits < 0:
+        raise ValueError(f"min_visits must be a whole number from 0 on, got {min_visits!r}.")
+    units = log.prompt_units
+    if absolute and not (units.counts > 1).any():
+        raise ValueError(
+            "the log has one completion per visit (G = 1): the reward variance is not identified, and so only "
+            "differences between methods are. Use risk_differences."
+        )
+    eligible = units.earlier >= min_visits
+    if absolute:
+        eligible &= units.counts > 1
+    if not eligible.any():
+        most = int(units.earlier.max())
+        raise ValueError(f"no visit has {min_visits} earlier ones (the most is {most}); lower min_visits.")
+    return eligible
+
+
+def visit_risk(log: RewardLog, baseline: Baseline, *, absolute: bool) -> np.ndarray:
+    """Unbiased squared error of the values at each visit of `RewardLog.prompt_units`, shape (W,).
+
+    Parameters
+    ----------
+    log : RewardLog
+    baseline : Baseline
+    absolute : bool
+        Subtract the reward variance (NaN where a visit has one completion); otherwise the result is the MSE plus the
+        reward variance, which is the same for all baselines.
+    """
+    units = log.prompt_units
+    values, own_weights = replay(log, baseline)
+    loss = np.add.reduceat((units.reward - values) ** 2, units.first) / units.counts
+    own = np.add.reduceat(own_weights, units.first) / units.counts
+    return loss + np.where(own != 0, 2 * own * units.variance, 0.0) - (units.variance if absolute else 0.0)

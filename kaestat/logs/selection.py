@@ -1,0 +1,70 @@
+"""The bandwidth that a reward log asks for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kaestat.arrays import Array
+from kaestat.bandwidth import BandwidthSelection, Selector, as_selector
+from kaestat.kernels import Kernel, as_kernel
+from kaestat.logs.reward_log import RewardLog
+
+
+def select_bandwidth(
+    log: RewardLog,
+    selector: str | Selector = "forward_cv",
+    kernel: str | Kernel | Callable[[Array], Array] = "triangular",
+    grid: Sequence[float] | None = None,
+    *,
+    seed: int = 0,
+    n_boot: int = 200,
+) -> BandwidthSelection:
+    """Choose one bandwidth for a whole log.
+
+    Parameters
+    ----------
+    log : RewardLog
+    selector : str or Selector
+        A name from `kaestat.bandwidth.SELECTORS`, or a selector.
+    kernel : str, Kernel or callable
+        The kernel that will use the bandwidth; see `kaestat.kernels.as_kernel`.
+    grid : sequence of float, optional
+        Candidates, increasing, in steps (visits if the log has no steps). None leaves the selector its own: by default
+        31 in geometric progression from 1.5 times the shortest gap between visits to the span of the log.
+    seed : int
+        Seed of the bootstrap over prompts.
+    n_boot : int
+        Draws behind the standard errors; below 2 they are NaN.
+
+    Returns
+    -------
+    BandwidthSelection
+        ``bandwidth``, its standard error ``se``, and the risk ``path`` over the grid.
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown, the grid is empty, unsorted or not positive, the selector takes no grid, or no
+        prompt has two visits.
+    TypeError
+        If ``log`` is no `RewardLog`.
+
+    Examples
+    --------
+    >>> log = RewardLog(["a"] * 8, range(8), [0, 0, 0, 0, 1, 1, 1, 1])
+    >>> select_bandwidth(log, grid=[1.5, 8.0]).bandwidth
+    1.5
+    """
+    if not isinstance(log, RewardLog):
+        raise TypeError(f"log must be a RewardLog (read_log reads files), got {type(log).__name__}.")
+    chooser: Any = as_selector(selector)
+    if grid is not None:
+        if "grid" not in {field.name for field in dataclasses.fields(chooser)}:
+            raise ValueError(f"selector {chooser.name!r} takes no grid: it is a formula; leave grid out.")
+        chooser = dataclasses.replace(chooser, grid=grid)
+    chosen: BandwidthSelection = chooser.select(
+        log.prompt_units.as_series(), kernel=as_kernel(kernel), seed=seed, n_boot=n_boot
+    )
+    return dataclasses.replace(chosen, time_axis=log.time_axis)

@@ -1,0 +1,162 @@
+"""The commands ``kaestat analyze``, ``kaestat bandwidth`` and ``kaestat methods``. Imports typer and rich."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import track
+
+from kaestat.bandwidth import SELECTORS
+from kaestat.baselines.base import Baseline
+from kaestat.datasets import simulated_run
+from kaestat.kernels import KERNELS
+from kaestat.logs.readers import FORMATS, read_log
+from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.selection import select_bandwidth
+from kaestat.provenance import Provenance, checksum, versions
+from kaestat.report import console
+from kaestat.report.analysis import analyze as analyze_log
+from kaestat.report.files import write_report
+from kaestat.report.json_output import analysis_document, to_json
+
+UsageError: Any = typer.BadParameter.__base__  # typer exports it under no name of its own
+SIMULATED = "simulated run"
+
+app = typer.Typer(
+    help="Which baseline would have had the lowest error on a reward log you already have?",
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Log = Annotated[Path | None, typer.Argument(metavar="LOG", help="Reward log: a file or folder.", show_default=False)]
+Simulated = Annotated[bool, typer.Option("--simulated", help="Use the simulated run instead of LOG.")]
+Format = Annotated[str, typer.Option(metavar="NAME", help=f"Format of LOG: auto, {', '.join(FORMATS)}.")]
+Hint = Annotated[
+    list[str], typer.Option(metavar="KEY=VALUE", help="What LOG cannot tell: group_size=8, prompt=question, ...")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+@app.command()
+def analyze(
+    context: typer.Context,
+    log: Log = None,
+    method: Annotated[
+        list[str],
+        typer.Option(
+            metavar="SPEC", help="A method, such as kae:bandwidth=20,kernel=exponential; repeatable. Default: all."
+        ),
+    ] = [],  # noqa: B006 - typer copies it
+    format: Format = "auto",
+    hint: Hint = [],  # noqa: B006
+    bandwidth_grid: Annotated[
+        bool, typer.Option("--bandwidth-grid", help="Also show the MSE of kae along a grid of bandwidths.")
+    ] = False,
+    n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts; 0 gives normal intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    min_visits: Annotated[int, typer.Option(min=0, help="Score visits with at least this many earlier ones.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for tables, figure and report.", show_default=False)
+    ] = None,
+    simulated: Simulated = False,
+    as_json: Json = False,
+) -> None:
+    """Value MSE of every method on LOG, with intervals, from its rewards alone."""
+    if out is not None:
+        _check_out(out)
+    rewards = _read(log, format, hint, simulated)
+    analysis = analyze_log(
+        rewards,
+        method or None,
+        bandwidth_paths=bandwidth_grid or out is not None,
+        n_boot=n_boot,
+        seed=seed,
+        min_visits=min_visits,
+        track=iter if as_json else _progress,
+    )
+    provenance = Provenance(
+        command=shlex.join(["kaestat", *context.obj]),
+        source=SIMULATED if log is None else log.name,
+        sha256=None if log is None else checksum(log),
+        seed=seed,
+        n_boot=n_boot,
+        min_visits=min_visits,
+        versions=versions(),
+    )
+    written = [] if out is None else write_report(analysis, provenance, out)
+    if as_json:
+        print(to_json(analysis_document(analysis, provenance)))
+        return
+    console.show_analysis(analysis, source=provenance.source, with_paths=bandwidth_grid)
+    if written:
+        console.show_written(written)
+
+
+@app.command()
+def bandwidth(
+    log: Log = None,
+    selector: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(SELECTORS)}.")] = "forward_cv",
+    kernel: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(KERNELS)}.")] = "triangular",
+    format: Format = "auto",
+    hint: Hint = [],  # noqa: B006
+    n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts behind the standard errors.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    simulated: Simulated = False,
+    as_json: Json = False,
+) -> None:
+    """The bandwidth that LOG asks for, with its standard error and risk path."""
+    selection = select_bandwidth(_read(log, format, hint, simulated), selector, kernel, n_boot=n_boot, seed=seed)
+    if as_json:
+        document = {
+            "bandwidth": selection.bandwidth,
+            "se": selection.se,
+            "time_axis": selection.time_axis,
+            "selector": selection.selector,
+            "kernel": kernel,
+            "path": selection.path.to_dict("records"),
+        }
+        print(to_json(document))
+        return
+    console.show_selection(selection, kernel)
+
+
+@app.command()
+def methods() -> None:
+    """Names of all methods, with their values and sources."""
+    console.show_methods()
+
+
+def _read(log: Path | None, format: str, hints: list[str], simulated: bool) -> RewardLog:
+    if (log is None) != simulated:
+        raise ValueError("give a reward log (file or folder), or --simulated, and not both.")
+    if log is None:
+        return simulated_run().log
+    return read_log(log, format=format, **dict(map(_hint, hints)))
+
+
+def _hint(text: str) -> tuple[str, str | int]:
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise ValueError(f"--hint {text!r}: write KEY=VALUE, for example group_size=8.")
+    return key, int(value) if value.isdecimal() else value
+
+
+def _check_out(out: Path) -> None:
+    """Fail before the work, not after it."""
+    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
+    if missing:
+        raise ModuleNotFoundError(f"--out needs {' and '.join(missing)}: pip install 'kaestat[plots]'")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out}: is a file; name a folder.")
+
+
+def _progress(baselines: Sequence[Baseline]) -> Iterable[Baseline]:
+    screen = console.STDERR
+    if not screen.is_terminal:  # rich before 15 writes an empty line even where it is disabled
+        return baselines
+    return track(baselines, "Replaying the log", console=screen, transient=True)

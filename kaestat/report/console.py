@@ -1,0 +1,80 @@
+"""What the command line prints, for people. Imports rich."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kaestat.bandwidth import BandwidthSelection
+from kaestat.registry import METHODS, make_baseline
+from kaestat.report.analysis import Analysis
+from kaestat.report.tables import PATH_HEADER, UNIT, comparison, fact_lines, headline, path_rows, selection_line
+
+STDERR = Console(stderr=True)
+WIDTH_OF_FILES = 120  # where the output is no terminal, and so has no width of its own
+
+
+def show_analysis(analysis: Analysis, *, source: str, with_paths: bool) -> None:
+    """Facts, tables and notes."""
+    screen = _screen()
+    screen.print(Text(source, style="bold"))
+    for line in fact_lines(analysis.facts):
+        screen.print(Text(line))
+    screen.print()
+    screen.print(_table(*comparison(analysis)))
+    screen.print(Text(UNIT, style="dim"))
+    screen.print()
+    if with_paths:
+        for kernel, selection in analysis.paths.items():
+            _show_path(screen, selection, f"MSE of kae, {kernel} kernel, at visits with an earlier one")
+    for note in analysis.notes:
+        screen.print(Text(note, style="dim"))
+    screen.print()
+    screen.print(Text(headline(analysis), style="bold"))
+
+
+def show_written(paths: Sequence[Path]) -> None:
+    """Which files were written, the report last."""
+    screen = _screen()
+    screen.print(Text(f"Written to {paths[0].parent}: {', '.join(path.name for path in paths)}"), soft_wrap=True)
+
+
+def show_selection(selection: BandwidthSelection, kernel: str) -> None:
+    """The selected bandwidth and its risk path."""
+    screen = _screen()
+    if len(selection.path):
+        _show_path(screen, selection, f"Risk of selector {selection.selector}, {kernel} kernel")
+    screen.print(Text(selection_line(selection, kernel), style="bold"))
+
+
+def show_methods() -> None:
+    """Every method with its summary."""
+    rows = []
+    for method in METHODS.values():
+        needs = make_baseline(method.name).needs
+        rows.append((method.name, method.summary + (f"; needs {needs}" if needs else "")))
+    _screen().print(_table(("method", "value, scaling, source"), rows, numeric=False))
+
+
+def _show_path(screen: Console, selection: BandwidthSelection, title: str) -> None:
+    screen.print(Text(f"{title} (bandwidth in {selection.time_axis}s; the rest × 0.001)"))
+    screen.print(_table(PATH_HEADER, path_rows(selection)))
+    screen.print()
+
+
+def _table(header: Iterable[str], rows: Iterable[Sequence[str]], *, numeric: bool = True) -> Table:
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
+    for position, name in enumerate(header):
+        table.add_column(name, justify="right" if numeric and position else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _screen() -> Console:
+    screen = Console(highlight=False)
+    return screen if screen.is_terminal else Console(highlight=False, width=WIDTH_OF_FILES)

@@ -1,0 +1,122 @@
+"""The files of `kaestat analyze --out`: tables, figure, report and provenance."""
+
+from __future__ import annotations
+
+import base64
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import pandas as pd
+
+from kaestat.provenance import Provenance
+from kaestat.report.analysis import Analysis
+from kaestat.report.html_page import Cell, Download, environment
+from kaestat.report.interval_marks import interval_marks
+from kaestat.report.json_output import to_json
+from kaestat.report.plots import render, risk_against_bandwidth
+from kaestat.report.tables import UNIT, comparison, fact_lines, headline, selection_line
+from kaestat.storage import write_atomically
+
+
+def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.PathLike[str]) -> list[Path]:
+    """Write all files; each is made before the first is written, and each is replaced in one go.
+
+    Parameters
+    ----------
+    analysis : Analysis
+    provenance : Provenance
+    folder : path
+        Made if absent.
+
+    Returns
+    -------
+    list of Path
+        What was written: ``risk.csv``, ``bandwidth.csv`` and ``risk_vs_bandwidth.png, .pdf`` where the log identifies
+        the MSE (G >= 2), and always ``differences.csv, provenance.json, report.html``.
+    """
+    texts = text_files(analysis, provenance)
+    files: dict[str, bytes | str] = dict(texts)
+    if analysis.paths:
+        figure = risk_against_bandwidth(analysis)
+        files |= {f"risk_vs_bandwidth.{kind}": render(figure, kind) for kind in ("png", "pdf")}
+    files["report.html"] = html_report(analysis, provenance)
+    for name, content in files.items():
+        write_atomically(Path(folder) / name, content)
+    return [Path(folder) / name for name in files]
+
+
+def text_files(analysis: Analysis, provenance: Provenance) -> dict[str, str]:
+    """The tables and the provenance by file name: written beside the page, and downloaded from it."""
+    made = {}
+    if analysis.risk is not None:
+        made["risk.csv"] = analysis.risk.to_csv(index=False)
+    made["differences.csv"] = analysis.differences.to_csv(index=False)
+    if analysis.paths:
+        made["bandwidth.csv"] = analysis.path_table().to_csv(index=False)
+    made["provenance.json"] = to_json(asdict(provenance)) + "\n"
+    return made
+
+
+def html_report(analysis: Analysis, provenance: Provenance) -> str:
+    """One HTML page that needs no other file: tables and provenance can be downloaded from the page itself."""
+    files = {name: Download(name, text.encode()) for name, text in text_files(analysis, provenance).items()}
+    header, rows, drawn = _drawn_table(analysis)
+    figures = {
+        kernel: base64.b64encode(render(risk_against_bandwidth(analysis, [kernel]), "svg")).decode()
+        for kernel in analysis.paths
+    }
+    return (
+        environment("kaestat.report")
+        .get_template("report.html")
+        .render(
+            headline=headline(analysis),
+            facts=list(fact_lines(analysis.facts)),
+            unit=UNIT,
+            header=header,
+            rows=rows,
+            drawn=drawn,
+            table_files=[files[name] for name in ("risk.csv", "differences.csv") if name in files] + [_tex(analysis)],
+            figures=figures,
+            figure_files=[files["bandwidth.csv"]] if analysis.paths else [],
+            selection_lines=[selection_line(selection, kernel) for kernel, selection in analysis.paths.items()],
+            notes=analysis.notes,
+            provenance=provenance,
+            provenance_files=[files["provenance.json"]],
+        )
+    )
+
+
+def _drawn_table(analysis: Analysis) -> tuple[list[Cell], list[list[Cell]], str]:
+    """The main table with its estimates and intervals drawn in one more column, and what that column shows."""
+    names, texts = comparison(analysis)
+    if analysis.risk is not None:
+        shown, estimate, what = analysis.risk, "mse", "MSE"
+    else:
+        to_kae = analysis.differences["reference"] == "kae"
+        shown, estimate, what = analysis.differences[to_kae], "difference", "MSE - kae"
+    numbers = [(1e3 * shown[column]).tolist() for column in (estimate, "ci_low", "ci_high")]
+    axis, marks, logarithmic = interval_marks(*numbers)
+    scale = "logarithmic" if logarithmic else "linear"
+    place = 2  # beside the estimate, so that a phone shows it without scrolling
+    header = [Cell(name) for name in names]
+    header.insert(place, Cell(f"{what} and 95 % interval, drawn", css="drawing", drawing=axis))
+    rows = []
+    for text, mark in zip(texts, marks, strict=True):
+        row = [Cell(cell, key=0.0 if cell == "reference" else None) for cell in text]
+        row.insert(place, Cell("", css="drawing", drawing=mark))
+        rows.append(row)
+    return header, rows, f"Dots and lines: {what} and 95 % interval, {scale} axis, × 0.001."
+
+
+def _tex(analysis: Analysis) -> Download:
+    """The main table as people read it, for LaTeX with booktabs."""
+    names, texts = comparison(analysis)
+    table = pd.DataFrame(texts, columns=list(names)).to_latex(
+        index=False,
+        column_format="l" + "r" * (len(names) - 1),
+        caption=f"Value MSE of each method. {UNIT}",
+        label="tab:value_mse",
+        escape=True,
+    )
+    return Download("value_mse.tex", table.encode())

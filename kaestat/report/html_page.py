@@ -1,0 +1,101 @@
+"""What the HTML reports share: layout, style, sortable tables, and files that can be downloaded from the page itself.
+
+A page made here is one file. It asks for nothing over the network, and a content security policy in its head keeps it
+so: only the images in the page are shown, and only the script of this package runs, whatever a log calls its prompts.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MEDIA_TYPES = {
+    ".csv": "text/csv;charset=utf-8",
+    ".json": "application/json",
+    ".md": "text/markdown;charset=utf-8",
+    ".tex": "application/x-tex;charset=utf-8",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a sortable table.
+
+    Attributes
+    ----------
+    text : str
+        Escaped by the template.
+    css : str
+        Classes.
+    key : float or None
+        What to sort by, where the text does not begin with that number.
+    drawing : str
+        SVG shown instead of the text, made by `kaestat.report.interval_marks`; never text from outside.
+    """
+
+    text: str
+    css: str = ""
+    key: float | None = None
+    drawing: str = ""
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file that lies in the page.
+
+    Attributes
+    ----------
+    name : str
+        What it is saved as, with one of the suffixes of `MEDIA_TYPES`.
+    content : bytes
+    """
+
+    name: str
+    content: bytes
+
+    @property
+    def href(self) -> str:
+        """The whole file as a link."""
+        kind = MEDIA_TYPES[PurePosixPath(self.name).suffix]
+        return f"data:{kind};base64,{base64.b64encode(self.content).decode()}"
+
+    @property
+    def size(self) -> str:
+        """Its size in words."""
+        length = len(self.content)
+        return f"{length} bytes" if length < 1000 else f"{length / 1000:.0f} kB"
+
+
+def environment(package: str) -> Environment:
+    """Jinja with the templates of a package and, behind them, those of kaestat: ``layout.html`` and ``parts.html``.
+
+    Parameters
+    ----------
+    package : str
+        Name of an importable package with a folder ``templates``.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    made = Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("kaestat.report")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates = files("kaestat.report") / "templates"
+    script = (templates / "sorting.js").read_text(encoding="utf-8")
+    made.globals |= {
+        "style": Markup((templates / "style.css").read_text(encoding="utf-8")),
+        "script": Markup(script),
+        "script_hash": f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
+    }
+    return made

@@ -1,0 +1,40 @@
+"""Machine-readable output of the command line."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+from kaestat.provenance import Provenance
+from kaestat.report.analysis import Analysis
+
+
+def analysis_document(analysis: Analysis, provenance: Provenance) -> dict[str, Any]:
+    """Everything that `kaestat analyze` found."""
+    return {
+        "facts": asdict(analysis.facts),
+        "risk": None if analysis.risk is None else analysis.risk.to_dict("records"),
+        "differences": analysis.differences.to_dict("records"),
+        "bandwidth": analysis.path_table().to_dict("records") if analysis.paths else None,
+        "notes": analysis.notes,
+        "provenance": asdict(provenance),
+    }
+
+
+def to_json(document: Any) -> str:
+    """A document of tables' records as JSON text, which knows no NaN: those become null."""
+    return json.dumps(_plain(document), indent=2, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as plain data for JSON: NumPy scalars as Python's, NaN and infinity as None, objects as text."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -1,0 +1,115 @@
+"""Every benchmark runs at its smallest size and returns rows that a reader can trust; no time is asserted."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import BENCHMARKS
+from benchmarks.provenance import provenance
+from benchmarks.report import write
+from benchmarks.rows import Row, markdown
+from benchmarks.timing import Estimate, estimate, interleaved, ratio
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """What ``python -m benchmarks --tiny`` writes, read back."""
+    folder = tmp_path_factory.mktemp("tables")
+    environment = {name: value for name, value in os.environ.items() if name != "KAESTAT_DATA"}
+    command = [sys.executable, "-m", "benchmarks", "--tiny", "--out", str(folder)]
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_benchmark_returns_rows_that_are_measured_or_say_why_not(name, tables):
+    benchmark = tables["benchmarks"][name]
+    assert benchmark["claim"]
+    limits = [limit for row in benchmark["rows"] for limit in (row["at_most"], row["at_least"])]
+    assert any(limit is not None for limit in limits), "no row carries the claim"
+    for row in benchmark["rows"]:
+        assert row["case"] and row["quantity"] and row["unit"]
+        if row["value"] is None:
+            assert "not measured" in row["note"]
+        else:
+            assert all(math.isfinite(number) for number in row["value"].values())
+            assert row["value"]["low"] <= row["value"]["median"] <= row["value"]["high"]
+
+
+def test_whole_table_says_where_it_comes_from(tables):
+    assert {"date", "commit", "processor", "cores", "Python", "numpy"} <= set(tables["provenance"])
+
+
+def test_interleaved_calls_every_piece_in_turn_and_turns_the_order_round():
+    calls = []
+    seconds = interleaved({name: lambda name=name: calls.append(name) for name in "abc"}, repetitions=2)
+    assert "".join(calls) == "abc" + "abc" + "cba"
+    assert {name: sample.shape for name, sample in seconds.items()} == dict.fromkeys("abc", (2,))
+    assert all((sample >= 0).all() for sample in seconds.values())
+
+
+def test_interval_of_the_median_has_the_order_statistics_of_the_binomial():
+    # n = 20: P(Bin(20, 1/2) <= 5) = .0207 <= .025 < P(<= 6) = .0577, so the 6th and the 15th smallest.
+    assert estimate(np.arange(1.0, 21.0)[::-1]) == Estimate(10.5, 6.0, 15.0)
+
+
+def test_interval_of_few_samples_is_their_range():
+    assert estimate(np.array([3.0, 1.0, 2.0])) == Estimate(2.0, 1.0, 3.0)
+
+
+def test_interval_covers_the_median_at_least_as_often_as_it_says():
+    samples = np.random.default_rng(0).exponential(size=(4000, 11))
+    intervals = [estimate(sample) for sample in samples]
+    covered = np.mean([interval.low <= math.log(2) <= interval.high for interval in intervals])
+    assert 0.95 <= covered <= 0.999  # exactly .9883 for eleven samples; a range would cover .9990
+
+
+def test_ratio_is_taken_within_each_repetition():
+    slow, fast = np.array([2.0, 20.0, 200.0]), np.array([1.0, 10.0, 100.0])
+    assert ratio(slow, fast) == Estimate(2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, None),
+        ({"at_most": 2.0}, True),
+        ({"at_most": 1.9}, False),
+        ({"at_least": 2.0}, True),
+        ({"at_least": 2.1}, False),
+    ],
+)
+def test_bound_is_judged_by_the_median(limits, expected):
+    assert Row("case", "quantity", "ratio", Estimate(2.0, 1.0, 3.0), **limits).holds is expected
+
+
+def test_row_without_measurement_neither_holds_nor_fails():
+    row = Row("case", "quantity", "ratio", None, at_most=1.0, note="It was not measured.")
+    assert row.holds is None
+    assert "not measured" in markdown([row]).splitlines()[2]
+
+
+def test_written_tables_hold_every_row_and_their_origin(tmp_path):
+    rows = [Row("case", "quantity", "ms", Estimate(2.0, 1.0, 3.0), at_most=1.5)]
+    write(tmp_path, {"some_script": ("A claim", rows)}, {"cores": "2"})
+    plain = json.loads((tmp_path / "results.json").read_text())
+    (row,) = plain["benchmarks"]["some_script"]["rows"]
+    assert plain["provenance"] == {"cores": "2"}
+    assert row["value"] == {"median": 2.0, "low": 1.0, "high": 3.0} and row["holds"] is False
+    table = (tmp_path / "results.md").read_text()
+    assert "| case | quantity | ms | 2 | 1 – 3 | ≤ 1.5 | **no** |" in table and "cores 2" in table
+
+
+def test_provenance_names_versions_and_no_paths():
+    facts = provenance()
+    assert facts["numpy"] == np.__version__
+    assert not any(value.startswith(("/", "~")) for value in facts.values())

@@ -1,0 +1,145 @@
+"""The numbers and figures of "Choose a baseline" are what the committed script measures; worked examples are short."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kaestat import read_log
+
+DOCS = Path(__file__).parents[2] / "docs"
+FIGURES = DOCS / "figures"
+RESULTS = DOCS.parent / "results"
+NORMS_AND_GRADIENT = ("score_norms", "gradient_mse_debiased")
+LONGEST_EXAMPLE = 50
+REAL = Path(os.environ.get("KAESTAT_DATA", "")) / "acc_step_500_dev.json"
+
+
+def module(name: str):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FIGURES)
+        return sys.modules.get(name) or importlib.import_module(name)
+
+
+def table(name: str) -> pd.DataFrame:
+    return pd.read_csv(FIGURES / f"{name}.csv")
+
+
+def same(found: pd.DataFrame, kept: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(found.reset_index(drop=True), kept, rtol=1e-4, check_dtype=False)
+
+
+def test_curves_are_what_the_script_measures():
+    same(module("choice_numbers").curves(), table("choice_curves"))
+
+
+def test_map_is_what_the_script_measures():
+    same(module("choice_numbers").choice_map(), table("choice_map"))
+
+
+if REAL.is_file():
+
+    def test_real_run_is_what_the_script_measures():
+        same(module("choice_numbers").real_run(read_log(REAL)), table("choice_real_run"))
+
+
+def test_table_of_the_real_run_shows_the_measured_numbers():
+    rows = re.findall(r"^\| (\[`.*?) \| (.*?) ± (.*?) \| (.*?) \|$", (DOCS / "choose.md").read_text(), re.MULTILINE)
+    shown = {name: cells for names, *cells in rows for name in re.findall(r"\[`(.*?)`\]", names)}
+    kept = {
+        row.method: [f"{1e3 * row.mse:.2f}", f"{1e3 * row.se:.2f}", f"{row.ratio_to_grpo:.2f}"]
+        for row in table("choice_real_run").itertuples()
+    }
+    assert shown == kept
+
+
+def test_example_on_large_groups_uses_the_measured_numbers():
+    rows = re.search(r"in \[(\(2, .*?)\]:", (DOCS / "choose.md").read_text())[1]
+    curves = (
+        table("choice_curves").query("axis == 'group_size'").pivot_table(index="at", columns="method", values="mse")
+    )
+    for size, kae, grpo in re.findall(r"\((\d+), ([\d.]+), ([\d.]+)\)", rows):
+        measured = 1e3 * curves.loc[float(size), ["kae", "rloo"]]
+        np.testing.assert_allclose([float(kae), float(grpo)], measured, atol=0.005)
+
+
+def test_table_where_assumption_6_fails_is_the_diagnosis_of_the_small_model():
+    rows = re.findall(r"^\| (.*?) \| (\d+) \((\d+)\) \| ([\d.]*) ?\|$", (DOCS / "choose.md").read_text(), re.MULTILINE)
+    names = {
+        "best constant of each prompt": "best_baseline",
+        "`kae`, weighted by exact score norms": "kae@exact",
+        "the true value": "oracle",
+    }
+    gradient, value = (
+        pd.read_csv(RESULTS / "tiny" / f"{table}.csv").query("step == 10").set_index("method")
+        for table in ("gradient_mse_debiased", "value_mse")
+    )
+    assert len(rows) == 7
+    for label, mse, se, value_mse in rows:
+        method = names.get(label, label.strip("`"))
+        assert (mse, se) == (f"{gradient.loc[method, 'mse']:.0f}", f"{gradient.loc[method, 'se']:.0f}")
+        if method in value.index:
+            assert float(value_mse) == pytest.approx(1e3 * value.loc[method, "mse_debiased"], rel=0.02)
+
+
+def test_table_of_assumption_6_along_a_run_is_the_diagnosis_of_its_checkpoints():
+    page = (DOCS / "experiments" / "results.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (\S+) \| (\S+) \| (.*) \|$", page, re.MULTILINE)
+    norms, gradient = (pd.read_csv(RESULTS / "tiny_trained" / f"{kept}.csv") for kept in NORMS_AND_GRADIENT)
+    gradient = gradient.set_index(["step", "method"])
+    methods = ["none", "oracle", "kae", "reinforce++", "kae@exact", "reinforce++@exact"]
+    assert [int(step) for step, *_ in rows] == norms["step"].unique().tolist()
+    for step, value, ratio, errors in rows:
+        at = norms[norms["step"] == int(step)]
+        assert value == f"{at['value'].mean():.2f}"
+        assert float(ratio.replace(",", "")) == float(f"{(at['norm2_wrong'] / at['norm2_right']).median():.2g}")
+        found = [gradient.loc[(int(step), method)] for method in methods]
+        assert errors.split(" | ") == [f"{each['mse']:.1f} ({each['se']:.1f})" for each in found]
+
+
+def test_what_is_said_of_assumption_6_along_a_run_holds_in_its_diagnosis():
+    norms, gradient = (pd.read_csv(RESULTS / "tiny_trained" / f"{kept}.csv") for kept in NORMS_AND_GRADIENT)
+    error = gradient.pivot_table(index="step", columns="method", values="mse")
+    for method in ("kae", "oracle"):
+        assert (error[method] / error["none"]).round()[1:].between(7, 15).all()
+    both = norms.dropna(subset=["norm2_wrong", "norm2_right"]).assign(wrong=lambda d: d.norm2_wrong > d.norm2_right)
+    first, last = (both[both["step"] == step] for step in (5, 100))
+    assert first.groupby(first["value"] > 0.5)["wrong"].mean().round().tolist() == [0, 1]  # the rare answer is it
+    assert first["best_baseline"].corr(first["value"]) < -0.8
+    assert last["wrong"].all() and last["best_baseline"].median() < 0.05
+
+
+def test_correlations_on_the_theory_page_are_those_of_the_diagnoses():
+    said = re.search(
+        r"of (-\S+) to (-\S+) in our small model, (-\S+) in SmolLM2-135M, from (-\S+) to (-\S+) \[along",
+        (DOCS / "theory.md").read_text(),
+    ).groups()
+    found = {
+        run: pd.read_csv(RESULTS / run / "score_norms_summary.csv").query("quantity == 'correlation'")["mean"]
+        for run in ("tiny", "smollm2", "tiny_trained")
+    }
+    measured = [found["tiny"].max(), found["tiny"].min(), found["smollm2"].item(), *found["tiny_trained"].iloc[[0, -1]]]
+    assert list(said) == [f"{each:.2f}" for each in measured]
+
+
+@pytest.mark.parametrize("name", ["choice_curves", "choice_map"])
+def test_figures_are_drawn_in_both_schemes_and_the_same_each_time(name):
+    drawn = module("choice_figures").drawn
+    light = drawn(name, "light")
+    assert light.startswith(b"<?xml")
+    assert light == drawn(name, "light") != drawn(name, "dark")
+
+
+@pytest.mark.parametrize("page", ["baseline", "selector", "adapter", "study"])
+def test_worked_example_of_an_extension_is_short(page):
+    first = re.search(r"^```python\n(.*?)^```", (DOCS / "extend" / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL)[
+        1
+    ]
+    assert len(first.splitlines()) < LONGEST_EXAMPLE

@@ -1,0 +1,102 @@
+"""The README says what is true: its code runs, and its table is the registry's."""
+
+import csv
+import hashlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from kaestat.datasets import simulated_run
+from kaestat.registry import METHODS
+from kaestat.report.cli import run
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def on_trl(code):
+    """Run where TRL is: tests/integrations/trl/test_docs.py."""
+    return "kaestat.integrations.trl" in code
+
+
+@pytest.mark.parametrize("code", [code for code in blocks("python") if not on_trl(code)])
+def test_every_python_block_runs_as_it_stands(code, capsys):
+    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+
+
+def test_there_is_a_block_for_each_kind_of_user():
+    assert [on_trl(code) for code in blocks("python")] == [False, True, False, False, False]
+    assert sum("verl" in block for block in blocks("sh")) == 1
+
+
+def test_the_truth_of_the_simulated_run_is_what_the_rewards_tell(capsys):
+    exec(next(code for code in blocks("python") if "MSE against the truth" in code), {})
+    truth, estimate = (float(line.split(":")[1]) for line in capsys.readouterr().out.splitlines())
+    assert estimate == pytest.approx(truth, rel=0.2)
+
+
+def test_verls_options_are_those_of_its_page_whose_script_is_tested():
+    (block,) = [block for block in blocks("sh") if "verl.trainer" in block]
+    page = (ROOT / "docs" / "frameworks" / "verl.md").read_text()
+    lines = [line.strip(" \\") for line in block.splitlines()]
+    assert len(lines) == 4 and all(f"{line} \\\n" in page for line in lines)
+
+
+def test_the_numbers_are_those_of_the_committed_tables():
+    rows = re.findall(r"^\| Table (\d), \w+, against ([\w+]+) \| (.*) \| (.*) \| (.*) \|$", README, re.MULTILINE)
+    assert len(rows) == 4
+    for number, method, paper, tiny, smollm2 in rows:
+        key = f"| Reduction vs. {method} (%) |"
+        for folder, text in (("tiny", tiny), ("smollm2", smollm2)):
+            table = (ROOT / "results" / folder / "tables" / f"llm_table{number}.md").read_text()
+            (line,) = [line for line in table.splitlines() if line.startswith(key)]
+            cells = sorted((cell.strip() for cell in line.split("|")[2:-1]), key=lambda cell: float(cell.split()[0]))
+            assert text == (cells[0] if len(cells) == 1 else f"{cells[0]} to {cells[-1]}")
+        with (ROOT / "paper_figures" / "data" / f"table{number}_reductions.csv").open() as file:
+            printed = [row["printed"] for row in csv.DictReader(file) if row["versus"] == method.lower()]
+        assert paper == "{} to {}".format(*(pick(printed, key=float) for pick in (min, max)))
+
+
+def test_the_picture_is_that_of_the_table():
+    table = (ROOT / "docs" / "figures" / "choice_real_run.csv").read_bytes()
+    picture = (ROOT / "docs" / "figures" / "real_run.png").read_bytes()
+    assert hashlib.sha256(table).hexdigest().encode() in picture, "run python docs/figures/readme_figure.py"
+
+
+def test_plain_array_example_gives_the_kernel_mean():
+    scope = {}
+    exec(next(code for code in blocks("python") if "kaestat.Groups" in code), scope)
+    # Prompt 0, completion 0: past (1.8 * 2 + 1.6 * 1) and the other two rewards (2 * 1), over their weights.
+    assert scope["values"][0, 0] == pytest.approx((1.8 * 2 + 1.6 * 1 + 2 * 1) / (1.8 * 3 + 1.6 * 3 + 2 * 2))
+
+
+def test_every_kaestat_command_runs_as_it_stands(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    frame = simulated_run(n_prompts=30, n_epochs=8).log.frame
+    frame[["prompt", "step", "reward"]].to_csv("rewards.csv", index=False)
+    commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("kaestat ")]
+    assert len(commands) == 4
+    for command in commands:
+        assert run(shlex.split(command)[1:]) == 0, capsys.readouterr().err
+    assert (tmp_path / "report" / "report.html").exists()
+
+
+def test_make_targets_exist():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"^make (\w+)", README, re.MULTILINE)) == {"reproduce", "test"} <= targets
+
+
+def test_every_configuration_and_module_that_is_named_exists():
+    named = re.findall(r"(?:llm_experiments|paper_figures)/[\w./]+\.(?:yaml|py)", README)
+    assert named and all((ROOT / path).is_file() for path in named)
+
+
+def test_table_lists_all_methods_in_the_registry_s_words():
+    rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", README, re.MULTILINE)
+    assert rows == [(method.name, method.summary) for method in METHODS.values()]

@@ -1,0 +1,119 @@
+"""The logged figures of a step, against exact expectations over all outcomes and hand-computed cases."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator
+from kaestat.arrays import Groups
+from kaestat.integrations.shared.metrics import StepMetrics
+
+IDS = ["a", "a", "a", "b", "b"]
+CHANCES = np.array([0.3, 0.3, 0.3, 0.8, 0.8])
+
+
+def estimator_with_past(method: str, **params) -> AdvantageEstimator:
+    estimator = AdvantageEstimator(method, **params)
+    if estimator.baseline.horizon > 0:
+        estimator.step(IDS, [1.0, 0.0, 1.0, 1.0, 0.0], 0, stream_ids=[0] * 5)
+        estimator.step(IDS[:3], [0.0, 0.0, 1.0], 2, stream_ids=[0] * 3)
+    return estimator
+
+
+def measured(estimator: AdvantageEstimator, ids, rewards, step, weights=None, streams=None) -> dict[str, float]:
+    rewards = np.asarray(rewards, dtype=float)
+    streams = [0] * len(ids) if streams is None else streams
+    before = StepMetrics.before(estimator, ids, step, streams)
+    advantages = estimator.step(ids, rewards, step, stream_ids=streams, weights=weights)
+    return before.after(rewards, estimator.values, advantages, weights)
+
+
+@pytest.mark.parametrize(
+    "method", ["rloo", "kae", "kae_eb", "spo", "kae_stream", "grpo", "krpo", "reinforce++", "none"]
+)
+def test_integration_metrics_error_is_unbiased_for_the_squared_error_around_the_true_values(method):
+    params = {"bandwidth": 5.0} if method.startswith("kae") else {}
+    found = exact = 0.0
+    for rewards in itertools.product([0.0, 1.0], repeat=len(IDS)):
+        chance = np.where(np.array(rewards) == 1, CHANCES, 1 - CHANCES).prod()
+        estimator = estimator_with_past(method, **params)
+        found += chance * measured(estimator, IDS, rewards, 3)["error"]
+        squares = (estimator.values - CHANCES) ** 2
+        exact += chance * (squares[:3].mean() + squares[3:].mean()) / 2
+    assert exact > 1e-3
+    assert found == pytest.approx(exact, abs=1e-12)
+
+
+def test_integration_metrics_without_the_own_weight_the_error_of_grpo_would_be_wrong():
+    rewards = np.array([1.0, 0.0, 0.0, 1.0])
+    estimator = AdvantageEstimator("grpo")
+    found = measured(estimator, ["a"] * 4, rewards, 0)
+    variance = rewards.var(ddof=1)
+    assert found["squared_error"] == pytest.approx(0.25)
+    assert found["error"] == pytest.approx(0.25 - variance + 2 * variance / 4)
+
+
+def test_integration_metrics_ebpo_enters_with_the_carry_it_had_before_the_step():
+    estimator = AdvantageEstimator("ebpo")
+    estimator.step(["a", "a", "b", "b"], [1.0, 0.0, 1.0, 1.0], 0)
+    carry = {name: np.array(value) for name, value in estimator._carry.items()}
+    rewards = np.array([[1.0, 0.0], [1.0, 0.0]])
+    found = measured(estimator, ["c", "c", "d", "d"], rewards.reshape(-1), 1)["error"]
+    before, fresh = (
+        np.mean(estimator.baseline.own_weight(Groups(rewards), None, step=1, carry=c)) for c in (carry, None)
+    )
+    loss = ((rewards.reshape(-1) - estimator.values) ** 2).mean()
+    assert found == pytest.approx(loss - (1 - 2 * before) * 0.5)
+    assert abs(before - fresh) > 1e-3
+
+
+def test_integration_metrics_groups_of_one_leave_the_error_out():
+    found = measured(AdvantageEstimator("rloo"), ["a", "b"], [1.0, 0.0], 0)
+    assert "error" not in found and found["squared_error"] == 0.5
+    mixed = measured(AdvantageEstimator("rloo"), ["a", "b", "b"], [1.0, 0.0, 1.0], 0)
+    assert mixed["error"] == pytest.approx(1.0 - 0.5) and mixed["squared_error"] == pytest.approx(1.0)
+
+
+def test_integration_metrics_a_step_without_completions_has_no_figures():
+    assert measured(AdvantageEstimator("kae"), [], [], 0) == {}
+
+
+def test_integration_metrics_effective_history_weighs_past_completions_by_the_kernel():
+    estimator = AdvantageEstimator("kae", kernel="triangular", bandwidth=10.0)
+    estimator.step(["a"] * 4, [1.0, 0.0, 0.0, 1.0], 0)
+    estimator.step(["a"] * 2, [1.0, 0.0], 3)
+    found = measured(estimator, ["a", "a", "b", "b"], [1.0, 0.0, 1.0, 1.0], 5)
+    assert found["effective_history"] == pytest.approx((4 * 0.5 + 2 * 0.8 + 0) / 2)
+    assert found["past_completions"] == 3.0 and found["known_prompts"] == 0.5
+
+
+def test_integration_metrics_the_first_step_has_no_past():
+    found = measured(AdvantageEstimator("kae_stream"), ["a", "a", "a"], [1.0, 0.0, 1.0], 0, streams=[0, 0, 1])
+    assert (found["known_prompts"], found["past_completions"], found["effective_history"]) == (0.0, 0.0, 0.0)
+    assert not {"known_prompts", "past_completions", "effective_history"} & set(
+        measured(AdvantageEstimator("rloo"), ["a", "a"], [1.0, 0.0], 0)
+    )
+    spo = measured(AdvantageEstimator("spo"), ["a", "a"], [1.0, 0.0], 0)
+    assert spo["past_completions"] == 0.0 and "effective_history" not in spo
+
+
+def test_integration_metrics_streams_of_a_prompt_have_pasts_of_their_own():
+    estimator = AdvantageEstimator("kae_stream", bandwidth=10.0)
+    estimator.step(["a"] * 4, [1.0, 0.0, 1.0, 1.0], 0, stream_ids=[0, 0, 0, 1])
+    found = measured(estimator, ["a"] * 4, [1.0, 0.0, 1.0, 1.0], 1, streams=[0, 0, 1, 1])
+    assert found["past_completions"] == 2.0  # 3 and 1
+
+
+def test_integration_metrics_share_of_advantages_that_are_not_zero():
+    found = measured(AdvantageEstimator("rloo"), ["a", "a", "b", "b"], [1.0, 1.0, 0.0, 1.0], 0)
+    assert found["nonzero_advantages"] == 0.5
+
+
+def test_integration_metrics_weighted_values_are_measured_around_the_plain_value():
+    weights = np.array([3.0, 1.0, 2.0])
+    found = measured(AdvantageEstimator("rloo"), ["a"] * 3, [1.0, 0.0, 1.0], 0, weights=weights)
+    values = np.array([2 / 3, 5 / 5, 3 / 4])
+    assert found["error"] == pytest.approx(((np.array([1.0, 0.0, 1.0]) - values) ** 2).mean() - 1 / 3)

@@ -1,0 +1,190 @@
+"""Names of prompts: the same everywhere, and refused where they are not names."""
+
+import itertools
+import subprocess
+import sys
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from kaestat.integrations.shared.prompt_ids import RETURNS_BEFORE_REFUSAL, IdentityCheck, UnstablePromptIds, hash_prompt
+
+
+def test_a_prompt_has_the_same_name_in_another_process():
+    code = "from kaestat.integrations.shared.prompt_ids import hash_prompt; print(hash_prompt('2+2='))"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert hash_prompt("2+2=") == other and len(other) == 32
+
+
+@pytest.mark.parametrize("same", [np.array([1, 2, 3]), torch.tensor([1, 2, 3]), (1, 2, 3)])
+def test_token_ids_have_one_name_in_every_container(same):
+    assert hash_prompt([1, 2, 3]) == hash_prompt(same) != hash_prompt([1, 2])
+
+
+def test_messages_are_named_by_their_content_not_by_the_order_of_keys():
+    message = {"role": "user", "content": "2+2="}
+    assert hash_prompt([message]) == hash_prompt([dict(reversed(message.items()))])
+    assert hash_prompt([message]) != hash_prompt([message | {"content": "2+3="}])
+    assert hash_prompt([message]) != hash_prompt("2+2=")
+
+
+def test_odd_text_has_a_name():
+    assert len({hash_prompt(text) for text in ("", "é", "e\u0301", "\ud800", "\n")}) == 5
+
+
+@pytest.mark.parametrize("prompt", [None, 3, 2.5, object(), [{"image": object()}]])
+def test_what_is_no_prompt_is_refused(prompt):
+    with pytest.raises(TypeError, match="prompt must be text"):
+        hash_prompt(prompt)
+
+
+def with_image(image):
+    return [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "How many?"}]}]
+
+
+def test_images_tell_messages_of_the_same_words_apart_by_their_pixels():
+    def drawn(colour, size=(4, 2), mode="RGB"):
+        return with_image(Image.new(mode, size, colour))
+
+    prompts = drawn("red"), drawn("blue"), drawn("red", (2, 4)), drawn(255, mode="L"), drawn(255, mode="P")
+    assert len({hash_prompt(prompt) for prompt in prompts}) == 5
+    assert hash_prompt(drawn("red")) == hash_prompt(drawn("red"))
+    assert hash_prompt(np.array(drawn("red"), dtype=object)) == hash_prompt(
+        drawn("red")
+    )  # as verl's data sets hold them
+
+
+def test_images_of_the_same_indices_in_other_colours_are_told_apart():
+    def painted(*colours):
+        image = Image.new("P", (2, 1))
+        image.putdata([0, 1])
+        image.putpalette([channel for colour in colours for channel in colour])
+        return hash_prompt(with_image(image))
+
+    red, blue = (255, 0, 0), (0, 0, 255)
+    assert painted(red, blue) == painted(red, blue) != painted(blue, red)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_in_messages_count_by_their_content(kind):
+    one, again, other = (hash_prompt(with_image(kind(content))) for content in (b"\x89a", b"\x89a", b"\x89b"))
+    assert one == again != other
+    assert hash_prompt(with_image({"bytes": kind(b"a")})) == hash_prompt(with_image({"bytes": b"a"}))
+
+
+def test_messages_of_other_mappings_and_arrays_have_the_names_of_plain_ones():
+    plain = [{"role": "user", "content": "2+2=", "positions": [1, 2]}]
+    assert hash_prompt([MappingProxyType(plain[0] | {"positions": np.array([1, 2])})]) == hash_prompt(plain)
+
+
+def names(*texts):
+    return [hash_prompt(text) for text in texts]
+
+
+def test_stable_ids_pass():
+    watch = IdentityCheck()
+    for step in range(100):
+        watch.check([1, 1, 2], names("a", "a", "b"), step)
+
+
+@pytest.mark.parametrize("steps", [(0, 0), (0, 1)])
+def test_one_id_for_two_prompts_is_refused(steps):
+    watch = IdentityCheck()
+    watch.check([0], names("a"), steps[0])
+    with pytest.raises(UnstablePromptIds, match=r"prompt id 0 names two prompts: give every prompt an id of its own"):
+        watch.check([0], names("b"), steps[1])
+
+
+def test_a_missing_id_is_refused():
+    with pytest.raises(UnstablePromptIds, match=r"a prompt id is missing: give every prompt"):
+        IdentityCheck().check([1, None], names("a", "b"), 0)
+
+
+def epochs(n_epochs, n_prompts, batch_size):
+    """Batches of texts, each text once an epoch; the order is another one in every epoch."""
+    rng = np.random.default_rng(0)
+    order = np.concatenate([rng.permutation(n_prompts) for _ in range(n_epochs)])
+    return [[str(k) for k in order[at : at + batch_size]] for at in range(0, len(order), batch_size)]
+
+
+def one_epoch(texts, batch_size):
+    """Batches of the rows of a data set, and of their texts, in a random order."""
+    rows = np.random.default_rng(1).permutation(len(texts)).tolist()
+    batches = [rows[at : at + batch_size] for at in range(0, len(rows), batch_size)]
+    return batches, [[texts[row] for row in batch] for batch in batches]
+
+
+def refused_at(id_batches, text_batches):
+    """First step whose ids are refused as unstable, or None."""
+    watch = IdentityCheck()
+    for step, (ids, texts) in enumerate(zip(id_batches, text_batches, strict=True)):
+        try:
+            watch.check(ids, names(*texts), step)
+        except UnstablePromptIds as error:
+            assert "prompts came back, every one under a new id" in str(error)
+            return step
+    return None
+
+
+def counting(batches):
+    """Ids that count on."""
+    number = itertools.count()
+    return [[next(number) for _ in batch] for batch in batches]
+
+
+@pytest.mark.parametrize(("n_prompts", "batch_size"), [(16, 1), (200, 7), (640, 64)])
+def test_ids_that_are_new_at_each_visit_are_refused_once_most_prompts_came_back(n_prompts, batch_size):
+    batches = epochs(2, n_prompts, batch_size)
+    most = max(RETURNS_BEFORE_REFUSAL, n_prompts // 2 + 1)
+    assert refused_at(counting(batches), batches) == (n_prompts + most - 1) // batch_size
+    assert refused_at(batches, batches) is None  # the same with ids that stay
+
+
+def test_new_ids_are_refused_at_the_first_return_of_a_minibatch_that_is_used_again_at_once():
+    batch = [str(k) for k in range(RETURNS_BEFORE_REFUSAL)]
+    assert refused_at(counting([batch, batch]), [batch, batch]) == 1
+
+
+@pytest.mark.parametrize("n_copies", [100, 1000])
+def test_a_text_in_many_rows_of_the_data_set_passes_through_the_first_epoch(n_copies):
+    assert refused_at(*one_epoch(["the same"] * n_copies + [str(k) for k in range(200)], 8)) is None
+
+
+def test_a_data_set_of_a_few_texts_in_many_rows_passes():
+    assert refused_at(*one_epoch([str(k % (RETURNS_BEFORE_REFUSAL - 1)) for k in range(1000)], 8)) is None
+
+
+def test_a_data_set_with_less_than_half_of_its_texts_twice_passes():
+    texts = [str(k) for k in range(300)]
+    assert refused_at(*one_epoch(texts + texts[:140], 20)) is None
+
+
+def test_a_data_set_with_all_texts_twice_is_refused_within_its_first_epoch_as_documented():
+    texts = [str(k) for k in range(300)]
+    assert refused_at(*one_epoch(texts * 2, 20)) is not None
+
+
+def test_several_groups_within_one_step_are_no_return():
+    texts = [str(k) for k in range(2 * RETURNS_BEFORE_REFUSAL)]
+    watch = IdentityCheck()
+    for call in range(3):
+        watch.check([(call, text) for text in texts], names(*texts), 0)
+
+
+def test_one_id_that_repeats_shows_that_ids_are_names():
+    texts = [str(k) for k in range(100)]
+    first = [["row 0", *(f"first {text}" for text in texts[1:])], ["row 0"]]
+    later = [[(step, text) for text in texts] for step in range(2, 6)]  # further rows of the same texts
+    assert refused_at(first + later, [texts, ["0"]] + [texts] * 4) is None
+    assert refused_at(first[:1] + later, [texts] * 5) == 1  # without it
+
+
+def test_a_refused_step_leaves_no_trace():
+    watch = IdentityCheck()
+    watch.check([0], names("a"), 0)
+    with pytest.raises(UnstablePromptIds):
+        watch.check([1, 0], names("c", "b"), 1)
+    watch.check([1], names("d"), 1)

@@ -1,0 +1,206 @@
+"""`WatchedEstimator`, which the flat adapters and the recipes stand on: ids, steps, copies, states by step, metrics."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pytest
+import torch
+
+from kaestat import AdvantageEstimator
+from kaestat.integrations.shared import conformance
+from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
+from kaestat.integrations.shared.watched_estimator import WatchedEstimator, copies
+
+
+class ByPrompt:
+    """Rows as they come, the prompt's hash for an id."""
+
+    def __init__(self, estimator):
+        self.watched = WatchedEstimator(estimator)
+
+    def ids(self, rows):
+        return None
+
+    def advantages(self, rows):
+        return self.watched.advantages(
+            rows.rewards, rows.step, prompts=rows.prompts, ids=self.ids(rows), groups=rows.uids, mask=~rows.padding
+        )
+
+    def state(self):
+        return self.watched.state_dict()
+
+    def restore(self, state):
+        self.watched.load_state_dict(state)
+
+
+class ById(ByPrompt):
+    def ids(self, rows):
+        return rows.ids
+
+
+class ByFile(ByPrompt):
+    """Checkpoints as files."""
+
+    folder = None
+
+    def state(self):
+        self.watched.save(self.folder / "state")
+        return self.folder / "state"
+
+    def restore(self, state):
+        self.watched.load(state)
+
+
+@pytest.mark.parametrize("adapter", [ByPrompt, ById, ByFile])
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_integration_watched_conforms(check, adapter, tmp_path, monkeypatch):
+    monkeypatch.setattr(ByFile, "folder", tmp_path)
+    check(adapter)
+
+
+def kae():
+    return AdvantageEstimator("kae", bandwidth=5.0)
+
+
+def step_of(watched, step, **given):
+    return watched.advantages([1.0, 0.0, 1.0, 1.0], step, prompts=["p", "p", "q", "q"], **given)
+
+
+def test_integration_watched_state_as_of_an_earlier_step():
+    plain, watched = WatchedEstimator(kae()), WatchedEstimator(kae(), states_kept=3)
+    step_of(plain, 0)
+    step_of(plain, 1)
+    for step in range(4):
+        step_of(watched, step)
+    resumed = WatchedEstimator(kae())
+    resumed.load_state_dict(watched.state_dict(1))
+    np.testing.assert_array_equal(step_of(resumed, 2), step_of(plain, 2))
+    assert watched.state_dict(3) == watched.state_dict() == watched.state_dict(9)
+    with pytest.raises(ValueError, match="states_kept"):
+        watched.state_dict(0)
+    with pytest.raises(ValueError, match=r"those after no step are held.*states_kept"):
+        resumed.state_dict(1)
+
+
+def test_integration_watched_step_that_raised_is_not_among_the_states():
+    watched = WatchedEstimator(kae(), states_kept=2)
+    step_of(watched, 0)
+    before = watched.state_dict()
+    with pytest.raises(ValueError):
+        watched.advantages([np.nan], 1, prompts=["p"])
+    assert watched.state_dict(1) == watched.state_dict() == before
+
+
+@pytest.mark.parametrize(("method", "stateful"), [("kae", True), ("ebpo", True), ("spo", True), ("rloo", False)])
+def test_integration_watched_method_with_a_history_or_a_carry_needs_the_step(method, stateful):
+    watched = WatchedEstimator(AdvantageEstimator(method), states_kept=2)
+    assert watched.stateful == stateful
+    if stateful:
+        with pytest.raises(ValueError, match="training step"):
+            step_of(watched, None)
+    else:
+        np.testing.assert_array_equal(step_of(watched, None), [1.0, -1.0, 0.0, 0.0])
+        assert not watched._states
+
+
+def test_integration_watched_groups_of_a_prompt_stay_apart_for_group_methods_and_pool_for_the_others():
+    names, groups, rewards = ["p"] * 4, ["a", "b", "a", "b"], [1.0, 1.0, 0.0, 1.0]
+    apart = WatchedEstimator(AdvantageEstimator("dr_grpo")).advantages(rewards, 0, prompts=names, groups=groups)
+    np.testing.assert_allclose(apart, [0.5, 0.0, -0.5, 0.0])
+    pooled = WatchedEstimator(kae()).advantages(rewards, 0, prompts=names, groups=groups)
+    np.testing.assert_allclose(pooled, kae().step(names, rewards, 0))
+
+
+def test_integration_watched_streams_do_not_hang_on_the_groups_random_names():
+    watched, plain = WatchedEstimator(AdvantageEstimator("kae_stream")), AdvantageEstimator("kae_stream")
+    rng = np.random.default_rng(0)
+    for step in range(3):
+        rewards = rng.random(6)
+        names = [f"{name:x}" for name in rng.integers(1 << 60, size=3)]
+        found = watched.advantages(rewards, step, prompts=["p"] * 6, groups=np.repeat(names, 2).tolist())
+        np.testing.assert_array_equal(found, plain.step(["p"] * 6, rewards, step, stream_ids=[0, 0, 1, 1, 2, 2]))
+
+
+def test_integration_watched_copies_leave_masked_rows_out():
+    assert copies(["a", "a", "a"], ["x", "y", "z"], [False, True, True]) == [0, 0, 1]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor])
+def test_integration_watched_token_ids_are_one_prompt_in_every_container(kind):
+    watched, plain = WatchedEstimator(kae()), kae()
+    for step in range(3):
+        prompts = [kind([5, 6, 7]), kind([5, 6, 7]), kind([5, 6, 8])]
+        expected = plain.step(["p", "p", "q"], [1.0, 0.0, 1.0], step)
+        np.testing.assert_array_equal(watched.advantages([1.0, 0.0, 1.0], step, prompts=prompts), expected)
+
+
+def test_integration_watched_missing_or_moving_ids_are_refused():
+    with pytest.raises(UnstablePromptIds, match="row 1"):
+        WatchedEstimator(kae()).advantages([1.0, 0.0], 0, prompts=["p", ""])
+    with pytest.raises(UnstablePromptIds, match="two prompts"):
+        WatchedEstimator(kae()).advantages([1.0, 0.0], 0, prompts=["p", "q"], ids=[0, 0])
+    with pytest.raises(UnstablePromptIds, match="missing"):
+        WatchedEstimator(kae()).advantages([1.0, 0.0], 0, prompts=["p", "q"], ids=[0, None])
+    with pytest.raises(ValueError, match="prompts has 1 entries for 2 rewards"):
+        WatchedEstimator(kae()).advantages([1.0, 0.0], 0, prompts=["p"])
+    with pytest.raises(TypeError, match="AdvantageEstimator"):
+        WatchedEstimator("kae")
+    with pytest.raises(ValueError, match="states_kept"):
+        WatchedEstimator(kae(), states_kept=-1)
+
+
+@pytest.mark.parametrize("key", [["x"], {"split": "train"}, datetime.date(2026, 1, 1)])
+def test_integration_watched_ids_that_no_checkpoint_can_hold_are_refused_at_once(key):
+    with pytest.raises(TypeError, match=r"prompt id .* cannot be saved"):
+        WatchedEstimator(kae()).advantages([1.0, 0.0], 0, prompts=["p", "p"], ids=[key, key])
+
+
+@pytest.mark.parametrize("kind", [np.int64, torch.tensor])
+def test_integration_watched_ids_of_arrays_and_tensors_are_those_of_plain_numbers(kind):
+    watched = WatchedEstimator(kae())
+    for step, number in enumerate([int, kind, kind]):
+        watched.advantages([1.0, 0.0], step, prompts=["p", "p"], ids=[number(7), number(7)])
+    assert watched.metrics["baseline/past_completions"] == 4.0
+
+
+def test_integration_watched_metrics_by_hand():
+    watched = WatchedEstimator(AdvantageEstimator("kae", kernel="triangular", bandwidth=4.0))
+    step_of(watched, 0)
+    assert watched.metrics == {
+        "baseline/squared_error": pytest.approx(0.5),  # values 0, 1 and 1, 1 against 1, 0 and 1, 1
+        "baseline/error": pytest.approx(0.25),  # less the variance, 1/2 in p and 0 in q
+        "baseline/nonzero_advantages": 0.5,
+        "baseline/known_prompts": 0.0,
+        "baseline/past_completions": 0.0,
+        "baseline/effective_history": 0.0,
+    }
+    watched.advantages([1.0, 1.0, 0.0], 1, prompts=["p", "r", "p"], mask=[True, True, False])
+    assert watched.metrics["baseline/known_prompts"] == 0.5
+    assert watched.metrics["baseline/past_completions"] == 1.0
+    assert watched.metrics["baseline/effective_history"] == 0.75
+    assert "baseline/error" not in watched.metrics  # no prompt with two completions left
+
+
+def test_integration_watched_metrics_know_the_weights_and_the_streams():
+    groups, weights = ["x", "x", "y", "y"], [3.0, 1.0, 1.0, 1.0]
+    watched = WatchedEstimator(AdvantageEstimator("dr_grpo"))
+    watched.advantages([1.0, 0.0, 1.0, 1.0], 0, prompts=["p"] * 4, groups=groups, weights=weights)
+    own = 0.5 * (0.75 + 0.25)  # mean derivative of the weighted mean 3/4 in a reward of group x
+    assert watched.metrics["baseline/error"] == pytest.approx(((1 / 16 + 9 / 16) / 2 - (1 - 2 * own) * 0.5) / 2)
+
+
+def test_integration_watched_repeated_step_is_refused_by_the_estimators_own_message():
+    watched = WatchedEstimator(kae())
+    step_of(watched, 1)
+    with pytest.raises(ValueError, match="count twice"):
+        step_of(watched, 1)
+    with pytest.raises(ValueError, match="went backwards"):
+        step_of(watched, 0)
+
+
+def test_integration_watched_file_of_something_else_is_refused(tmp_path):
+    kae().save(tmp_path / "estimator")
+    with pytest.raises(ValueError, match="no state of a trainer's adapter"):
+        WatchedEstimator(kae()).load(tmp_path / "estimator")

@@ -1,0 +1,308 @@
+"""OpenRLHF: experience maker and trainer; on its own classes where it is installed, else on those written out."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.util import find_spec
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+import torch
+
+from kaestat import AdvantageEstimator
+from kaestat.integrations.openrlhf import STATE_FILE, BaselineExperienceMakerMixin, baseline_trainer, install
+from kaestat.integrations.shared import conformance
+from tests.fakes import openrlhf_source
+
+GPU_PACKAGES = ("flash_attn", "deepspeed", "vllm", "bitsandbytes", "optimum", "torchmetrics", "ring_flash_attn")
+NO_RAY = SimpleNamespace(get=lambda refs: refs, put=lambda value: value)  # calls of models return what they would
+
+
+class EmptyPackages:
+    """OpenRLHF imports packages that need GPUs to install; nothing of them is called here."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in GPU_PACKAGES:
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return None
+
+    def create_module(self, spec):
+        module = MagicMock(name=spec.name)
+        module.__path__, module.__spec__ = [], spec
+        return module
+
+    def exec_module(self, module):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def openrlhf(monkeypatch):
+    """OpenRLHF's modules, real or written out, with Ray's calls answered at once."""
+    if find_spec("openrlhf"):
+        monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, EmptyPackages()])
+    else:
+        for name, module in openrlhf_source.modules().items():
+            monkeypatch.setitem(sys.modules, name, module)
+    maker = importlib.import_module("openrlhf.trainer.ppo_utils.experience_maker")
+    trainer = importlib.import_module("openrlhf.trainer.ppo_trainer")
+    for module in (maker, trainer):
+        monkeypatch.setattr(module, "ray", NO_RAY)
+    experience = importlib.import_module("openrlhf.trainer.ppo_utils.experience")
+    plain = trainer.PPOTrainer.__ray_metadata__.modified_class
+    monkeypatch.setattr(plain, "__init__", _init)
+    return SimpleNamespace(maker=maker, trainer=trainer, plain=plain, Experience=experience.Experience)
+
+
+class ActorGroup:
+    """Stands for openrlhf.trainer.ray.launcher.RayActorGroup: log probabilities of 0, and a record of what came."""
+
+    def __init__(self):
+        self.experiences, self.saved, self.states = None, [], None
+
+    def async_run_method_batch(self, method_name, **kwargs):
+        if method_name == "append":
+            self.experiences = kwargs["experience"]
+            return []
+        return [[torch.zeros(mask.shape)] for mask in kwargs["action_mask"]]
+
+    def async_run_method(self, method_name, **kwargs):
+        if method_name == "save_checkpoint":
+            self.saved.append(kwargs)
+        return [self.states]
+
+
+def arguments(**changes):
+    options = {
+        "algo": dict(
+            advantage=SimpleNamespace(estimator="reinforce", gamma=1.0, no_std_norm=False),
+            kl=SimpleNamespace(use_loss=False, estimator="k1", target=None, init_coef=0.0),
+        ),
+        "rollout": dict(n_samples_per_prompt=4, micro_batch_size=5, max_new_tokens=8, batch_size=6),
+        "train": dict(dynamic_batch_enable=False, colocate_all=False, colocate_actor_ref=False),
+        "reward": dict(
+            clip_range=None, overlong_buffer_len=None, overlong_penalty_factor=1.0, stop_properly_penalty_coef=None
+        ),
+        "ds": dict(ring_attn_size=1, tensor_parallel_size=1),
+        "ckpt": dict(
+            save_steps=1, path=None, load_enable=True, best_metric_key="pass1"
+        ),  # a test that saves says where
+        "logger": dict(logging_steps=1),
+    }
+    for name, values in changes.items():
+        options[name] |= values
+    return SimpleNamespace(**{name: SimpleNamespace(**values) for name, values in options.items()})
+
+
+def _init(self, args, kl_coefficient=0.0):
+    """In the place of ``PPOTrainer.__init__``, which loads data sets and models."""
+    self.args, self.strategy = args, SimpleNamespace(args=args)
+    self.actor_model_group, self.critic_model_group, self.vllm_engines = ActorGroup(), None, None
+    self.tokenizer, self.kl_ctl = MagicMock(pad_token_id=0), MagicMock(value=kl_coefficient)
+    self.wandb_logger = self.tensorboard_logger = None
+    self.best_eval_metric_key, self.best_eval_metric_value, self._latest_eval_metric_value = "pass1", -1.0, None
+    self.ppo_train = lambda global_step: {}
+    maker = importlib.import_module("openrlhf.trainer.ppo_utils.experience_maker")
+    self.experience_maker = maker.RemoteExperienceMaker(
+        self.actor_model_group, None, None, None, self.kl_ctl, self.strategy, self.tokenizer
+    )
+
+
+def make_trainer(estimator, args=None, **kwargs):
+    return baseline_trainer(estimator).__ray_metadata__.modified_class(args or arguments(), **kwargs)
+
+
+def rollout(openrlhf, rewards, prompts, images=None, truncated=None):
+    """Single completions as ``SamplesGenerator._process_response_into_experience`` makes them."""
+    samples = []
+    for row, (reward, prompt) in enumerate(zip(rewards, prompts, strict=True)):
+        length = 6 + row % 3
+        mask = torch.zeros(1, length - 1, dtype=torch.long)
+        mask[:, 3:] = 1
+        samples.append(
+            openrlhf.Experience(
+                sequences=torch.ones(1, length, dtype=torch.long),
+                attention_mask=torch.ones(1, length, dtype=torch.long),
+                action_mask=mask,
+                prompts=[prompt],
+                labels=[""],
+                images=[None if images is None else images[row]],
+                mm_train_inputs=[None],
+                rewards=torch.tensor([float(reward)]),
+                scores=torch.tensor([float(reward)]),
+                response_length=torch.tensor([length - 4]),
+                truncated=torch.tensor([bool(truncated and truncated[row])]),
+                total_length=torch.tensor([float(length)]),
+                info={"reward": torch.tensor([float(reward)])},
+            )
+        )
+    return samples
+
+
+def advantages_of(trainer, samples, step):
+    """What the policy update would get, one number per completion, in the order of the samples."""
+    trainer.train_step(samples, step)
+    found = np.full(len(samples), np.nan)
+    for experience in trainer.actor_model_group.experiences:
+        assert experience.kl is None and torch.equal(experience.advantages, experience.returns)
+        for row, place in enumerate(experience.index):
+            tokens = experience.advantages[row][experience.action_mask[row].bool()]
+            assert (tokens == tokens[0]).all()
+            found[place] = tokens[0]
+    return found
+
+
+def kae():
+    return AdvantageEstimator("kae", bandwidth=5.0)
+
+
+@pytest.fixture
+def adapter(openrlhf):
+    class OpenRLHFAdapter:
+        """Conformance rows as one step's rollout samples; there are no padding rows, so none is passed on."""
+
+        def __init__(self, estimator):
+            self.trainer = make_trainer(estimator)
+
+        def advantages(self, rows):
+            real = np.flatnonzero(~rows.padding)
+            found = np.zeros(len(rows.ids))
+            samples = rollout(openrlhf, rows.rewards[real], [rows.prompts[row] for row in real])
+            found[real] = advantages_of(self.trainer, samples, rows.step)
+            return found
+
+        def state(self):
+            return self.trainer._watched.state_dict()
+
+        def restore(self, state):
+            self.trainer._watched.load_state_dict(state)
+
+    return OpenRLHFAdapter
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_integration_openrlhf_conforms(check, adapter):
+    check(adapter)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("rloo", "rloo"), ("dr_grpo", "dr_grpo"), ("grpo", "group_norm")])
+def test_integration_openrlhf_agrees_with_its_own_estimators(ours, theirs, openrlhf):
+    rng = np.random.default_rng(0)
+    rewards, prompts = rng.random(24), [f"p{k // 4}" for k in range(24)]
+    trainer = make_trainer(AdvantageEstimator(ours), kl_coefficient=0.1)
+    advantages_of(trainer, rollout(openrlhf, rewards, prompts), 0)
+    args = arguments(algo={"advantage": SimpleNamespace(estimator=theirs, gamma=1.0, no_std_norm=False)})
+    plain = openrlhf.plain(args, kl_coefficient=0.1)
+    plain.train_step(rollout(openrlhf, rewards, prompts), 0)
+    for mine, own in zip(trainer.actor_model_group.experiences, plain.actor_model_group.experiences, strict=True):
+        tolerance = dict(rtol=1e-5, atol=1e-5)  # they divide by std + 1e-9, we by std + 1e-6
+        torch.testing.assert_close(mine.advantages, own.advantages, **tolerance)
+        torch.testing.assert_close(mine.info["return"], own.info["return"], **tolerance)
+        torch.testing.assert_close(mine.info["group_reward_std"], own.info["group_reward_std"], **tolerance)
+
+
+def test_integration_openrlhf_token_advantage_is_the_completions_less_the_kl_penalty_to_come(openrlhf):
+    samples = rollout(openrlhf, [1.0, 0.0], ["p", "p"])
+    trainer = make_trainer(AdvantageEstimator("dr_grpo"), kl_coefficient=0.5)
+    batches = trainer.experience_maker.make_experience(trainer.experience_maker.split_rollout_samples(samples))
+    batches[0].kl = batches[0].action_mask.float()
+    trainer.experience_maker.compute_advantages_and_returns(batches)
+    assert batches[0].advantages[0, 3:5].tolist() == [0.5 - 1.0, 0.5 - 0.5]
+    assert batches[0].advantages[1, 3:].tolist() == [-0.5 - 1.5, -0.5 - 1.0, -0.5 - 0.5]
+
+
+def test_integration_openrlhf_micro_batches_in_any_order_give_each_completion_its_own_advantage(openrlhf):
+    """With --train.dynamic_batch_enable they hold completions sorted by length, here those of a prompt's two groups."""
+    trainer, plain = make_trainer(AdvantageEstimator("kae_stream")), AdvantageEstimator("kae_stream")
+    maker, rng = trainer.experience_maker, np.random.default_rng(2)
+    for step in range(3):
+        rewards = rng.random(8).astype(np.float32)
+        expected = plain.step(["p"] * 8, rewards.astype(float), step, stream_ids=np.repeat([0, 1], 4).tolist())
+        batches = maker.make_experience(maker.split_rollout_samples(rollout(openrlhf, rewards, ["p"] * 8)))[::-1]
+        maker.step = step
+        for experience in maker.compute_advantages_and_returns(batches):
+            np.testing.assert_allclose(experience.advantages[:, 3], expected[experience.index], atol=1e-6)
+
+
+def test_integration_openrlhf_length_penalty_comes_before_the_baseline(openrlhf):
+    args = arguments(reward={"stop_properly_penalty_coef": 0.5})
+    samples = rollout(openrlhf, [1.0, 1.0], ["p", "p"], truncated=[True, False])
+    found = advantages_of(make_trainer(AdvantageEstimator("rloo"), args), samples, 0)
+    np.testing.assert_allclose(found, [-0.5, 0.5])
+
+
+def test_integration_openrlhf_resumes_from_its_checkpoint_bit_for_bit(tmp_path, openrlhf):
+    rng = np.random.default_rng(1)
+    args = arguments(ckpt={"path": str(tmp_path), "save_steps": 3})
+    never = arguments(ckpt={"save_steps": 100})
+    rewards, prompts = rng.random((6, 24)), [f"p{k // 4}" for k in range(24)]
+
+    def run(trainer, steps):
+        found = []
+        for step in steps:
+            found.append(advantages_of(trainer, rollout(openrlhf, rewards[step], prompts), step))
+            trainer.save_logs_and_checkpoints(step + 1, {}, {})
+        return found
+
+    expected = run(make_trainer(kae(), never), range(6))
+    first = make_trainer(kae(), args)
+    assert first.init_checkpoint_states()["global_step"] == 0
+    run(first, range(3))
+    assert [saved["tag"] for saved in first.actor_model_group.saved] == ["global_step3"]
+    assert (tmp_path / "_actor" / "global_step3" / STATE_FILE).exists()
+    second = make_trainer(kae(), args)
+    second.actor_model_group.states = {"global_step": 3, "episode": 0}
+    assert second.init_checkpoint_states()["global_step"] == 3
+    np.testing.assert_array_equal(run(second, range(3, 6)), expected[3:])
+
+
+def test_integration_openrlhf_best_checkpoint_has_the_state_and_one_without_is_refused(tmp_path, openrlhf):
+    args = arguments(ckpt={"path": str(tmp_path), "save_steps": 100})
+    first = make_trainer(kae(), args)
+    advantages_of(first, rollout(openrlhf, [1.0, 0.0], ["p", "p"]), 0)
+    first.save_best_checkpoint({"pass1": 0.5}, 1, {})
+    first.save_best_checkpoint({"pass1": 0.4}, 2, {})
+    assert sorted(path.name for path in (tmp_path / "_actor").iterdir()) == ["best_global_step1"]
+    second = make_trainer(kae(), args)
+    second.actor_model_group.states = {"global_step": 1}
+    second.init_checkpoint_states()
+    assert advantages_of(second, rollout(openrlhf, [1.0, 0.0], ["p", "p"]), 1)[0] != 1.0
+    second.actor_model_group.states = {"global_step": 2}
+    with pytest.raises(ValueError, match="no state of the baseline"):
+        second.init_checkpoint_states()
+    memoryless = make_trainer(AdvantageEstimator("rloo"), args)
+    memoryless.actor_model_group.states = {"global_step": 2}
+    memoryless.init_checkpoint_states()
+
+
+def test_integration_openrlhf_status_has_the_baselines_metrics(openrlhf):
+    trainer = make_trainer(kae())
+    prompts = ["p", "p", "q", "q"]
+    trainer.train_step(rollout(openrlhf, [1.0, 0.0, 1.0, 1.0], prompts), 0)
+    status, step = trainer.train_step(rollout(openrlhf, [1.0, 0.0, 1.0, 1.0], prompts), 1)
+    assert step == 2 and status["baseline/known_prompts"] == 1.0 and status["baseline/past_completions"] == 2.0
+
+
+def test_integration_openrlhf_same_text_with_other_images_is_another_prompt(openrlhf):
+    trainer = make_trainer(kae())
+    first = rollout(openrlhf, [1.0, 0.0], ["p", "p"], images=["a.png", "b.png"])
+    trainer.train_step(first, 0)
+    trainer.train_step(rollout(openrlhf, [1.0, 0.0], ["p", "p"], images=["a.png", "c.png"]), 1)
+    assert len(trainer.estimator.history) == 3
+
+
+def test_integration_openrlhf_history_without_a_step_is_refused(openrlhf):
+    trainer = make_trainer(kae())
+    with pytest.raises(ValueError, match="training step"):
+        trainer.experience_maker.make_experience_batch(rollout(openrlhf, [1.0, 0.0], ["p", "p"]))
+
+
+def test_integration_openrlhf_install_puts_the_trainer_where_its_command_looks(openrlhf, monkeypatch):
+    monkeypatch.setattr(openrlhf.trainer, "PPOTrainer", openrlhf.trainer.PPOTrainer)  # comes back afterwards
+    install(kae())
+    installed = openrlhf.trainer.PPOTrainer.__ray_metadata__.modified_class(arguments())
+    assert isinstance(installed, openrlhf.plain)
+    assert isinstance(installed.experience_maker, BaselineExperienceMakerMixin)
+    assert isinstance(installed.experience_maker, openrlhf.maker.RemoteExperienceMaker)

@@ -1,0 +1,230 @@
+"""The code on the pages of docs/frameworks: every Python block is run, recipes on arrays shaped as the trainers'."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kaestat import AdvantageEstimator
+from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from tests.fakes import openrlhf_source, skyrl_source
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "frameworks"
+PROMPTS = [f"What is {k} + 1?" for k in range(6)]
+
+
+def blocks(page, language="python"):
+    return re.findall(rf"```{language}\n(.*?)```", (PAGES / f"{page}.md").read_text(), re.DOTALL)
+
+
+def run(page, number, name="recipe", **given):
+    """The namespace that a page's block leaves behind; its names are importable from module ``name`` meanwhile."""
+    module = types.ModuleType(name)
+    module.__dict__.update(given)
+    exec(compile(blocks(page)[number], f"{page}.md", "exec"), module.__dict__)
+    return module
+
+
+def steps(n_steps, seed=0, group=4):
+    """Prompts and rewards of several steps, 4 of 6 prompts each."""
+    rng = np.random.default_rng(seed)
+    for step in range(n_steps):
+        prompts = np.repeat(rng.permutation(6)[:4], group)
+        yield step, [PROMPTS[k] for k in prompts], (rng.random(len(prompts)) < 0.5).astype(np.float32)
+
+
+def kae(bandwidth=10):
+    return AdvantageEstimator("kae", bandwidth=bandwidth)
+
+
+def test_integration_recipe_for_any_trainer(tmp_path):
+    recipe, again, plain = run("index", 0), run("index", 0), kae()
+    for step, prompts, rewards in steps(6):
+        expected = plain.step(prompts, rewards.astype(float), step)
+        np.testing.assert_allclose(recipe.compute_advantages(prompts, rewards, step), expected, atol=1e-12)
+        if step == 3:
+            recipe.save_checkpoint(tmp_path)
+            again.load_checkpoint(tmp_path)
+            recipe = again
+
+
+def nemo_rl_step(prompts, rewards, rng):
+    """As in NeMo-RL's grpo_train: prompts' tokens padded to the longest of the batch, a mask over whole sequences."""
+    tokens = [[1 + ord(letter) for letter in prompt] for prompt in prompts]
+    width = max(map(len, tokens)) + int(rng.integers(4))
+    ids = torch.tensor([row + [0] * (width - len(row)) for row in tokens])
+    mask = torch.zeros(len(prompts), width + 5)
+    mask[:, width:] = 1.0
+    return {"prompt_ids": ids, "rewards": torch.from_numpy(rewards), "mask": mask, "repeated_batch": {}}
+
+
+def test_integration_recipe_nemo_rl_knows_prompts_through_padding_and_resumes(tmp_path):
+    baseline = run("nemo-rl", 0).BaselineAdvantage(kae(), 0, tmp_path, 0)
+    plain, rng = kae(), np.random.default_rng(1)
+    for step, prompts, rewards in steps(6):
+        call = nemo_rl_step(prompts, rewards, rng)
+        call["mask"][1] = 0.0
+        found = baseline.compute_advantage(**call)
+        keep = np.arange(len(prompts)) != 1
+        expected = plain.step(prompts, rewards.astype(float), step, mask=keep)
+        assert found.shape == call["mask"].shape and found.dtype == torch.float32
+        np.testing.assert_allclose(found.numpy(), np.repeat(expected[:, None], found.shape[1], 1), atol=1e-6)
+        if step == 3:
+            baseline = run("nemo-rl", 0).BaselineAdvantage(kae(), 0, tmp_path, 4)
+    with pytest.raises(FileNotFoundError):
+        run("nemo-rl", 0).BaselineAdvantage(kae(), 0, tmp_path, 7)
+    with pytest.raises(ValueError, match="prompt's id"):
+        baseline.compute_advantage(torch.arange(4), torch.zeros(4), torch.ones(4, 3))
+
+
+def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(tmp_path, monkeypatch):
+    grpo = types.ModuleType("nemo_rl.algorithms.grpo")
+    sync = types.ModuleType("nemo_rl.algorithms.grpo_sync")
+    algorithms = types.ModuleType("nemo_rl.algorithms")
+    algorithms.grpo, algorithms.grpo_sync = grpo, sync
+    for name, module in {
+        "nemo_rl": types.ModuleType("nemo_rl"),
+        "nemo_rl.algorithms": algorithms,
+        "nemo_rl.algorithms.grpo": grpo,
+        "nemo_rl.algorithms.grpo_sync": sync,
+        "kae_nemo_rl": run("nemo-rl", 0),
+    }.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    run(
+        "nemo-rl",
+        1,
+        tokenizer=Namespace(pad_token_id=0),
+        config=Namespace(checkpointing={"checkpoint_dir": str(tmp_path)}),
+        grpo_state={"total_steps": 0},
+    )
+    for module in (grpo, sync):
+        estimator = module._create_advantage_estimator({})
+        found = estimator.compute_advantage(**nemo_rl_step(["a", "a"], np.float32([1, 0]), np.random.default_rng(0)))
+        assert found[:, 0].tolist()[0] > 0 > found[:, 0].tolist()[1]
+
+
+def test_integration_recipe_prime_rl_counts_groups_and_goes_on_where_it_was_saved(tmp_path, monkeypatch):
+    monkeypatch.setenv("KAESTAT_STATE", str(tmp_path))
+    recipe, plain = run("prime-rl", 0), kae(640)
+    recipe.GROUPS_PER_STEP = 8
+    module = types.ModuleType("prime_rl.orchestrator.advantage")
+    module.AdvantageOutputs = lambda advantages: Namespace(advantages=advantages)
+    for name in ("prime_rl", "prime_rl.orchestrator"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "prime_rl.orchestrator.advantage", module)
+    rng = np.random.default_rng(2)
+    for clock in range(24):
+        rewards = rng.random(4)
+        prompt = PROMPTS[rng.integers(6)]
+        group = [{"reward": r, "prompt": [{"role": "user", "content": prompt}]} for r in rewards]
+        found = recipe.advantage(Namespace(rollouts=group)).advantages
+        np.testing.assert_allclose(found, plain.step([prompt] * 4, rewards, clock), atol=1e-12)
+        if clock == 15:
+            recipe = run("prime-rl", 0)
+            assert recipe.clock == 16
+
+
+def test_integration_recipe_open_instruct_saves_the_step_that_the_trainer_had():
+    recipe, plain = run("open-instruct", 0), kae()
+    expected, batches = {}, {}
+    for step, prompts, rewards in steps(8):
+        batches[step] = Namespace(queries=[list(prompt.encode()) for prompt in prompts]), rewards
+        found = recipe.advantages_of(*batches[step], step)
+        expected[step] = plain.step(prompts, rewards.astype(float), step)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected[step], atol=1e-6)
+    state = recipe.watched.state_dict(4)  # get_state, three steps behind the loop
+    fresh = run("open-instruct", 0)
+    fresh.watched.load_state_dict(state)
+    for step in range(5, 8):  # prepared again after the resume
+        np.testing.assert_allclose(fresh.advantages_of(*batches[step], step), expected[step], atol=1e-6)
+
+
+def test_integration_page_slime_module_has_what_the_three_arguments_name(monkeypatch):
+    module = types.ModuleType("slime.rollout.data_source")
+    module.RolloutDataSourceWithBuffer = type("RolloutDataSourceWithBuffer", (), {})
+    for name in ("slime", "slime.rollout"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "slime.rollout.data_source", module)
+    mine = run("slime", 0, name="my_baseline")
+    assert issubclass(mine.DataSource, module.RolloutDataSourceWithBuffer)
+    sample = Namespace(
+        prompt="p",
+        reward=1.0,
+        metadata={},
+        index=0,
+        group_index=0,
+        remove_sample=False,
+        get_reward_value=lambda args: 1.0,
+    )
+    mine.generate_rollout.__closure__  # noqa: B018 - a function made around slime's
+    with pytest.raises(ValueError, match="training step"):
+        mine.advantages(Namespace(), [sample])
+    with pytest.raises(AttributeError):
+        mine.Nothing  # noqa: B018
+
+
+def test_integration_page_skyrl_script_registers_and_makes_the_trainer(monkeypatch):
+    for name, module in skyrl_source.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    parts = {
+        "skyrl.train.config": {"SkyRLTrainConfig": object},
+        "skyrl.train.entrypoints": {},
+        "skyrl.train.entrypoints.main_base": {"BasePPOExp": object, "validate_cfg": None},
+        "skyrl.train.utils": {"initialize_ray": None},
+    }
+    for name, content in parts.items():
+        module = types.ModuleType(name)
+        module.__dict__.update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(skyrl_source.RayPPOTrainer, "__init__", lambda self, **parts: vars(self).update(parts), False)
+    main = run("skyrl", 0, name="main_kae")
+    trainer = main.KaeExp().get_trainer(
+        cfg=Namespace(trainer=Namespace(algorithm=Namespace(advantage_estimator="kaestat")))
+    )
+    assert trainer.baseline.watched.estimator.method == "kae"
+
+
+def test_integration_page_openrlhf_script_installs_before_the_command_runs(monkeypatch):
+    modules = openrlhf_source.modules()
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    before = modules["openrlhf.trainer.ppo_trainer"].PPOTrainer
+    seen = {}
+
+    def run_module(name, run_name):
+        seen[name] = modules["openrlhf.trainer.ppo_trainer"].PPOTrainer
+
+    monkeypatch.setattr("runpy.run_module", run_module)
+    run("openrlhf", 0, name="__main__")
+    assert seen["openrlhf.cli.train_ppo_ray"] is not before
+
+
+@pytest.mark.parametrize("page", ["slime", "skyrl", "openrlhf", "nemo-rl", "prime-rl", "open-instruct", "index"])
+def test_integration_page_has_every_part_and_no_dead_link(page):
+    text = (PAGES / f"{page}.md").read_text()
+    parts = ["Install", "Prompt ids", "Schedule", "Resume", "What is logged", "Run or read"]
+    missing = [part for part in parts if page != "index" and f"## {part}" not in text]
+    assert not missing
+    links = re.findall(r"\]\(([a-z-]+\.md)(?:#([a-z-]+))?\)", text)
+    assert [link for link, _ in links if not (PAGES / link).exists()] == []
+    headings = {link: re.findall(r"^##+ (.+)$", (PAGES / link).read_text(), re.MULTILINE) for link, _ in links}
+    assert [
+        (link, part)
+        for link, part in links
+        if part and part not in [h.lower().replace(" ", "-") for h in headings[link]]
+    ] == []
+
+
+@pytest.mark.parametrize("page", ["index", "trl", "verl", "slime", "skyrl", "openrlhf"])
+def test_integration_page_names_every_metric_and_no_other(page):
+    watched = WatchedEstimator(kae())
+    watched.advantages([1.0, 0.0], 0, prompts=["p", "p"])
+    assert set(re.findall(r"`(baseline/\w+)`", (PAGES / f"{page}.md").read_text())) == set(watched.metrics)

@@ -1,0 +1,311 @@
+"""slime: its samples, its rollout manager's calls and its data source, written out from the source that was read."""
+
+from __future__ import annotations
+
+import copy
+import os
+import types
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator
+from kaestat.integrations import slime as kaestat_slime
+from kaestat.integrations.shared import conformance
+from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
+from kaestat.integrations.slime import STEP_KEY, RewardPostProcess
+
+
+@dataclass
+class Sample:
+    """The fields of slime.utils.types.Sample (commit 0d234f3) that are set before rewards are processed."""
+
+    group_index: int | None = None
+    index: int | None = None
+    prompt: str | list[dict[str, str]] = ""
+    multimodal_inputs: dict | None = None
+    response_length: int = 3
+    reward: float | dict | None = None
+    loss_mask: list[int] | None = None
+    remove_sample: bool = False
+    metadata: dict = field(default_factory=dict)
+    rollout_id: int | None = None
+
+    def get_reward_value(self, args):
+        return self.reward if not args.reward_key else self.reward[args.reward_key]
+
+
+@dataclass
+class RolloutFnTrainOutput:
+    """slime.rollout.base_types (commit 2bdd8de)."""
+
+    samples: list
+    metrics: dict | None = None
+
+
+class RolloutDataSource:
+    """slime.rollout.data_source.RolloutDataSource (commit 018ff18) on a list of prompts, without shuffling."""
+
+    def __init__(self, args):
+        self.args = args
+        self.sample_group_index = self.sample_index = self.sample_offset = 0
+        self.dataset = args.prompts
+
+    def get_samples(self, num_samples):
+        prompts = [self.dataset[(self.sample_offset + k) % len(self.dataset)] for k in range(num_samples)]
+        self.sample_offset = (self.sample_offset + num_samples) % len(self.dataset)
+        samples = []
+        for prompt in prompts:
+            group = []
+            for _ in range(self.args.n_samples_per_prompt):
+                group.append(Sample(group_index=self.sample_group_index, index=self.sample_index, prompt=prompt))
+                self.sample_index += 1
+            self.sample_group_index += 1
+            samples.append(group)
+        return samples
+
+    def save(self, rollout_id):
+        path = os.path.join(self.args.save, f"rollout/global_dataset_state_dict_{rollout_id}.pt")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(f"{self.sample_offset} {self.sample_group_index} {self.sample_index}")
+
+    def load(self, rollout_id=None):
+        path = os.path.join(self.args.load, f"rollout/global_dataset_state_dict_{rollout_id}.pt")
+        if os.path.exists(path):
+            with open(path) as file:
+                self.sample_offset, self.sample_group_index, self.sample_index = map(int, file.read().split())
+
+
+def generate_rollout(args, rollout_id, data_source, evaluation=False):
+    """A rollout function as slime calls it: rewards depend on the prompt and on the rollout."""
+    groups = data_source.get_samples(args.rollout_batch_size)
+    rng = np.random.default_rng(rollout_id)
+    for group in groups:
+        for sample in group:
+            sample.reward = float(rng.random() < 0.2 + 0.6 * (len(sample.prompt) % 2))
+    return RolloutFnTrainOutput(groups, {"rollout/x": 1.0})
+
+
+class RolloutManager:
+    """What slime.ray.rollout.RolloutManager (commit a51f071) does around the three hooks."""
+
+    def __init__(self, args, reward_post_process, rollout_function, data_source_class):
+        self.args, self.post_process, self.rollout = args, reward_post_process, rollout_function
+        self.data_source = data_source_class(args)
+
+    def generate(self, rollout_id):
+        output = self.rollout(self.args, rollout_id, self.data_source, evaluation=False)
+        self.metrics = output.metrics
+        samples = [sample for group in output.samples for sample in group]
+        raw_rewards, rewards = self.post_process(self.args, samples)
+        assert len(raw_rewards) == len(samples) and len(rewards) == len(samples)
+        return rewards
+
+
+def slime_args(**changes):
+    defaults = dict(
+        reward_key=None,
+        advantage_estimator="grpo",
+        rollout_batch_size=6,
+        n_samples_per_prompt=4,
+        prompts=[f"What is 1{'0' * k}+1?" for k in range(9)],
+    )
+    return types.SimpleNamespace(**defaults | changes)
+
+
+def samples_of(rows, args):
+    """A conformance step as the rollout manager holds it: groups numbered on through the run, step stamped."""
+    number = {uid: 100 * rows.step + k for k, uid in enumerate(dict.fromkeys(rows.uids))}
+    samples = []
+    for k, uid in enumerate(rows.uids):
+        metadata = {STEP_KEY: rows.step} | ({} if rows.ids[k] is None else {"id": rows.ids[k]})
+        samples.append(
+            Sample(
+                group_index=number[uid],
+                index=1000 * rows.step + k,
+                prompt=rows.prompts[k],
+                reward=float(rows.rewards[k]),
+                remove_sample=bool(rows.padding[k]),
+                metadata=metadata,
+            )
+        )
+    return samples
+
+
+class SlimeAdapter:
+    id_key = None
+
+    def __init__(self, estimator):
+        self.hook, self.args = RewardPostProcess(estimator, id_key=self.id_key), slime_args()
+
+    def advantages(self, rows):
+        raw, advantages = self.hook(self.args, samples_of(rows, self.args))
+        assert raw == rows.rewards.tolist()
+        return np.array(advantages)
+
+    def state(self):
+        return self.hook.watched.state_dict()
+
+    def restore(self, state):
+        self.hook.watched.load_state_dict(state)
+
+
+class SlimeAdapterById(SlimeAdapter):
+    id_key = "id"
+
+
+@pytest.mark.parametrize("adapter", [SlimeAdapter, SlimeAdapterById])
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_integration_slime_conforms(check, adapter):
+    check(adapter)
+
+
+@pytest.fixture
+def manager(tmp_path):
+    def make(hook, **changes):
+        args = slime_args(save=str(tmp_path), load=str(tmp_path), **changes)
+        return RolloutManager(args, hook, hook.with_step(generate_rollout), hook.data_source(RolloutDataSource))
+
+    return make
+
+
+def kae_hook():
+    return RewardPostProcess(AdvantageEstimator("kae", bandwidth=5.0))
+
+
+def test_integration_slime_run_resumed_from_its_checkpoint_goes_on_bit_for_bit(manager):
+    whole = manager(kae_hook())
+    expected = [whole.generate(step) for step in range(8)]
+    first = manager(kae_hook())
+    for step in range(5):
+        first.generate(step)
+    first.data_source.save(4)
+    second = manager(kae_hook())
+    second.data_source.load(4)
+    assert [second.generate(step) for step in range(5, 8)] == expected[5:]
+
+
+def test_integration_slime_asynchronous_run_saves_the_state_of_the_step_saved_and_not_of_the_one_ahead(manager):
+    whole = manager(kae_hook())
+    expected = [whole.generate(step) for step in range(6)]
+    ahead = manager(kae_hook())
+    for step in range(4):
+        ahead.generate(step)
+    ahead.post_process.save(ahead.args, 2)  # train_async.py generates rollout 3 before it saves rollout 2
+    resumed = manager(kae_hook())
+    resumed.post_process.load(resumed.args, 2)
+    resumed.data_source.sample_offset, resumed.data_source.sample_index = 3 * 6 % 9, 72
+    assert [resumed.generate(step) for step in range(3, 6)] == expected[3:]
+
+
+def test_integration_slime_resume_without_a_state_is_refused(manager):
+    resumed = manager(kae_hook())
+    with pytest.raises(ValueError, match="kaestat_fresh_history"):
+        resumed.data_source.load(7)
+    manager(kae_hook()).data_source.load(-1)  # a run that starts
+    manager(kae_hook(), kaestat_fresh_history=True).data_source.load(7)
+    manager(RewardPostProcess(AdvantageEstimator("rloo"))).data_source.load(7)
+
+
+def test_integration_slime_without_the_step_a_history_is_refused_and_a_memoryless_method_works():
+    samples = [Sample(0, k, "2+2=", reward=float(k)) for k in range(3)]
+    with pytest.raises(ValueError, match="step"):
+        kae_hook()(slime_args(), samples)
+    raw, advantages = RewardPostProcess(AdvantageEstimator("rloo"))(slime_args(), samples)
+    assert raw == [0.0, 1.0, 2.0]
+    np.testing.assert_allclose(advantages, [-1.5, 0.0, 1.5])
+
+
+@pytest.mark.parametrize(("method", "std"), [("dr_grpo", False), ("grpo", True)])
+def test_integration_slime_agrees_with_slimes_own_group_norm(method, std):
+    rewards = np.random.default_rng(0).random((5, 4))
+    samples = [Sample(k // 4, k, f"p{k // 4}", reward=float(r)) for k, r in enumerate(rewards.ravel())]
+    centred = rewards - rewards.mean(-1, keepdims=True)
+    expected = centred / (centred.std(-1, ddof=1, keepdims=True) + 1e-6) if std else centred
+    _, advantages = RewardPostProcess(AdvantageEstimator(method))(slime_args(), samples)
+    np.testing.assert_allclose(advantages, expected.ravel(), rtol=1e-12, atol=1e-12)
+
+
+def test_integration_slime_two_groups_of_one_prompt_stay_two_groups_for_group_methods():
+    samples = [Sample(k // 2, k, "same", reward=float(r)) for k, r in enumerate([0, 1, 1, 1])]
+    _, advantages = RewardPostProcess(AdvantageEstimator("dr_grpo"))(slime_args(), samples)
+    np.testing.assert_allclose(advantages, [-0.5, 0.5, 0.0, 0.0])
+
+
+def test_integration_slime_segments_of_one_completion_count_once_and_share_its_advantage():
+    rollouts, rewards = [0, 0, 0, 1, 2], [1.0, 1.0, 1.0, 0.0, 1.0]
+    samples = [
+        Sample(0, None, "p", reward=reward, rollout_id=rollout)
+        for rollout, reward in zip(rollouts, rewards, strict=True)
+    ]
+    _, advantages = RewardPostProcess(AdvantageEstimator("rloo"))(slime_args(), samples)
+    np.testing.assert_allclose(advantages, [0.5, 0.5, 0.5, -1.0, 0.5])
+    samples[1].reward = 0.0
+    with pytest.raises(ValueError, match="segments of rollout 0"):
+        RewardPostProcess(AdvantageEstimator("rloo"))(slime_args(), samples)
+
+
+@pytest.mark.parametrize("index", [None, 3])
+def test_integration_slime_removed_sample_without_a_reward_is_left_out(index):
+    samples = [Sample(0, k, "p", reward=float(k)) for k in range(3)]
+    samples.append(Sample(0, index, "p", reward=None, remove_sample=True))
+    raw, advantages = RewardPostProcess(AdvantageEstimator("rloo"))(slime_args(), samples)
+    assert raw[3] is None
+    np.testing.assert_allclose(advantages, [-1.5, 0.0, 1.5, 0.0])
+    samples[3].remove_sample = False
+    with pytest.raises(ValueError, match="remove_sample"):
+        RewardPostProcess(AdvantageEstimator("rloo"))(slime_args(), samples)
+
+
+def test_integration_slime_refuses_what_would_train_on_a_wrong_history_or_baseline():
+    stamped = {"metadata": {STEP_KEY: 0}}
+    with pytest.raises(UnstablePromptIds, match="missing or empty"):  # --disable-rollout-global-dataset: Sample()
+        kae_hook()(slime_args(), [Sample(0, 0, "", reward=1.0, **stamped)])
+    with pytest.raises(UnstablePromptIds, match="images"):
+        kae_hook()(slime_args(), [Sample(0, 0, "p", {"image": [1]}, reward=1.0, **stamped)])
+    with pytest.raises(UnstablePromptIds, match="has no 'id'"):
+        hook = RewardPostProcess(AdvantageEstimator("kae"), id_key="id")
+        hook(slime_args(), [Sample(0, 0, "p", reward=1.0, **stamped)])
+    with pytest.raises(ValueError, match="advantage-estimator ppo"):
+        kae_hook()(slime_args(advantage_estimator="ppo"), [Sample(0, 0, "p", reward=1.0, **stamped)])
+    with pytest.raises(ValueError, match="steps"):
+        mixed = [Sample(0, 0, "p", reward=1.0, metadata={STEP_KEY: step}) for step in (0, 1)]
+        mixed[1].index = 1
+        kae_hook()(slime_args(), mixed)
+    with pytest.raises(ValueError, match="kaestat_method"):
+        RewardPostProcess()(slime_args(), [Sample(0, 0, "p", reward=1.0, **stamped)])
+
+
+def test_integration_slime_method_from_the_config_file_and_rollout_function_by_path(monkeypatch):
+    module = types.ModuleType("their_rollout")
+    module.generate_rollout = generate_rollout
+    monkeypatch.setitem(__import__("sys").modules, "their_rollout", module)
+    hook = RewardPostProcess()
+    args = slime_args(kaestat_method="kae:bandwidth=5", kaestat_rollout_function_path="their_rollout.generate_rollout")
+    manager = RolloutManager(args, hook, hook.with_step(), RolloutDataSource)
+    reference = RolloutManager(args, kae_hook(), None, RolloutDataSource)
+    reference.rollout = reference.post_process.with_step(generate_rollout)
+    for step in range(3):
+        assert manager.generate(step) == reference.generate(step)
+    assert manager.metrics["rollout/x"] == 1.0
+    assert manager.metrics["baseline/known_prompts"] == pytest.approx(0.5)  # 9 prompts, 6 a step: 3 of step 1 came back
+
+
+def test_integration_slime_data_source_class_is_slimes_with_the_state_added(monkeypatch):
+    module = types.ModuleType("slime.rollout.data_source")
+    module.RolloutDataSourceWithBuffer = RolloutDataSource
+    for name in ("slime", "slime.rollout"):
+        monkeypatch.setitem(__import__("sys").modules, name, types.ModuleType(name))
+    monkeypatch.setitem(__import__("sys").modules, "slime.rollout.data_source", module)
+    assert issubclass(kaestat_slime.DataSource, RolloutDataSource)
+    with pytest.raises(AttributeError):
+        kaestat_slime.Nothing  # noqa: B018
+
+
+def test_integration_slime_evaluation_is_left_alone():
+    hook = kae_hook()
+    before = {"data": 1}
+    stamped = hook.with_step(lambda args, rollout_id, data_source, evaluation: before)
+    assert stamped(None, 0, None, evaluation=True) is before == copy.copy(before)

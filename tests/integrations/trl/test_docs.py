@@ -1,0 +1,71 @@
+"""The script of the documentation runs as it stands, and goes on from its own checkpoint."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from kaestat import AdvantageEstimator
+from kaestat.integrations.trl import STATE_FILE
+from llm_experiments.policies.tiny import tiny_model, tiny_tokenizer
+from tests.helpers.tiny_trl import SIZE, parity_reward, tiny_trainer
+
+PAGES = Path(__file__).parents[3] / "docs" / "frameworks"
+TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    tiny_model(tokenizer, seed=0, size=SIZE).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_the_script_trains_and_resumes(model, tmp_path, monkeypatch, capsys):
+    (script,) = re.findall(r'```python\n("""train_kae.py.*?)```', (PAGES / "trl.md").read_text(), re.DOTALL)
+    path = tmp_path / "train_kae.py"
+    path.write_text(script)
+    options = ["--model", str(model), "--output", str(tmp_path / "out"), "--prompts", "16"]
+
+    monkeypatch.setattr(sys, "argv", [str(path), *options, "--steps", "10"])
+    runpy.run_path(str(path), run_name="__main__")
+    checkpoint = tmp_path / "out" / "checkpoint-10"
+    assert AdvantageEstimator.load(checkpoint / STATE_FILE).history.last_step == 9
+
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", [str(path), *options, "--steps", "11", "--resume"])
+    runpy.run_path(str(path), run_name="__main__")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if re.match(r"\d+ ", line)]
+    assert [line[0] for line in lines] == [str(step) for step in range(1, 12)]
+    # 8 prompts a generation, 4 generations in a row: the 11th is its minibatch's third in a row.
+    assert float(lines[-1][3]) > float(lines[0][3]) == 0.0
+
+
+def test_every_metric_of_the_page_is_logged_and_no_other(tmp_path):
+    trainer = tiny_trainer(tmp_path, AdvantageEstimator("kae"), max_steps=1)
+    trainer.train()
+    logged = {name for entry in trainer.state.log_history for name in entry if name.startswith("baseline/")}
+    assert logged == set(re.findall(r"`(baseline/\w+)`", (PAGES / "trl.md").read_text()))
+
+
+def test_the_readmes_lines_train(tmp_path):
+    readme = (PAGES.parents[1] / "README.md").read_text()
+    (code,) = re.findall(r"```python\n([^`]*BaselineGRPOTrainer[^`]*)```", readme)
+    template = tiny_trainer(tmp_path, AdvantageEstimator("kae"))  # has what a reader has: model, configuration, data
+    names = {
+        "model": template.model,
+        "reward": parity_reward,
+        "config": template.args,
+        "dataset": template.train_dataset,
+    }
+    template.model.config._name_or_path = str(template.args.output_dir)  # where its tokenizer is looked for
+    template.processing_class.save_pretrained(template.args.output_dir)
+    exec(code, names)
+    assert names["trainer"].advantage_estimator.last_step == 3

@@ -1,0 +1,73 @@
+"""Two ``accelerate`` processes on the CPU: one history, one set of advantages, whatever the split of the rows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """What both processes wrote."""
+    folder = tmp_path_factory.mktemp("ranks")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launcher, "-m", "tests.helpers.two_ranks", str(folder)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return folder
+
+
+def saw(folder: Path, name: str) -> list[np.lib.npyio.NpzFile]:
+    return [np.load(folder / f"{name}-{rank}.npz") for rank in (0, 1)]
+
+
+def test_there_really_are_two_processes(folder):
+    first, second = saw(folder, "whole")
+    assert first["processes"] == second["processes"] == 2
+    assert first["prompts"].shape == second["prompts"].shape == (5, 6)
+    assert set(first["prompts"][0]) & set(second["prompts"][0])  # a group on both
+    assert set(first["prompts"][0]) != set(second["prompts"][0])
+
+
+@pytest.mark.parametrize("name", ["whole", "resumed"])
+def test_both_processes_end_with_the_same_state(name, folder):
+    first, second = ((folder / f"{name}-{rank}.state").read_bytes() for rank in (0, 1))
+    assert first == second
+    assert len(AdvantageEstimator.load(folder / f"{name}-0.state").history) == 6
+
+
+def test_advantages_are_those_of_one_process_with_all_rows(folder):
+    first, second = saw(folder, "whole")
+    plain = AdvantageEstimator("kae", bandwidth=5.0)
+    for step in range(5):
+        np.testing.assert_array_equal(first["rewards"][step], second["rewards"][step])
+        prompts, lengths, found = (
+            np.concatenate([first[column][step], second[column][step]])
+            for column in ("prompts", "lengths", "advantages")
+        )
+        rewards = first["rewards"][step].sum(axis=1).astype(float)
+        assert len(set(lengths.tolist())) > 1
+        expected = plain.step(prompts.tolist(), rewards, step, weights=lengths.astype(float))
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_resume_goes_on_with_the_same_prompts_and_history(folder):
+    for whole, resumed in zip(saw(folder, "whole"), saw(folder, "resumed"), strict=True):
+        np.testing.assert_array_equal(resumed["prompts"], whole["prompts"][3:])
+        np.testing.assert_array_equal(resumed["rewards"], whole["rewards"][3:])
+        np.testing.assert_array_equal(resumed["advantages"], whole["advantages"][3:])
+    assert (folder / "whole-0.state").read_bytes() == (folder / "resumed-0.state").read_bytes()

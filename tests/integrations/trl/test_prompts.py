@@ -1,0 +1,127 @@
+"""Ids of prompts: a column of the data set or a hash, watched either way."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import pytest
+from datasets import Dataset
+
+from kaestat import AdvantageEstimator
+from kaestat.integrations.shared.prompt_ids import RETURNS_BEFORE_REFUSAL, UnstablePromptIds, hash_prompt
+from llm_experiments.policies.tiny import TinySize
+from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
+
+
+def with_column(name: str, values: list) -> Dataset:
+    return questions(len(values)).add_column(name, values)
+
+
+def trained(folder, dataset, prompt_id, **config):
+    trainer = tiny_trainer(
+        folder,
+        AdvantageEstimator("kae", bandwidth=5.0),
+        dataset=dataset,
+        trainer_class=RecordingTrainer,
+        trainer_options={"prompt_id": prompt_id},
+        **config,
+    )
+    trainer.train()
+    return trainer
+
+
+def test_the_history_is_kept_by_the_column(tmp_path):
+    estimator = trained(tmp_path, questions(4), "question_id").advantage_estimator
+    visits = estimator.history.visits(["q0", "q1", "q2", "q3"], 4)
+    assert (visits.count.sum(axis=1) == 8).all() and len(estimator.history) == 4
+
+
+def test_the_history_is_kept_by_a_hash_without_a_column(tmp_path):
+    estimator = trained(tmp_path, questions(4), None).advantage_estimator
+    keys = [hash_prompt(f"{k}+1=") for k in range(4)]
+    assert (estimator.history.visits(keys, 4).count.sum(axis=1) == 8).all() and len(estimator.history) == 4
+
+
+def test_a_column_that_is_not_there_raises_with_the_columns_that_are(tmp_path):
+    with pytest.raises(UnstablePromptIds, match=r"'uid'.*prompt, question_id.*remove_unused_columns=False"):
+        trained(tmp_path, questions(4), "uid")
+    with pytest.raises(UnstablePromptIds, match="remove_unused_columns=False"):
+        trained(tmp_path, questions(4), "question_id", remove_unused_columns=True)
+
+
+@pytest.mark.parametrize("values", [[0, 0, 0, 0], ["a", None, "c", "d"]], ids=["one for all", "one is missing"])
+def test_an_id_that_names_no_prompt_raises_at_the_first_generation(values, tmp_path):
+    with pytest.raises(UnstablePromptIds, match="hash_prompt"):
+        trained(tmp_path, with_column("index", values), "index")
+
+
+def test_ids_that_are_new_at_each_visit_raise(tmp_path):
+    class Renames(RecordingTrainer):
+        def _generate_and_score_completions(self, inputs):
+            return super()._generate_and_score_completions(
+                [{**row, "uid": f"{self.generation}-{row['question_id']}"} for row in inputs]
+            )
+
+    trainer = tiny_trainer(
+        tmp_path,
+        AdvantageEstimator("kae", bandwidth=5.0),
+        trainer_class=Renames,
+        trainer_options={"prompt_id": "uid"},
+        n_prompts=RETURNS_BEFORE_REFUSAL,
+        max_steps=9,
+    )
+    with pytest.raises(UnstablePromptIds, match="new id"):
+        trainer.train()
+    assert trainer.generation == 7  # 4 prompts a step: the eighth ends the second epoch of 16 prompts
+
+
+def test_ids_that_no_checkpoint_can_hold_raise_at_the_first_generation(tmp_path):
+    with pytest.raises(TypeError, match=r"prompt id \['x', 'y'\] of type list cannot be saved"):
+        trained(tmp_path, with_column("tags", [["x", "y"]] * 4), "tags")
+
+
+def test_prompts_that_an_environment_deals_out_are_told_apart_by_what_it_says(tmp_path):
+    # The data set holds one empty prompt for all; a hash of that would be one id for every task.
+    class Environment:
+        made = 0
+
+        def __init__(self):
+            self.task, self.reward = divmod(Environment.made, 2)
+            Environment.made += 1
+
+        def reset(self, **_):
+            return f"task {self.task}"
+
+        def look(self) -> str:
+            """Look around.
+
+            Returns:
+                What is seen.
+            """
+            return "nothing"
+
+        def get_reward(self):
+            return float(self.reward)
+
+    trainer = tiny_trainer(
+        tmp_path,
+        AdvantageEstimator("kae", bandwidth=5.0),
+        reward=None,
+        trainer_class=RecordingTrainer,
+        trainer_options={"environment_factory": Environment},
+        dataset=Dataset.from_dict({"prompt": [[{"role": "user", "content": "Go: "}]] * 4}),
+        chat_template=(files("trl") / "chat_templates" / "qwen3.jinja").read_text(),
+        size=TinySize(width=16, layers=1, heads=2, key_value_heads=1, feed_forward=16, context=2048),
+        max_steps=2,
+    )
+    trainer.train()
+    assert len(trainer.advantage_estimator.history) == 4
+    keys = [hash_prompt([{"role": "user", "content": f"Go: task {task}"}]) for task in range(4)]
+    assert (trainer.advantage_estimator.history.visits(keys, 2).count.sum(axis=1) == 4).all()
+
+
+def test_copies_of_a_prompt_are_streams_of_their_own(tmp_path):
+    rows = Dataset.from_dict({"prompt": ["same"] * 4})
+    trainer = tiny_trainer(tmp_path, AdvantageEstimator("kae_stream", bandwidth=5.0), dataset=rows, max_steps=3)
+    trainer.train()
+    assert len(trainer.advantage_estimator.history) == 4

@@ -1,0 +1,126 @@
+"""The estimator's state is in every checkpoint, and a resumed run goes on as if it had never stopped."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from kaestat import AdvantageEstimator
+from kaestat.integrations.trl import STATE_FILE
+from tests.helpers.tiny_trl import RecordingTrainer, tiny_trainer
+
+SAVING = {"save_strategy": "steps", "save_steps": 1}
+
+
+def trainer_of(folder, method="kae", reuse=1, **config):
+    params = {"bandwidth": 5.0} if method.startswith("kae") else {}
+    return tiny_trainer(
+        folder,
+        AdvantageEstimator(method, **params),
+        n_prompts=12,
+        trainer_class=RecordingTrainer,
+        trainer_options={"reuse": reuse, "prompt_id": "question_id"},
+        **config,
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "reuse", "stop"),
+    [("kae", 1, 4), ("kae", 1, 3), ("kae", 2, 3), ("kae_eb", 1, 5), ("spo", 1, 4), ("rloo", 1, 4)],
+)
+def test_resumed_advantages_are_those_of_an_uninterrupted_run(method, reuse, stop, tmp_path):
+    # 3 minibatches an epoch: the stops lie within the second epoch and between epochs.
+    whole = trainer_of(tmp_path, method, reuse, max_steps=7, **SAVING)
+    whole.train()
+    resumed = trainer_of(tmp_path / "again", method, reuse, max_steps=7)
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{stop}"))
+
+    assert resumed.generation == whole.generation == 7
+    assert len(resumed.batches) == 7 - stop
+    for before, after in zip(whole.batches[stop:], resumed.batches, strict=True):
+        assert after["prompts"] == before["prompts"]
+        assert (after["completions"] == before["completions"]).all()
+        assert (after["advantages"] == before["advantages"]).all()
+    whole.advantage_estimator.save(tmp_path / "whole")
+    resumed.advantage_estimator.save(tmp_path / "resumed")
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
+
+
+def test_a_lost_history_would_change_the_advantages(tmp_path):
+    whole = trainer_of(tmp_path, max_steps=7, **SAVING)
+    whole.train()
+    cold = trainer_of(tmp_path / "again", max_steps=7)
+    cold._restore_state = lambda path: None
+    cold.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert not all(
+        (after["advantages"] == before["advantages"]).all()
+        for before, after in zip(whole.batches[4:], cold.batches, strict=True)
+    )
+
+
+def test_every_checkpoint_holds_the_state_of_its_step(tmp_path):
+    trainer = trainer_of(tmp_path, max_steps=3, **SAVING)
+    trainer.train()
+    for step in (1, 2, 3):
+        state = AdvantageEstimator.load(tmp_path / f"checkpoint-{step}" / STATE_FILE)
+        assert state.history.last_step == step - 1
+        assert len(state.history) == 4 * step
+
+
+def test_a_checkpoint_without_state_is_refused_where_the_method_remembers(tmp_path):
+    trainer_of(tmp_path, max_steps=2, **SAVING).train()
+    (tmp_path / "checkpoint-2" / STATE_FILE).unlink()
+    checkpoint = str(tmp_path / "checkpoint-2")
+    for method in ("kae", "spo", "ebpo"):
+        with pytest.raises(ValueError, match=r"checkpoint-2.*history.*model='.*checkpoint-2'"):
+            trainer_of(tmp_path / "again", method, max_steps=3).train(resume_from_checkpoint=checkpoint)
+    memoryless = trainer_of(tmp_path / "again", "rloo", max_steps=3)
+    memoryless.train(resume_from_checkpoint=checkpoint)
+    assert len(memoryless.batches) == 1
+
+
+def test_a_torn_state_or_one_of_another_method_is_refused(tmp_path):
+    trainer_of(tmp_path, max_steps=1, **SAVING).train()
+    checkpoint = tmp_path / "checkpoint-1"
+    with pytest.raises(ValueError, match=r"'kae'.*'spo'"):
+        trainer_of(tmp_path / "again", "spo", max_steps=2).train(resume_from_checkpoint=str(checkpoint))
+    content = (checkpoint / STATE_FILE).read_bytes()
+    (checkpoint / STATE_FILE).write_bytes(content[:-20])
+    with pytest.raises(ValueError, match="cut short"):
+        trainer_of(tmp_path / "again", max_steps=2).train(resume_from_checkpoint=str(checkpoint))
+
+
+def test_a_checkpoint_amid_a_generation_goes_on_with_fresh_completions(tmp_path):
+    # 2 optimizer steps per generation: TRL loses the other half of the completions and generates anew.
+    config = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "gradient_accumulation_steps": 1}
+    trainer_of(tmp_path, max_steps=3, **config, **SAVING).train()
+    resumed = trainer_of(tmp_path / "again", max_steps=6, **config)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert resumed.batches[0]["step"] == 3
+    assert resumed.advantage_estimator.history.last_step == 1 + len(resumed.batches)
+
+
+def test_a_warm_estimator_goes_on_counting(tmp_path):
+    trainer_of(tmp_path, max_steps=2, **SAVING).train()
+    warm = AdvantageEstimator.load(tmp_path / "checkpoint-2" / STATE_FILE)
+    shutil.rmtree(tmp_path / "checkpoint-2")
+    trainer = tiny_trainer(tmp_path, warm, trainer_options={"prompt_id": "question_id"}, max_steps=1)
+    assert trainer.generation == 2
+    trainer.train()
+    assert warm.history.last_step == 2
+
+
+def test_a_kernel_of_ones_own_is_saved_and_resumed(tmp_path):
+    def own_kernel(u):
+        return 1.0 * (u <= 1)
+
+    def trainer(folder, **config):
+        estimator = AdvantageEstimator("kae", kernel=own_kernel, bandwidth=5.0)
+        return tiny_trainer(folder, estimator, trainer_class=RecordingTrainer, max_steps=3, **config)
+
+    whole = trainer(tmp_path, **SAVING)
+    whole.train()
+    resumed = trainer(tmp_path / "again")
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert (resumed.batches[0]["advantages"] == whole.batches[2]["advantages"]).all()

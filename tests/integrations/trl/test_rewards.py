@@ -1,0 +1,123 @@
+"""Rewards as TRL forms them: several functions, weights, functions that do not apply."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from trl import GRPOTrainer
+
+from kaestat import AdvantageEstimator
+from kaestat.integrations.trl import BaselineGRPOTrainer
+from tests.helpers.tiny_trl import RecordingTrainer, parity_reward, questions, tiny_trainer
+
+
+def half_applies(completion_ids, **_):
+    """Only for every other completion."""
+    return [0.25 * (sum(ids) % 3) if row % 2 else None for row, ids in enumerate(completion_ids)]
+
+
+def never_applies(completion_ids, **_):
+    return [None] * len(completion_ids)
+
+
+def one_is_left_out(completion_ids, **_):
+    return [None, *map(float, range(1, len(completion_ids)))]
+
+
+def test_functions_are_summed_with_their_weights_where_they_apply(tmp_path):
+    trainer = tiny_trainer(
+        tmp_path,
+        AdvantageEstimator("kae", bandwidth=5.0),
+        reward=[parity_reward, half_applies, never_applies],
+        trainer_class=RecordingTrainer,
+        reward_weights=[1.0, 2.0, 3.0],
+        max_steps=3,
+    )
+    trainer.train()
+    plain = AdvantageEstimator("kae", bandwidth=5.0)
+    for step, batch in enumerate(trainer.batches):
+        parity, half, never = batch["rewards"].double().numpy().T
+        assert np.isnan(never).all() and np.isnan(half).sum() == 4
+        expected = plain.step(batch["prompts"], parity + 2 * np.nan_to_num(half), step)
+        np.testing.assert_allclose(batch["advantages"].numpy(), expected, atol=1e-6)
+
+
+def test_a_completion_without_any_reward_has_no_advantage_and_no_history(tmp_path):
+    estimator = AdvantageEstimator("kae", bandwidth=5.0)
+    trainer = tiny_trainer(tmp_path, estimator, reward=one_is_left_out, trainer_class=RecordingTrainer, max_steps=3)
+    trainer.train()
+    plain = AdvantageEstimator("kae", bandwidth=5.0)
+    for step, batch in enumerate(trainer.batches):
+        assert batch["advantages"][0] == 0
+        expected = plain.step(batch["prompts"][1:], np.arange(1.0, 8.0), step)
+        np.testing.assert_allclose(batch["advantages"].numpy()[1:], expected, atol=1e-6)
+    assert sum(np.asarray(estimator.history.visits([key], 3).count).sum() for key in _keys(estimator)) == 21
+
+
+@pytest.mark.parametrize("method", ["kae", "rloo", "ebpo", "grpo"])
+def test_a_generation_without_any_reward_trains_nothing(method, tmp_path):
+    estimator = AdvantageEstimator(method)
+    trainer = tiny_trainer(tmp_path, estimator, reward=never_applies, trainer_class=RecordingTrainer, max_steps=2)
+    trainer.train()
+    assert all((batch["advantages"] == 0).all() for batch in trainer.batches)
+    assert trainer.generation == 2
+    assert estimator.history is None or len(estimator.history) == 0
+
+
+def test_grpo_is_trls_own_advantage_but_for_the_epsilon(tmp_path):
+    class KeepsTrls(RecordingTrainer):
+        def _advantages(self, scored, weights):
+            self.trls = torch.tensor(self._logs["advantages"])
+            return super()._advantages(scored, weights)
+
+    trainer = tiny_trainer(
+        tmp_path, AdvantageEstimator("grpo"), trainer_class=KeepsTrls, num_generations=4, max_steps=1
+    )
+    trainer.train()
+    (batch,) = trainer.batches
+    assert batch["advantages"].abs().max() > 0.5
+    torch.testing.assert_close(batch["advantages"], trainer.trls, atol=1e-3, rtol=0)  # 1e-6 here, 1e-4 there
+
+
+def test_normalising_each_function_on_its_own_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="sum_then_normalize"):
+        tiny_trainer(tmp_path, AdvantageEstimator("kae"), multi_objective_aggregation="normalize_then_sum")
+
+
+def test_batch_scaling_asked_of_trl_is_refused_unless_the_estimator_does_it(tmp_path):
+    with pytest.raises(ValueError, match="scale='batch_std'"):
+        tiny_trainer(tmp_path, AdvantageEstimator("kae"), scale_rewards="batch")
+    tiny_trainer(tmp_path, AdvantageEstimator("kae", scale="batch_std"), scale_rewards="batch")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"advantage_estimator": "kae"}, TypeError, 'AdvantageEstimator\\("kae"'),
+        ({"prompt_id": 3}, TypeError, "name of a column"),
+        ({"weights": "entropy"}, ValueError, "none, length, score_norm"),
+        ({"reuse": 0}, ValueError, "reuse must be"),
+        ({"reuse": 1.5}, ValueError, "reuse must be"),
+        ({"advantage_estimator": AdvantageEstimator("spo"), "weights": "length"}, ValueError, "takes none"),
+    ],
+)
+def test_arguments_are_checked_before_any_model_is_loaded(options, error, words):
+    with pytest.raises(error, match=words):
+        BaselineGRPOTrainer("no/such-model", **{"advantage_estimator": AdvantageEstimator("kae")} | options)
+
+
+def test_a_subclass_that_hides_the_rewards_is_found(tmp_path):
+    class Hides(BaselineGRPOTrainer):
+        def _calculate_rewards(self, *args):
+            return GRPOTrainer._calculate_rewards(self, *args)
+
+    trainer = tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_class=Hides)
+    with pytest.raises(RuntimeError, match=r"super\(\)"):
+        trainer.train()
+
+
+def _keys(estimator: AdvantageEstimator) -> list[str]:
+    from kaestat.integrations.shared.prompt_ids import hash_prompt
+
+    return [hash_prompt(prompt) for prompt in questions(4)["prompt"]]

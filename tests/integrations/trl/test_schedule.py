@@ -1,0 +1,78 @@
+"""Which prompts come when: TRL's order, each minibatch ``reuse`` generations in a row."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from datasets import IterableDataset
+from trl.trainer.utils import RepeatSampler
+
+from kaestat import AdvantageEstimator
+from kaestat.integrations.trl.sampler import ReuseSampler
+from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
+
+
+def generations(folder, *, reuse, max_steps, n_prompts=12, dataset=None, **config) -> list[frozenset[str]]:
+    """The prompts of each generation."""
+    trainer = tiny_trainer(
+        folder,
+        AdvantageEstimator("kae", bandwidth=5.0),
+        n_prompts=n_prompts,
+        trainer_class=RecordingTrainer,
+        trainer_options={"reuse": reuse},
+        max_steps=max_steps,
+        dataset=dataset,
+        **config,
+    )
+    trainer.train()
+    for batch in trainer.batches:  # groups of 2, side by side
+        assert batch["prompts"][::2] == batch["prompts"][1::2]
+    kept = [tuple(map(tuple, batch["completions"].tolist())) for batch in trainer.batches]
+    assert len(set(kept)) == len(kept), "completions were not fresh"
+    return [frozenset(batch["prompts"]) for batch in trainer.batches]
+
+
+@pytest.mark.parametrize(
+    ("config", "updates"),
+    [
+        ({}, 1),
+        ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}, 1),
+        ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "steps_per_generation": 2}, 2),
+        ({"num_iterations": 2}, 2),
+    ],
+    ids=["plain", "accumulation", "steps_per_generation", "num_iterations"],
+)
+@pytest.mark.parametrize("reuse", [1, 3])
+def test_each_minibatch_is_used_for_that_many_generations_in_a_row(reuse, config, updates, tmp_path):
+    seen = generations(tmp_path, reuse=reuse, max_steps=6 * updates, **config)
+    assert len(seen) == 6
+    minibatches = [minibatch for minibatch, _ in itertools.groupby(seen)]
+    assert len(minibatches) == 6 // reuse
+    assert all(len(list(run)) == reuse for _, run in itertools.groupby(seen))
+    assert len(frozenset.union(*minibatches[:3])) == 4 * min(3, len(minibatches))  # a pass repeats no prompt
+
+
+def test_a_streamed_data_set_is_reused_alike(tmp_path):
+    rows = questions(12)
+    stream = IterableDataset.from_generator(lambda: iter(rows.to_list()))
+    seen = generations(tmp_path, reuse=2, max_steps=6, dataset=stream, shuffle_dataset=False)
+    in_order = [frozenset(rows["prompt"][start : start + 4]) for start in (0, 0, 4, 4, 8, 8)]
+    assert seen == in_order
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_epochs_have_the_order_of_trl(shuffle):
+    now = {"epoch": 0}
+    ours = ReuseSampler(range(11), 2, batch_size=4, repeat_count=3, shuffle=shuffle, seed=5, epoch=lambda: now["epoch"])
+    theirs = RepeatSampler(range(11), 2, batch_size=4, repeat_count=3, shuffle=shuffle, seed=5)
+    assert len(ours) == len(theirs) == len(list(ours))
+    for now["epoch"] in range(3):
+        assert list(ours) == list(ours) == list(theirs)
+
+
+def test_trl_still_goes_back_to_the_first_order_after_a_resume():
+    # The fault that ReuseSampler is there for: a fresh sampler has the first epoch's order, whatever the epoch.
+    first, fresh = (RepeatSampler(range(50), 1, batch_size=5, seed=0) for _ in range(2))
+    assert list(first) == list(fresh)
+    assert list(first) != list(RepeatSampler(range(50), 1, batch_size=5, seed=0))

@@ -1,0 +1,179 @@
+"""A tiny model trains through TRL, and the advantages in its loss are the estimator's."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from datasets import concatenate_datasets
+from trl import GRPOConfig
+
+from kaestat import AdvantageEstimator
+from tests.helpers.tiny_trl import RecordingTrainer, parity_reward, questions, tiny_trainer
+
+METHODS = {"kae": {"bandwidth": 5.0}, "kae_eb": {"bandwidth": 5.0}, "rloo": {}, "spo": {}}
+LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo")
+
+
+def replayed(trainer: RecordingTrainer, estimator: AdvantageEstimator) -> None:
+    """The trainer's generations through a second estimator, prompts known by their text."""
+    batches = [batch for batch in trainer.batches if batch["training"]]
+    for step, batch in enumerate(batches):
+        expected = estimator.step(batch["prompts"], batch["rewards"].sum(dim=1).double(), step)
+        np.testing.assert_allclose(batch["advantages"].numpy(), expected.numpy(), atol=1e-6)
+    assert any(batch["advantages"].abs().max() > 0.1 for batch in batches)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_advantages_in_the_loss_are_those_of_the_estimator(method, tmp_path):
+    estimator = AdvantageEstimator(method, **METHODS[method])
+    trainer = tiny_trainer(tmp_path, estimator, trainer_class=RecordingTrainer, max_steps=4)
+    before = [weight.detach().clone() for weight in trainer.model.parameters()]
+    trainer.train()
+
+    assert len(trainer.batches) == 4
+    replayed(trainer, AdvantageEstimator(method, **METHODS[method]))
+    assert any((now != then).any() for now, then in zip(trainer.model.parameters(), before, strict=True))
+    logged = [entry for entry in trainer.state.log_history if "baseline/error" in entry]
+    assert len(logged) == 4 and all(np.isfinite(entry["baseline/error"]) for entry in logged)
+    assert ("baseline/past_completions" in logged[-1]) == (method != "rloo")
+
+
+def test_rloo_is_the_plain_formula_on_trl_groups(tmp_path):
+    trainer = tiny_trainer(
+        tmp_path, AdvantageEstimator("rloo"), trainer_class=RecordingTrainer, num_generations=4, max_steps=3
+    )
+    trainer.train()
+    for batch in trainer.batches:
+        groups = batch["rewards"].sum(dim=1).view(-1, 4)
+        plain = groups - (groups.sum(dim=1, keepdim=True) - groups) / 3
+        torch.testing.assert_close(batch["advantages"], plain.view(-1), atol=1e-6, rtol=0)
+
+
+def test_two_groups_of_a_prompt_in_one_batch_are_compared_as_trl_compares_them(tmp_path):
+    trainer = tiny_trainer(
+        tmp_path,
+        AdvantageEstimator("rloo"),
+        trainer_class=RecordingTrainer,
+        dataset=concatenate_datasets([questions(1)] * 4),
+        max_steps=1,
+    )
+    trainer.train()
+    (batch,) = trainer.batches
+    assert len(set(batch["prompts"])) == 1
+    groups = batch["rewards"].sum(dim=1).view(-1, 2)
+    torch.testing.assert_close(batch["advantages"], (groups - groups.flip(1)).view(-1), atol=1e-6, rtol=0)
+
+
+def test_one_completion_per_prompt(tmp_path):
+    estimator = AdvantageEstimator("kae", bandwidth=5.0)
+    trainer = tiny_trainer(
+        tmp_path, estimator, trainer_class=RecordingTrainer, num_generations=1, n_prompts=8, max_steps=4
+    )
+    trainer.train()
+    assert all(len(set(batch["prompts"])) == 8 for batch in trainer.batches)
+    replayed(trainer, AdvantageEstimator("kae", bandwidth=5.0))
+    last = trainer.state.log_history[-2]
+    assert "baseline/error" not in last and last["baseline/squared_error"] > 0  # G = 1: no variance within groups
+
+
+def test_the_loss_types_tested_are_all_of_trl():
+    documented = GRPOConfig.__doc__.split("loss_type (`str`")[1].split("mask_truncated_completions")[0]
+    assert set(re.findall(r'- `"(\w+)"`', documented)) == set(LOSS_TYPES)
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_every_loss_type_with_gradient_accumulation(loss_type, tmp_path):
+    estimator = AdvantageEstimator("kae", bandwidth=5.0)
+    trainer = tiny_trainer(
+        tmp_path,
+        estimator,
+        trainer_class=RecordingTrainer,
+        loss_type=loss_type,
+        importance_sampling_level="sequence" if loss_type == "luspo" else "token",
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        max_steps=2,
+    )
+    trainer.train()
+    assert [batch["step"] for batch in trainer.batches] == [0, 1]  # one generation per optimizer step
+    replayed(trainer, AdvantageEstimator("kae", bandwidth=5.0))
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert len(losses) == 2 and np.isfinite(losses).all()
+
+
+def test_generations_within_one_optimizer_step_are_steps_of_their_own(tmp_path):
+    # global_step stands still between them, and all 4 prompts come in each: steps told by it would collide.
+    estimator = AdvantageEstimator("kae", bandwidth=5.0)
+    trainer = tiny_trainer(
+        tmp_path,
+        estimator,
+        trainer_class=RecordingTrainer,
+        trainer_options={"reuse": 2},
+        gradient_accumulation_steps=2,
+        steps_per_generation=1,
+        max_steps=2,
+    )
+    trainer.train()
+    assert [batch["step"] for batch in trainer.batches] == [0, 0, 1, 1]
+    assert len({frozenset(batch["prompts"]) for batch in trainer.batches}) == 1
+    assert estimator.history.last_step == 3 and trainer.generation == 4
+    replayed(trainer, AdvantageEstimator("kae", bandwidth=5.0))
+
+
+def test_several_updates_from_one_generation_are_one_step(tmp_path):
+    estimator = AdvantageEstimator("kae", bandwidth=5.0)
+    trainer = tiny_trainer(
+        tmp_path,
+        estimator,
+        trainer_class=RecordingTrainer,
+        num_iterations=2,
+        per_device_train_batch_size=4,
+        steps_per_generation=2,
+        gradient_accumulation_steps=1,
+        max_steps=8,
+    )
+    trainer.train()
+    assert [batch["step"] for batch in trainer.batches] == [0, 4]
+    assert estimator.history.last_step == 1
+
+
+def test_evaluation_leaves_the_history_alone_and_keeps_trl_advantages(tmp_path):
+    estimator = AdvantageEstimator("kae", bandwidth=5.0)
+    trainer = tiny_trainer(
+        tmp_path,
+        estimator,
+        trainer_class=RecordingTrainer,
+        eval_dataset=questions(4),
+        eval_strategy="steps",
+        eval_steps=1,
+        max_steps=2,
+    )
+    trainer.train()
+    assert [batch["training"] for batch in trainer.batches] == [True, False, True, False]
+    replayed(trainer, AdvantageEstimator("kae", bandwidth=5.0))
+    assert estimator.history.last_step == 1
+    assert not any(name.startswith("eval_baseline") for entry in trainer.state.log_history for name in entry)
+
+
+def test_the_completions_table_holds_the_estimators_advantages(tmp_path):
+    trainer = tiny_trainer(
+        tmp_path,
+        AdvantageEstimator("kae", bandwidth=5.0),
+        trainer_class=RecordingTrainer,
+        log_completions=True,
+        max_steps=3,
+    )
+    trainer.train()
+    for step, batch in enumerate(trainer.batches, start=1):
+        table = pd.read_parquet(tmp_path / "completions" / f"completions_{step:05d}.parquet")
+        assert table["prompt"].tolist() == batch["prompts"]
+        np.testing.assert_allclose(table["advantage"], batch["advantages"].numpy(), atol=1e-7)
+        np.testing.assert_allclose(table["parity_reward"], batch["rewards"].numpy()[:, 0])
+
+
+def test_reward_of_the_tiny_model_varies():
+    assert {parity_reward([[1]])[0], parity_reward([[2]])[0]} == {0.0, 1.0}

@@ -1,0 +1,81 @@
+"""What the user writes for verl, and what names a prompt there: read without verl."""
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator, methods
+from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
+from kaestat.integrations.verl.options import Options, keeps_history
+from kaestat.integrations.verl.prompts import read_prompt
+
+MESSAGES = [{"role": "user", "content": "2+2="}]
+
+
+def test_text_is_read_as_on_the_command_line_and_numbers_as_they_are():
+    given = {"params": {"bandwidth": "rate(c=2)", "kernel": "exponential"}}
+    assert Options.read("kae", {"kaestat": given}).estimator().baseline.bandwidth.c == 2
+    assert Options.read("kae", {"kaestat": {"params": {"bandwidth": 7}}}).params == {"bandwidth": 7}
+
+
+@pytest.mark.parametrize("algorithm", [None, {}, {"kaestat": None}, {"kaestat": {"params": None}}])
+def test_nothing_written_means_the_published_method(algorithm):
+    options = Options.read("grpo", algorithm)
+    assert (options.scale, options.weights, options.prompt_id, options.start_anew) == (None, "none", "auto", False)
+    assert options.estimator().scale == "group_std"
+
+
+def test_a_history_is_kept_exactly_by_the_methods_whose_second_step_depends_on_the_first():
+    for method in methods():
+        if method in ("critic", "oracle"):  # want features, true values
+            continue
+        rewards, ids = [1.0, 0.0, 1.0, 1.0], ["a", "a", "b", "b"]
+        fresh, used = AdvantageEstimator(method), AdvantageEstimator(method)
+        for step in range(4):
+            used.step(ids, [0.0, 0.0, 1.0, 0.0], step)
+        differs = not np.allclose(used.step(ids, rewards, 4), fresh.step(ids, rewards, 4))
+        assert differs == keeps_history(method), method
+
+
+def test_weights_are_refused_at_once_by_a_method_that_takes_none():
+    with pytest.raises(ValueError, match=r"algorithm\.kaestat\.weights=length: spo"):
+        Options.read("spo", {"kaestat": {"weights": "length"}}).estimator()
+
+
+def test_an_index_is_told_apart_by_source_and_split():
+    ids = {
+        read_prompt("auto", source, {"split": split, "index": index}, MESSAGES).id
+        for source in ("gsm8k", "math", None)
+        for split in ("train", "test", None)
+        for index in (0, 1, "0")
+    }
+    assert len(ids) == 27
+
+
+def test_an_index_of_numpy_is_the_same_as_a_plain_one():
+    plain, numpy = (read_prompt("auto", "gsm8k", {"index": index}, MESSAGES).id for index in (3, np.int64(3)))
+    assert plain == numpy
+
+
+@pytest.mark.parametrize("extra_info", [{}, {"index": None}, None, {"split": "train"}])
+def test_without_an_index_the_prompt_is_its_own_name(extra_info):
+    """verl's own column says 0 then, for every prompt."""
+    assert read_prompt("auto", "gsm8k", extra_info, MESSAGES).id == hash_prompt(MESSAGES)
+
+
+def test_images_count():
+    def prompt(image):
+        return [{"role": "user", "content": [{"type": "image", "image": {"bytes": image}}, {"type": "text"}]}]
+
+    hashes = {read_prompt("prompt", "", {}, prompt(image)).hash for image in (b"cat", b"dog", b"cat")}
+    assert len(hashes) == 2
+
+
+def test_a_key_of_ones_own():
+    assert read_prompt("extra_info.problem", "gsm8k", {"problem": "p7", "index": 0}, MESSAGES).id == "p7"
+    with pytest.raises(UnstablePromptIds, match=r"prompt_id=extra_info\.problem.*holds index.*prompt_id=prompt"):
+        read_prompt("extra_info.problem", "gsm8k", {"index": 0}, MESSAGES)
+
+
+def test_a_prompt_that_verl_did_not_keep_is_refused():
+    with pytest.raises(UnstablePromptIds, match="raw_prompt is missing"):
+        read_prompt("auto", "gsm8k", {"index": 1}, None)

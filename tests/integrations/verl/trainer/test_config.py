@@ -1,0 +1,77 @@
+"""Command lines as the documentation gives them, against verl's own configuration and its own checks."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.trainer.ppo.v1 import get_trainer_cls
+from verl.utils.config import validate_config
+
+from kaestat import AdvantageEstimator, methods
+from kaestat.integrations.verl.estimators import needs_our_trainer
+from tests.helpers.tiny_verl import compose_config, make_trainer
+
+RUN = (
+    "data.train_files=train.parquet",
+    "data.val_files=test.parquet",
+    "data.train_batch_size=128",
+    "actor_rollout_ref.rollout.n=4",
+    "actor_rollout_ref.rollout.name=vllm",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=128",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32",
+    "trainer.n_gpus_per_node=8",
+    "trainer.total_training_steps=200",
+)
+PAGE = Path(__file__).parents[4] / "docs" / "frameworks" / "verl.md"
+
+
+def composed(*overrides):
+    config = compose_config(*RUN, *overrides)
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    return config
+
+
+@pytest.mark.parametrize("prefix", ["", "kaestat_"])
+@pytest.mark.parametrize("method", methods())
+def test_every_name_composes_and_validates(method, prefix):
+    mode = "kaestat_sync" if needs_our_trainer(method) else "sync"
+    config = composed(f"algorithm.adv_estimator={prefix}{method}", f"trainer.v1.trainer_mode={mode}")
+    assert config.algorithm.adv_estimator == prefix + method
+    assert not need_critic(config)
+
+
+def test_the_script_of_the_documentation():
+    page = PAGE.read_text(encoding="utf-8")
+    (script,) = re.findall(r"python -m verl\.trainer\.main_ppo (.*?)```", page, flags=re.DOTALL)
+    config = compose_config(*shlex.split(script.replace("\\\n", " ")))
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    assert config.data.kaestat == {"repeats": 10, "n_steps": 500}
+    trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config)
+    assert trainer.baseline.estimator.baseline == AdvantageEstimator("kae", bandwidth=10).baseline
+
+
+def test_parameters_reach_the_estimator():
+    trainer = make_trainer("+algorithm.kaestat.params.bandwidth=25", "+algorithm.kaestat.params.kernel=exponential")
+    expected = AdvantageEstimator("kae", bandwidth=25, kernel="exponential").baseline
+    assert trainer.baseline.estimator.baseline == expected
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("+algorithm.kaestat.params.bandwith=10", "bandwith"),
+        ("+algorithm.kaestat.params.bandwidth=-1", "bandwidth"),
+        ("+algorithm.kaestat.bandwidth=10", r"algorithm\.kaestat\.bandwidth"),
+    ],
+)
+def test_a_wrong_option_stops_the_run_before_it_begins(override, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(override)
+
+
+def test_a_method_that_verl_cannot_feed_stops_the_run_before_it_begins():
+    with pytest.raises(ValueError, match="features"):
+        make_trainer(method="critic")

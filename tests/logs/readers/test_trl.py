@@ -1,0 +1,167 @@
+"""TRL's logged completions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kaestat import RewardLog, read_log
+
+
+def log_completions(
+    folder: Path, step: int, prompts: list, rewards: dict[str, list], *, advantage: list | None = None, **extra: list
+) -> None:
+    """What TRL 1.16's ``GRPOTrainer.log`` writes; advantages are those of the plain sum unless given."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if advantage is None:
+        total = pd.Series(np.nansum([np.asarray(r, dtype=float) for r in rewards.values()], axis=0))
+        groups = total.groupby([str(prompt) for prompt in prompts])
+        scale = groups.transform("std").fillna(0) + 1e-4
+        advantage = ((total - groups.transform("mean")) / scale).astype(np.float32).tolist()
+    table = {
+        "step": [step] * len(prompts),
+        "prompt": prompts,
+        "completion": [f"{step}: {i}" for i in range(len(prompts))],
+        **rewards,
+        **extra,
+        "advantage": advantage,
+    }
+    pd.DataFrame(table).to_parquet(folder / f"completions_{step:05d}.parquet")
+
+
+def totals(log: RewardLog) -> list[float]:
+    return log.frame["reward"].round(6).tolist()
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """The output folder of a run with one reward function."""
+    log_completions(tmp_path / "completions", 5, ["why", "why", "how", "how"], {"accuracy": [1.0, 0.0, 0.0, 0.0]})
+    log_completions(tmp_path / "completions", 10, ["why", "why"], {"accuracy": [1.0, 1.0]})
+    log_completions(tmp_path / "completions", 100_000, ["how", "how"], {"accuracy": [0.0, 1.0]})
+    return tmp_path
+
+
+@pytest.mark.parametrize("inner", ["", "completions"])
+def test_the_output_folder_and_the_folder_of_completions_both_give_the_rows(folder, inner):
+    log = read_log(folder / inner)
+    assert log.prompts == ["why", "how"]
+    assert log.frame["step"].tolist() == [5, 5, 5, 5, 10, 10, 100_000, 100_000]
+    assert totals(log) == [1, 0, 0, 0, 1, 1, 0, 1]
+
+
+def test_one_file_is_recognised_by_its_columns(folder):
+    path = (folder / "completions" / "completions_00010.parquet").rename(folder / "some.parquet")
+    assert totals(read_log(path)) == [1, 1]
+
+
+def test_conversations_become_the_same_text_in_every_file(tmp_path):
+    talk = [{"role": "user", "content": "why"}]
+    other = [{"role": "user", "content": "how", "name": "me"}]  # gives the messages of its file a third field
+    log_completions(tmp_path, 1, [talk, talk], {"accuracy": [1.0, 0.0]})
+    log_completions(tmp_path, 2, [talk, other], {"accuracy": [1.0, 0.0]})
+    log = read_log(tmp_path)
+    assert log.prompts[0] == '[{"content": "why", "role": "user"}]' and len(log.prompts) == 2
+    assert log.prompt_units.counts.tolist() == [2, 1, 1]
+
+
+REWARDS = {"accuracy": [1.0, 0.0, 1.0, 0.0], "format": [0.5, 0.5, 0.0, 0.5]}
+
+
+def test_several_reward_functions_are_summed(tmp_path):
+    log_completions(tmp_path, 1, ["why"] * 4, REWARDS)
+    assert totals(read_log(tmp_path)) == [1.5, 0.5, 1.0, 0.5]
+
+
+def test_hints_choose_the_columns_and_their_weights(tmp_path):
+    log_completions(tmp_path, 1, ["why"] * 4, REWARDS, advantage=[0.0] * 4)
+    assert totals(read_log(tmp_path, reward="format")) == [0.5, 0.5, 0, 0.5]
+    assert totals(read_log(tmp_path, reward=["format", "accuracy"], reward_weights=[2, 1])) == [2, 1, 1, 1]
+
+
+def test_weights_apply_in_the_order_of_the_columns(tmp_path):
+    centred = np.array([3.5, 0.5, 3.0, 0.5]) - 1.875
+    log_completions(tmp_path, 1, ["why"] * 4, REWARDS, advantage=centred.tolist())
+    assert totals(read_log(tmp_path, reward_weights=[3, 1])) == [3.5, 0.5, 3.0, 0.5]
+
+
+def test_a_sum_that_does_not_explain_the_advantages_is_refused(tmp_path):
+    """Weights forgotten, or a number from ``log_extra`` taken for a reward."""
+    log_completions(tmp_path / "a", 1, ["why"] * 4, REWARDS, advantage=[1.6, -1.4, 1.1, -1.4])
+    with pytest.raises(ValueError, match=r"accuracy, format does not explain.*reward=\[\.\.\.\].*reward_weights="):
+        read_log(tmp_path / "a")
+    one = {"accuracy": REWARDS["accuracy"]}
+    log_completions(tmp_path / "b", 1, ["why"] * 4, one, entropy=[0.1, 0.9, 0.3, 0.7])
+    with pytest.raises(ValueError, match="accuracy, entropy does not explain"):
+        read_log(tmp_path / "b")
+    assert totals(read_log(tmp_path / "b", reward="accuracy")) == [1, 0, 1, 0]
+
+
+def test_extra_columns_of_text_or_whole_numbers_are_no_rewards(tmp_path):
+    log_completions(tmp_path, 1, ["why"] * 2, {"accuracy": [1.0, 0.0]}, length=[100, 2], answer=["x", "y"])
+    assert totals(read_log(tmp_path)) == [1, 0]
+
+
+def test_none_from_one_function_adds_nothing_and_from_all_leaves_the_completion_out(tmp_path):
+    nan = float("nan")
+    rewards = {"maths": [1.0, 0.0, nan, nan, nan], "code": [nan, nan, 1.0, 0.0, nan]}
+    prompts = ["sum", "sum", "loop", "loop", "loop"]
+    centred = [0.5, -0.5, 0.5, -0.5, 0.0]
+    log_completions(tmp_path, 1, prompts, rewards, advantage=centred)
+    assert totals(read_log(tmp_path)) == [1, 0, 1, 0]
+
+
+def test_a_batch_logged_again_at_later_steps_counts_once(tmp_path):
+    """With ``num_iterations=2`` every generation is logged at two steps."""
+    for step, first in ((3, 1.0), (99_999, 0.0)):  # the last name is longer than the one before
+        log_completions(tmp_path, step, ["why", "why"], {"accuracy": [first, 0.0]})
+        again = pd.read_parquet(tmp_path / f"completions_{step:05d}.parquet").assign(step=step + 1)
+        again.to_parquet(tmp_path / f"completions_{step + 1:05d}.parquet")
+    assert read_log(tmp_path).frame["step"].tolist() == [3, 3, 99_999, 99_999]
+
+
+def test_a_torn_file_is_refused_by_name(folder):
+    path = folder / "completions" / "completions_00010.parquet"
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(ValueError, match=r"completions_00010\.parquet: is no complete Parquet file"):
+        read_log(folder)
+
+
+def test_a_reward_that_is_infinite_is_refused_with_its_row(tmp_path):
+    log_completions(tmp_path, 1, ["why"] * 2, {"accuracy": [1.0, float("inf")]}, advantage=[0.0, 0.0])
+    with pytest.raises(ValueError, match="row 2: accuracy is inf"):
+        read_log(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("hints", "words"),
+    [
+        ({"reward": "acc"}, "no column 'acc'; it has step, prompt, completion, accuracy, advantage"),
+        ({"reward_weights": [1.0, 2.0]}, "reward_weights must be one finite number for each of accuracy"),
+        ({"reward_weights": [float("nan")]}, "reward_weights must be one finite number"),
+    ],
+)
+def test_hints_that_do_not_fit_are_refused(folder, hints, words):
+    with pytest.raises(ValueError, match=words):
+        read_log(folder, **hints)
+
+
+def test_a_log_without_rewards_is_refused(tmp_path):
+    log_completions(tmp_path / "none", 1, ["why"] * 2, {}, advantage=[0.0, 0.0])
+    with pytest.raises(ValueError, match="no floating-point column besides TRL's own"):
+        read_log(tmp_path / "none")
+    log_completions(tmp_path / "empty", 1, ["why"] * 2, {"accuracy": [float("nan")] * 2}, advantage=[0.0, 0.0])
+    with pytest.raises(ValueError, match="every completion is without a reward"):
+        read_log(tmp_path / "empty")
+
+
+def test_files_that_are_not_trls_are_refused(tmp_path):
+    pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "completions_00001.parquet")
+    with pytest.raises(ValueError, match="is no log of TRL: it has x"):
+        read_log(tmp_path)
+    with pytest.raises(ValueError, match=r"holds no completions_\*\.parquet"):
+        (tmp_path / "empty").mkdir()
+        read_log(tmp_path / "empty", format="trl")

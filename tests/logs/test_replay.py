@@ -1,0 +1,100 @@
+"""Replaying a log gives the values that a training loop would have seen, and nothing from the future."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kaestat import AdvantageEstimator, RewardLog, make_baseline, methods
+from kaestat.bandwidth import SELECTORS
+from kaestat.logs.replay import replay
+from kaestat.registry import parse_method
+from tests.helpers.log_rows import PROMPTS, rows
+
+SETTINGS = settings(max_examples=25)
+KNOWN = {
+    "oracle": {"value": {prompt: 0.1 * i for i, prompt in enumerate(PROMPTS)}},
+    "critic": {"features": {prompt: [0.3 * i, 1.0 - i] for i, prompt in enumerate(PROMPTS)}},
+}
+SPECIFICATIONS = [
+    *methods(),
+    "kae:bandwidth=2.5",
+    "kae:bandwidth=3,kernel=exponential",
+    *(f"kae:bandwidth={name}" for name in SELECTORS if name != "fixed"),
+    "kae:normalization=algorithm1",
+    "kae_stream:bandwidth=3",
+    "kae_eb:bandwidth=3",
+    "local_linear:bandwidth=6",
+]
+
+
+def make(specification: str):
+    name, params = parse_method(specification)
+    return make_baseline(name, **params, **KNOWN.get(name, {}))
+
+
+def served_step_by_step(log: RewardLog, baseline) -> np.ndarray:
+    """Values in the order of ``log.frame``, from a training loop that sees one step at a time."""
+    estimator = AdvantageEstimator(baseline)
+    values = np.empty(len(log.frame))
+    for step, frame in log.frame.groupby("step", sort=True):
+        prompts = [log.prompts[code] for code in frame["prompt"]]
+        streams = frame["group"].tolist() if log.has_groups and baseline.unit == "group" else None
+        estimator.step(prompts, frame["reward"].to_numpy(), step, stream_ids=streams)
+        values[frame.index] = estimator.values
+    return values
+
+
+@pytest.mark.parametrize("specification", SPECIFICATIONS)
+@given(columns=rows())
+@SETTINGS
+def test_replay_equals_a_training_loop_over_the_same_rewards(specification, columns):
+    baseline, log = make(specification), RewardLog(*columns)
+    np.testing.assert_allclose(replay(log, baseline)[0], served_step_by_step(log, baseline), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("specification", SPECIFICATIONS)
+@given(columns=rows(), data=st.data())
+@SETTINGS
+def test_rewards_of_later_steps_never_change_earlier_values(specification, columns, data):
+    baseline, log = make(specification), RewardLog(*columns)
+    step = log.frame["step"].to_numpy()
+    now = data.draw(st.sampled_from(sorted(set(columns[1]))))
+    later = [reward if s <= now else 1 - reward for s, reward in zip(columns[1], columns[2], strict=True)]
+    changed = replay(RewardLog(*columns[:2], later, columns[3]), baseline)[0]
+    assert (replay(log, baseline)[0] == changed)[step <= now].all()
+
+
+@pytest.mark.parametrize("specification", ["kae", "ebpo", "critic", "kalman"])
+def test_rewards_of_earlier_steps_do_change_values_of_history_methods(specification):
+    before, after = ([replay(RewardLog(["a"] * 4, [0, 0, 5, 5], [r, r, 0, 1]), make(specification))[0]] for r in (0, 1))
+    assert not np.allclose(before[0][2:], after[0][2:])
+
+
+@pytest.mark.parametrize("specification", [s for s in SPECIFICATIONS if s != "krpo"])
+@given(columns=rows(), seed=st.integers(0, 2**32 - 1))
+@SETTINGS
+def test_the_order_of_rows_does_not_matter(specification, columns, seed):
+    baseline, order = make(specification), np.random.default_rng(seed).permutation(len(columns[0]))
+    shuffled = [None if column is None else [column[i] for i in order] for column in columns]
+    np.testing.assert_allclose(
+        values_by_row(RewardLog(*columns), baseline), values_by_row(RewardLog(*shuffled), baseline), atol=1e-9
+    )
+
+
+def values_by_row(log: RewardLog, baseline) -> np.ndarray:
+    """Values sorted by what their rows say, so that two orders of the same rows can be compared."""
+    frame = log.frame.assign(value=replay(log, baseline)[0], prompt=[str(log.prompts[c]) for c in log.frame["prompt"]])
+    return frame.sort_values(["step", "prompt", "reward", "value"])["value"].to_numpy()
+
+
+def test_krpo_depends_on_the_order_inside_a_group():
+    first, last = (replay(RewardLog(["a"] * 3, [0] * 3, r), make("krpo"))[0] for r in ([1, 0, 0], [0, 0, 1]))
+    assert not np.allclose(first, last[::-1])
+
+
+def test_gaps_between_steps_count_as_lag():
+    near, far = (replay(RewardLog(["a"] * 3, [0, s, s], [1, 0, 0]), make("kae:bandwidth=10"))[0][1] for s in (1, 9))
+    assert near == pytest.approx(0.9 / 1.9) and far == pytest.approx(0.1 / 1.1)

@@ -1,0 +1,179 @@
+"""RewardLog, and its visits and blocks against a reference that loops over rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kaestat import RewardLog
+from tests.helpers.log_rows import rows
+
+SETTINGS = settings(max_examples=120)
+HORIZONS = st.sampled_from([0, 0.5, 1, 2.5, 3, 7, 40, np.inf])
+
+
+def reference_visits(columns: tuple, unit: str) -> dict:
+    """Rewards of each visit, ``{(unit key): {step: [rewards in file order]}}``, looping over rows."""
+    visits: dict = {}
+    for prompt, step, reward, group in zip(*columns[:3], columns[3] or [0] * len(columns[0]), strict=True):
+        key = (prompt, group) if unit == "group" else prompt
+        visits.setdefault(key, {}).setdefault(step, []).append((group, reward))
+    return visits
+
+
+def unit_key(log: RewardLog, unit: str, position: int):
+    """The key of `reference_visits` for a completion of ``log.frame``."""
+    row = log.frame.iloc[position]
+    prompt = log.prompts[int(row["prompt"])]
+    return (prompt, int(row["group"])) if unit == "group" else prompt
+
+
+@given(rows(), HORIZONS, st.sampled_from([0, 1, 30, 200, 4_000_000]), st.sampled_from(["prompt", "group"]))
+@SETTINGS
+def test_blocks_hold_each_visit_once_with_its_rewards_and_its_past_within_the_horizon(columns, horizon, cells, unit):
+    log = RewardLog(*columns)
+    if columns[3] is not None:  # the log codes groups in order of appearance; let the reference speak of the same codes
+        codes = {label: code for code, label in enumerate(dict.fromkeys(columns[3]))}
+        columns = (*columns[:3], [codes[label] for label in columns[3]])
+    visits = reference_visits(columns, unit)
+    units = log.units(unit)
+    seen = []
+    for block in units.blocks(horizon=horizon, max_cells=cells):
+        n_steps, width = block.visit.shape
+        mask = np.ones_like(block.groups.reward, dtype=bool) if block.groups.mask is None else block.groups.mask
+        assert n_steps == 1 or n_steps * width * max(mask.shape[-1], block.visits.lag.shape[-1]) <= cells
+        for t, p in np.ndindex(n_steps, width):
+            past = block.visits.count[t, p] > 0
+            number = int(block.visit[t, p])
+            if number < 0:
+                assert not mask[t, p].any() and not past.any()
+                continue
+            seen.append(number)
+            step = int(block.step[t, 0, 0])
+            key = unit_key(log, unit, int(units.first[number]))
+            by_group = sorted(visits[key][step], key=lambda pair: pair[0])
+            assert block.groups.reward[t, p][mask[t, p]].tolist() == [reward for _, reward in by_group]
+            earlier = sorted(s for s in visits[key] if s < step and step - s <= horizon)
+            assert block.visits.lag[t, p][past].tolist() == [step - s for s in earlier]
+            for name, sums in (("count", len), ("total", sum), ("total_sq", lambda r: sum(x * x for x in r))):
+                expected = [sums([reward for _, reward in visits[key][s]]) for s in earlier]
+                np.testing.assert_allclose(getattr(block.visits, name)[t, p][past], expected, atol=1e-12)
+                assert not getattr(block.visits, name)[t, p][~past].any()
+    assert seen == list(range(sum(len(steps) for steps in visits.values())))
+
+
+@given(rows(), st.sampled_from(["prompt", "group"]))
+@SETTINGS
+def test_series_hold_all_visits_of_each_unit_in_order_of_time(columns, unit):
+    log = RewardLog(*columns[:3], columns[3])
+    units = log.units(unit)
+    series = units.as_series()
+    end = max(columns[1]) + 1
+    visits = reference_visits(columns, unit)
+    found = sorted(
+        (tuple(end - lag[count > 0]), tuple(count[count > 0]), tuple(np.round(total[count > 0], 9)))
+        for lag, count, total in zip(series.lag, series.count, series.total, strict=True)
+    )
+    expected = sorted(
+        (tuple(sorted(v)), tuple(len(v[s]) for s in sorted(v)), tuple(sum(r for _, r in v[s]) for s in sorted(v)))
+        for v in visits.values()
+    )
+    assert found == expected
+
+
+@given(rows())
+@SETTINGS
+def test_moments_of_a_visit_equal_those_of_its_rewards(columns):
+    units = RewardLog(*columns).prompt_units
+    for number, (first, count) in enumerate(zip(units.first, units.counts, strict=True)):
+        rewards = units.reward[first : first + count]
+        assert units.total[number] == pytest.approx(rewards.sum())
+        assert units.total_sq[number] == pytest.approx((rewards**2).sum())
+        expected = rewards.var(ddof=1) if count > 1 else np.nan
+        assert units.variance[number] == pytest.approx(expected, nan_ok=True)
+
+
+def test_counts_of_a_small_log():
+    log = RewardLog(["a", "b", "a", "a", "b"], [3, 3, 3, 9, 9], [1, 0, 1, 0, 1], group=["x", "x", "y", "x", "x"])
+    assert (log.n_steps, log.n_visits, log.group_sizes.tolist()) == (2, 4, [1, 1, 1, 1, 1])
+    assert log.prompts == ["a", "b"] and log.time_axis == "step"
+    assert repr(log) == "RewardLog(5 completions, 2 prompts, 4 visits, 2 steps)"
+    assert len(log.group_units.visit_step) == 5 and log.prompt_units.earlier.tolist() == [0, 0, 1, 1]
+
+
+def test_rows_are_sorted_by_step_and_prompt_with_the_order_inside_a_group_kept():
+    log = RewardLog(["b", "a", "b", "a", "b"], [1, 0, 1, 1, 0], [1, 2, 3, 4, 5])
+    assert log.frame["step"].tolist() == [0, 0, 1, 1, 1]
+    assert log.frame["reward"].tolist() == [5, 2, 1, 3, 4]  # b came first, so it is prompt 0
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        list,
+        tuple,
+        np.array,
+        pd.Series,
+        lambda values: pd.Series(values, index=range(9, 9 - len(values), -1)),
+        torch.tensor,
+        lambda values: torch.tensor(values, dtype=torch.bfloat16),
+        lambda values: torch.tensor(values, dtype=torch.float32, requires_grad=True),
+    ],
+    ids=["list", "tuple", "array", "series", "indexed series", "tensor", "bfloat16", "tensor with gradient"],
+)
+def test_columns_may_be_lists_arrays_series_or_tensors(kind):
+    expected = RewardLog(["0", "1", "0"], [0, 2, 2], [1.0, 0.0, 0.5])
+    log = RewardLog(["0", "1", "0"], kind([0, 2, 2]), kind([1.0, 0.0, 0.5]))
+    pd.testing.assert_frame_equal(log.frame, expected.frame)
+
+
+@pytest.mark.parametrize(
+    "prompts", [pd.Categorical(["x", "y"]), pd.Series(["x", "y"], dtype="string"), np.array(["x", "y"])]
+)
+def test_prompts_of_any_text_array_become_plain_strings(prompts):
+    assert RewardLog(prompts, [0, 0], [1, 0]).prompts == ["x", "y"]
+
+
+def test_tensors_of_prompt_numbers_become_plain_integers():
+    assert RewardLog(torch.tensor([5, 7, 5]), torch.tensor([0, 0, 1]), torch.tensor([1, 0, 1])).prompts == [5, 7]
+
+
+def test_booleans_are_rewards():
+    assert RewardLog(["a", "a"], [0, 0], [True, False]).frame["reward"].tolist() == [1.0, 0.0]
+
+
+GOOD = {"prompt": ["a", "b"], "step": [0, 1], "reward": [1.0, 0.0], "group": [0, 0]}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"reward": []}, ValueError, "empty"),
+        ({"reward": [1.0]}, ValueError, "2 entries for 1"),
+        ({"prompt": ["a"]}, ValueError, "prompt has 1 entries for 2"),
+        ({"group": [0]}, ValueError, "group has 1 entries for 2"),
+        ({"step": [0]}, ValueError, "step has 1 entries for 2"),
+        ({"reward": [1.0, np.nan]}, ValueError, "entry 1 is nan"),
+        ({"reward": [np.inf, 1.0]}, ValueError, "entry 0 is inf"),
+        ({"reward": ["x", "y"]}, TypeError, "reward must be numbers"),
+        ({"reward": [[1.0], [0.0]]}, ValueError, "one axis"),
+        ({"step": [0, 0.5]}, ValueError, "entry 1 is 0.5"),
+        ({"step": [-1, 0]}, ValueError, "entry 0 is -1"),
+        ({"step": [0, np.nan]}, ValueError, "entry 1 is nan"),
+        ({"step": [0, 1e30]}, ValueError, "entry 1 is 1e"),
+        ({"prompt": ["a", None]}, ValueError, "prompt: None or NaN"),
+        ({"prompt": ["a", float("nan")]}, ValueError, "prompt: None or NaN"),
+        ({"group": ["a", None]}, ValueError, "group: None or NaN"),
+        ({"prompt": [["a"], ["b"]]}, TypeError, "prompt must be hashable"),
+        ({"prompt": "ab"}, TypeError, "got one str"),
+        ({"time_axis": "epoch"}, ValueError, "time_axis must be"),
+    ],
+)
+def test_bad_columns_are_refused_by_name(change, error, words):
+    RewardLog(**GOOD)
+    with pytest.raises(error, match=words):
+        RewardLog(**(GOOD | change))

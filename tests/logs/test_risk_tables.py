@@ -1,0 +1,212 @@
+"""The tables of value risk on logs small enough for pencil and paper."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kaestat import RewardLog, risk_differences, value_risk
+from kaestat.baselines import GroupMean, Oracle
+from kaestat.logs.risk import DIFFERENCE_COLUMNS, RISK_COLUMNS, score, visit_risk
+
+NORMAL_975 = 1.959963984540054
+
+
+def log_of(*visits):
+    """A log of (prompt, step, rewards)."""
+    rows = [(prompt, step, reward) for prompt, step, rewards in visits for reward in rewards]
+    return RewardLog(*(list(column) for column in zip(*rows, strict=True)))
+
+
+# Within-group variances: 1/2, 0, 0, 1/3; the lone completion of c has none.
+LOG = log_of(("a", 0, [1, 0]), ("b", 0, [0, 0]), ("c", 0, [1]), ("a", 1, [1, 1]), ("b", 1, [1, 0, 0]))
+# Mean squared error minus variance, visits of a, then of b:
+#   none                1/2 - 1/2, 1 - 0;                      0, 1/3 - 1/3
+#   grpo, left out      1 - 1/2, 0;                            0, (1 + 1/4 + 1/4) / 3 - 1/3
+#   dr_grpo, kept in    1/4 + 2 (1/2) (1/2) - 1/2, 0;          0, 2/9 + 2 (1/3) (1/3) - 1/3
+NONE, GRPO, DR_GRPO = (0.5, 0.0), (0.25, 1 / 12), (0.125, 1 / 18)
+SINGLES = log_of(
+    *((p, s, [r]) for p, rewards in {"a": [1, 0, 1], "b": [0, 0, 1]}.items() for s, r in enumerate(rewards))
+)
+
+
+def standard_error(risks):
+    return abs(risks[0] - risks[1]) / 2  # of two prompts
+
+
+def test_risk_is_the_mean_over_prompts_of_the_mean_over_their_visits():
+    table = value_risk(LOG, ["none", "grpo", "dr_grpo"], n_boot=0, min_visits=0)
+    risks = [NONE, GRPO, DR_GRPO]
+
+    assert list(table.columns) == RISK_COLUMNS
+    assert table["method"].tolist() == ["none", "grpo", "dr_grpo"]
+    mse, se = np.mean(risks, axis=1), np.array([standard_error(risk) for risk in risks])
+    np.testing.assert_allclose(table["mse"], mse, rtol=1e-12)
+    np.testing.assert_allclose(table["se"], se, rtol=1e-12)
+    np.testing.assert_allclose(table["ci_low"], mse - NORMAL_975 * se, rtol=1e-12)
+    np.testing.assert_allclose(table["ci_high"], mse + NORMAL_975 * se, rtol=1e-12)
+    np.testing.assert_allclose(table["vs_grpo"], mse / (1 / 6), rtol=1e-12)
+    assert (table["n_prompts"] == 2).all() and (table["n_visits"] == 4).all()  # a lone completion has no risk
+
+
+def test_only_visits_with_enough_earlier_ones_count():
+    table = value_risk(LOG, ["none", "grpo"], n_boot=0)
+    np.testing.assert_allclose(table["mse"], [0.5, 1 / 12], rtol=1e-12)  # visits of step 1: (1, 0) and (0, 1/6)
+    assert (table["n_visits"] == 2).all()
+
+    longer = log_of(("a", 0, [1, 0]), ("a", 1, [0, 0]), ("a", 2, [1, 1]), ("b", 0, [1, 1]), ("b", 2, [0, 0]))
+    table = value_risk(longer, ["none"], n_boot=0, min_visits=np.int64(2))
+    assert table["mse"].tolist() == [1.0] and table["n_prompts"].item() == table["n_visits"].item() == 1
+    assert np.isnan(table["se"].item())
+
+
+def test_the_bootstrap_draws_whole_prompts():
+    # Two prompts: the drawn mean is that of (a, a), (a, b) or (b, b), and each end is drawn a quarter of the time.
+    table = value_risk(LOG, ["none", "grpo"], min_visits=0)
+    np.testing.assert_allclose(table["ci_low"], [0.0, 1 / 12], rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(table["ci_high"], [0.5, 0.25], rtol=1e-12)
+
+
+def test_differences_and_ratios_are_paired_by_prompt():
+    table = risk_differences(LOG, ["none", "dr_grpo"], min_visits=0)
+    gaps = np.subtract([NONE, DR_GRPO], GRPO)
+
+    assert list(table.columns) == DIFFERENCE_COLUMNS
+    assert table["method"].tolist() == ["none", "dr_grpo"] and table["reference"].tolist() == ["grpo"] * 2
+    np.testing.assert_allclose(table["difference"], gaps.mean(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(table["se"], [standard_error(gap) for gap in gaps], rtol=1e-12)
+    np.testing.assert_allclose(table["ci_low"], gaps.min(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(table["ci_high"], gaps.max(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(table["ratio"], [1.5, 13 / 24], rtol=1e-12)
+    # Numerator and denominator of a ratio come from the same draw: 2 at (a, a), 0 at (b, b) for none.
+    np.testing.assert_allclose(table[["ratio_low", "ratio_high"]], [[0, 2], [0.5, 2 / 3]], rtol=1e-12, atol=1e-15)
+    assert (table["n_prompts"] == 2).all() and (table["n_visits"] == 4).all()
+
+
+def test_the_reference_may_be_any_method_and_has_ratio_one_to_itself():
+    table = risk_differences(LOG, ["none", "grpo"], "none", n_boot=0, min_visits=0)
+    np.testing.assert_allclose(table["difference"], [0, 1 / 6 - 1 / 4], rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(table["ratio"], [1, 2 / 3], rtol=1e-12)
+    assert table[["ratio_low", "ratio_high"]].isna().all(axis=None)  # only the bootstrap gives these
+
+
+def test_differences_by_default_count_visits_with_a_past():
+    assert risk_differences(LOG, ["none"], n_boot=0)["difference"].item() == pytest.approx(0.5 - 1 / 12, rel=1e-12)
+    assert score(LOG, ["none", "grpo"]).n_visits == 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_method_without_error_has_ratio_zero_to_grpo():
+    halves = log_of(*((prompt, step, [1, 0]) for prompt in "ab" for step in (0, 1)))
+    table = value_risk(halves, ["grpo", "none"])  # grpo: 1 - 1/2; none: 1/2 - 1/2
+    assert table["mse"].tolist() == [0.5, 0] and table["vs_grpo"].tolist() == [1, 0]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_reference_without_error_has_no_ratio():
+    certain = log_of(*((prompt, step, [1, 1]) for prompt in "ab" for step in (0, 1)))
+    assert np.isnan(value_risk(certain, ["none"])["vs_grpo"].item())
+    table = risk_differences(certain, ["none"])
+    assert table["difference"].item() == 1 and table[["ratio", "ratio_low", "ratio_high"]].isna().all(axis=None)
+    assert risk_differences(certain, ["none", "none"])["ratio"].isna().all()
+
+
+def test_the_interval_of_a_ratio_cuts_off_a_fortieth_at_each_end():
+    # Of three prompts, all draws are the same one in 1 of 27 cases: more than 2.5 %, less than 5 %.
+    visits = {"a": [[1, 1], [1, 0]], "b": [[1, 0]], "c": [[1, 1], [1, 1], [1, 1], [1, 0]]}
+    log = log_of(*((prompt, step, rewards) for prompt, past in visits.items() for step, rewards in enumerate(past)))
+    table = risk_differences(log, ["none"], n_boot=4000, min_visits=0)
+    np.testing.assert_allclose(table["ratio"], (0.5 + 0 + 0.75) / (0.25 + 0.5 + 0.125), rtol=1e-12)
+    np.testing.assert_allclose(table[["ratio_low", "ratio_high"]], [[0, 0.75 / 0.125]], rtol=1e-12, atol=1e-12)
+
+
+def test_one_completion_per_visit_identifies_differences_alone():
+    # All rewards weigh alike: a 1 then 1/2, b 0 then 0, against rewards 0, 1 and 0, 1; "none" misses by 1 once each.
+    table = risk_differences(SINGLES, ["kae:bandwidth=inf"], "none", n_boot=20)
+    assert table["difference"].item() == pytest.approx((0.625 + 0.5 - 0.5 - 0.5) / 2, rel=1e-12)
+    assert table[["ratio", "ratio_low", "ratio_high"]].isna().all(axis=None)
+    assert table["n_prompts"].item() == 2 and table["n_visits"].item() == 4
+
+    with pytest.raises(ValueError, match=r"one completion per visit .* Use risk_differences"):
+        value_risk(SINGLES, ["kae"])
+
+
+def test_a_method_with_its_own_reward_inside_is_refused_by_name_where_visits_have_one_completion():
+    with pytest.raises(ValueError, match=r"^dr_grpo: contains the completion's own reward"):
+        risk_differences(SINGLES, ["kae", "dr_grpo", "none"], "none")
+    assert len(risk_differences(SINGLES, ["grpo", "reinforce++"], "none", n_boot=0)) == 2  # left out, as in Table 1
+
+
+def test_a_method_with_its_own_reward_inside_for_one_prompt_alone_is_refused_too():
+    class KeptInFromStepTwoOn(GroupMean):
+        def own_weight(self, groups, visits, *, step, carry=None):
+            return np.where(np.asarray(step) < 2, 0.0, np.ones_like(groups.reward))
+
+    # The other prompt is not visited so late.
+    lone = log_of(("a", 0, [1]), ("a", 1, [0]), ("a", 2, [1]), ("b", 0, [0]), ("b", 1, [1]))
+    with pytest.raises(ValueError, match=r"KeptInFromStepTwoOn\(.*\): contains the completion's own reward"):
+        risk_differences(lone, [KeptInFromStepTwoOn()], "none")
+
+
+def test_lone_completions_among_larger_groups_enter_no_difference():
+    assert risk_differences(LOG, ["none"], n_boot=0, min_visits=0)["n_visits"].item() == 4
+
+
+def test_names_enter_leave_one_out_and_objects_as_they_are():
+    methods = ["grpo", GroupMean(without_own=True), GroupMean(), "dr_grpo"]
+    mse = value_risk(LOG, methods, n_boot=0, min_visits=0)["mse"].tolist()
+    assert mse == pytest.approx([np.mean(GRPO)] * 2 + [np.mean(DR_GRPO)] * 2, rel=1e-12)
+
+
+def test_the_risk_of_a_visit_is_loss_minus_variance_or_the_loss_itself():
+    # visits by step, then prompt: a, b, c at step 0; a, b at step 1
+    kept_in, variance = GroupMean(), np.array([0.5, 0, np.nan, 0, 1 / 3])
+    absolute = visit_risk(LOG, kept_in, absolute=True)
+    np.testing.assert_allclose(absolute, [0.25, 0, np.nan, 0, 1 / 9], rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(visit_risk(LOG, kept_in, absolute=False) - variance, absolute, atol=1e-15)
+
+
+def test_an_oracle_has_no_error_beyond_noise():
+    truth = Oracle({"a": 0.5, "b": 0.25, "c": 1.0})
+    # a: 1/4 - 1/2, 1/4; b: 1/16, (9/16 + 2/16) / 3 - 1/3
+    expected = (0.0 + (1 / 16 + 11 / 48 - 1 / 3) / 2) / 2
+    assert value_risk(LOG, [truth], n_boot=0, min_visits=0)["mse"].item() == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(ValueError, match=r"method 'oracle' needs value="):
+        value_risk(LOG, ["oracle"])
+
+
+def test_chosen_methods_keep_their_risks_and_the_last_is_the_reference():
+    scored = score(LOG, ["none", "dr_grpo", "grpo"], min_visits=0)
+    taken = scored.take([1, 0])
+    assert taken.methods == ("dr_grpo", "none") and (taken.n_visits, taken.absolute) == (4, True)
+    np.testing.assert_allclose(taken.per_prompt, np.transpose([DR_GRPO, NONE]), rtol=1e-12, atol=1e-15)
+    gap = taken.difference_table(n_boot=0, seed=0)["difference"].item()
+    assert gap == pytest.approx(np.mean(DR_GRPO) - np.mean(NONE), rel=1e-12)
+
+
+@pytest.mark.parametrize("min_visits", [True, -1, 1.5, "1", None])
+def test_min_visits_must_be_a_whole_number(min_visits):
+    with pytest.raises(ValueError, match="min_visits must be a whole number from 0 on"):
+        value_risk(LOG, ["none"], min_visits=min_visits)
+
+
+def test_too_many_earlier_visits_asked_for():
+    with pytest.raises(ValueError, match=r"no visit has 2 earlier ones \(the most is 1\)"):
+        value_risk(LOG, ["none"], min_visits=2)
+
+
+def test_no_method_at_all_is_an_error():
+    for table in (value_risk, risk_differences):
+        with pytest.raises(ValueError, match="methods is empty"):
+            table(LOG, [])
+
+
+@pytest.mark.parametrize("methods", ["kae", 3, None])
+def test_methods_must_be_a_list(methods):
+    for table in (value_risk, risk_differences):
+        with pytest.raises(TypeError, match="methods must be a list of names"):
+            table(LOG, methods)
+
+
+def test_methods_may_come_from_an_iterator():
+    assert value_risk(LOG, iter(["none"]), n_boot=0)["method"].tolist() == ["none"]

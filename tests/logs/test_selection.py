@@ -1,0 +1,124 @@
+"""`kaestat.select_bandwidth` on whole logs."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kaestat
+from kaestat import RewardLog, select_bandwidth, value_risk
+from kaestat.bandwidth import SELECTORS, Fixed, ForwardCv, LooCv
+from tests.helpers.selector_logs import GRID, LOGS, random_log, reward_log
+
+LOG = random_log(7, prompts=12, visits=12)
+REAL = Path(os.environ.get("KAESTAT_DATA", "")) / "acc_step_500_dev.json"
+
+
+@pytest.mark.parametrize("kernel", ["triangular", "exponential", "epanechnikov"])
+@pytest.mark.parametrize("log", ["ragged", "regular", "two completions"])  # value_risk needs two somewhere
+def test_leave_one_out_path_is_the_value_risk_of_kae(log, kernel):
+    log = reward_log(LOGS[log])
+    path = select_bandwidth(log, "loo_cv", kernel, GRID, n_boot=0).path
+    risk = value_risk(log, [f"kae:bandwidth={b},kernel={kernel}" for b in GRID], n_boot=0)
+    np.testing.assert_allclose(path["risk"], risk["mse"], rtol=1e-12, atol=1e-15)
+
+
+def test_path_and_standard_errors_are_those_of_the_bootstrap():
+    log = reward_log(LOG)
+    selection = select_bandwidth(log, ForwardCv(), grid=GRID, n_boot=4000, seed=3)
+    assert list(selection.path.columns) == ["bandwidth", "risk", "se", "difference_se"]
+    loss = []
+    for prompt in range(len(log.prompts)):  # the path of a log of one prompt is that prompt's loss
+        frame = log.frame[log.frame["prompt"] == prompt]
+        alone = RewardLog(frame["prompt"], frame["step"], frame["reward"])
+        if log.frame.groupby(["prompt", "step"]).size()[prompt].iloc[1:].max() > 1:
+            loss.append(select_bandwidth(alone, "forward_cv", grid=GRID, n_boot=0).path["risk"])
+    loss = np.array(loss)
+    best = int(np.argmin(loss.mean(axis=0)))
+    root = np.sqrt(len(loss))
+    np.testing.assert_allclose(selection.path["risk"], loss.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(selection.path["se"], loss.std(axis=0) / root, rtol=0.06)
+    difference = loss - loss[:, [best]]
+    np.testing.assert_allclose(selection.path["difference_se"], difference.std(axis=0) / root, rtol=0.06, atol=1e-15)
+    assert selection.bandwidth == GRID[best]
+    rng = np.random.default_rng(0)
+    drawn = [GRID[int(np.argmin(loss[rng.integers(len(loss), size=len(loss))].mean(axis=0)))] for _ in range(4000)]
+    assert selection.se == pytest.approx(np.std(drawn), rel=0.1)
+
+
+def test_the_same_seed_gives_the_same_standard_errors_and_another_seed_others():
+    log = reward_log(LOG)
+    first, again, other = (select_bandwidth(log, "gcv", seed=seed) for seed in (1, 1, 2))
+    assert first.path.equals(again.path) and first.se == again.se
+    assert first.bandwidth == other.bandwidth and not first.path.equals(other.path)
+
+
+@pytest.mark.parametrize("name", list(SELECTORS))
+def test_every_selector_serves_a_log(name):
+    selection = select_bandwidth(reward_log(LOG), name, n_boot=10)
+    assert selection.selector == name
+    assert selection.time_axis == "step"
+    assert isinstance(selection.bandwidth, float) and 0 < selection.bandwidth < np.inf
+    formula = name in ("fixed", "fraction", "rate")
+    assert np.isnan(selection.se) == formula and selection.path.empty == formula
+
+
+def test_the_time_axis_of_the_log_is_the_unit_of_the_bandwidth():
+    log = RewardLog(["a"] * 4, [0, 1, 2, 3], [0, 1, 1, 0], time_axis="visit")
+    assert select_bandwidth(log).time_axis == "visit"
+
+
+def test_without_bootstrap_standard_errors_are_nan():
+    selection = select_bandwidth(reward_log(LOG), n_boot=0)
+    assert np.isnan(selection.se)
+    assert selection.path[["se", "difference_se"]].isna().all(axis=None)
+    assert selection.path["risk"].notna().all()
+
+
+def test_bad_input_names_the_argument_and_the_fix():
+    log = reward_log(LOG)
+    with pytest.raises(TypeError, match=r"log must be a RewardLog \(read_log"):
+        select_bandwidth("log.csv")
+    with pytest.raises(ValueError, match="selector: unknown name 'cv'; choose one of"):
+        select_bandwidth(log, "cv")
+    with pytest.raises(ValueError, match="kernel: unknown name 'gauss'"):
+        select_bandwidth(log, kernel="gauss")
+    with pytest.raises(ValueError, match="grid is empty"):
+        select_bandwidth(log, grid=[])
+    with pytest.raises(ValueError, match="grid: bandwidths must be strictly increasing"):
+        select_bandwidth(log, LooCv(), grid=[3, 2])
+    with pytest.raises(ValueError, match="selector 'fixed' takes no grid"):
+        select_bandwidth(log, Fixed(3), grid=[1, 2])
+    with pytest.raises(ValueError, match="n_boot"):
+        select_bandwidth(log, n_boot=-1)
+    once = RewardLog(["a", "a", "b"], [0, 0, 5], [0, 1, 1])
+    with pytest.raises(ValueError, match="'lepski': no prompt has two visits"):
+        select_bandwidth(once, "lepski")
+
+
+def test_it_is_exported():
+    assert kaestat.select_bandwidth is select_bandwidth
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason="KAESTAT_DATA does not point at a folder with acc_step_500_dev.json")
+def test_real_run():
+    accuracies = json.loads(REAL.read_text())
+    rows = [
+        (prompt, visit, reward)
+        for prompt, sequence in accuracies.items()
+        for visit, accuracy in enumerate(sequence)
+        for reward in [1.0] * round(8 * accuracy) + [0.0] * (8 - round(8 * accuracy))
+    ]
+    log = RewardLog(*zip(*rows, strict=True), time_axis="visit")
+    path = select_bandwidth(log, "loo_cv", n_boot=0).path
+    some = path.iloc[::6]
+    risk = value_risk(log, [f"kae:bandwidth={b}" for b in some["bandwidth"]], n_boot=0)
+    np.testing.assert_allclose(some["risk"], risk["mse"], rtol=1e-12)
+    for name in SELECTORS:
+        chosen = select_bandwidth(log, name, n_boot=0).bandwidth
+        assert np.isfinite(chosen)
+        if name in ("forward_cv", "loo_cv", "gcv", "aicc", "plug_in", "lepski", "aggregated"):
+            risk = value_risk(log, [f"kae:bandwidth={chosen}"], n_boot=0)["mse"].item()
+            assert risk < 1.02 * path["risk"].min()

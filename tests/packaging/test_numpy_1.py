@@ -1,0 +1,34 @@
+"""NumPy 1.26 has no ``np.astype``: kernels get the array API's namespace even where arrays are known to be NumPy's."""
+
+import array_api_compat.numpy  # reads NumPy's names before they are taken away
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator, select_bandwidth
+from kaestat.datasets import simulated_run
+from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.kernels import KERNELS
+
+SINCE_NUMPY_2 = ("astype", "concat", "isdtype", "matrix_transpose", "permute_dims", "pow", "unique_values", "vecdot")
+
+
+@pytest.fixture(autouse=True)
+def numpy_1(monkeypatch):
+    assert set(SINCE_NUMPY_2) <= set(dir(array_api_compat.numpy))
+    for name in SINCE_NUMPY_2:
+        monkeypatch.delattr(np, name, raising=False)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("selector", ["loo_cv", "forward_cv", "lepski", "plug_in"])
+def test_selectors_need_nothing_that_came_with_numpy_2(selector, kernel):
+    log = simulated_run(n_prompts=6, n_epochs=12, group_size=4).log
+    assert select_bandwidth(log, selector, kernel=kernel).bandwidth > 0
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_metrics_need_nothing_that_came_with_numpy_2(kernel):
+    watched = WatchedEstimator(AdvantageEstimator("kae", kernel=kernel, bandwidth=5))
+    for step in range(3):
+        watched.advantages([1.0, 0.0, 1.0, 1.0], step, prompts=["a", "a", "b", "b"])
+    assert watched.metrics["baseline/effective_history"] > 0

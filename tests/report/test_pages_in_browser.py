@@ -1,0 +1,207 @@
+"""The HTML reports as Chromium shows them: sorting, downloads, no requests, nothing wider than a phone."""
+
+import io
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.helpers.report_pages import risk_in_thousandths
+
+WIDTHS = {"phone": 400, "desktop": 1280}
+ELSEWHERE = "http://127.0.0.1:9/pixel.png"
+FAINT = """
+elements => {
+  const channels = color => color.match(/[\\d.]+/g).map(Number);
+  const luminance = color => channels(color).slice(0, 3)
+    .map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, k) => sum + c * [0.2126, 0.7152, 0.0722][k], 0);
+  const ground = element => {
+    const color = getComputedStyle(element).backgroundColor;
+    return channels(color)[3] === 0 ? ground(element.parentElement) : color;
+  };
+  const contrast = element => {
+    const pair = [luminance(getComputedStyle(element).color), luminance(ground(element))];
+    return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+  };
+  return [elements.length, elements.filter(e => contrast(e) < 4.5).map(e => e.outerHTML)];
+}
+"""
+KINDS = "h1, h2, p, a, li, .headline, .caption, .downloads span, .verdict, .evidence, th button, td:not(.zero), dt, dd"
+
+
+class Visit:
+    """A page in a browser window, with every request and every error."""
+
+    def __init__(self, browser, page, *, width=1280, scheme="light", **settings):
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, accept_downloads=True, **settings
+        )
+        self.requests, self.errors = [], []
+        self.context.route("**/*", self._answer)
+        self.window = self.context.new_page()
+        self.window.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.window.on("console", lambda message: self.errors.append(message.text))
+        self.address = page.as_uri()
+        self.window.goto(self.address)
+
+    def _answer(self, route):
+        self.requests.append(route.request.url)
+        route.continue_() if route.request.url == self.address else route.abort()
+
+    def fetched(self):
+        """What was asked for besides the page itself."""
+        return [url for url in self.requests if url != self.address]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+
+
+def column(table, k):
+    return table.evaluate("(table, k) => [...table.tBodies[0].rows].map(row => row.cells[k].textContent)", k)
+
+
+def sorted_heads(table):
+    return table.evaluate("t => [...t.querySelectorAll('[aria-sort]')].map(h => h.getAttribute('aria-sort'))")
+
+
+def number(text):
+    found = re.match(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", text.replace(",", ""))
+    return float(found[0]) if found else np.inf if text.startswith("∞") else None
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("device", WIDTHS)
+def test_nothing_overflows_is_fetched_or_fails(browser, report_page, device, scheme, tmp_path):
+    with Visit(browser, report_page, width=WIDTHS[device], scheme=scheme) as visit:
+        for details in visit.window.locator("details").all():
+            details.evaluate("element => { element.open = true }")
+        for button in visit.window.locator("th button").all():
+            button.evaluate("element => element.click()")
+        root = "document.documentElement"
+        assert visit.window.evaluate(f"{root}.scrollWidth") == WIDTHS[device]
+        assert visit.fetched() == [] and visit.errors == []
+        picture = visit.window.screenshot(path=tmp_path / f"{report_page.stem}_{device}_{scheme}.png", full_page=True)
+        pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("L"), dtype=float)
+    assert pixels.shape[1] == WIDTHS[device] and pixels.shape[0] > 1000
+    ground = np.median(pixels)
+    assert ground > 240 if scheme == "light" else ground < 40
+    assert np.mean(np.abs(pixels - ground) > 100) > 0.005, "the page is all but blank"
+
+
+def test_a_request_would_have_been_seen_and_the_policy_stops_it(browser, report_page):
+    """Negative control of the test above: the page asks for an image, unless its policy is in force."""
+    ask = f"new Promise(done => {{ const image = new Image(); image.onerror = done; image.src = '{ELSEWHERE}'; }})"
+    with Visit(browser, report_page, bypass_csp=True) as visit:
+        visit.window.evaluate(ask)
+        assert visit.fetched() == [ELSEWHERE]
+    with Visit(browser, report_page) as visit:
+        visit.window.evaluate(ask)
+        assert visit.fetched() == [] and any("Content Security Policy" in error for error in visit.errors)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_the_contrast_that_readers_need(browser, report_page, scheme):
+    """4.5 to 1, as WCAG 2 asks of text."""
+    with Visit(browser, report_page, scheme=scheme) as visit:
+        looked_at, faint = visit.window.locator(KINDS).evaluate_all(FAINT)
+        assert looked_at > 100 and faint == []
+
+
+def test_contrast_that_is_too_low_is_found(browser, analyze):
+    """Negative control."""
+    with Visit(browser, analyze) as visit:
+        visit.window.evaluate("document.querySelector('h1').style.color = '#888'")
+        (faint,) = visit.window.locator(KINDS).evaluate_all(FAINT)[1]
+        assert faint.startswith("<h1")
+
+
+def test_main_table_sorts_by_its_numbers_and_goes_back(browser, analyze):
+    stored = risk_in_thousandths(analyze.parent)
+    with Visit(browser, analyze) as visit:
+        table = visit.window.locator("table.sortable").first
+        names = list(stored.index)
+        assert column(table, 0) == names and sorted_heads(table) == []
+        mse = table.locator("th button", has_text="MSE")
+        mse.click()
+        assert sorted_heads(table) == ["ascending"] and list(map(float, column(table, 1))) == sorted(map(float, stored))
+        mse.click()
+        assert sorted_heads(table) == ["descending"]
+        assert list(map(float, column(table, 1))) == sorted(map(float, stored), reverse=True)
+        assert column(table, 0)[0] == names[-1]
+        mse.click()
+        assert sorted_heads(table) == [] and column(table, 0) == names
+
+
+def test_reference_stands_at_zero_among_the_differences(browser, analyze):
+    with Visit(browser, analyze) as visit:
+        table = visit.window.locator("table.sortable").first
+        table.locator("th button", has_text="- kae").click()
+        texts = column(table, 6)
+        values = [0.0 if text == "reference" else float(text) for text in texts]
+        assert values == sorted(values) and "reference" in texts and values[0] < 0 < values[-1]
+
+
+def test_keyboard_reaches_the_buttons_and_sorts(browser, analyze):
+    with Visit(browser, analyze) as visit:
+        table = visit.window.locator("table.sortable").first
+        button = table.get_by_role("button", name="method")
+        visit.window.keyboard.press("Tab")  # to the table, which scrolls
+        visit.window.keyboard.press("Tab")
+        assert button.evaluate("element => element === document.activeElement")
+        visit.window.keyboard.press("Enter")
+        assert table.get_by_role("columnheader").first.get_attribute("aria-sort") == "ascending"
+        names = column(table, 0)
+        assert names != list(risk_in_thousandths(analyze.parent).index) and names[0] == "dr_grpo"
+
+
+def test_every_column_of_every_table_sorts_and_keeps_its_rows(browser, reproduce):
+    with Visit(browser, reproduce) as visit:
+        tables = visit.window.locator("table.sortable").all()
+        assert len(tables) > 8
+        numeric = 0
+        for table in tables:
+            table.evaluate("t => t.closest('details')?.setAttribute('open', '')")
+            heads = table.locator("th").count()
+            before = sorted(zip(*(column(table, k) for k in range(heads)), strict=True))
+            for k in range(heads):
+                table.locator("th").nth(k).get_by_role("button").click()
+                assert table.locator("th").nth(k).get_attribute("aria-sort") == "ascending"
+                assert len(sorted_heads(table)) == 1
+                keys = [number(text) for text in column(table, k)]
+                if None not in keys:
+                    numeric += 1
+                    assert keys == sorted(keys)
+            assert sorted(zip(*(column(table, k) for k in range(heads)), strict=True)) == before
+        assert numeric > 10
+
+
+def test_downloads_give_the_bytes_of_the_files(browser, report_page):
+    with Visit(browser, report_page) as visit:
+        links = visit.window.locator("a[download]").all()
+        assert len(links) > 3
+        for link in links:
+            visit.window.wait_for_timeout(120)  # Chromium gives at most ten files a second
+            link.evaluate("a => a.closest('details')?.setAttribute('open', '')")
+            name = link.evaluate("a => a.firstChild.textContent.trim()")
+            with visit.window.expect_download() as download:
+                link.click()
+            saved = download.value.path().read_bytes()
+            assert download.value.suggested_filename == name.rsplit("/", 1)[-1]
+            beside = report_page.parent / name
+            assert saved == beside.read_bytes() if beside.exists() else saved.startswith(b"\\begin{table}")
+        assert visit.fetched() == []
+
+
+def test_links_inside_the_page_lead_to_their_part(browser, reproduce):
+    with Visit(browser, reproduce) as visit:
+        visit.window.locator("#summary a", has_text="one-shot").click()
+        assert visit.window.url.endswith("#one_shot")
+        assert 0 <= visit.window.locator("#one_shot").bounding_box()["y"] < 900
+        assert visit.window.locator("nav").is_visible()
+    with Visit(browser, reproduce, width=400) as visit:
+        assert not visit.window.locator("nav").is_visible()

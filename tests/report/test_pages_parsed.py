@@ -1,0 +1,134 @@
+"""The HTML reports, parsed: what they show and give away is what the files hold, and nothing is fetched."""
+
+import base64
+import re
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+from bs4 import BeautifulSoup
+
+from kaestat.report.html_page import Download
+from tests.helpers.report_pages import PARTS, SOURCE, risk_in_thousandths
+
+
+def soup(page):
+    return BeautifulSoup(page.read_text(), "html.parser")
+
+
+def rows(table):
+    return [[cell.get_text() for cell in row.find_all(["th", "td"])] for row in table.find_all("tr")]
+
+
+def embedded(document):
+    """Bytes behind each download, by the name it is shown under."""
+    links = document.select("a[download]")
+    assert len({link["href"] for link in links}) == len(links)
+    return {link.contents[0].strip(): base64.b64decode(link["href"].partition(";base64,")[2]) for link in links}
+
+
+class Nesting(HTMLParser):
+    """Open tags, and what is wrong: a browser would mend it silently, each in its own way."""
+
+    VOID = ("meta", "link", "img", "br")
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.faults = [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        names = [name for name, _ in attributes]
+        if len(set(names)) != len(names):
+            self.faults.append(f"<{tag}> has an attribute twice")
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        """SVG's own shapes close themselves."""
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.faults.append(f"</{tag}> at {self.getpos()} closes nothing")
+
+
+def test_tags_are_closed_in_order_and_ids_are_unique(report_page):
+    nesting = Nesting(report_page.read_text())
+    assert nesting.faults == [] and nesting.open == []
+    ids = [tag["id"] for tag in soup(report_page).select("[id]")]
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_tag_that_is_not_closed_is_found():
+    """Negative control."""
+    assert Nesting("<p><b>x</p>").faults and Nesting("<p>").open and Nesting('<p id="a" id="b"></p>').faults
+
+
+def test_everything_a_page_loads_lies_in_it(report_page):
+    document = soup(report_page)
+    loaded = [tag.get("src") or tag.get("href") for tag in document.select("[src], link")]
+    assert loaded and all(address.startswith("data:") for address in loaded)
+    assert not re.search(
+        r"@import|url\(|https?://(?!www\.w3\.org)", re.sub(r"base64,[^\"]+", "", report_page.read_text())
+    )
+    policy = document.select_one("meta[http-equiv=Content-Security-Policy]")["content"]
+    assert policy.startswith("default-src 'none'; img-src data:")
+
+
+def test_images_are_drawings_with_a_text_for_those_who_cannot_see_them(report_page):
+    images = soup(report_page).select("img")
+    assert images
+    for image in images:
+        assert base64.b64decode(image["src"].partition("base64,")[2]).startswith(b"<?xml")
+        assert len(image["alt"]) > 20
+
+
+def test_downloads_are_the_files_beside_the_page(report_page):
+    given = embedded(soup(report_page))
+    beside = {path.relative_to(report_page.parent).as_posix() for path in report_page.parent.rglob("*.csv")}
+    assert {"provenance.json"} | (beside if report_page.name == "report.html" else set()) <= set(given)
+    for name, content in given.items():
+        if name != "value_mse.tex":
+            assert content == (report_page.parent / name).read_bytes(), name
+    assert any(name.endswith(".tex") for name in given) and any(name.endswith(".csv") for name in given)
+
+
+def test_every_csv_and_tex_file_of_every_part_can_be_downloaded(reproduce):
+    given, here = embedded(soup(reproduce)), reproduce.parent
+    assert {path.name for path in here.glob("*.csv")} <= set(given)
+    assert {path.relative_to(here).as_posix() for path in here.glob("tables/*.tex")} <= set(given)
+    assert {section["id"] for section in soup(reproduce).select("section h2")} >= set(PARTS)
+
+
+def test_latex_table_holds_the_rows_of_the_page(analyze):
+    document = soup(analyze)
+    tex = embedded(document)["value_mse.tex"].decode()
+    body = tex.partition("\\midrule\n")[2].partition("\\bottomrule")[0]
+    written = [line.removesuffix(r" \\").replace(r"\_", "_").split(" & ") for line in body.splitlines()]
+    shown = [[cell.strip() for cell in row[:2] + row[3:]] for row in rows(document.select_one("table"))[1:]]
+    assert [[cell.strip() for cell in row] for row in written] == shown and len(shown) > 15
+
+
+def test_numbers_of_the_main_table_are_those_of_the_csv(analyze):
+    table = rows(soup(analyze).select_one("table"))
+    stored = risk_in_thousandths(analyze.parent)
+    assert [(row[0], row[1]) for row in table[1:]] == list(stored.items())
+
+
+def test_dots_stand_in_the_order_of_the_numbers_on_the_axis_that_is_named(analyze):
+    document, stored = soup(analyze), pd.read_csv(analyze.parent / "risk.csv")
+    dots = [float(circle["cx"]) for circle in document.select("td.drawing circle")]
+    assert len(dots) == len(stored) and dots == sorted(dots)
+    axis = "logarithmic axis" if stored["ci_low"].min() > 0 else "linear axis"
+    assert axis in document.get_text()
+
+
+def test_name_of_the_log_stays_text(analyze):
+    document = soup(analyze)
+    assert document.h1.get_text() == f"Baselines on {SOURCE}" and document.title.get_text() == f"Baselines on {SOURCE}"
+    assert document.h1.find("b") is None
+
+
+def test_file_that_a_page_cannot_hold_is_refused():
+    with pytest.raises(KeyError):
+        assert Download("figure.pdf", b"%PDF").href

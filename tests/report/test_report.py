@@ -1,0 +1,156 @@
+"""The files of ``kaestat analyze --out``."""
+
+import base64
+import hashlib
+import json
+import re
+
+import pandas as pd
+import pytest
+
+from kaestat.datasets import simulated_run
+from kaestat.provenance import Provenance, checksum, versions
+from kaestat.report.analysis import analyze
+from kaestat.report.files import write_report
+from kaestat.report.plots import render, risk_against_bandwidth
+
+ALL_FILES = {
+    "risk.csv",
+    "differences.csv",
+    "bandwidth.csv",
+    "risk_vs_bandwidth.png",
+    "risk_vs_bandwidth.pdf",
+    "report.html",
+    "provenance.json",
+}
+
+
+def provenance(**changes):
+    settings = {"command": "kaestat analyze run.csv", "source": "run.csv", "sha256": "ab12", "seed": 0, "n_boot": 20}
+    return Provenance(**(settings | {"min_visits": 1, "versions": versions()} | changes))
+
+
+@pytest.fixture(scope="module")
+def analysis():
+    return analyze(simulated_run(n_prompts=60, n_epochs=12).log, bandwidth_paths=True, n_boot=20)
+
+
+@pytest.fixture(scope="module")
+def written(analysis, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report") / "new"
+    return {path.name: path for path in write_report(analysis, provenance(), folder)}
+
+
+def test_all_files_are_written_and_no_others(written):
+    assert set(written) == ALL_FILES
+    assert {path.name for path in written["risk.csv"].parent.iterdir()} == ALL_FILES
+    assert written["risk_vs_bandwidth.png"].read_bytes().startswith(b"\x89PNG")
+    assert written["risk_vs_bandwidth.pdf"].read_bytes().startswith(b"%PDF")
+
+
+def test_tables_hold_the_full_numbers(analysis, written):
+    pd.testing.assert_frame_equal(pd.read_csv(written["risk.csv"]), analysis.risk)
+    pd.testing.assert_frame_equal(pd.read_csv(written["differences.csv"]), analysis.differences)
+    pd.testing.assert_frame_equal(pd.read_csv(written["bandwidth.csv"]), analysis.path_table())
+
+
+def test_provenance_can_be_read_back(written):
+    stored = json.loads(written["provenance.json"].read_text())
+    assert Provenance(**stored) == provenance()
+    assert set(stored["versions"]) == {"python", "kaestat", "numpy", "scipy", "pandas"}
+
+
+def test_page_needs_no_other_file_and_shows_every_method(analysis, written):
+    page = written["report.html"].read_text()
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!data:)""", page) and "url(" not in page
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    allowed = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+    assert len(scripts) == page.count("<script") == 1 and f"script-src 'sha256-{allowed}'" in page
+    for row in analysis.risk.itertuples():
+        assert f"<td>{row.method}</td><td>{1e3 * row.mse:.2f}</td>" in page
+    figures = re.findall(r'data:image/svg\+xml;base64,([^"]+)"', page)
+    assert len(figures) == 2 and all(b"<svg" in base64.b64decode(figure) for figure in figures)
+    assert "ab12" in page and "seed 0" in page and "kaestat analyze run.csv" in page
+
+
+def test_names_in_the_log_cannot_become_markup(analysis, tmp_path):
+    write_report(analysis, provenance(source="<script>alert(1)</script>"), tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+
+
+def test_same_analysis_gives_the_same_bytes(analysis, written, tmp_path):
+    for path in write_report(analysis, provenance(), tmp_path):
+        assert path.read_bytes() == written[path.name].read_bytes(), path.name
+
+
+def test_nothing_is_written_when_a_file_cannot_be_made(analysis, tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no figure")
+
+    monkeypatch.setattr("kaestat.report.files.render", fail)
+    with pytest.raises(RuntimeError, match="no figure"):
+        write_report(analysis, provenance(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_completion_per_visit_gives_a_report_of_differences(tmp_path):
+    analysis = analyze(simulated_run(n_prompts=40, n_epochs=8, group_size=1).log, bandwidth_paths=True, n_boot=20)
+    names = {path.name for path in write_report(analysis, provenance(), tmp_path)}
+    assert names == {"differences.csv", "report.html", "provenance.json"}
+    assert "levels are not identified" in (tmp_path / "report.html").read_text()
+
+
+def test_one_visit_per_prompt_gives_a_report_without_bandwidths(tmp_path):
+    log = simulated_run(n_prompts=40, n_epochs=1).log
+    analysis = analyze(log, ["grpo", "james_stein"], bandwidth_paths=True, n_boot=20, min_visits=0)
+    names = {path.name for path in write_report(analysis, provenance(min_visits=0), tmp_path)}
+    assert names == {"risk.csv", "differences.csv", "report.html", "provenance.json"}
+
+
+def test_report_without_bootstrap_has_no_nan_in_it(tmp_path):
+    analysis = analyze(simulated_run(n_prompts=40, n_epochs=8).log, ["kae", "grpo"], bandwidth_paths=True, n_boot=0)
+    write_report(analysis, provenance(n_boot=0), tmp_path)
+    assert not re.search(r"\bnan\b", (tmp_path / "report.html").read_text(), re.IGNORECASE)
+
+
+def test_figure_draws_paths_and_levels(analysis):
+    panels = risk_against_bandwidth(analysis).axes
+    assert [panel.get_title(loc="left") for panel in panels] == ["Triangular kernel", "Exponential kernel"]
+    for panel, selection in zip(panels, analysis.paths.values(), strict=True):
+        curve = panel.lines[0]
+        assert curve.get_xdata().tolist() == selection.path["bandwidth"].tolist()
+        assert curve.get_ydata() == pytest.approx(1e3 * selection.path["risk"])
+        levels = [line.get_ydata()[0] for line in panel.lines[2:]]
+        assert levels == pytest.approx(1e3 * analysis.levels["mse"].to_numpy())
+        assert panel.get_xscale() == panel.get_yscale() == "log"
+
+
+def test_risks_at_or_below_zero_are_drawn_on_a_linear_axis():
+    """With few prompts an unbiased estimate of a small MSE can be negative; a logarithmic axis would hide it."""
+    log = simulated_run(n_prompts=12, n_epochs=6).log
+    log = type(log)(log.frame["prompt"], log.frame["step"], (log.frame["prompt"] % 2).astype(float))
+    figure = risk_against_bandwidth(analyze(log, ["kae"], bandwidth_paths=True, n_boot=10))
+    assert figure.axes[0].get_yscale() == "linear"
+    assert render(figure, "svg").startswith(b"<?xml")
+
+
+def test_figure_without_paths_is_refused():
+    analysis = analyze(simulated_run(n_prompts=12, n_epochs=6).log, ["kae"], n_boot=0)
+    with pytest.raises(ValueError, match="bandwidth_paths=True"):
+        risk_against_bandwidth(analysis)
+
+
+def test_checksum_of_a_file_is_the_usual_one_and_of_a_folder_sees_every_file(tmp_path):
+    (tmp_path / "sub").mkdir()
+    one, two = tmp_path / "1.jsonl", tmp_path / "sub" / "2.jsonl"
+    one.write_bytes(b"abc")
+    two.write_bytes(b"def")
+    assert checksum(one) == hashlib.sha256(b"abc").hexdigest()
+    before = checksum(tmp_path)
+    two.write_bytes(b"xyz")
+    assert checksum(tmp_path) != before
+    two.write_bytes(b"def")
+    assert checksum(tmp_path) == before
+    two.rename(tmp_path / "2.jsonl")
+    assert checksum(tmp_path) != before

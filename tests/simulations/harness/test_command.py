@@ -1,0 +1,129 @@
+"""``python -m simulations``: clear errors before any work, exit codes, and the whole way from run to replay."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from simulations import __main__ as command
+from simulations import studies
+from tests.helpers.toy_studies import FRAGILE, TOY
+
+KNOWN = {"fragile": FRAGILE, "toy": TOY, "picky": replace(TOY, name="picky", refuse=lambda cell: "not on [mondays].")}
+
+
+@pytest.fixture(autouse=True)
+def toy_studies(monkeypatch):
+    monkeypatch.setattr(studies, "names", lambda: sorted(KNOWN))
+    get = studies.get
+    monkeypatch.setattr(studies, "get", lambda name: KNOWN[name] if name in KNOWN else get(name))
+
+
+def invoke(*arguments: object):
+    return CliRunner().invoke(command.app, [str(argument) for argument in arguments])
+
+
+def started(folder) -> bool:
+    return any(folder.rglob("*"))
+
+
+def test_list_shows_every_study():
+    result = invoke("list")
+    assert result.exit_code == 0
+    for name in KNOWN:
+        assert name in result.output
+    assert "Test the harness." in result.output
+
+
+def test_run_prints_the_summary_and_where_it_lies(tmp_path):
+    result = invoke("run", "toy", "--out", tmp_path, "--scale", 0.1, "--backend", "sequential")
+    assert result.exit_code == 0, result.output
+    assert "trace" in result.output
+    assert "6 shards computed" in result.output
+    assert (next((tmp_path / "toy").iterdir()) / "summary.csv").exists()
+    again = invoke("run", "toy", "--out", tmp_path, "--scale", 0.1, "--jobs", 1)
+    assert "0 shards computed" in again.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nonsense"], "unknown study 'nonsense'; choose one of fragile, picky, toy"),
+        (["run", "toy", "--scale", "0"], "scale must be positive, got 0.0"),
+        (["run", "toy", "--scale", "-1"], "scale must be positive, got -1.0"),
+        (["run", "toy", "--scale", "nan"], "scale must be positive, got nan"),
+        (["run", "toy", "--jobs", "0"], "jobs must be a positive whole number, got 0"),
+        (["run", "toy", "--seed", "-3"], "seed must be a whole number from 0 on, got -3"),
+        (["run", "toy", "--backend", "dask"], "backend must be one of loky, ray, sequential, got 'dask'"),
+        (["run", "picky"], "cannot compute cell (mean=0.0, scale=1.0): not on [mondays]."),
+        (["run", "all"], "cannot compute cell"),
+    ],
+)
+def test_bad_request_is_refused_before_any_work(tmp_path, arguments, message):
+    result = invoke(*arguments, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert not started(tmp_path)
+
+
+def test_unwritable_output_is_refused_with_its_name(tmp_path):
+    (tmp_path / "file").write_text("")
+    result = invoke("run", "toy", "--out", tmp_path / "file")
+    assert result.exit_code == 2
+    assert "toy: cannot write results to" in result.output and "Not a directory" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense", "{}", 0], "unknown study 'nonsense'"),
+        (["toy", "{mean", 0], "cell is no JSON"),
+        (["toy", "[1, 2]", 0], "cell must be a JSON object"),
+        (["toy", '{"mean": 7}', 0], 'no cell with {"mean": 7}; one of its cells is {"mean": 0.0, "scale": 1.0}'),
+        (["toy", '{"mean": 1}', 0], '2 cells with {"mean": 1}'),
+        (["toy", '{"mean": 1, "scale": 1}', "--", -1], "replicate must be 0 or more, got -1"),
+        (["toy", '{"mean": 1, "scale": 1}', 0, "--seed", -1], "seed must be a whole number"),
+        (["picky", '{"mean": 1, "scale": 1}', 0], "cannot compute cell"),
+    ],
+)
+def test_bad_replay_is_refused(arguments, message):
+    result = invoke("replay", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_failure_is_reported_with_its_replay_and_the_exit_code_while_other_studies_go_on(tmp_path, monkeypatch):
+    monkeypatch.delitem(KNOWN, "picky")
+    result = invoke("run", "all", "--out", tmp_path, "--backend", "sequential")
+    assert result.exit_code == 1
+    assert "2 parts of fragile failed, first: ArithmeticError: replicate [17] went wrong" in result.output
+    assert "toy" in result.output and "30 shards computed; everything lies in " in result.output
+    line = next(line for line in result.output.splitlines() if "see it fail:" in line)
+    assert line.endswith("""python -m simulations replay fragile '{"mean": 1.0, "scale": 1.0}' 17 --seed 0""")
+    shown = invoke("replay", "fragile", '{"mean": 1.0, "scale": 1.0}', 17, "--seed", 0)
+    assert isinstance(shown.exception, ArithmeticError)
+    beside = invoke("replay", "fragile", '{"mean": 1.0, "scale": 1.0}', 16, "--seed", 0)
+    assert beside.exit_code == 0
+    assert set(json.loads(beside.output)) == {"mean|estimate", "mean|trace"}
+
+
+def test_interruption_says_that_nothing_is_lost(tmp_path, monkeypatch):
+    def interrupted(*arguments, **keywords):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "run", interrupted)
+    result = invoke("run", "toy", "--out", tmp_path)
+    assert result.exit_code == 130
+    assert "toy: interrupted; finished shards are kept" in result.output
+
+
+def test_damaged_shard_is_reported(tmp_path):
+    invoke("run", "toy", "--out", tmp_path, "--backend", "sequential")
+    victim = next(tmp_path.rglob("*.shard"))
+    victim.write_bytes(b"")
+    result = invoke("run", "toy", "--out", tmp_path, "--backend", "sequential")
+    assert result.exit_code == 0
+    assert "1 damaged shard files were set aside and computed again" in result.output

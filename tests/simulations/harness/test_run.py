@@ -1,0 +1,399 @@
+"""A run gives the same bits however it is split, ordered, distributed or resumed; a failure costs its cell alone."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import sys
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from pandas.testing import assert_frame_equal
+
+from simulations.harness import Store, WorkerDied, execution, replay, runner
+from simulations.harness.study import averages
+from tests.helpers.toy_studies import (
+    BIG_PRODUCT,
+    DEADLY,
+    FRAGILE,
+    LOG,
+    NOT_FINITE,
+    PAIRED,
+    TOY,
+    fragile,
+    run_quietly,
+    shard_bytes,
+    summarise,
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run in this process."""
+    return run_quietly(TOY, tmp_path_factory.mktemp("whole"))
+
+
+def test_summary_has_a_row_per_cell_method_and_measure(whole):
+    assert list(whole.summary.columns) == ["mean", "scale", "method", "measure", "estimate", "mcse", "n"]
+    assert len(whole.summary) == 12
+    assert set(whole.summary["n"]) == {40}
+    row = whole.summary.query("mean == 1 and scale == 2 and measure == 'trace'").iloc[0]
+    column = Store(whole.folder).read(TOY.cell({"mean": 1.0, "scale": 2.0}), 40, 8)["mean|trace"]
+    assert row["method"] == "mean"
+    assert row["estimate"] == pytest.approx(column.mean())
+    assert row["mcse"] == pytest.approx(column.std(ddof=1) / np.sqrt(40))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_workers_give_the_same_bits_as_this_process(whole, tmp_path, jobs):
+    result = run_quietly(TOY, tmp_path, backend="loky", jobs=jobs)
+    assert_frame_equal(result.summary, whole.summary, check_exact=True)
+    assert shard_bytes(result.folder) == shard_bytes(whole.folder)
+    assert (result.folder / "summary.csv").read_bytes() == (whole.folder / "summary.csv").read_bytes()
+
+
+@pytest.mark.parametrize("shard", [1, 7, 40, 1000])
+def test_results_do_not_depend_on_the_size_of_a_shard(whole, tmp_path, shard):
+    assert_frame_equal(run_quietly(replace(TOY, shard=shard), tmp_path).summary, whole.summary, check_exact=True)
+
+
+def test_results_do_not_depend_on_the_order_of_the_cells_or_on_which_others_there_are(whole, tmp_path):
+    cells = list(TOY.cells)
+    random.Random(0).shuffle(cells)
+    result = run_quietly(replace(TOY, cells=cells[:4]), tmp_path)
+    keys = ["mean", "scale", "measure"]
+    merged = result.summary.merge(whole.summary, on=[*keys, "method", "n"], suffixes=("", "_whole"))
+    assert len(merged) == len(result.summary) == 8
+    assert (merged["estimate"] == merged["estimate_whole"]).all() and (merged["mcse"] == merged["mcse_whole"]).all()
+
+
+def test_larger_scale_uses_whole_shards_again_and_gives_the_bits_of_a_fresh_run(whole, tmp_path, monkeypatch):
+    log = tmp_path / "log"
+    log.mkdir()
+    monkeypatch.setenv(LOG, str(log))
+    results = [run_quietly(TOY, tmp_path / "out", scale=scale) for scale in (0.6, 1.0, 0.6)]
+    # 24 replicates are three shards of 8, and 40 are two more; nothing was computed twice.
+    assert [result.computed for result in results] == [18, 12, 0]
+    assert len(list(log.iterdir())) == 30
+    assert_frame_equal(results[1].summary, whole.summary, check_exact=True)
+    assert_frame_equal(results[2].summary, results[0].summary, check_exact=True)
+
+
+def rounding(cell, streams):
+    """A column whose last bit depends on the number of replicates that are computed together."""
+    return {"x": streams.normal("x") * (1 + len(streams) * 2.0**-52)}
+
+
+def test_results_do_not_depend_on_what_was_computed_before_to_the_last_bit(tmp_path):
+    study = replace(TOY, simulate=rounding, summarise=averages)
+    fresh = run_quietly(study, tmp_path / "fresh", scale=0.5)  # 20 replicates, the last shard of 4
+    for scale in (0.3, 1.0):
+        run_quietly(study, tmp_path / "other", scale=scale)
+    after_others = run_quietly(study, tmp_path / "other", scale=0.5)
+    assert_frame_equal(after_others.summary, fresh.summary, check_exact=True)
+    assert not run_quietly(replace(study, shard=5), tmp_path / "other", scale=0.5).summary.equals(fresh.summary)
+
+
+def test_seed_changes_the_results(whole, tmp_path):
+    other = run_quietly(TOY, tmp_path, seed=1)
+    assert (other.summary["estimate"] != whole.summary["estimate"]).all()
+
+
+@pytest.mark.parametrize("replicate", [0, 13, 39, 10**6])
+def test_replay_gives_the_numbers_of_the_run(whole, replicate):
+    cell = TOY.cells[3]
+    alone = replay(TOY, cell, replicate, 0)
+    assert all(column.shape == (1,) for column in alone.values())
+    if replicate < 40:
+        run_columns = Store(whole.folder).read(cell, 40, 8)
+        assert {name: column[0] for name, column in alone.items()} == {
+            name: column[replicate] for name, column in run_columns.items()
+        }
+
+
+def test_replay_refuses_a_negative_replicate():
+    with pytest.raises(ValueError, match="replicate must be 0 or more, got -1"):
+        replay(TOY, TOY.cells[0], -1, 0)
+
+
+def test_matrix_products_do_not_depend_on_the_number_of_threads(tmp_path):
+    from threadpoolctl import threadpool_limits
+
+    bits = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            bits.append(shard_bytes(run_quietly(BIG_PRODUCT, tmp_path / str(threads)).folder))
+    bits.append(shard_bytes(run_quietly(BIG_PRODUCT, tmp_path / "loky", backend="loky", jobs=2).folder))
+    assert bits[0] == bits[1] == bits[2] != {}
+
+
+def test_cells_that_share_random_numbers_are_compared_in_pairs(tmp_path):
+    result = run_quietly(PAIRED, tmp_path)
+    rows = result.summary.query("measure == 'widening'")
+    assert rows["mean"].tolist() == [0.0, 1.0, 2.0]
+    assert rows["scale"].isna().all()
+    # The wide cell is mean + 2 (sample - mean): the difference is the narrow one's own error.
+    for row in rows.itertuples():
+        narrow = Store(result.folder).read(PAIRED.cell({"mean": row.mean, "scale": 1.0}), 40, 8)["mean|estimate"]
+        assert row.estimate == pytest.approx(narrow.mean() - row.mean)
+        assert row.mcse == pytest.approx(narrow.std(ddof=1) / np.sqrt(40))
+
+
+# Failures
+
+
+def test_failure_costs_its_cell_and_nothing_else(whole, tmp_path):
+    study = replace(FRAGILE, name="toy")  # the same random numbers
+    result = run_quietly(study, tmp_path)
+    assert [failure["factors"] for failure in result.failures] == [
+        {"mean": 1.0, "scale": 1.0},
+        {"mean": 1.0, "scale": 2.0},
+    ]
+    kept = whole.summary.query("mean != 1").reset_index(drop=True)
+    assert_frame_equal(result.summary, kept, check_exact=True)
+    assert result.computed == 30
+    assert len(shard_bytes(result.folder)) == 28
+
+
+def test_failure_is_recorded_with_seed_trace_and_the_replicate_that_fails_alone(tmp_path):
+    result = run_quietly(FRAGILE, tmp_path, seed=4)
+    files = sorted((result.folder / "failures").glob("*.json"))
+    assert len(files) == len(result.failures) == 2
+    record = json.loads(files[0].read_text())
+    assert record in result.failures
+    assert (record["seed"], record["first"], record["last"], record["replicates"]) == (4, 16, 24, [17])
+    assert record["error"] == "ArithmeticError: replicate [17] went wrong"
+    assert "in fragile" in record["trace"]
+    assert record["replay"].startswith('python -m simulations replay fragile \'{"mean": 1.0, ')
+    assert record["replay"].endswith(" 17 --seed 4")
+    cell = FRAGILE.cell(record["factors"])
+    with pytest.raises(ArithmeticError, match="went wrong"):
+        replay(FRAGILE, cell, record["replicates"][0], record["seed"])
+    replay(FRAGILE, cell, 16, 4)  # its neighbour is well
+    assert json.loads((result.folder / "provenance.json").read_text())["failures"] == result.failures
+
+
+@pytest.mark.parametrize("backend", ["sequential", "loky"])
+def test_failure_is_tried_again_and_forgotten_once_mended(tmp_path, monkeypatch, backend):
+    first = run_quietly(FRAGILE, tmp_path, backend=backend, jobs=1)
+    assert first.conclusion is None
+    assert run_quietly(FRAGILE, tmp_path, backend="sequential").computed == 2, "only what failed is tried again"
+    monkeypatch.setenv("KAESTAT_TOY_MENDED", "1")
+    mended = run_quietly(FRAGILE, tmp_path)
+    assert (mended.computed, mended.failures) == (2, [])
+    assert list((mended.folder / "failures").iterdir()) == []
+    assert_frame_equal(mended.summary, run_quietly(FRAGILE, tmp_path / "whole").summary, check_exact=True)
+
+
+def test_number_that_is_not_finite_is_a_failure_of_its_replicate(tmp_path):
+    (failure,) = run_quietly(NOT_FINITE, tmp_path).failures
+    assert failure["error"] == "ValueError: column 'estimate' is not finite in replicate 13."
+    assert failure["replicates"] == [13]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [({}, "simulate returned no columns"), ({"x": np.ones((8, 2))}, r"column 'x' has shape \(8, 2\), expected \(8,\)")],
+)
+def test_wrong_columns_are_a_failure(tmp_path, returned, message):
+    study = replace(TOY, cells=TOY.cells[:1], simulate=lambda cell, streams: returned)
+    failures = run_quietly(study, tmp_path).failures
+    assert len(failures) == 5
+    with pytest.raises(ValueError, match=message):
+        raise ValueError(failures[0]["error"])
+
+
+def test_summary_or_conclusion_that_fails_loses_no_samples(tmp_path):
+    def only_small(cell, samples):
+        return [1 / 0] if cell["mean"] == 1.0 else summarise(cell, samples)
+
+    result = run_quietly(replace(TOY, summarise=only_small), tmp_path)
+    assert [failure["error"] for failure in result.failures] == ["ZeroDivisionError: division by zero"] * 2
+    assert len(result.summary) == 8
+    assert len(shard_bytes(result.folder)) == 30
+    result = run_quietly(replace(TOY, conclude=lambda summary: summary["no such column"]), tmp_path)
+    assert (result.computed, result.conclusion, len(result.summary)) == (0, None, 12)
+    assert "no such column" in result.failures[0]["error"]
+
+
+def test_conclusion_is_drawn_from_the_summary_of_all_cells(tmp_path):
+    result = run_quietly(
+        replace(TOY, conclude=lambda summary: summary.groupby("mean", as_index=False)["n"].sum()), tmp_path
+    )
+    assert result.conclusion["n"].tolist() == [160, 160, 160]
+    assert_frame_equal(pd.read_csv(result.folder / "conclusion.csv"), result.conclusion)
+
+
+def test_worker_that_dies_is_named_and_what_was_finished_is_kept(tmp_path):
+    with pytest.raises(WorkerDied, match="a worker of study 'deadly' was killed"):
+        run_quietly(DEADLY, tmp_path, backend="loky", jobs=2)
+    good = replace(DEADLY, simulate=TOY.simulate)
+    again = run_quietly(good, tmp_path, backend="loky", jobs=2)
+    assert again.failures == [] and len(again.summary) == 12
+
+
+# Refusals before work, and a disk that fills up on the way
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    def refuse(*arguments, **keywords):
+        raise AssertionError("work was started")
+
+    monkeypatch.setattr(runner, "execute", refuse)
+
+
+def test_refused_cell_stops_the_run_before_any_work(tmp_path, no_work):
+    study = replace(TOY, refuse=lambda cell: "no scale above 1." if cell["scale"] > 1 else None)
+    with pytest.raises(ValueError, match="no scale above 1"):
+        run_quietly(study, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_unwritable_output_stops_the_run_before_any_work(tmp_path, no_work):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="cannot write results"):
+        run_quietly(TOY, tmp_path / "file")
+
+
+@pytest.mark.parametrize("package", ["joblib", "threadpoolctl", "ray"])
+def test_missing_package_stops_the_run_before_any_work(tmp_path, no_work, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[(simulations|ray)\]'"):
+        run_quietly(TOY, tmp_path, backend="ray")
+
+
+@pytest.mark.parametrize("backend", ["sequential", "loky"])
+def test_disk_that_fills_up_stops_the_run_and_keeps_what_was_stored(whole, tmp_path, monkeypatch, backend):
+    write = Store.write
+
+    def full_after_the_third(self, shard, samples):
+        if shard.first >= 24:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(self, shard, samples)
+
+    if backend == "sequential":
+        monkeypatch.setattr(Store, "write", full_after_the_third)
+        with pytest.raises(OSError, match="No space left"):
+            run_quietly(TOY, tmp_path)
+        monkeypatch.undo()
+        kept = 3
+    else:  # a worker has its own copy of the class: block the place instead
+        folder = runner.RunSettings(out=tmp_path).folder(TOY) / "shards"
+        folder.parent.mkdir(parents=True)
+        folder.write_text("")
+        with pytest.raises(OSError, match="cannot write results"):
+            run_quietly(TOY, tmp_path, backend="loky")
+        folder.unlink()
+        kept = 0
+    result = run_quietly(TOY, tmp_path)
+    assert result.computed == 30 - kept
+    assert_frame_equal(result.summary, whole.summary, check_exact=True)
+
+
+def test_damaged_shard_is_computed_again_and_reported(whole, tmp_path):
+    result = run_quietly(TOY, tmp_path)
+    victim = sorted(result.folder.rglob("*.shard"))[4]
+    victim.write_bytes(victim.read_bytes()[:-40])
+    again = run_quietly(TOY, tmp_path)
+    assert (again.computed, again.damaged) == (1, [victim])
+    assert shard_bytes(again.folder) == shard_bytes(whole.folder)
+    assert_frame_equal(again.summary, whole.summary, check_exact=True)
+    assert run_quietly(TOY, tmp_path).damaged == []
+
+
+def test_two_runs_at_once_in_one_folder_do_no_harm(whole, tmp_path, monkeypatch):
+    monkeypatch.setenv("KAESTAT_TOY_SLEEP", "0.005")
+    results = [None, None]
+
+    def one(number):
+        results[number] = run_quietly(replace(TOY, shard=(8, 5)[number]), tmp_path)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in (*results, run_quietly(TOY, tmp_path)):
+        assert result.failures == [] and result.damaged == []
+        assert_frame_equal(result.summary, whole.summary, check_exact=True)
+
+
+# Sequential stopping
+
+
+PRECISE = replace(TOY, precision={"trace": 0.02}, max_replicates=200)
+
+
+def test_replicates_are_added_until_the_error_is_small_enough(tmp_path):
+    result = run_quietly(PRECISE, tmp_path)
+    trace = result.summary.query("measure == 'trace'")
+    stopped = trace.eval("mcse <= 0.02 * estimate")
+    assert (stopped | (trace["n"] == 200)).all()
+    assert len(set(trace["n"])) > 1 and stopped.any(), "no difference between the cells: the test shows nothing"
+    one = trace.iloc[-1]
+    cell = PRECISE.cell({"mean": one["mean"], "scale": one["scale"]})
+    # Where it stopped is the first of 40, 64, 96, 144, 200 that is precise.
+    path = [summarise(cell, Store(result.folder).read(cell, n, 8))[1] for n in (40, 64, 96, 144, 200) if n <= one["n"]]
+    assert [e.mcse <= 0.02 * e.estimate for e in path] == [False] * (len(path) - 1) + [True]
+
+
+def test_sequential_stopping_does_not_depend_on_workers_interruption_or_what_is_there(tmp_path):
+    whole = run_quietly(PRECISE, tmp_path / "whole")
+    assert_frame_equal(run_quietly(PRECISE, tmp_path / "loky", backend="loky", jobs=2).summary, whole.summary)
+    run_quietly(replace(TOY, precision=None), tmp_path / "part", scale=3.3)
+    resumed = run_quietly(PRECISE, tmp_path / "part")
+    assert_frame_equal(resumed.summary, whole.summary, check_exact=True)
+    again = run_quietly(PRECISE, tmp_path / "whole")
+    assert again.computed == 0
+    assert_frame_equal(again.summary, whole.summary, check_exact=True)
+
+
+def test_sequential_stopping_ends_at_four_times_the_replicates_by_default(tmp_path):
+    result = run_quietly(replace(TOY, cells=TOY.cells[:1], precision=1e-9), tmp_path, scale=0.5)
+    assert set(result.summary["n"]) == {80}
+
+
+def test_sequential_stopping_leaves_failed_cells_alone(tmp_path):
+    result = run_quietly(replace(FRAGILE, precision={"trace": 0.02}), tmp_path)
+    assert len(result.failures) == 2
+    assert set(result.summary["mean"]) == {0.0, 2.0}
+
+
+# Progress and provenance
+
+
+def test_progress_counts_replicates_and_knows_what_is_there_already(tmp_path):
+    calls = []
+    run_quietly(TOY, tmp_path, scale=0.2)
+    settings = runner.RunSettings(out=tmp_path, backend="sequential")
+    runner.run(TOY, settings, progress=lambda done, total: calls.append((done, total)))
+    assert calls[0] == (6 * 8, 6 * 40)
+    assert calls[-1] == (6 * 40, 6 * 40)
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    assert len(calls) == 1 + 6 * 4
+
+
+def test_provenance_tells_what_was_computed_and_with_what(whole):
+    record = json.loads((whole.folder / "provenance.json").read_text())
+    assert record["seed"] == 0 and record["scale"] == 1.0
+    assert record["study"]["aims"] == TOY.aims
+    assert {"kaestat", "numpy", "scipy", "pandas", "joblib", "threadpoolctl"} <= set(record["packages"])
+    assert record["cells"][0] == {"mean": 0.0, "scale": 1.0, "n": 40}
+    assert len(record["code"]) == 64
+    assert str(whole.folder) not in json.dumps(record)
+
+
+def test_everything_in_the_record_of_a_failure_is_about_one_shard(tmp_path):
+    computation = execution.Computation("fragile", fragile, 0, None)
+    shard = Store(tmp_path).missing(FRAGILE.cells[2], 40, 20)[0]
+    outcome = computation(shard, FRAGILE.seed_key(shard.cell))
+    assert outcome.samples is None
+    assert set(outcome.failure) == {
+        *("study", "factors", "seed", "first", "last", "error", "trace", "replicates", "replay", "seconds")
+    }

@@ -1,0 +1,157 @@
+"""A study's declaration: what it refuses, and what its identity depends on."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simulations.harness import Cell, RunSettings, grid, study
+from tests.helpers.toy_studies import PAIRED, TOY
+
+
+def test_grid_is_the_full_factorial_with_the_last_factor_fastest():
+    assert [(cell["a"], cell["b"]) for cell in grid(a=(1, 2), b=("x", None))] == [
+        (1, "x"),
+        (1, None),
+        (2, "x"),
+        (2, None),
+    ]
+
+
+def test_key_of_a_cell_is_its_content_in_any_order():
+    assert Cell({"a": 1, "b": 2}).key == Cell({"b": 2, "a": 1}).key
+    assert len({Cell({"a": value}).key for value in (1, 1.0, 2, "1", None)}) == 5
+    assert pickle.loads(pickle.dumps(Cell({"a": 1}))) == Cell({"a": 1})
+
+
+def test_cell_is_frozen_and_takes_plain_values_only():
+    cell = Cell({"a": 1})
+    with pytest.raises(TypeError):
+        cell.factors["a"] = 2
+    with pytest.raises(TypeError, match="factor 'a' must be a plain value, got list"):
+        Cell({"a": [1]})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cells": ()}, "has no cells"),
+        ({"cells": [*TOY.cells, TOY.cells[0]]}, "two cells are the same"),
+        ({"replicates": 0}, "replicates must be a positive integer, got 0"),
+        ({"replicates": -5}, "replicates must be a positive integer, got -5"),
+        ({"replicates": 1.5}, "replicates must be a positive integer, got 1.5"),
+        ({"shard": True}, "shard must be a positive integer, got True"),
+        ({"max_replicates": -1}, "max_replicates must be a positive integer, got -1"),
+        ({"precision": 0.0}, "precision must be positive"),
+        ({"precision": float("nan")}, "precision must be positive"),
+        ({"precision": {"rmse": 0.1}}, "precision names 'rmse'"),
+        ({"common": ("scal",)}, "common names 'scal', which is no factor"),
+    ],
+)
+def test_declaration_that_contradicts_itself_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(TOY, **change)
+
+
+def test_common_factors_share_random_numbers_and_the_others_do_not():
+    def keys(one):
+        return {(cell["mean"], cell["scale"]): one.seed_key(cell) for cell in one.cells}
+
+    shared, separate = keys(PAIRED), keys(TOY)
+    assert len(set(separate.values())) == 6
+    assert shared[0.0, 1.0] == shared[0.0, 2.0] != shared[1.0, 1.0]
+
+
+def test_random_numbers_of_a_cell_do_not_depend_on_the_other_cells():
+    assert replace(TOY, cells=TOY.cells[3:]).seed_key(TOY.cells[4]) == TOY.seed_key(TOY.cells[4])
+
+
+@pytest.mark.parametrize("change", [{"cells": TOY.cells[:2]}, {"replicates": 7}, {"shard": 3}])
+def test_run_can_be_extended_and_cut_otherwise(change):
+    assert replace(TOY, **change).run_id(0) == TOY.run_id(0)
+
+
+@pytest.mark.parametrize("change", [{"name": "other"}, {"mechanisms": "Cauchy samples."}, {"common": ("scale",)}])
+def test_results_of_another_declaration_lie_elsewhere(change):
+    assert replace(TOY, **change).run_id(0) != TOY.run_id(0)
+
+
+def test_results_of_another_seed_code_or_library_lie_elsewhere(monkeypatch):
+    here = TOY.run_id(0)
+    assert TOY.run_id(1) != here
+    with monkeypatch.context() as patch:
+        patch.setattr(study, "code_digest", lambda: "other code")
+        assert TOY.run_id(0) != here
+    with monkeypatch.context() as patch:
+        patch.setattr(study, "version", lambda package: "0.0")
+        assert TOY.run_id(0) != here
+    assert TOY.run_id(0) == here
+
+
+def test_study_outside_the_project_is_identified_by_its_own_source(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    source = "def simulate(cell, streams):\n    return {'x': streams.normal('x')}\n"
+    (tmp_path / "first_variant.py").write_text(source)
+    (tmp_path / "second_variant.py").write_text(source.replace("'x')", "'y')"))
+    import first_variant
+    import second_variant
+
+    first, second = (replace(TOY, simulate=one.simulate) for one in (first_variant, second_variant))
+    assert first.run_id(0) != second.run_id(0)
+    assert first.run_id(0) == replace(first, replicates=9).run_id(0)
+
+
+def test_code_digest_covers_the_library_and_the_simulations(tmp_path):
+    assert len(study.code_digest()) == 64
+    assert (study.PROJECT / "simulations" / "harness" / "study.py").exists()
+
+
+def test_cell_is_found_by_as_many_factors_as_tell_it_from_the_others():
+    assert TOY.cell({"mean": 1.0, "scale": 2.0}) is TOY.cells[3]
+    assert replace(TOY, cells=TOY.cells[::2]).cell({"mean": 2.0}) is TOY.cells[4]
+    with pytest.raises(
+        ValueError, match=r'no cell with \{"mean": 9\}; one of its cells is \{"mean": 0.0, "scale": 1.0'
+    ):
+        TOY.cell({"mean": 9})
+    with pytest.raises(ValueError, match="2 cells with"):
+        TOY.cell({"mean": 1.0})
+    with pytest.raises(ValueError, match="no cell with"):
+        TOY.cell({"mean": 1.0, "scale": 1.0, "colour": None})
+
+
+def test_cell_that_the_study_refuses_is_named_with_the_reason():
+    one = replace(TOY, refuse=lambda cell: "scale must be below 2." if cell["scale"] >= 2 else None)
+    with pytest.raises(ValueError, match=r"cannot compute cell \(mean=0.0, scale=2.0\): scale must be below 2"):
+        one.check_cells()
+    replace(one, cells=TOY.cells[:1]).check_cells()
+    TOY.check_cells()
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"scale": 0.0}, "scale must be positive, got 0.0"),
+        ({"scale": -1.0}, "scale must be positive"),
+        ({"scale": float("nan")}, "scale must be positive"),
+        ({"scale": float("inf")}, "scale must be positive"),
+        ({"seed": -1}, "seed must be a whole number"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"jobs": 0}, "jobs must be a positive whole number, got 0"),
+        ({"jobs": -2}, "jobs must be a positive whole number"),
+        ({"backend": "threads"}, "backend must be one of loky, ray, sequential, got 'threads'"),
+    ],
+)
+def test_settings_out_of_range_are_refused(setting, message):
+    with pytest.raises(ValueError, match=message):
+        RunSettings(out="x", **setting)
+
+
+def test_scale_multiplies_the_replicates_and_leaves_two_at_least():
+    assert RunSettings(out="x", scale=0.5).replicates(TOY) == 20
+    assert RunSettings(out="x", scale=1e-9).replicates(TOY) == 2
+    assert RunSettings(out="x", scale=0.5).max_replicates(TOY) == 80
+    assert RunSettings(out="x", scale=0.5).max_replicates(replace(TOY, max_replicates=100)) == 50
+    assert np.isfinite(RunSettings(out="x", scale=3.0).max_replicates(TOY))

@@ -1,0 +1,396 @@
+"""The studies at a small scale: what they claim, with both error rates stated and a negative control each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import ndtr
+
+from kaestat.theory import excess_gradient_mse, integer_bandwidth_error, suboptimality_recursion
+from simulations.harness import Cell, Estimate, RunSettings, Samples, Streams, Study, run
+from simulations.studies import (
+    all_methods,
+    bandwidth_selectors,
+    gradient_mse,
+    interval_coverage,
+    one_shot,
+    policy_regret,
+    reuse_schedule,
+    value_rates,
+)
+from tests.helpers.statistical import Discrepancy, check_mean, generator
+
+SEED = int(generator().integers(2**31))
+
+
+def simulated(study: Study, cell: Cell, replicates: int) -> Samples:
+    return study.simulate(cell, Streams(SEED, study.seed_key(cell), range(replicates)))
+
+
+def estimates(study: Study, cell: Cell, samples: Samples) -> dict[tuple[str, str], Estimate]:
+    return {(e.method, e.measure): e for e in study.summarise(cell, samples)}
+
+
+# --- value_rates
+
+
+@pytest.fixture(scope="module")
+def rates_run(tmp_path_factory):
+    settings = RunSettings(out=tmp_path_factory.mktemp("rates"), seed=SEED, scale=0.5, backend="sequential")
+    return run(value_rates.STUDY, settings)
+
+
+@pytest.fixture(scope="module")
+def rates(rates_run) -> pd.DataFrame:
+    return rates_run.conclusion.set_index("quantity")
+
+
+def test_every_simulated_slope_is_the_exact_slope_of_the_same_cells(rates):
+    for quantity, row in rates.iterrows():
+        detect = 0.4 if quantity == "kae bias in h (bandwidth)" else 0.18
+        check_mean(estimate=row["slope"], se=row["se"], target=row["exact_slope"], detect=detect)
+
+
+def test_every_simulated_number_is_the_exact_one(rates_run):
+    summary = rates_run.summary
+    for _, rows in summary.groupby(["design", "step", "h", "method"], dropna=False):
+        by_measure = rows.set_index("measure")
+        for measure, detect in (("bias", 0.04), ("variance", 0.45), ("mse", 0.45)):
+            exact = by_measure.loc[f"exact_{measure}", "estimate"]
+            scale = 1.0 if measure == "bias" else exact
+            check_mean(
+                estimate=by_measure.loc[measure, "estimate"] / scale,
+                se=by_measure.loc[measure, "mcse"] / scale,
+                target=exact / scale,
+                detect=detect,
+            )
+
+
+def test_exact_slopes_in_the_worst_case_are_those_of_stones_rate(rates):
+    worst = rates[rates.index.str.startswith("worst-case")]
+    np.testing.assert_allclose(worst["exact_slope"], [-0.66370, -0.66603, -0.66653, -0.66664], atol=1e-5)
+    assert (worst["theory_slope"] == -2 / 3).all()
+
+
+def test_kae_follows_the_theory_and_its_rivals_do_not_improve(rates):
+    for name in ("bias in h (bandwidth)", "bias in N (sample size)", "variance in N (sample size)"):
+        row = rates.loc[f"kae {name}"]
+        assert row["exact_slope"] == pytest.approx(row["theory_slope"], abs=0.04)
+    assert rates.loc["kae mse in N (sample size)", "exact_slope"] == pytest.approx(-2 / 3, abs=0.03)
+    for name in ("grpo", "reinforce++"):
+        assert rates.loc[f"{name} mse in N (sample size)", "exact_slope"] == pytest.approx(0, abs=1e-12)
+
+
+def test_the_discretisation_bias_hides_the_rate_of_algorithm_1_at_these_sizes(rates):
+    """Theorem 1's O(1 / (i h)): Algorithm 1's weights do not sum to one, and here that is most of its bias."""
+    assert rates.loc["kae-algorithm1 bias in h (bandwidth)", "exact_slope"] < 0.5
+    assert rates.loc["kae-algorithm1 bias in N (sample size)", "exact_slope"] < -0.4
+
+
+SIZES = (100, 400, 1600, 6400)
+
+
+def slope_row(cells: list[Cell], measure: str, method: str = "kae") -> dict[str, float]:
+    """As `value_rates.slopes`, of any cells, against the exact slope of the study's own."""
+    rows = []
+    for cell in cells:
+        own = Cell(dict(cell.factors) | {"h": None})
+        found = estimates(value_rates.STUDY, own, simulated(value_rates.STUDY, cell, 2000))
+        rows += [dict(own.factors) | vars(e) for e in found.values()]
+    rate = value_rates.Rate("sample size", method, measure, "N", -2 / 3)
+    return value_rates.slopes(pd.DataFrame(rows), rate)
+
+
+def sized(step: int, exponent: float) -> Cell:
+    own = Cell({"design": "sample size", "step": step, "h": None})
+    return Cell(dict(own.factors) | {"h": float(value_rates.sample_size(own) ** exponent)})
+
+
+def test_a_bandwidth_of_the_wrong_exponent_is_caught():
+    right = slope_row([sized(step, -1 / 3) for step in SIZES], "bias")
+    check_mean(estimate=right["slope"], se=right["se"], target=right["exact_slope"], detect=0.12)
+    wrong = slope_row([sized(step, -1 / 5) for step in SIZES], "bias")
+    with pytest.raises(Discrepancy):
+        check_mean(estimate=wrong["slope"], se=wrong["se"], target=wrong["exact_slope"], detect=0.12)
+
+
+def kernel_mean(cell: Cell, *, ahead: float = 0.0, own_mass: float = 1.0) -> np.ndarray:
+    """Errors of the kernel mean written out anew, with what may go wrong in it."""
+    groups, visits = value_rates.draw(cell, Streams(SEED, value_rates.STUDY.seed_key(cell), range(20_000)))
+    weight = np.maximum(1 - (visits.lag - ahead) / value_rates.bandwidth(cell), 0)
+    weight = weight * (visits.lag < value_rates.bandwidth(cell) + ahead)
+    own = groups.reward[:, 0]
+    others = value_rates.GROUP_SIZE - 1
+    mass = (weight * visits.count).sum(axis=-1)[:, 0] + own_mass * others
+    return ((weight * visits.total).sum(axis=-1)[:, 0] + own.sum(axis=-1) - own[:, 0]) / mass - value_rates.VALUE
+
+
+def test_looking_one_step_ahead_or_forgetting_to_normalise_is_caught():
+    cell = Cell({"design": "bandwidth", "step": 60, "h": 0.1})
+    exact = value_rates.exact(cell, "kae")
+
+    def check(errors: np.ndarray, detect: float) -> None:
+        check_mean(errors**2, target=float(exact.mse), detect=detect * float(exact.mse))
+
+    check(kernel_mean(cell), 0.1)
+    with pytest.raises(Discrepancy):  # each past reward weighed as if it were a step nearer
+        check(kernel_mean(cell, ahead=1.0), 0.1)
+    with pytest.raises(Discrepancy):  # the rest of the group enters the sum and not the mass
+        check(kernel_mean(cell, own_mass=0.0), 2.0)
+
+
+def test_a_run_too_small_for_a_logarithm_says_so_instead_of_failing(tmp_path):
+    result = run(value_rates.STUDY, RunSettings(out=tmp_path, seed=SEED, scale=0.0004, backend="sequential"))
+    assert list(result.conclusion.columns) == ["quantity", "slope", "se", "exact_slope", "theory_slope"]
+    assert np.isfinite(result.conclusion["exact_slope"]).all()
+
+
+# --- interval_coverage
+
+
+def covered(path: str, bandwidth: float, replicates: int = 12_000) -> Samples:
+    cell = Cell({"path": path, "group_size": 8, "bandwidth": bandwidth})
+    return simulated(interval_coverage.STUDY, cell, replicates)
+
+
+def test_honest_intervals_cover_at_worst_case_drift_and_naive_ones_show_their_89_percent():
+    samples, best = covered("worst_case", 1.0), interval_coverage.best_bandwidth(8)
+    check_mean(samples["honest|coverage"], target=0.95, detect=0.02, side="at least")
+    check_mean(samples["bernstein|coverage"], target=0.95, detect=0.02, side="at least")
+    error = integer_bandwidth_error(best, lipschitz=interval_coverage.LIPSCHITZ, noise_variance=0.25 / 8)
+    relative = float(error.bias / np.sqrt(error.variance))
+    expected = float(ndtr(1.96 - relative) - ndtr(-1.96 - relative))
+    assert expected == pytest.approx(0.89, abs=0.006)
+    check_mean(samples["normal|coverage"], target=expected, detect=0.025)
+    with pytest.raises(Discrepancy):
+        check_mean(samples["normal|coverage"], target=0.95, detect=0.025, side="at least")
+
+
+def test_honesty_costs_length_and_oversmoothing_ruins_the_naive_interval():
+    samples = covered("worst_case", 2.0, 4_000)
+    assert (samples["honest|length"] > 1.5 * samples["normal|length"]).all()
+    check_mean(samples["honest|coverage"], target=0.95, detect=0.03, side="at least")
+    check_mean(samples["normal|coverage"], target=0.55, detect=0.08, side="at most")
+
+
+def test_on_a_static_value_honest_and_naive_intervals_differ_by_the_degrees_of_freedom_alone():
+    samples = covered("static", 1.0, 6_000)
+    ratio = samples["honest|length"] / samples["normal|length"]
+    assert ((ratio > 1) & (ratio < 1.02)).all()
+    check_mean(samples["normal|coverage"], target=0.95, detect=0.03)
+
+
+def test_the_walk_moves_as_far_in_a_step_as_the_lipschitz_constant_says():
+    streams = Streams(SEED, "ab", range(400))
+    value = interval_coverage.value_path("random_walk", streams, 40)
+    target = interval_coverage.LIPSCHITZ**2
+    check_mean((np.diff(value, axis=1) ** 2).mean(axis=1), target=target, detect=0.15 * target)
+
+
+# --- bandwidth_selectors
+
+
+@pytest.fixture(scope="module")
+def selected() -> Samples:
+    cell = Cell({"path": "random_walk", "group_size": 8})
+    return simulated(bandwidth_selectors.STUDY, cell, 120)
+
+
+def test_the_exact_risk_of_a_fixed_bandwidth_is_its_mean_squared_error(selected):
+    for bandwidth in (2.0, 15.0, np.inf):
+        simulated_mse = selected[f"fixed at {bandwidth:g}|mse"]
+        risk = selected[f"fixed at {bandwidth:g}|risk"]
+        check_mean((simulated_mse - risk) / risk.mean(), target=0.0, detect=0.2)
+        with pytest.raises(Discrepancy):
+            check_mean((simulated_mse - 0.7 * risk) / risk.mean(), target=0.0, detect=0.2)
+
+
+def test_cross_validation_comes_near_the_oracle_and_the_rate_formula_does_not(selected):
+    cell = Cell({"path": "random_walk", "group_size": 8})
+    found = estimates(bandwidth_selectors.STUDY, cell, selected)
+    best = found["oracle", "bandwidth"].estimate
+    assert 8 <= best <= 28
+    oracle = selected[f"fixed at {best:g}|mse"]
+    level = oracle.mean()
+    for name in ("forward_cv", "loo_cv", "gcv", "aicc", "lepski"):
+        check_mean((selected[f"{name}|mse"] - oracle) / level, target=0.1, detect=0.15, side="at most")
+    for name in ("fraction", "rate"):
+        with pytest.raises(Discrepancy):
+            check_mean((selected[f"{name}|mse"] - oracle) / level, target=0.1, detect=0.9, side="at most")
+
+
+def test_the_conclusion_has_every_selector_beside_the_oracles_bandwidth(selected):
+    cell = Cell({"path": "random_walk", "group_size": 8})
+    rows = [dict(cell.factors) | vars(e) for e in bandwidth_selectors.summarise(cell, selected)]
+    table = bandwidth_selectors.conclude(pd.DataFrame(rows))
+    assert set(table["method"]) == set(bandwidth_selectors.SELECTORS)
+    assert table.loc[table["method"] == "fixed", "bandwidth"].item() == 10
+    assert (table["oracle_bandwidth"] == table["oracle_bandwidth"][0]).all() and (table["mcse"] > 0).all()
+
+
+# --- gradient_mse
+
+
+def gradient_cell(**changes) -> Cell:
+    return Cell(gradient_mse.BASE | changes)
+
+
+def test_the_excess_gradient_mse_is_the_identity_of_theorem_2():
+    cell = gradient_cell(batch=8, m=16, group_size=2)
+    samples = simulated(gradient_mse.STUDY, cell, 4_000)
+    bandit = gradient_mse._bandit(cell)
+    gradient2 = (bandit.prompt_gradients(np.zeros(gradient_mse.N_ACTIONS)) ** 2).sum(axis=1)
+    for name, own_weight in (("none", 0.0), ("grpo", 1.0)):
+        excess = samples[f"{name}|gradient_mse"] - samples["oracle|gradient_mse"]
+        predicted = samples[f"{name}|identity_excess"]
+        cross = excess_gradient_mse(
+            0.0, 0.0, batch=8, group_size=2, own_weight=own_weight, value_gradient_norm2=gradient2
+        )
+        level = predicted.mean()
+        check_mean((excess - predicted) / level, target=cross / level, detect=0.15)
+        with pytest.raises(Discrepancy):
+            check_mean((excess - 0.7 * predicted) / level, target=cross / level, detect=0.15)
+
+
+def test_the_value_is_the_best_baseline_under_assumption_6_and_not_without():
+    holds = simulated(gradient_mse.STUDY, gradient_cell(), 100)
+    assert np.abs(holds["oracle|distance_to_best"]).max() < 1e-20
+    violated = simulated(gradient_mse.STUDY, gradient_cell(wrong_norm2=5.0), 2_000)
+    gain = (violated["oracle|gradient_mse"] - violated["best_baseline|gradient_mse"]) / violated[
+        "oracle|gradient_mse"
+    ].mean()
+    with pytest.raises(Discrepancy):
+        check_mean(gain, target=0.0, detect=0.1)
+    weighted = violated["kae, weighted|distance_to_best"] - violated["kae|distance_to_best"]
+    check_mean(weighted, target=-0.005, detect=0.02, side="at most")
+
+
+# --- all_methods
+
+
+def test_no_method_beats_the_bayes_filter_and_kae_beats_grpo():
+    for path in ("static", "random_walk"):
+        samples = simulated(all_methods.STUDY, Cell({"path": path, "group_size": 8}), 100)
+        bound = samples["bayes_filter|mse"]
+        near = ("kae", "kae_stream", "kae_eb", "kalman", "spo")
+        for name in all_methods.compared():
+            excess = (samples[f"{name}|mse"] - bound) / bound.mean()
+            if name in near:
+                check_mean(excess, target=0.0, detect=0.2, side="at least")
+            else:
+                assert excess.mean() > 1  # far from the bound, and from any doubt
+        with pytest.raises(Discrepancy):
+            check_mean(0.5 * bound - bound, target=0.0, detect=0.001, side="at least")
+        check_mean(samples["kae|mse"] / samples["grpo|mse"], target=0.6, detect=0.1, side="at most")
+
+
+def test_every_group_size_and_path_gives_numbers_for_the_methods_that_can():
+    for cell in all_methods.STUDY.cells:
+        samples = simulated(all_methods.STUDY, cell, 2)
+        assert all(np.isfinite(column).all() for column in samples.values())
+        assert ("grpo|mse" in samples) == (cell["group_size"] > 1)
+        assert ("bayes_filter|mse" in samples) == (cell["path"] in ("static", "random_walk"))
+
+
+# --- one_shot
+
+
+def test_kae_by_stream_comes_near_the_pooled_oracle_and_grpo_does_not():
+    samples = simulated(one_shot.STUDY, Cell({"copies": 32, "group_size": 4}), 100)
+    grpo = samples["grpo|mse"].mean()
+    check_mean(samples["kae_stream|mse"] / grpo, target=0.25, detect=0.05, side="at most")
+    check_mean(samples["pooled_oracle|mse"] / grpo, target=0.05, detect=0.05, side="at most")
+    with pytest.raises(Discrepancy):
+        check_mean(samples["grpo|mse"] / grpo, target=0.25, detect=0.1, side="at most")
+
+
+def test_a_single_completion_has_no_group_mean():
+    assert "grpo|mse" not in simulated(one_shot.STUDY, Cell({"copies": 8, "group_size": 1}), 2)
+
+
+# --- reuse_schedule
+
+
+def test_reuse_brings_visits_within_the_bandwidth_and_with_them_kaes_gain():
+    ratio = {}
+    for schedule in ("reuse", "uniform", "epochs"):
+        samples = simulated(reuse_schedule.STUDY, Cell({"schedule": schedule}), 100)
+        ratio[schedule] = samples["kae|mse"] / samples["rloo|mse"].mean()
+        near = samples["visits_within_10_steps"][0]
+        assert near > 3 if schedule == "reuse" else near < 1
+    check_mean(ratio["reuse"], target=0.6, detect=0.1, side="at most")
+    with pytest.raises(Discrepancy):
+        check_mean(ratio["uniform"], target=0.6, detect=0.1, side="at most")
+
+
+def test_past_visits_are_those_of_the_schedule():
+    schedule = np.array([[0, 1], [2, 0], [1, 2], [0, 2]])
+    total = np.arange(8.0).reshape(1, 4, 2)
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patched:
+        patched.setattr(reuse_schedule, "BATCH", 2)
+        visits = reuse_schedule.past_visits(schedule, total, 3)
+    np.testing.assert_array_equal(visits.lag, [[[3, 2], [2, 1]]])
+    np.testing.assert_array_equal(visits.total, [[[0, 3], [2, 5]]])
+    np.testing.assert_array_equal(visits.count, np.full((1, 2, 2), reuse_schedule.GROUP_SIZE))
+
+
+# --- policy_regret
+
+
+@pytest.fixture(scope="module")
+def learned() -> Samples:
+    return simulated(policy_regret.STUDY, Cell({"steps": 300}), 100)
+
+
+def test_every_method_learns_and_kaes_gradients_are_no_noisier_than_its_rivals(learned):
+    for name in policy_regret.METHODS:
+        check_mean(
+            learned[f"{name}|gap_after_00300"] - learned[f"{name}|gap_after_00030"],
+            target=0,
+            detect=0.02,
+            side="at most",
+        )
+    noise = {
+        name: np.mean([learned[f"{name}|gradient_noise_after_{k:05d}"] for k in (30, 100, 300)], axis=0)
+        for name in policy_regret.METHODS
+    }
+    for other in ("none", "grpo"):
+        excess = (noise["kae"] - noise[other]) / noise[other].mean()
+        check_mean(excess, target=0.0, detect=0.9, side="at most")
+
+
+def test_the_gaps_lie_below_the_recursion_of_theorem_3(learned):
+    """With the PL constant and the smoothness of the bandit in its square, and the largest gradient MSE seen."""
+    bandit, optimum = policy_regret.problem()
+    axis = np.linspace(policy_regret.LOWEST, policy_regret.HIGHEST, 81)
+    theta = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    gap, gradient = optimum - bandit.objective(theta), bandit.gradient(theta)
+    pl = ((gradient**2).sum(axis=1) / (2 * gap))[gap > 1e-6].min()
+    hessian = np.stack([(bandit.gradient(theta + m) - bandit.gradient(theta - m)) / 2e-5 for m in 1e-5 * np.eye(2)], 1)
+    smoothness = np.abs(np.linalg.eigvalsh((hessian + hessian.swapaxes(1, 2)) / 2)).max()
+    assert 2 * pl * policy_regret.BETA > 1  # Assumption 7
+    rate = policy_regret.BETA / (np.arange(300) + policy_regret.OFFSET)
+    assert (rate < 2 / smoothness).all()
+    start = float(optimum - bandit.objective(np.zeros(2)))
+    for name in policy_regret.METHODS:
+        noise = max(learned[f"{name}|gradient_noise_after_{k:05d}"].mean() for k in (30, 100, 300))
+        bound = suboptimality_recursion(start, np.full(300, noise), rate, pl=pl, smoothness=smoothness)
+        for k in (30, 100, 300):
+            column = learned[f"{name}|gap_after_{k:05d}"]
+            check_mean(column, target=bound[k], detect=0.02, side="at most")
+    # Half of the first gap, and no noise: a bound that does not hold.
+    with pytest.raises(Discrepancy):
+        false = suboptimality_recursion(start, np.zeros(300), rate, pl=3 * pl, smoothness=smoothness)
+        check_mean(learned["none|gap_after_00300"], target=false[300], detect=0.02, side="at most")
+
+
+def test_every_study_refuses_what_it_must_and_names_its_measures():
+    for study in (interval_coverage.STUDY, bandwidth_selectors.STUDY, value_rates.STUDY):
+        cell = study.cells[0]
+        measures = {e.measure for e in study.summarise(cell, simulated(study, cell, 3))}
+        assert measures == set(study.measures)
+        assert replace(study, replicates=10).run_id(0) == study.run_id(0)
