@@ -40,7 +40,7 @@ def _case(n_prompts: int, group: int, n_visits: int, repetitions: int) -> list[R
     total = rng.binomial(group, 0.5, size=count.shape).astype(float)
     lag = np.tile(np.arange(n_visits, 0, -1.0), (n_prompts, 1))
     groups = Groups(reward=rng.integers(2, size=(n_prompts, group)).astype(float))
-    visits = Visits(lag=lag, count=count, total=total, total_sq=total)
+    visits = Visits.of_successes(lag, total, count)
     baseline = make_baseline("kae")
     n_bytes = groups.reward.nbytes + lag.nbytes + count.nbytes + total.nbytes
     source = np.zeros(n_bytes // 8)

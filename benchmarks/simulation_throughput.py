@@ -70,7 +70,7 @@ def simulate(cell: Cell, streams: Streams) -> Samples:
     rate = np.linspace(0.05, 0.95, prompts, dtype=np.float32)
     reward = streams.uniform("rewards", past + 1, group_size, prompts) < rate
     total = np.moveaxis(reward[:, :-1].sum(axis=-2, dtype=np.uint8).astype(float), 1, -1)
-    visits = Visits(lag=np.arange(past, 0, -1.0), count=np.full(past, float(group_size)), total=total, total_sq=total)
+    visits = Visits.of_successes(np.arange(past, 0, -1), total, group_size)
     groups = Groups(np.moveaxis(reward[:, -1], 1, -1).astype(float))
     columns = {}
     for name in ("kae", "rloo"):

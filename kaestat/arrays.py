@@ -18,7 +18,7 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-CACHED_CELLS = 131_072  # numbers in an array several of which fit the processor's cache
+BLOCK_NUMBERS = 131_072  # in an array several of which fit the processor's cache
 Array = Any  # a NumPy array or a torch tensor; the array API standard has no common base class
 Namespace = Any  # the functions on them; the standard has no type for it either
 
@@ -81,7 +81,7 @@ class Groups:
             return self.xp.full_like(self.reward[..., :1], float(self.reward.shape[-1]))
         return self.xp.sum(self.present, axis=-1, keepdims=True)
 
-    def leave_one_out(self) -> tuple[Array, Array]:
+    def others(self) -> tuple[Array, Array]:
         """Mass and carried reward of the *other* completions of the same prompt; both broadcast to (..., P, G)."""
         xp = self.xp
         if self.mask is None and self.weight is None:
@@ -149,6 +149,46 @@ class Visits:
         return self.total_sq if self.weighted_total_sq is None else self.weighted_total_sq
 
     @classmethod
+    def of(cls, lag: Array, reward: Array, weight: Array | None = None) -> Visits:
+        """Visits whose completions are at hand.
+
+        Parameters
+        ----------
+        lag : array broadcastable to (..., P, V)
+        reward : array, shape (..., P, V, G)
+            Rewards of each visit's completions; every visit has as many.
+        weight : array broadcastable to (..., P, V, G), optional
+            Non-negative weights of the completions.
+        """
+        xp = array_namespace(reward)
+        total = xp.sum(reward, axis=-1)
+        lag = xp.asarray(lag, dtype=reward.dtype) + xp.zeros_like(total)
+        sums = {"total": total, "total_sq": xp.sum(reward**2, axis=-1)}
+        if weight is not None:
+            weight = weight + xp.zeros_like(reward)
+            terms = {"weight": weight, "weight_sq": weight**2}
+            terms |= {"weighted_total": weight * reward, "weighted_total_sq": weight * reward**2}
+            sums |= {name: xp.sum(term, axis=-1) for name, term in terms.items()}
+        return cls(lag=lag, count=xp.full_like(total, float(reward.shape[-1])), **sums)
+
+    @classmethod
+    def of_successes(cls, lag: Array, successes: Array, count: Array | float) -> Visits:
+        """Visits whose rewards are all 0 or 1, so that their squares have the same sum.
+
+        Parameters
+        ----------
+        lag : array broadcastable to (..., P, V)
+        successes : array, shape (..., P, V)
+            Number of rewards 1 of each visit, floating point.
+        count : array broadcastable to (..., P, V), or float
+            Number of completions of each visit.
+        """
+        xp = array_namespace(successes)
+        none = xp.zeros_like(successes)
+        lag = xp.asarray(lag, dtype=successes.dtype) + none
+        return cls(lag=lag, count=count + none, total=successes, total_sq=successes)
+
+    @classmethod
     def empty(cls, groups: Groups) -> Visits:
         """No past at all, in the shape, type and device that fit ``groups``."""
         none = groups.reward[..., :0]
@@ -170,7 +210,7 @@ def over_prompts(
     *others : array broadcastable to (..., P, 1), or float
     """
     xp, n_prompts = groups.xp, groups.reward.shape[-2]
-    rows = max(1, CACHED_CELLS // max(groups.reward.shape[-1], visits.lag.shape[-1], 1))
+    rows = max(1, BLOCK_NUMBERS // max(groups.reward.shape[-1], visits.lag.shape[-1], 1))
     if n_prompts <= rows:
         return function(groups, visits, *others)
     whole: tuple[Array, ...] = ()
@@ -192,6 +232,11 @@ def over_prompts(
         for array, values in zip(whole, part, strict=True):
             array[..., block, :] = values
     return whole
+
+
+def sum_over_others(per_prompt: Array, xp: Namespace) -> Array:
+    """Sum over the other prompts of the step, for each prompt; of (..., P, 1), in that shape."""
+    return xp.sum(per_prompt, axis=-2, keepdims=True) - per_prompt
 
 
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:

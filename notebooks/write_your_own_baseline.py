@@ -70,7 +70,7 @@ BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#4D4D4D"
 # their rewards (`total`). Four rules make it fit everywhere:
 #
 # - no loops over prompts: leading axes may be replicates or the steps of a whole log,
-# - a visit with `count == 0` is padding, and so are completions outside `groups.mask`; `leave_one_out()` minds the
+# - a visit with `count == 0` is padding, and so are completions outside `groups.mask`; `others()` minds the
 #   mask,
 # - `groups.xp` is NumPy or torch, whichever the arrays are,
 # - `horizon` says how far back a visit can matter, so that no more than that is stored.
@@ -104,8 +104,8 @@ class LastVisits(Baseline):
         counted = there * xp.astype(from_here_on <= self.k, there.dtype)
         mass = xp.sum(counted * visits.mass, axis=-1, keepdims=True)
         total = xp.sum(counted * visits.carried, axis=-1, keepdims=True)
-        own_mass, own_total = groups.leave_one_out()
-        return ratio(total + own_total, mass + own_mass, cold_start_value(groups, "batch_mean"), xp)
+        others_mass, others_total = groups.others()
+        return ratio(total + others_total, mass + others_mass, cold_start_value(groups, "batch_mean"), xp)
 
 
 # %% [markdown]
@@ -384,5 +384,5 @@ print("advantages of the third step:", advantages.round(3))
 # - Break `values` on purpose: forget that padding may stand between visits, or that `flip` is needed. Which check sees
 #   it?
 # - Add `LastVisits(10)` to more paths (`simulations.bandits.paths.PATHS` lists six) and to groups of one completion.
-# - Give it weights: `visits.mass` and `groups.leave_one_out()` know them already. Set `takes_weights = True` and pass
+# - Give it weights: `visits.mass` and `groups.others()` know them already. Set `takes_weights = True` and pass
 #   `weights=` to `AdvantageEstimator.step`.

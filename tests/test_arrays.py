@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
 
 from kaestat import Groups, Visits, make_baseline
 from kaestat.arrays import over_prompts
@@ -25,6 +26,34 @@ def a_step(n_prompts=7, group=3, n_visits=4, *, masked=False, weighted=False):
     return groups, Visits(lag=lag, count=count, total=total, total_sq=total, **(sums if weighted else {}))
 
 
+def test_visits_of_rewards_are_their_sums():
+    reward = np.array([[[1.0, 0.5], [0.0, 2.0]], [[1.0, 1.0], [-1.0, 0.0]]])
+    weight = np.array([[[1.0, 3.0], [2.0, 0.0]], [[0.5, 0.5], [4.0, 1.0]]])
+    visits = Visits.of([5, 2], reward, weight)
+    for name, sums in {
+        "lag": [[5, 2], [5, 2]],
+        "count": [[2, 2], [2, 2]],
+        "total": [[1.5, 2], [2, -1]],
+        "total_sq": [[1.25, 4], [2, 1]],
+        "weight": [[4, 2], [1, 5]],
+        "weight_sq": [[10, 4], [0.5, 17]],
+        "weighted_total": [[2.5, 0], [1, -4]],
+        "weighted_total_sq": [[1.75, 0], [1, 4]],
+    }.items():
+        np.testing.assert_array_equal(getattr(visits, name), np.array(sums, dtype=float), err_msg=name)
+    assert Visits.of([5, 2], reward).weight is None
+    tensors = Visits.of(torch.tensor([5, 2]), torch.from_numpy(reward))
+    assert tensors.lag.dtype == torch.float64
+    np.testing.assert_array_equal(tensors.total_sq.numpy(), visits.total_sq)
+
+
+def test_visits_of_successes_are_those_of_rewards_of_0_and_1():
+    reward = np.array([[[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]])
+    by_rewards, by_successes = Visits.of([5, 2], reward), Visits.of_successes([5, 2], reward.sum(axis=-1), 3)
+    for name in ("lag", "count", "total", "total_sq"):
+        np.testing.assert_array_equal(getattr(by_successes, name), getattr(by_rewards, name), err_msg=name)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("params", [{}, {"bandwidth": "rate"}, {"normalization": "algorithm1"}, {"bandwidth": 0.5}])
@@ -32,7 +61,7 @@ def test_blocks_of_prompts_change_no_value(params, weighted, masked, monkeypatch
     groups, visits = a_step(masked=masked, weighted=weighted)
     baseline = make_baseline("kae", **params)
     whole = baseline.values(groups, visits, step=5)
-    monkeypatch.setattr("kaestat.arrays.CACHED_CELLS", 8)  # two prompts at a time
+    monkeypatch.setattr("kaestat.arrays.BLOCK_NUMBERS", 8)  # two prompts at a time
     seen = []
     over_prompts(lambda groups, visits: seen.append(groups.reward.shape) or (groups.reward,), groups, visits)
     assert seen == [(2, 3), (2, 3), (2, 3), (1, 3)]
@@ -40,7 +69,7 @@ def test_blocks_of_prompts_change_no_value(params, weighted, masked, monkeypatch
 
 
 def test_leading_axes_stay_and_one_row_serves_all_blocks(monkeypatch):
-    monkeypatch.setattr("kaestat.arrays.CACHED_CELLS", 8)
+    monkeypatch.setattr("kaestat.arrays.BLOCK_NUMBERS", 8)
     groups, visits = a_step()
     groups = dataclasses.replace(groups, reward=RNG.random((2, 7, 3)))
     per_prompt, for_all = np.arange(7.0)[:, None], np.array([[[1.0]], [[2.0]]])
@@ -65,7 +94,7 @@ def test_small_step_is_one_block_and_not_copied():
 
 def test_torch_tensors_come_back_as_torch_tensors(monkeypatch):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr("kaestat.arrays.CACHED_CELLS", 8)
+    monkeypatch.setattr("kaestat.arrays.BLOCK_NUMBERS", 8)
     groups, visits = a_step()
     sums = (visits.lag, visits.count, visits.total, visits.total_sq)
     given = Groups(torch.from_numpy(groups.reward)), Visits(*map(torch.tensor, sums))

@@ -47,9 +47,7 @@ def squared_error(method: str, value: np.ndarray, reward: np.ndarray, **params: 
     """Mean squared error of a method's values at the last visit, for each replicate, shape (R,)."""
     baseline = make_baseline(method, **params).leave_one_out()
     past = reward.shape[1] - 1
-    total = np.moveaxis(reward[:, :-1].sum(axis=-1), 1, -1)
-    lag = np.broadcast_to(np.arange(past, 0, -1, dtype=float), total.shape)
-    visits = Visits(lag=lag, count=np.full_like(total, reward.shape[-1]), total=total, total_sq=total)
+    visits = Visits.of(np.arange(past, 0, -1), np.moveaxis(reward[:, :-1], 1, 2))
     values = baseline.values(Groups(reward[:, -1]), visits, step=past)
     return ((values - value[..., None]) ** 2).mean(axis=(1, 2))
 

@@ -12,7 +12,7 @@ from kaestat.bandwidth.data_driven import DataDriven
 from kaestat.bandwidth.smoothing import CausalSmoother
 from kaestat.kernels import Kernel
 
-CACHED_CELLS = 500_000
+PAIRS_AT_ONCE = 500_000
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def noise_products(smoother: CausalSmoother, mass: np.ndarray, kernel: Kernel, g
     time = smoother.time if smoother.common_time is None else smoother.common_time[None]
     n_prompts, size, n_visits = mass.shape
     products = np.empty((n_prompts, size, size))
-    rows = max(1, CACHED_CELLS // (size * n_visits**2))
+    rows = max(1, PAIRS_AT_ONCE // (size * n_visits**2))
     weight = None
     for start in range(0, n_prompts, rows):  # blocks of prompts, to stay within the processor's cache
         block = slice(start, start + rows)

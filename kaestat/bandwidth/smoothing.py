@@ -14,7 +14,7 @@ from kaestat.bandwidth.window_sums import window_sums
 from kaestat.kernels import Kernel
 
 BLOCK_CELLS = 8_000_000  # numbers in a temporary array
-CACHED_CELLS = 32_768  # the same where it pays to stay within the processor's cache
+ROW_BLOCK_NUMBERS = 32_768  # the same where it pays to stay within the processor's cache
 SHARED_COLUMNS = 128
 EDGE = 1e-9  # relative distance from the end of a kernel's support within which a weight is lost in rounding
 
@@ -203,7 +203,7 @@ class CausalSmoother:
 
 def row_blocks(shape: tuple[int, int]) -> Iterator[slice]:
     """Blocks of rows of arrays of that shape, small enough for the processor's cache."""
-    rows = max(1, CACHED_CELLS // max(shape[1], 1))
+    rows = max(1, ROW_BLOCK_NUMBERS // max(shape[1], 1))
     return (slice(start, start + rows) for start in range(0, shape[0], rows))
 
 

@@ -30,7 +30,7 @@ class GroupMean(Baseline):
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
         if self.without_own:
-            mass, carried = groups.leave_one_out()
+            mass, carried = groups.others()
             return ratio(carried, mass, 0.0, xp) + xp.zeros_like(groups.reward)
         mass = xp.sum(groups.mass, axis=-1, keepdims=True)
         carried = xp.sum(groups.carried, axis=-1, keepdims=True)

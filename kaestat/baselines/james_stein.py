@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
+from kaestat.arrays import Array, Groups, Visits, ratio, sum_over_others
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_positive
 
@@ -40,27 +40,27 @@ class JamesStein(Baseline):
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
-        own_mass, own_carried = groups.leave_one_out()
+        others_mass, others_carried = groups.others()
         target = self._mean_of_others(groups)
         shrinkage = self.shrinkage(groups)
-        own = ratio(own_carried, own_mass, target, xp)
+        own = ratio(others_carried, others_mass, target, xp)
         return (1 - shrinkage) * own + shrinkage * target + xp.zeros_like(groups.reward)
 
     def shrinkage(self, groups: Groups) -> Array:
         """lambda of each prompt, shape (..., P, 1)."""
         xp = groups.xp
         mean, filled, noise, noisy = self._moments(groups)
-        n = _others(filled, xp)
-        center = ratio(_others(mean, xp), n, 0.0, xp)
-        spread = xp.clip(ratio(_others(mean**2, xp), n, 0.0, xp) - center**2, 0.0, None)
-        v = ratio(_others(noise * noisy, xp), _others(noisy, xp), 0.0, xp)
+        n = sum_over_others(filled, xp)
+        center = ratio(sum_over_others(mean, xp), n, 0.0, xp)
+        spread = xp.clip(ratio(sum_over_others(mean**2, xp), n, 0.0, xp) - center**2, 0.0, None)
+        v = ratio(sum_over_others(noise * noisy, xp), sum_over_others(noisy, xp), 0.0, xp)
         shrinkage = ratio(v, v + spread + self.eps, 0.0, xp)
         return shrinkage * ratio(n - 1, n, 0.0, xp) if self.paper_factor else shrinkage
 
     def _mean_of_others(self, groups: Groups) -> Array:
         xp = groups.xp
         mean, filled, _, _ = self._moments(groups)
-        return ratio(_others(mean, xp), _others(filled, xp), 0.0, xp)
+        return ratio(sum_over_others(mean, xp), sum_over_others(filled, xp), 0.0, xp)
 
     def _moments(self, groups: Groups) -> tuple[Array, Array, Array, Array]:
         """Per prompt: group mean (0 without mass), whether it has one, variance of that mean, and whether it has that.
@@ -76,8 +76,3 @@ class JamesStein(Baseline):
         effective = ratio(mass**2, mass_sq, 0.0, xp)
         noise = ratio(ratio(squares, mass, 0.0, xp), effective - 1, 0.0, xp)
         return mean, xp.astype(mass > 0, mean.dtype), noise, xp.astype(effective > 1 + 1e-9, mean.dtype)
-
-
-def _others(per_prompt: Array, xp: Namespace) -> Array:
-    """Sum over the other prompts of the step, (..., P, 1)."""
-    return xp.sum(per_prompt, axis=-2, keepdims=True) - per_prompt

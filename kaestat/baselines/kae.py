@@ -114,10 +114,10 @@ class Kae(KernelBaseline):
         past_mass, past_carried = kernel_sums(visits, kernel, bandwidth)
         if self.normalization == "algorithm1":
             past_mass = _whole_history_mass(visits, bandwidth, step, xp)
-        own_mass, own_carried = groups.leave_one_out()
-        mass = past_mass / kernel.at_zero + own_mass
+        others_mass, others_carried = groups.others()
+        mass = past_mass / kernel.at_zero + others_mass
         known = mass > 0
-        return (past_carried / kernel.at_zero + own_carried) / xp.where(known, mass, math.inf), known
+        return (past_carried / kernel.at_zero + others_carried) / xp.where(known, mass, math.inf), known
 
 
 def kernel_sums(visits: Visits, kernel: Kernel, bandwidth: Array | float) -> tuple[Array, Array]:

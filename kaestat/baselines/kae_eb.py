@@ -7,7 +7,7 @@ from typing import Literal
 
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
+from kaestat.arrays import Array, Groups, Namespace, Visits, ratio, sum_over_others
 from kaestat.bandwidth import Selector
 from kaestat.baselines.kae import KernelBaseline, check_cold_start
 from kaestat.kernels import as_kernel
@@ -79,7 +79,7 @@ class KaeEb(KernelBaseline):
         if self.cold_start != "batch_mean":
             target = xp.full_like(target, float(self.cold_start))
 
-        others_mass, others_carried = groups.leave_one_out()
+        others_mass, others_carried = groups.others()
         mass = sums.mass + kernel.at_zero * others_mass
         carried = sums.carried + kernel.at_zero * others_carried
         own = ratio(carried + drift * f * sums.mass_lag, mass, target, xp)
@@ -124,9 +124,9 @@ def _common_drift(past: _KernelSums, now: _KernelSums, f: Array, xp: Namespace) 
     mass, carried = past.mass + now.mass, past.carried + now.carried
     sxz = past.carried_lag - past.mass_lag * ratio(carried, mass, 0.0, xp)
     sxx = past.mass_lag_sq - past.mass_lag * ratio(past.mass_lag, mass, 0.0, xp)
-    score = _others(sxz, xp)
-    slope = -ratio(score, _others(f * sxx, xp), 0.0, xp)
-    return slope * xp.clip(1 - DRIFT_Z2 * ratio(_others(sxz**2, xp), score**2, 1.0, xp), 0.0, 1.0)
+    score = sum_over_others(sxz, xp)
+    slope = -ratio(score, sum_over_others(f * sxx, xp), 0.0, xp)
+    return slope * xp.clip(1 - DRIFT_Z2 * ratio(sum_over_others(sxz**2, xp), score**2, 1.0, xp), 0.0, 1.0)
 
 
 def _prior(past: _KernelSums, now: _KernelSums, drift: Array, f: Array, xp: Namespace) -> tuple[Array, Array, Array]:
@@ -136,23 +136,23 @@ def _prior(past: _KernelSums, now: _KernelSums, drift: Array, f: Array, xp: Name
     scatter = xp.clip(ratio(past.carried_sq + now.carried_sq, mass, 0.0, xp) - mean**2, 0.0, None)
     inverse_n = ratio(mass_sq, mass**2, 0.0, xp)
     seen = xp.astype(mass > 0, mean.dtype)
-    n = _others(seen, xp)
-    target = ratio(_others(mean, xp) + drift * _others(f * ratio(past.mass_lag, mass, 0.0, xp), xp), n, 0.0, xp)
+    n = sum_over_others(seen, xp)
+    target = ratio(
+        sum_over_others(mean, xp) + drift * sum_over_others(f * ratio(past.mass_lag, mass, 0.0, xp), xp),
+        n,
+        0.0,
+        xp,
+    )
 
     # 1 - 1/n_k is 0 up to rounding where a prompt has one completion: such prompts say nothing of sigma^2.
     freedom = xp.where(inverse_n < 1 - 1e-9, 1 - inverse_n, xp.zeros_like(inverse_n)) * seen
-    noise = ratio(_others(scatter, xp), _others(freedom, xp), 0.0, xp)
+    noise = ratio(sum_over_others(scatter, xp), sum_over_others(freedom, xp), 0.0, xp)
 
     # Deviations from the mean of all, so that taking one prompt out again loses no digits.
     center = ratio(xp.sum(mean, axis=-2, keepdims=True), xp.sum(seen, axis=-2, keepdims=True), 0.0, xp)
     deviation = (mean - center) * seen
-    squares = _others(deviation**2, xp) - ratio(_others(deviation, xp) ** 2, n, 0.0, xp)
-    error = noise * ratio(_others(inverse_n, xp), n, 0.0, xp)
+    squares = sum_over_others(deviation**2, xp) - ratio(sum_over_others(deviation, xp) ** 2, n, 0.0, xp)
+    error = noise * ratio(sum_over_others(inverse_n, xp), n, 0.0, xp)
     spread = xp.clip(ratio(squares, n - MIN_OTHERS, 0.0, xp) - error, 0.0, None)
     spread = spread + ratio(spread + error, n, 0.0, xp)
     return target, xp.where(n > MIN_OTHERS, noise, xp.zeros_like(noise)), spread
-
-
-def _others(per_prompt: Array, xp: Namespace) -> Array:
-    """Sum over the other prompts of the step."""
-    return xp.sum(per_prompt, axis=-2, keepdims=True) - per_prompt

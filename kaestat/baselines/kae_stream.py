@@ -41,13 +41,13 @@ class KaeStream(KernelBaseline):
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp, kernel = groups.xp, as_kernel(self.kernel)
-        own_mass, own_carried = groups.leave_one_out()
-        current = kernel.at_zero * xp.astype(own_mass > 0, own_carried.dtype)
-        own_mean = ratio(own_carried, own_mass, 0.0, xp)
+        others_mass, others_carried = groups.others()
+        current = kernel.at_zero * xp.astype(others_mass > 0, others_carried.dtype)
+        others_mean = ratio(others_carried, others_mass, 0.0, xp)
         visit_mean = ratio(visits.carried, visits.mass, 0.0, xp)
         visited = xp.astype(visits.mass > 0, visits.mass.dtype)
         otherwise = cold_start_value(groups, self.cold_start)
         weight = kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)) * visited
         mass = xp.sum(weight, axis=-1, keepdims=True) + current
-        carried = xp.sum(weight * visit_mean, axis=-1, keepdims=True) + current * own_mean
+        carried = xp.sum(weight * visit_mean, axis=-1, keepdims=True) + current * others_mean
         return ratio(carried, mass, otherwise, xp) + xp.zeros_like(groups.reward)

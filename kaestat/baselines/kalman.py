@@ -60,9 +60,9 @@ class Kalman(Baseline):
         xp = groups.xp
         noise = self._reward_variance(groups, visits)
         mean, variance = self._predict(visits, noise)
-        own_mass, own_carried = groups.leave_one_out()
-        gain = variance / (variance * own_mass + noise)  # per completion
-        return mean + gain * (own_carried - own_mass * mean) + xp.zeros_like(groups.reward)
+        others_mass, others_carried = groups.others()
+        gain = variance / (variance * others_mass + noise)  # per completion
+        return mean + gain * (others_carried - others_mass * mean) + xp.zeros_like(groups.reward)
 
     def _reward_variance(self, groups: Groups, visits: Visits) -> Array:
         xp = groups.xp

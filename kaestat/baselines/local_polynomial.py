@@ -54,12 +54,12 @@ class LocalPolynomial(KernelBaseline):
         t = [xp.sum(weight * visits.carried * power, axis=-1, keepdims=True) for power in powers[: self.degree + 1]]
 
         # Current completions sit at lag 0 and touch only the zeroth moments.
-        own_mass, own_carried = groups.leave_one_out()
-        mass = s[0] + kernel.at_zero * own_mass
-        carried = t[0] + kernel.at_zero * own_carried
+        others_mass, others_carried = groups.others()
+        mass = s[0] + kernel.at_zero * others_mass
+        carried = t[0] + kernel.at_zero * others_carried
         value = ratio(carried, mass, cold_start_value(groups, "batch_mean"), xp)
         past = xp.sum(in_use, axis=-1, keepdims=True)
-        distinct = past + xp.astype(own_mass > 0, u.dtype)
+        distinct = past + xp.astype(others_mass > 0, u.dtype)
         for degree in range(1, self.degree + 1):
             intercept = _intercept(mass, carried, s, t, degree, past >= degree, xp)
             value = xp.where(distinct > degree, intercept, value)

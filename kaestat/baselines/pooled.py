@@ -20,5 +20,5 @@ class Pooled(Baseline):
     takes_weights: ClassVar[bool] = True
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        mass, carried = groups.leave_one_out()
+        mass, carried = groups.others()
         return ratio(carried, mass, 0.0, groups.xp) + groups.xp.zeros_like(groups.reward)

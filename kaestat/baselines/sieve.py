@@ -55,8 +55,8 @@ class Sieve(Baseline):
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
-        own_mass, own_carried = groups.leave_one_out()
-        value = ratio(own_carried, own_mass, cold_start_value(groups, "batch_mean"), xp)
+        others_mass, others_carried = groups.others()
+        value = ratio(others_carried, others_mass, cold_start_value(groups, "batch_mean"), xp)
         if visits.count.shape[-1] == 0:
             return value + xp.zeros_like(groups.reward)
         visited = xp.astype(visits.mass > 0, visits.lag.dtype)
@@ -65,7 +65,7 @@ class Sieve(Baseline):
         distinct = xp.sum(visited, axis=-1, keepdims=True)
         for size in range(1, self.n_basis + 1):
             prediction, variance, determined = self._predict(time, visits, size, xp)
-            fitted = (prediction + variance * own_carried) / (1 + variance * own_mass)
+            fitted = (prediction + variance * others_carried) / (1 + variance * others_mass)
             value = xp.where((distinct >= size) & determined, fitted, value)
         return value + xp.zeros_like(groups.reward)
 

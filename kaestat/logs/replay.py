@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kaestat.arrays import CACHED_CELLS, Array, Groups, Visits
+from kaestat.arrays import BLOCK_NUMBERS, Array, Groups, Visits
 from kaestat.baselines.base import Baseline
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.units import Block, LogUnits
@@ -30,7 +30,7 @@ def replay(log: RewardLog, baseline: Baseline) -> tuple[np.ndarray, np.ndarray]:
     units = log.units(baseline.unit)
     values, own = np.empty(len(units.reward)), np.empty(len(units.reward))
     carry = baseline.initial_carry()
-    for block in units.blocks(horizon=baseline.horizon, max_cells=0 if baseline.stepwise else CACHED_CELLS):
+    for block in units.blocks(horizon=baseline.horizon, max_cells=0 if baseline.stepwise else BLOCK_NUMBERS):
         step: Array
         groups, visits, step = block.groups, block.visits, block.step
         if baseline.stepwise:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from kaestat.arrays import CACHED_CELLS, Groups, Visits
+from kaestat.arrays import BLOCK_NUMBERS, Groups, Visits
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ class LogUnits:
         ordered = keys[self.by_unit]
         return np.searchsorted(ordered, keys) - np.searchsorted(ordered, oldest)
 
-    def blocks(self, *, horizon: float, max_cells: int = CACHED_CELLS) -> Iterator[Block]:
+    def blocks(self, *, horizon: float, max_cells: int = BLOCK_NUMBERS) -> Iterator[Block]:
         """Cut the log into runs of whole steps, each as the arrays that baselines read.
 
         Parameters

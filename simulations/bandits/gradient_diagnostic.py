@@ -113,11 +113,10 @@ class GradientDiagnostic:
     def _past(self, shares: np.ndarray, streams: Streams) -> Visits:
         """Past groups, drawn with replacement from pools with these shares of right completions, shape (N, P, V)."""
         g = self.value.group_size
-        total = per_replicate(
+        successes = per_replicate(
             streams, "past draws", shares, lambda rng, share: rng.binomial(g, share, (self.repeats, *share.shape))
         ).astype(float)
-        lag = np.broadcast_to(self.value.lags, total.shape)
-        return Visits(lag=lag, count=np.full_like(total, g), total=total, total_sq=total)
+        return Visits.of_successes(self.value.lags, successes, g)
 
 
 def gradient_errors(advantage: np.ndarray, drawn: np.ndarray, right: np.ndarray, pool: int) -> np.ndarray:

@@ -173,13 +173,7 @@ class ValueDiagnostic:
             ),
         )
         reward = (np.arange(self.group_size) < drawn[..., :1]).astype(float)
-        total = drawn[..., 1:].astype(float)
-        return Groups(reward), Visits(
-            lag=np.broadcast_to(self.lags, total.shape),
-            count=np.full_like(total, self.group_size),
-            total=total,
-            total_sq=total,
-        )
+        return Groups(reward), Visits.of_successes(self.lags, drawn[..., 1:].astype(float), self.group_size)
 
 
 def per_replicate(streams: Streams, name: str, given: np.ndarray, draw: Callable) -> np.ndarray:

@@ -31,9 +31,7 @@ def squared_errors(baseline: Baseline, reward: np.ndarray, value: np.ndarray) ->
     carry, errors = baseline.initial_carry(), []
     for t in range(reward.shape[1]):
         groups = Groups(reward[:, t])
-        total = np.moveaxis(reward[:, :t].sum(axis=-1), 1, -1)
-        lag = np.broadcast_to(np.arange(t, 0, -1, dtype=float), total.shape)
-        visits = Visits(lag=lag, count=np.full_like(total, reward.shape[-1]), total=total, total_sq=total)
+        visits = Visits.of(np.arange(t, 0, -1), np.moveaxis(reward[:, :t], 1, 2))
         values = baseline.values(groups, visits, step=t, carry=carry)
         carry = baseline.advance(carry, groups, visits, step=t)
         if t >= FIRST_SCORED:

@@ -55,9 +55,7 @@ def simulate(cell: Cell, streams: Streams) -> Samples:
     columns: dict[str, list[np.ndarray]] = {}
     for t in SCORED:
         groups = Groups(reward[:, t])
-        total = np.moveaxis(reward[:, :t].sum(axis=-1), 1, -1)
-        lag = np.broadcast_to(np.arange(t, 0, -1, dtype=float), total.shape)
-        visits = Visits(lag=lag, count=np.full_like(total, group_size), total=total, total_sq=total)
+        visits = Visits.of(np.arange(t, 0, -1), np.moveaxis(reward[:, :t], 1, 2))
         for name in SELECTORS:
             pairs = make_selector(name).resolve(visits, groups.count, step=t, kernel=Triangular())
             columns.setdefault(f"{name}|mse", []).append(_squared_error(Chosen(tuple(pairs)), groups, visits, value, t))

@@ -32,9 +32,7 @@ def _squared_error(name: str, reward: np.ndarray, value: np.ndarray, t: int, *, 
     """Mean squared error of the values of one step, shape (R,); rows are streams, or the one prompt."""
     if copies_as_one:
         reward = reward.reshape(*reward.shape[:2], 1, -1)
-    total = np.moveaxis(reward[:, :t].sum(axis=-1), 1, -1)
-    lag = np.broadcast_to(np.arange(t, 0, -1, dtype=float), total.shape)
-    visits = Visits(lag=lag, count=np.full_like(total, reward.shape[-1]), total=total, total_sq=total)
+    visits = Visits.of(np.arange(t, 0, -1), np.moveaxis(reward[:, :t], 1, 2))
     values = make_baseline(name).values(Groups(reward[:, t]), visits, step=t)
     return ((values - value[t]) ** 2).mean(axis=(1, 2))
 

@@ -102,8 +102,7 @@ def _values(
     window = slice(max(0, i - math.ceil(bandwidth)), i)
     row = np.arange(len(prompt))[:, None]
     past_count, past_total = (a[row, prompt, window].astype(float) for a in (count, total))
-    lag = np.broadcast_to(i - np.arange(window.start, i, dtype=float), past_count.shape)
-    visits = Visits(lag=lag, count=past_count, total=past_total, total_sq=past_total)
+    visits = Visits.of_successes(i - np.arange(window.start, i), past_total, past_count)
     return make_baseline("kae", bandwidth=bandwidth).values(groups, visits, step=i)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kaestat import Visits
-from kaestat.bandwidth.smoothing import CACHED_CELLS, CausalSmoother, row_blocks
+from kaestat.bandwidth.smoothing import ROW_BLOCK_NUMBERS, CausalSmoother, row_blocks
 from kaestat.kernels import CallableKernel, as_kernel
 
 KERNELS = {
@@ -187,15 +187,15 @@ def test_a_series_in_single_precision_is_smoothed_in_double(kernel):
 
 
 @pytest.mark.parametrize(
-    "shape", [(5, 2), (100_000, 2), (40_000, 1), (7, 10_000), (3, CACHED_CELLS + 1), (0, 3), (3, 0)]
+    "shape", [(5, 2), (100_000, 2), (40_000, 1), (7, 10_000), (3, ROW_BLOCK_NUMBERS + 1), (0, 3), (3, 0)]
 )
 def test_blocks_of_rows_are_as_large_as_the_cache_bears_and_cover_every_row_once(shape):
     blocks = [np.arange(shape[0])[block] for block in row_blocks(shape)]
     assert np.concatenate([[], *blocks]).tolist() == list(range(shape[0]))
     for block in blocks:
-        assert len(block) == 1 or len(block) * shape[1] <= CACHED_CELLS
+        assert len(block) == 1 or len(block) * shape[1] <= ROW_BLOCK_NUMBERS
     for block in blocks[:-1]:
-        assert (len(block) + 1) * shape[1] > CACHED_CELLS
+        assert (len(block) + 1) * shape[1] > ROW_BLOCK_NUMBERS
 
 
 @pytest.mark.parametrize("steps", range(13))
