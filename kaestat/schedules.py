@@ -133,8 +133,7 @@ def past_lags(schedule: np.ndarray, step: int, prompts: np.ndarray | None = None
     if schedule.ndim != 2 or schedule.dtype.kind not in "iu" or (schedule.size > 0 and schedule.min() < 0):
         raise ValueError(f"schedule must be (steps, batch_size) prompt indices, got {schedule.dtype} {schedule.shape}.")
     last = len(schedule) - (prompts is None)
-    if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= last:
-        raise ValueError(f"step must be a whole number from 0 to {last}, got {step!r}.")
+    step = check_whole("step", step, least=0, most=last)
     prompts = schedule[step] if prompts is None else np.asarray(prompts)
     if prompts.ndim != 1 or (prompts.dtype.kind not in "iu" and prompts.size > 0):
         raise ValueError(f"prompts must be prompt indices (P,), got {prompts.dtype} {prompts.shape}.")

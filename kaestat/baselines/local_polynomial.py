@@ -8,6 +8,7 @@ from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.baselines.kae import KernelBaseline, cold_start_value
+from kaestat.checks import check_whole
 from kaestat.kernels import as_kernel
 
 
@@ -35,8 +36,7 @@ class LocalPolynomial(KernelBaseline):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if type(self.degree) is not int or not 1 <= self.degree <= 5:
-            raise ValueError(f"degree must be an integer from 1 to 5, got {self.degree!r}; degree 0 is kae.")
+        check_whole("degree", self.degree, most=5)  # degree 0 is kae
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp, kernel = groups.xp, as_kernel(self.kernel)

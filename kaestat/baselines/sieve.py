@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import cold_start_value
+from kaestat.checks import check_whole
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,8 @@ class Sieve(Baseline):
     takes_weights: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.n_basis, bool) or not isinstance(self.n_basis, int) or not 1 <= self.n_basis <= 20:
-            raise ValueError(f"n_basis must be an integer from 1 to 20, got {self.n_basis!r}.")
-        if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 0:
-            raise ValueError(f"degree must be a non-negative integer, got {self.degree!r}.")
+        check_whole("n_basis", self.n_basis, most=20)
+        check_whole("degree", self.degree, least=0)
         if not isinstance(self.basis, str) or self.basis not in ("bspline", "polynomial"):
             raise ValueError(f'basis must be "bspline" or "polynomial", got {self.basis!r}.')
 

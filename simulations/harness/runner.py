@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from kaestat.checks import check_whole
 from simulations.harness.execution import BACKENDS, check_backend, execute, samples_of
 from simulations.harness.performance import Estimate
 from simulations.harness.provenance import provenance
@@ -56,10 +57,8 @@ class RunSettings:
     def __post_init__(self):
         if not (math.isfinite(self.scale) and self.scale > 0):
             raise ValueError(f"scale must be positive, got {self.scale!r}.")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise ValueError(f"seed must be a whole number from 0 on, got {self.seed!r}.")
-        if isinstance(self.jobs, bool) or not isinstance(self.jobs, int) or self.jobs < 1:
-            raise ValueError(f"jobs must be a positive whole number, got {self.jobs!r}.")
+        object.__setattr__(self, "seed", check_whole("seed", self.seed, least=0))
+        object.__setattr__(self, "jobs", check_whole("jobs", self.jobs))
         if self.backend not in BACKENDS:
             raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {self.backend!r}.")
 

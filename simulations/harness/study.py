@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kaestat.checks import check_whole
 from simulations.harness.performance import Estimate, average
 from simulations.harness.randomness import Streams
 
@@ -143,8 +144,7 @@ class Study:
             size = getattr(self, name)
             if size is None and name == "max_replicates":
                 continue
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise ValueError(f"study {self.name!r}: {name} must be a positive integer, got {size!r}.")
+            object.__setattr__(self, name, check_whole(f"study {self.name!r}: {name}", size))
         seen: set[str] = set()
         for cell in self.cells:
             if cell.key in seen:

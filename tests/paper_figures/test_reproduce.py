@@ -255,7 +255,7 @@ def test_command_exits_with_1_if_a_part_failed_and_with_0_if_none_did(tmp_path, 
     [
         (["--scale", "-1"], "scale must be positive, got -1.0"),
         (["--scale", "nan"], "scale must be positive"),
-        (["--jobs", "0"], "jobs must be a positive whole number, got 0"),
+        (["--jobs", "0"], "jobs must be a whole number from 1 on, got 0"),
         (["--seed", "-1"], "seed must be a whole number from 0 on, got -1"),
         (["--out", "FILE"], "is a file; name another"),
         (["--out", "FILE/below"], "cannot write results"),

@@ -16,6 +16,7 @@ from trl import GRPOTrainer
 from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
+from kaestat.checks import check_whole
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
@@ -254,8 +255,7 @@ def _check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> 
         raise ValueError(
             f"weights={weights!r}: method {estimator.method!r} does not average rewards, so it takes none."
         )
-    if isinstance(reuse, bool) or not isinstance(reuse, int) or reuse < 1:
-        raise ValueError(f"reuse must be a whole number of generations from 1 on, got {reuse!r}.")
+    check_whole("reuse", reuse)
 
 
 def _check_config(args: trl.GRPOConfig, estimator: AdvantageEstimator) -> None:

@@ -55,7 +55,7 @@ def test_run_prints_the_summary_and_where_it_lies(tmp_path):
         (["run", "toy", "--scale", "0"], "scale must be positive, got 0.0"),
         (["run", "toy", "--scale", "-1"], "scale must be positive, got -1.0"),
         (["run", "toy", "--scale", "nan"], "scale must be positive, got nan"),
-        (["run", "toy", "--jobs", "0"], "jobs must be a positive whole number, got 0"),
+        (["run", "toy", "--jobs", "0"], "jobs must be a whole number from 1 on, got 0"),
         (["run", "toy", "--seed", "-3"], "seed must be a whole number from 0 on, got -3"),
         (["run", "toy", "--backend", "dask"], "backend must be one of loky, ray, sequential, got 'dask'"),
         (["run", "picky"], "cannot compute cell (mean=0.0, scale=1.0): not on [mondays]."),
