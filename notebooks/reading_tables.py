@@ -26,7 +26,7 @@
 # - which differences between accuracies in Tables 3 and 4 exceed the error of the evaluation,
 # - what that error leaves out, and what runs with several seeds show about it.
 #
-# It needs a checkout with the extra `simulations`. The paper's numbers are in `paper_figures/data`, as printed; ours
+# It needs a checkout with the extra `simulations`. The paper's numbers are in `paper_figures/shared/data`, as printed; ours
 # are in `results`.
 
 # %%

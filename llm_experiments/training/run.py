@@ -25,11 +25,11 @@ from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import load_task, pretraining_examples
 from llm_experiments.tasks.base import Task
 from llm_experiments.training.config import RunConfig, run_label
-from llm_experiments.training.data import ID_COLUMN, reward_function, training_set, without
-from llm_experiments.training.resources import GIB, check_memory, shape_of
 from llm_experiments.training.tables import IDENTITY, run_tables
-from llm_experiments.training.testing import HeldOutTest
-from llm_experiments.training.trainer import RecordingTrainer
+from llm_experiments.training.trl.data import ID_COLUMN, reward_function, training_set, without
+from llm_experiments.training.trl.resources import GIB, check_memory, shape_of
+from llm_experiments.training.trl.testing import HeldOutTest
+from llm_experiments.training.trl.trainer import RecordingTrainer
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState
