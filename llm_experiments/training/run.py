@@ -78,7 +78,8 @@ class TrainingRun:
                 f"{self.config.task.name}; lower it, or raise task.n_prompts."
             )
         if not (self.folder / LOG).exists():
-            _check_fits(self.config)
+            if is_main_process():
+                _warn_if_too_large(self.config)
             self._train()
         if is_main_process():
             for name, frame in run_tables(self.folder, sizes.updates_per_step).items():
@@ -184,8 +185,8 @@ class TrainingRun:
         )
 
 
-def _check_fits(config: RunConfig) -> None:
-    """Refuse a model that the devices cannot hold, where its shape is known without fetching it."""
+def _warn_if_too_large(config: RunConfig) -> None:
+    """Warn of a model that the devices may not hold, where its shape is known without fetching it."""
     shape = shape_of(config.model)
     if shape is None:
         return

@@ -7,6 +7,7 @@ completions half as long as they may be: take them as an order of magnitude.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +73,7 @@ SHAPES: dict[str, ModelShape] = {
     "qwen2.5-1.5b-instruct": ModelShape(1536, 28, 8960, 12, 2, 128, 151936, tied=True),
     "smollm2": ModelShape(576, 30, 1536, 9, 3, 64, 49152, tied=True, biases=False),
 }
-"""Of the named models, from their published configurations, so that nothing need be fetched to refuse a run."""
+"""Of the named models, from their published configurations, so that nothing need be fetched to warn of a run."""
 
 
 @dataclass(frozen=True)
@@ -157,20 +158,21 @@ def estimate(
 
 
 def check_memory(config: RunConfig, shape: ModelShape, *, gpus: int, sharded: bool, memory_gib: float) -> None:
-    """Refuse a run that by the estimate does not fit.
+    """Warn of a run that by the estimate does not fit: the estimate may be wrong, so the run goes on.
 
-    Raises
-    ------
-    ValueError
+    Warns
+    -----
+    UserWarning
         The message says what the run needs, and what would make it smaller.
     """
     found = estimate(config, shape, gpus=gpus, sharded=sharded, accelerator=Accelerator(memory_gib=memory_gib))
     if found.total_gib > memory_gib:
-        raise ValueError(
-            f"model {config.model.name}: training takes about {found.training_gib:.0f} GiB and generation "
-            f"{found.generation_gib:.0f} GiB on each device, which has {memory_gib:.0f}. Lower updates.micro_batch, "
-            "turn on updates.gradient_checkpointing, set updates.lora_rank, or shard over more GPUs "
-            "(accelerate launch with FSDP)."
+        warnings.warn(
+            f"model {config.model.name}: by an estimate, training takes about {found.training_gib:.0f} GiB and "
+            f"generation {found.generation_gib:.0f} GiB on each device, which has {memory_gib:.0f}. The run goes on; "
+            "if it ends for want of memory, lower updates.micro_batch, turn on updates.gradient_checkpointing, set "
+            "updates.lora_rank, or shard over more GPUs (accelerate launch with FSDP).",
+            stacklevel=2,
         )
 
 

@@ -26,6 +26,7 @@ from llm_experiments.training.config import RunConfig, load_experiment, load_run
 from llm_experiments.training.run import TrainingRun, last_whole_checkpoint, trl_config
 from llm_experiments.training.tables import reward_log
 from llm_experiments.training.trl.data import reward_function, training_set, without
+from llm_experiments.training.trl.resources import SHAPES
 from llm_experiments.training.trl.testing import summarise
 from tests.helpers.small_policies import SIZE, small_policy
 
@@ -150,6 +151,15 @@ def test_a_contradiction_is_refused_before_anything_is_loaded(changes, message, 
 @pytest.mark.parametrize("method", ["kae", "kae_eb", "reinforce++", "none", "spo", "kae_stream", "pooled"])
 def test_methods_that_do_with_one_completion_are_taken(method):
     assert config(method=method, updates={"group_size": 1, "micro_batch": 4}).estimator().method == method
+
+
+def test_a_run_that_by_the_estimate_does_not_fit_is_warned_of_and_goes_on(models, tmp_path, monkeypatch):
+    huge = replace(SHAPES["qwen2.5-math-7b"], layers=10**6)
+    monkeypatch.setattr("llm_experiments.training.run.shape_of", lambda model: huge)
+    run = training_run(tmp_path, test=None, updates={"steps": 1})
+    with pytest.warns(UserWarning, match=r"model tiny: by an estimate, .* The run goes on"):
+        run.run()
+    assert len(pd.read_csv(run.folder / "curve.csv")) == 1
 
 
 def test_missing_data_is_told_before_a_model_is_loaded(tmp_path, monkeypatch):

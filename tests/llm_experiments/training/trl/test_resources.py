@@ -1,4 +1,7 @@
-"""Estimates of memory and time: parameters are counted exactly, and a run that cannot fit is refused with the fix."""
+"""Estimates of memory and time: parameters are counted exactly; of a run that may not fit a warning tells the fix."""
+
+import re
+import warnings
 
 import pytest
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
@@ -37,14 +40,22 @@ def test_what_fits_where_as_the_documentation_says():
     for name, config in PAPER.items():
         shape = shape_of(config.model)
         one = {"gpus": 1, "sharded": False, "memory_gib": 80.0}
-        check_memory(config, shape, gpus=4, sharded=True, memory_gib=80.0)
+        assert warned(config, shape, gpus=4, sharded=True, memory_gib=80.0) == []
         if "7b" in name:
-            with pytest.raises(ValueError, match=r"about 1\d\d GiB .* has 80. Lower updates.micro_batch"):
-                check_memory(config, shape, **one)
+            (message,) = warned(config, shape, **one)
+            assert re.search(r"about 1\d\d GiB .* has 80\. The run goes on; .* lower updates\.micro_batch", message)
             lora = config.model_copy(update={"updates": config.updates.model_copy(update={"lora_rank": 64})})
-            check_memory(lora, shape, **one)
+            assert warned(lora, shape, **one) == []
         else:
-            check_memory(config, shape, **one)
+            assert warned(config, shape, **one) == []
+
+
+def warned(config, shape, **devices) -> list[str]:
+    """Warnings about a run's memory."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_memory(config, shape, **devices)
+    return [str(each.message) for each in caught]
 
 
 def test_time_grows_with_work_and_falls_with_gpus():
