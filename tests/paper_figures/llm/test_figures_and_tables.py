@@ -16,6 +16,7 @@ from llm_experiments.diagnose.sensitivity import value_sensitivity
 from llm_experiments.diagnose.value_mse import value_errors
 from paper_figures.llm import __main__ as command
 from paper_figures.llm import figures, tables
+from tests.helpers.commands import app
 
 STEPS = (4, 9)
 
@@ -153,7 +154,7 @@ def test_the_unit_of_the_gradient_is_a_power_of_1000():
 
 def test_the_command_builds_all_from_the_folder_alone(results, tmp_path):
     write_results(tmp_path, results)
-    done = CliRunner().invoke(_app(), [str(tmp_path)])
+    done = CliRunner().invoke(app(command.main), [str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert "KAE < GRPO: holds" in done.output
     for name in ("value_sensitivity", "value_mse", "gradient_mse", "score_weights", "assumption6"):
@@ -172,7 +173,7 @@ def test_results_of_the_value_stage_alone_are_enough(results, tmp_path):
 
 
 def test_a_folder_without_results_is_an_error_in_one_line(tmp_path):
-    done = CliRunner().invoke(_app(), [str(tmp_path)])
+    done = CliRunner().invoke(app(command.main), [str(tmp_path)])
     assert done.exit_code == command.USAGE and "run the diagnostic first" in done.output
 
 
@@ -182,14 +183,6 @@ def test_score_norms_on_the_diagonal_are_drawn_where_they_are(results):
     part = results.score_norms.query("step == 4").dropna(subset=["norm2_right", "norm2_wrong"])
     np.testing.assert_allclose(upper, part[["norm2_right", "norm2_wrong"]].to_numpy())
     assert (upper[:, 1] > upper[:, 0]).mean() > 0.9  # wrong ones are longer in these pools
-
-
-def _app():
-    import typer
-
-    app = typer.Typer()
-    app.command()(command.main)
-    return app
 
 
 @pytest.mark.parametrize("steps", [STEPS[:1], STEPS])

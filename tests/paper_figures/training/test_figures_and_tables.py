@@ -1,20 +1,16 @@
 """Figures and tables of training runs: from the results folder alone, and true to it."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from llm_experiments.training.collect import binned, differences, final, run_ends
 from paper_figures.training import __main__ as command
-from paper_figures.training import evaluations, figures, policy_optimization, tables
-from paper_figures.training.results import VARIANT, read_results, variants_of
+from paper_figures.training import figures, tables
+from paper_figures.training.results import read_results
+from tests.helpers.commands import app
+from tests.helpers.training_tables import STEPS, write_results
 
-ROOT = Path(__file__).parents[3]
-KEYS = [*VARIANT, "seed"]
 GAINS = {
     ("none", "none", "own", 1): 0.1,
     ("kae:bandwidth=80", "none", "own", 1): 0.3,
@@ -22,49 +18,11 @@ GAINS = {
     ("none", "none", "own", 10): 0.05,
     ("reinforce++", "none", "none", 1): 0.2,
 }
-STEPS = np.arange(0, 101, 20)
-
-
-def write_results(folder: Path, gains: dict[tuple, float], seeds: int = 3) -> Path:
-    """Results whose accuracy grows linearly, all numbers known."""
-    rng = np.random.default_rng(0)
-    tests, curves, gradients, values = [], [], [], []
-    for variant, gain in gains.items():
-        for seed in range(seeds):
-            keys = dict(zip(KEYS, (*variant, seed), strict=True))
-            greedy = 0.4 + gain * STEPS / 100 + 0.02 * seed
-            outcomes = {"greedy": greedy, "accuracy": greedy - 0.1, "pass_at_samples": greedy + 0.1}
-            tests.append(pd.DataFrame({**keys, "step": STEPS, **outcomes}))
-            curve = pd.DataFrame({"step": range(100), "mean_reward": rng.random(100), "entropy": rng.random(100)})
-            curves.append(binned(curve).assign(**keys))
-            noise = {"gradient_mse": 10 * gain + np.array([0.0, 1.0, 3.0]), "gradient_signal": [0.5, 1.0, 1.0]}
-            gradients.append(pd.DataFrame({**keys, "step": [0, 50, 100], **noise}))
-            error = {"mse": [9.0, 0.01, 0.03], "less_reference": [0.0, -0.2, -0.2]}
-            values.append(
-                pd.DataFrame({**keys, "baseline": "kae:bandwidth=80", "from_step": [0, 25, 50], "to_step": 75, **error})
-            )
-    tests = pd.concat(tests, ignore_index=True)
-    ends = run_ends(tests)
-    frames = {"tests": tests, "curves": pd.concat(curves), "final": final(ends), "differences": differences(ends)}
-    frames |= {"gradients": pd.concat(gradients), "values": pd.concat(values)}
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, frame in frames.items():
-        frame.to_csv(folder / f"{name}.csv", index=False)
-    return folder
 
 
 @pytest.fixture
 def folder(tmp_path):
     return write_results(tmp_path, GAINS)
-
-
-def app(command):
-    found = typer.Typer()
-    found.command()(command)
-    return found
-
-
-# --- an experiment ----------------------------------------------------------------------------------------------------
 
 
 def test_the_command_builds_the_figure_and_the_tables(folder):
@@ -186,90 +144,3 @@ def test_a_folder_without_tests_is_an_error_in_one_line(tmp_path):
     assert result.exit_code != 0
     with pytest.raises(FileNotFoundError, match=r"lacks tests, curves, final, differences"):
         command.build(tmp_path)
-
-
-# --- the paper's figures and tables -----------------------------------------------------------------------------------
-
-
-def plain(method: str, reuse: int = 1) -> tuple:
-    return (method, "none", "own", reuse)
-
-
-def test_the_papers_figures_and_tables_come_from_three_experiments(tmp_path):
-    for name, wanted in policy_optimization.FIGURES.items():
-        variants = {plain(f"{method}:bandwidth=9" if "kae" in method else method, j) for method, j in wanted.variants}
-        extra = {plain(method) for method in policy_optimization.TABLE_METHODS if method != "kae"}
-        gains = dict.fromkeys(sorted(variants | extra), 0.2)
-        write_results(tmp_path / "in" / wanted.experiment, gains)
-        assert name in ("one_shot", "single_stream", "ablation")
-    write_results(tmp_path / "in" / "tiny_multi_stream_g4", gains)
-    policy_optimization.build(tmp_path / "in", tmp_path / "out")
-    for name in ("one_shot", "single_stream", "ablation"):
-        assert (tmp_path / "out" / "figures" / f"{name}.png").stat().st_size > 1000
-    table = (tmp_path / "out" / "tables" / "table4_small.md").read_text()
-    assert "G = 4" in table and "Table 4" in table and "over 3 seeds" in table
-    assert "| KAE (bandwidth 9) | 0.5800 ± 0.0115 | 0.4800 ± 0.0115 | 0.6800 ± 0.0115 | 0.4400 ± 0.0115 |" in table
-
-
-def test_a_variant_that_was_not_run_is_named(tmp_path):
-    write_results(tmp_path / "tiny_one_shot", {plain("grpo"): 0.1})
-    with pytest.raises(ValueError, match=r"no run of kae_stream with J = 1, only GRPO"):
-        policy_optimization.figure(tmp_path / "tiny_one_shot", policy_optimization.FIGURES["one_shot"])
-
-
-def test_committed_results_give_all_figures_without_training(tmp_path):
-    policy_optimization.build(ROOT / "results" / "training", tmp_path)
-    committed = ROOT / "results" / "policy_optimization" / "tables"
-    for name in policy_optimization.TABLES:
-        assert (tmp_path / "tables" / f"{name}.md").read_text() == (committed / f"{name}.md").read_text()
-
-
-@pytest.mark.parametrize("experiment", ["tiny_single_stream", "tiny_multi_stream_g4", "tiny_multi_stream_g8"])
-def test_in_the_committed_runs_every_method_raises_test_accuracy_beyond_noise(experiment):
-    final = read_results(ROOT / "results" / "training" / experiment, ["final"])["final"]
-    gains = final[final["outcome"] == "gain"]
-    assert len(gains) == len(variants_of(final))
-    assert (gains["n_seeds"] >= 5).all()
-    assert (gains["mean"] > 4 * gains["se"]).all()
-
-
-def test_in_the_committed_one_shot_runs_one_problem_teaches_others():
-    found = read_results(ROOT / "results" / "training" / "tiny_one_shot", ["tests", "curves"])
-    greedy = found["tests"].pivot_table(index=["method", "seed"], columns="step", values="greedy")
-    for _, rise in (greedy[100] - greedy[0]).groupby("method"):
-        assert len(rise) >= 5 and rise.mean() > 4 * rise.std(ddof=1) / np.sqrt(len(rise))
-    last = found["curves"].sort_values("step").groupby(["method", "seed"])["mean_reward"].last()
-    assert (last > 0.9).all()
-
-
-# --- evaluations ------------------------------------------------------------------------------------------------------
-
-
-def evaluation(folder: Path, name: str, accuracies: dict[str, float]) -> Path:
-    (folder / name).mkdir()
-    rows = [{"set": each, "accuracy": value, "se": 0.01} for each, value in accuracies.items()]
-    pd.DataFrame(rows).to_csv(folder / name / "accuracy.csv", index=False)
-    return folder / name
-
-
-def test_evaluations_stand_in_the_papers_layout(tmp_path):
-    mine = evaluation(tmp_path, "kae", {"math500": 0.772, "aime24": 0.2969, "average": 0.5345})
-    theirs = evaluation(tmp_path, "grpo", {"math500": 0.754, "aime24": 0.2844, "average": 0.5192})
-    out = tmp_path / "out"
-    result = CliRunner().invoke(app(evaluations.main), [str(theirs), str(mine), "--out", str(out)])
-    assert result.exit_code == 0
-    lines = result.output.splitlines()
-    assert "| Method | AIME24 | MATH | Avg |" in lines
-    assert "| kae | 0.2969 ± 0.0100 | 0.7720 ± 0.0100 | 0.5345 ± 0.0100 |" in lines
-    assert (out / "tables" / "evaluations.tex").is_file()
-
-
-def test_evaluations_of_different_sets_are_refused(tmp_path):
-    folders = [
-        evaluation(tmp_path, "one", {"math500": 0.5}),
-        evaluation(tmp_path, "two", {"gsm8k": 0.5}),
-    ]
-    with pytest.raises(ValueError, match=r"different sets: one of math500; two of gsm8k"):
-        evaluations.evaluations_table(folders)
-    with pytest.raises(FileNotFoundError, match="no such file"):
-        evaluations.evaluations_table([tmp_path / "nothing"])
