@@ -82,9 +82,9 @@ class _Pool:
     def __init__(self, n: int, repeats: int):
         import torch
 
-        from llm_experiments.diagnostics.draws import Drawing
-        from llm_experiments.diagnostics.estimators import make_estimator
-        from llm_experiments.diagnostics.pool_rewards import PoolRewards
+        from llm_experiments.diagnose.draws import Drawing
+        from llm_experiments.diagnose.estimators import make_estimator
+        from llm_experiments.diagnose.pool_rewards import PoolRewards
         from llm_experiments.policies.tiny import tiny_model, tiny_tokenizer
 
         rng, tokenizer = np.random.default_rng(0), tiny_tokenizer()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import datetime
 import os
 import platform
-import subprocess
 from pathlib import Path
 
-from kaestat.provenance import installed_version
+from kaestat.provenance import git, installed_version
 
 PACKAGES = ("kaestat", "numpy", "scipy", "pandas", "torch", "statsmodels", "verl")
 
@@ -29,19 +28,11 @@ def provenance() -> dict[str, str]:
 
 def _commit() -> str:
     root = Path(__file__).parents[1]
-    commit = _git(root, "rev-parse", "--short=12", "HEAD")
-    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", "kaestat", "benchmarks/*.py")
+    commit = git(root, "rev-parse", "--short=12", "HEAD")
+    changed = git(root, "status", "--porcelain", "--untracked-files=no", "--", "kaestat", "benchmarks/*.py")
     if commit is None:
         return "no git checkout"
     return f"{commit} with uncommitted changes" if changed else commit
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    try:
-        finished = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return finished.stdout.strip()
 
 
 def _processor() -> str:

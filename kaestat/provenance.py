@@ -6,9 +6,13 @@ import hashlib
 import os
 import platform
 import subprocess
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import kaestat
 
@@ -53,18 +57,46 @@ def installed_version(package: str) -> str | None:
         return None
 
 
+def time_and_commit(folder: str | os.PathLike[str]) -> dict[str, str | None]:
+    """When a result is computed, in UTC, and from which commit: ``time, commit``.
+
+    Parameters
+    ----------
+    folder : path
+        Of the code; see `checked_out_commit`.
+    """
+    return {"time": datetime.now(UTC).isoformat(timespec="seconds"), "commit": checked_out_commit(folder)}
+
+
+def environment(packages: Iterable[str]) -> dict[str, Any]:
+    """What a result is computed with: ``python, packages, machine``, as plain data; no paths and no host name.
+
+    Parameters
+    ----------
+    packages : iterable of str
+        Whose versions are told, None for one that is not installed.
+    """
+    return {
+        "python": sys.version.split()[0],
+        "packages": {name: installed_version(name) for name in packages},
+        "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
+    }
+
+
 def checked_out_commit(folder: str | os.PathLike[str]) -> str | None:
     """The commit checked out in a folder, marked if files differ from it; None outside a git checkout."""
-    try:
-        commit = _git(folder, "rev-parse", "HEAD")
-        changed = _git(folder, "status", "--porcelain")
-    except (OSError, subprocess.CalledProcessError):
+    commit, changed = git(folder, "rev-parse", "HEAD"), git(folder, "status", "--porcelain")
+    if commit is None or changed is None:
         return None
     return commit + (" (with uncommitted changes)" if changed else "")
 
 
-def _git(folder: str | os.PathLike[str], *arguments: str) -> str:
-    ran = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
+def git(folder: str | os.PathLike[str], *arguments: str) -> str | None:
+    """What a git command prints in a folder; None outside a git checkout, and without git."""
+    try:
+        ran = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
     return ran.stdout.strip()
 
 

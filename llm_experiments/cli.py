@@ -11,9 +11,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from llm_experiments.config import EvaluationConfig, checked, load_config
+from llm_experiments.config import checked
 from llm_experiments.console import print_table, progress_bar
-from llm_experiments.training.verl_launch import launch_verl
+from llm_experiments.diagnose.config import load_config
+from llm_experiments.evaluation.config import EvaluationConfig
+from llm_experiments.training.verl.launch import launch_verl
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
@@ -62,7 +64,7 @@ def diagnose(
     """
     from transformers.utils.logging import disable_progress_bar
 
-    from llm_experiments.diagnose import Diagnosis
+    from llm_experiments.diagnose.diagnosis import Diagnosis
 
     disable_progress_bar()  # those of loading and saving weights; ours tell what matters
     console = Console(stderr=True)

@@ -26,8 +26,8 @@
 # - which differences between accuracies in Tables 3 and 4 exceed the error of the evaluation,
 # - what that error leaves out, and what runs with several seeds show about it.
 #
-# It needs a checkout with the extra `simulations`. The paper's numbers are in `paper_figures/data`, as printed; ours
-# are in `results`.
+# It needs a checkout with the extra `simulations`. The paper's numbers are in `paper_figures/shared/data`, as printed;
+# ours are in `results`.
 
 # %%
 import sys
@@ -42,7 +42,9 @@ sys.path.insert(
     0, str(next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "paper_figures").is_dir()))
 )
 
-from paper_figures import paper, sampling_error, table1, table2
+from paper_figures.audit import sampling_error
+from paper_figures.shared import paper
+from paper_figures.studies import table1, table2
 from simulations import studies
 from simulations.bandits.value_diagnostic import ValueDiagnostic
 from simulations.harness import RunSettings, run

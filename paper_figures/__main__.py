@@ -11,9 +11,9 @@ try:
     import typer
     from rich.console import Console
 
-    from paper_figures.console import ConsoleWatcher
-    from paper_figures.page import headline
-    from paper_figures.reproduce import reproduce
+    from paper_figures.report.console import ConsoleWatcher
+    from paper_figures.report.page import headline
+    from paper_figures.report.reproduce import reproduce
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; the reproduction needs: pip install -e '.[simulations]'")
 

@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from kaestat.storage import write_atomically
-from llm_experiments.config import EvaluationConfig, TaskConfig
+from llm_experiments.config import TaskConfig
+from llm_experiments.evaluation.config import EvaluationConfig
 from llm_experiments.evaluation.suites import EvaluationSet, parse_suite
 from llm_experiments.evaluation.tables import accuracy_table, problem_table
 from llm_experiments.pools.store import PoolStore, PromptPool

@@ -19,8 +19,8 @@ Weights = Literal["none", "length", "score_norm"]
 Scale = Literal["none", "group_std", "batch_std"]
 
 
-class UpdatesConfig(Section):
-    """Sizes of a run, in the paper's terms.
+class OptimizationConfig(Section):
+    """Sizes of a run and of its optimizer updates, in the paper's terms.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class UpdatesConfig(Section):
     keep_checkpoints: PositiveInt | None = 2
 
     @model_validator(mode="after")
-    def _batches_divide(self) -> UpdatesConfig:
+    def _batches_divide(self) -> OptimizationConfig:
         if self.prompts % self.update_prompts:
             raise ValueError(
                 f"prompts = {self.prompts} must be a multiple of ppo_prompts = {self.ppo_prompts}: a step is cut into "
@@ -115,7 +115,7 @@ class TestConfig(Section):
     samples: PositiveInt = 1
 
 
-class GradientConfig(Section):
+class GradientNoiseConfig(Section):
     """Measurements of the gradient's noise along a run (`gradient_noise`), on one device.
 
     Two more gradients are held while they last. With transformers' sampler they change nothing in the run; vLLM, whose
@@ -152,10 +152,10 @@ class RunConfig(Section):
         Of completions, for the variance-optimal forms.
     scale : {"none", "group_std", "batch_std"} or None
         Of advantages, in place of the method's own; None keeps that.
-    updates : UpdatesConfig
+    updates : OptimizationConfig
     test : TestConfig or None
         None tests nothing along the run; evaluate its checkpoints afterwards.
-    gradient : GradientConfig or None
+    gradient : GradientNoiseConfig or None
         None measures no gradient noise.
     vllm_gpu_share : float
         Share of each GPU's memory for vLLM, where it samples.
@@ -172,9 +172,9 @@ class RunConfig(Section):
     method: str = "kae"
     weights: Weights = "none"
     scale: Scale | None = None
-    updates: UpdatesConfig
+    updates: OptimizationConfig
     test: TestConfig | None = None
-    gradient: GradientConfig | None = None
+    gradient: GradientNoiseConfig | None = None
     vllm_gpu_share: NonNegativeFloat = Field(default=0.3, le=0.9)
     report_to: tuple[str, ...] = ()
 

@@ -25,11 +25,11 @@ from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import load_task, pretraining_examples
 from llm_experiments.tasks.base import Task
 from llm_experiments.training.config import RunConfig, run_label
-from llm_experiments.training.data import ID_COLUMN, reward_function, training_set, without
-from llm_experiments.training.resources import GIB, check_memory, shape_of
 from llm_experiments.training.tables import IDENTITY, run_tables
-from llm_experiments.training.testing import HeldOutTest
-from llm_experiments.training.trainer import RecordingTrainer
+from llm_experiments.training.trl.data import ID_COLUMN, reward_function, training_set, without
+from llm_experiments.training.trl.resources import GIB, check_memory, shape_of
+from llm_experiments.training.trl.testing import HeldOutTest
+from llm_experiments.training.trl.trainer import RecordingTrainer
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState
@@ -78,7 +78,8 @@ class TrainingRun:
                 f"{self.config.task.name}; lower it, or raise task.n_prompts."
             )
         if not (self.folder / LOG).exists():
-            _check_fits(self.config)
+            if is_main_process():
+                _warn_if_too_large(self.config)
             self._train()
         if is_main_process():
             for name, frame in run_tables(self.folder, sizes.updates_per_step).items():
@@ -184,8 +185,8 @@ class TrainingRun:
         )
 
 
-def _check_fits(config: RunConfig) -> None:
-    """Refuse a model that the devices cannot hold, where its shape is known without fetching it."""
+def _warn_if_too_large(config: RunConfig) -> None:
+    """Warn of a model that the devices may not hold, where its shape is known without fetching it."""
     shape = shape_of(config.model)
     if shape is None:
         return

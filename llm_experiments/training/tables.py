@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 import kaestat
-from kaestat.integrations.shared.watched_estimator import copies
-from llm_experiments.training.gradient_noise import GradientNoise
-from llm_experiments.training.testing import summarise
+from kaestat.integrations.watched_estimator import copies
+from llm_experiments.training.trl.gradient_noise import GradientNoise
+from llm_experiments.training.trl.testing import summarise
 
 IDENTITY = "identity.json"  # of a run's folder: its configuration
 
@@ -40,7 +40,7 @@ def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
     -------
     dict of DataFrame
         ``curve``: ``step, mean_reward, se`` (over prompts), ``advantage_std, seconds`` and what `SCORED` and `UPDATED`
-        name, where it was logged. ``test``: ``step`` and the columns of `testing.summarise`; absent without tests.
+        name, where it was logged. ``test``: ``step`` and the columns of `trl.testing.summarise`; absent without tests.
         ``gradient``: ``step`` and the columns of `GradientNoise.summary`; absent where it was not measured.
     """
     records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("*.json"))]

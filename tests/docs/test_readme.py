@@ -58,7 +58,7 @@ def test_the_numbers_are_those_of_the_committed_tables():
             (line,) = [line for line in table.splitlines() if line.startswith(key)]
             cells = sorted((cell.strip() for cell in line.split("|")[2:-1]), key=lambda cell: float(cell.split()[0]))
             assert text == (cells[0] if len(cells) == 1 else f"{cells[0]} to {cells[-1]}")
-        with (ROOT / "paper_figures" / "data" / f"table{number}_reductions.csv").open() as file:
+        with (ROOT / "paper_figures" / "shared" / "data" / f"table{number}_reductions.csv").open() as file:
             printed = [row["printed"] for row in csv.DictReader(file) if row["versus"] == method.lower()]
         assert paper == "{} to {}".format(*(pick(printed, key=float) for pick in (min, max)))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from paper_figures.reproduce import reproduce
-from paper_figures.sections import SECTIONS
+from paper_figures.report.reproduce import reproduce
+from paper_figures.report.sections import SECTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 QUOTED = [section for section in SECTIONS if section.name != "coverage"]

@@ -1,6 +1,6 @@
 """``kill -9`` of each command that writes: nothing half written, and run again it ends as if it had never been killed.
 
-``python -m llm_experiments train`` has this test beside its others, in tests/llm_experiments/test_llm_training.py.
+``python -m llm_experiments train`` has this test beside its others, in tests/llm_experiments/training/test_run.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from kaestat.datasets import simulated_run
-from tests.llm_experiments.test_llm_diagnose import CONFIG
+from tests.helpers.small_diagnosis import CONFIG
 
 ROOT = Path(__file__).parents[2]
 # Files that hold the command, the time or the seconds that something took. Of a diagnosis, the tables are made from the

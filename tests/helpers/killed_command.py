@@ -40,9 +40,9 @@ def simulations(folder: Path) -> None:
 
 
 def paper_figures(folder: Path) -> None:
-    from paper_figures import logs
-    from paper_figures.reproduce import reproduce
-    from paper_figures.sections import SECTIONS
+    from paper_figures.report import logs
+    from paper_figures.report.reproduce import reproduce
+    from paper_figures.report.sections import SECTIONS
 
     logs.N_BOOT = 5
     sections = [section for section in SECTIONS if section.name == "one_shot"]
@@ -61,7 +61,7 @@ def diagnose(folder: Path) -> None:
 
 
 def llm_figures(folder: Path) -> None:
-    from paper_figures.llm import build
+    from paper_figures.llm.__main__ import build
 
     build(folder)
 
@@ -69,9 +69,12 @@ def llm_figures(folder: Path) -> None:
 COMMANDS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "analyze": (analyze, ["kaestat.report.commands", "kaestat.report.plots"]),
     "simulations": (simulations, ["simulations.__main__"]),
-    "paper_figures": (paper_figures, ["paper_figures.reproduce", "paper_figures.sections", "kaestat.report.plots"]),
+    "paper_figures": (
+        paper_figures,
+        ["paper_figures.report.reproduce", "paper_figures.report.sections", "kaestat.plots"],
+    ),
     "diagnose": (diagnose, ["llm_experiments.cli", "torch", "transformers"]),
-    "llm_figures": (llm_figures, ["paper_figures.llm"]),
+    "llm_figures": (llm_figures, ["paper_figures.llm.__main__"]),
 }
 
 

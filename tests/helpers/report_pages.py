@@ -7,10 +7,9 @@ import pytest
 
 from kaestat.datasets import simulated_run
 from kaestat.provenance import Provenance, versions
-from kaestat.report.analysis import analyze
-from kaestat.report.files import write_report
-from paper_figures import logs, reproduce
-from paper_figures.sections import SECTIONS
+from kaestat.report import write_report
+from paper_figures.report import logs, reproduce
+from paper_figures.report.sections import SECTIONS
 
 PARTS = ("table1", "sensitivity", "one_shot", "audit")  # with and without a figure, short and folded tables, many files
 SOURCE = 'runs/"a" & <b>.csv'

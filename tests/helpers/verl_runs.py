@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from llm_experiments.training.verl_command import Places
-from llm_experiments.training.verl_launch import CONFIGS, verl_run_config
+from llm_experiments.training.verl.command import Places
+from llm_experiments.training.verl.launch import CONFIGS, verl_run_config
 
 ALL = {path.stem: verl_run_config(path.stem) for path in sorted(CONFIGS.glob("*.yaml"))}
 PAPER = tuple(name for name, config in ALL.items() if config.model.name.startswith("qwen"))

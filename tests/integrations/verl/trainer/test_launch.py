@@ -26,12 +26,11 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from kaestat.integrations.verl.prompts import read_prompt
 from kaestat.schedules import reuse
 from llm_experiments.config import checked
-from llm_experiments.training import verl_launch
 from llm_experiments.training.config import RunConfig
-from llm_experiments.training.verl_command import ID_FIELD, Machines, Places, verl_overrides
-from llm_experiments.training.verl_data import prepare_data
-from llm_experiments.training.verl_launch import ROOT, check_with_verl, places_in, verl_run_config
-from tests.helpers.tiny_verl import compose_config
+from llm_experiments.training.verl import launch as verl_launch
+from llm_experiments.training.verl.command import ID_FIELD, Machines, Places, verl_overrides
+from llm_experiments.training.verl.data import prepare_data
+from llm_experiments.training.verl.launch import ROOT, check_with_verl, places_in, verl_run_config
 from tests.helpers.verl_runs import PLACES, ROWS, RUNS, SMALL, write_rows
 
 

@@ -1,0 +1,1 @@
+"""The value and gradient diagnostics of a language model at the checkpoints of a run."""

@@ -1,0 +1,132 @@
+"""Which methods of the library the diagnostics compare, and the values that they assign to drawn groups.
+
+Every method is a specification such as ``kae:bandwidth=20`` (`kaestat.registry.parse_method`). ``grpo`` and
+``reinforce++`` are leave-one-out, as in the paper's Table 1. The score-weighted form of an averaging baseline is
+``NAME@WEIGHTING``: it smooths ``sum W Z`` over ``sum W`` and so estimates the best baseline ``E[W Z] / E[W]``
+(Greensmith et al., 2004) in place of the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kaestat import make_baseline, methods
+from kaestat.baselines.base import Baseline
+from kaestat.registry import parse_method
+from llm_experiments.diagnose.draws import DrawnGroups
+from llm_experiments.diagnose.pool_rewards import PoolRewards
+
+WEIGHTINGS = {
+    "exact": "squared norm of the completion's score",
+    "length": "number of tokens (OPO)",
+    "logit_norm": "squared norm of the log-probability's gradient in the logits, summed over tokens",
+}
+
+EXCLUDED = {
+    "rloo": "the leave-one-out group mean, as grpo is here",
+    "dr_grpo": "the group mean, as grpo is here; it differs in the scale of advantages",
+    "gpg": "the group mean, as grpo is here; it differs in the scale of advantages",
+    "pooled": "the leave-one-out group mean where a prompt has one group, as grpo is here",
+    "critic": "needs features of the prompts, and learns along a whole run",
+    "oracle": "needs the true value",
+}
+
+PLAIN = tuple(name for name in methods() if name not in EXCLUDED)
+WEIGHTED = ("reinforce++", "grpo", "kae", "kae_eb")
+REFERENCES = ("kae", "grpo")
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """A baseline as the diagnostics use it.
+
+    Attributes
+    ----------
+    name : str
+        The specification it was made from.
+    baseline : Baseline
+    weighting : str
+        Which of `WEIGHTINGS` it smooths with; empty for the plain form.
+    """
+
+    name: str
+    baseline: Baseline
+    weighting: str = ""
+
+    @property
+    def reads_history(self) -> bool:
+        """Whether past steps enter its values."""
+        return self.baseline.horizon > 0 or self.baseline.initial_carry() is not None
+
+    def missing(self, pool: PoolRewards) -> str:
+        """The weights that it lacks in plain words; empty if it can be evaluated on this pool."""
+        if self.weighting and self.weighting not in pool.target_weight:
+            return f"target_weight has no {self.weighting!r}"
+        if self.weighting and self.reads_history and pool.n_history and self.weighting not in pool.history_weight:
+            return f"history_weight has no {self.weighting!r}"
+        return ""
+
+    def values(self, drawn: DrawnGroups) -> np.ndarray:
+        """Value assigned to each drawn completion of the current groups, shape (R, P, G).
+
+        State beyond the visits (`Ebpo`) starts afresh at the oldest past step and is advanced through the drawn
+        groups of each.
+        """
+        pool = drawn.pool
+        carry = self.baseline.initial_carry()
+        if carry is not None:
+            for position in range(pool.n_history):
+                carry = self.baseline.advance(
+                    carry,
+                    drawn.past_groups(position),
+                    drawn.visits(before=position),
+                    step=pool.step - pool.n_history + position,
+                )
+        weighting = self.weighting
+        visits = drawn.visits(weighting if self.reads_history else "")
+        return self.baseline.values(drawn.groups(weighting), visits, step=pool.step, carry=carry)
+
+
+def make_estimator(specification: str) -> Estimator:
+    """The estimator of a specification.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read, names an unknown or excluded method or weighting, or weighs a baseline that takes no
+        weights.
+    """
+    method, at, weighting = specification.partition("@")
+    name, params = parse_method(method)
+    if name in EXCLUDED:
+        raise ValueError(f"method {name!r} has no place in the diagnostics: {EXCLUDED[name]}.")
+    baseline = make_baseline(name, **params).leave_one_out()
+    if at and weighting not in WEIGHTINGS:
+        raise ValueError(f"method {specification!r}: unknown weighting; choose one of {', '.join(WEIGHTINGS)}.")
+    if at and not baseline.takes_weights:
+        raise ValueError(f"method {specification!r}: {name} takes no weights; leave out {at + weighting!r}.")
+    return Estimator(specification, baseline, weighting)
+
+
+def plain_estimators() -> list[Estimator]:
+    """Every method of the library that applies, in the library's order."""
+    return [make_estimator(name) for name in PLAIN]
+
+
+def weighted_estimators(pool: PoolRewards) -> list[Estimator]:
+    """The score-weighted forms of `WEIGHTED` that this pool has the weights for."""
+    every = [make_estimator(f"{name}@{weighting}") for weighting in WEIGHTINGS for name in WEIGHTED]
+    return [estimator for estimator in every if not estimator.missing(pool)]
+
+
+def check_estimators(estimators: Sequence[Estimator], pool: PoolRewards) -> None:
+    """Raise a ValueError if two share a name, or one lacks its weights."""
+    names = [estimator.name for estimator in estimators]
+    if len(set(names)) != len(names) or not names:
+        raise ValueError(f"estimators must be some, each once; got {names}.")
+    for estimator in estimators:
+        if fault := estimator.missing(pool):
+            raise ValueError(f"estimator {estimator.name!r}: {fault}; add it by PoolRewards.with_weights.")

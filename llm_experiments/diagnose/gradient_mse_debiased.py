@@ -1,0 +1,164 @@
+"""Gradient MSE against the true gradient: what the paper's diagnostic tends to as its pools grow, from small ones.
+
+Write ``g = - E[Z s]`` for a prompt's true gradient and ``ghat = - mean_g A_g s_g`` for that of a group. The paper's
+figure takes the pool for the policy, and is off by terms of order 1/N (see `gradient_mse`). Here each part of
+
+    E ||ghat - g||^2 = E ||ghat||^2 - 2 E <ghat, g> + ||g||^2
+
+is estimated without bias. Groups are drawn *without* replacement, so that each is, over all pools, a group of G
+independent completions of the policy, as in training.
+
+``||ghat||^2``
+    is itself.
+``<ghat, g>``
+    The N - G completions left over are independent of the group, and their sample covariance of reward and score,
+    ``gtilde = - sum_h (Z_h - mean Z) s_h / (N - G - 1)``, has mean g (as E s = 0). So ``<ghat, gtilde>`` is unbiased,
+    whether ghat is or not.
+``||g||^2``
+    is the squared norm of that covariance: its U-statistic over the whole pool (of order 4; Song et al., 2012, for
+    kernel matrices). It is one number for each prompt, so differences of methods do not see it.
+
+This is the distance to a reference from the other half of the pool less the reference's own variance, with the group's
+whole complement for the other half. Averaged over pools the result is the MSE of the gradient of a single prompt,
+whatever the pool size. An estimate for one prompt may be negative.
+
+``oracle`` is the floor with the true value, ``(E[W (Z - V)^2] - ||g||^2) / G``, by U-statistics too.
+``best_baseline`` is that with b* in the place of V: a ratio of means, for which the jackknife leaves a bias of order
+1/N^2, the one approximation here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from llm_experiments.diagnose.comparisons import PromptErrors
+from llm_experiments.diagnose.draws import Drawing, DrawnGroups
+from llm_experiments.diagnose.estimators import Estimator
+from llm_experiments.diagnose.gradient_inputs import FLOORS, prepared
+from llm_experiments.diagnose.pool_rewards import PoolRewards
+
+PURPOSE = 3  # of the random numbers
+
+
+def debiased_gradient_errors(
+    pool: PoolRewards,
+    gram: np.ndarray,
+    estimators: Sequence[Estimator] | None = None,
+    *,
+    group_size: int,
+    repeats: int,
+    seed: int,
+) -> PromptErrors:
+    """Unbiased estimates of ``E ||ghat - g||^2`` for each prompt.
+
+    Parameters
+    ----------
+    pool, gram, estimators, group_size, repeats, seed
+        As in `llm_experiments.diagnose.gradient_mse.pooled_gradient_errors`; N must be at least G + 2, and 4.
+
+    Returns
+    -------
+    PromptErrors
+        Of the estimators, then of `FLOORS`.
+
+    Raises
+    ------
+    ValueError
+        If a pool is too small, or as in `pooled_gradient_errors`.
+    """
+    pool, estimators = prepared(pool, gram, estimators, group_size=group_size)
+    if pool.n_target < max(group_size + 2, 4):
+        raise ValueError(f"the target pool holds {pool.n_target} completions; give at least G + 2 = {group_size + 2}.")
+    squared_norm = squared_gradient_norm(gram, pool.target)
+    total = np.zeros((pool.n_prompts, len(estimators)))
+    for drawn in Drawing(group_size, seed=seed, purpose=PURPOSE).chunks(pool, repeats):
+        within, across = _products(gram, drawn)
+        for column, estimator in enumerate(estimators):
+            advantage = drawn.reward - estimator.values(drawn)
+            own = np.einsum("rpg,rpgk,rpk->p", advantage, within, advantage, optimize=True) / group_size**2
+            total[:, column] += own - 2 * np.einsum("rpg,rpg->p", advantage, across) / group_size
+    errors = total / repeats + squared_norm[:, None]
+    governed = {"oracle": value_noise, "best_baseline": best_baseline_noise}
+    floors = [(governed[name](gram, pool.target) - squared_norm) / group_size for name in FLOORS]
+    names = (*(estimator.name for estimator in estimators), *FLOORS)
+    return PromptErrors(pool.step, names, np.column_stack([errors, *floors]))
+
+
+def squared_gradient_norm(gram: np.ndarray, reward: np.ndarray) -> np.ndarray:
+    """Unbiased estimate of ``||Cov(Z, s)||^2 = ||g||^2`` for each prompt.
+
+    The U-statistic over distinct (h, k, l, m) of ``(Z_h - Z_k) (Z_l - Z_m) <s_h - s_k, s_l - s_m> / 4`` in the closed
+    form of Song et al. (2012, "Feature selection via dependence maximization", Theorem 5).
+
+    Parameters
+    ----------
+    gram : ndarray, shape (P, N, N)
+    reward : ndarray, shape (P, N)
+        N at least 4.
+
+    Returns
+    -------
+    ndarray, shape (P,)
+    """
+    n = reward.shape[-1]
+    centred = reward - reward.mean(axis=-1, keepdims=True)  # changes nothing but rounding
+    off_diagonal = 1.0 - np.eye(n)
+    k = gram * off_diagonal
+    products = centred[:, :, None] * centred[:, None, :] * off_diagonal
+    k_rows, product_rows = k.sum(axis=-1), products.sum(axis=-1)
+    trace = np.einsum("phk,phk->p", k, products)
+    totals = k_rows.sum(axis=-1) * product_rows.sum(axis=-1) / ((n - 1) * (n - 2))
+    mixed = 2 / (n - 2) * np.einsum("ph,ph->p", k_rows, product_rows)
+    return (trace + totals - mixed) / (n * (n - 3))
+
+
+def value_noise(gram: np.ndarray, reward: np.ndarray) -> np.ndarray:
+    """Unbiased estimate of ``E[W (Z - V)^2]`` for each prompt, W the squared score norm.
+
+    The U-statistic over distinct (h, k, l) of ``W_h (Z_h - Z_k) (Z_h - Z_l)``; shapes as in `squared_gradient_norm`.
+    """
+    n = reward.shape[-1]
+    difference = reward[:, :, None] - reward[:, None, :]
+    pairs = difference.sum(axis=-1) ** 2 - (difference**2).sum(axis=-1)
+    weight = np.diagonal(gram, axis1=1, axis2=2)
+    return (weight * pairs).mean(axis=-1) / ((n - 1) * (n - 2))
+
+
+def best_baseline_noise(gram: np.ndarray, reward: np.ndarray) -> np.ndarray:
+    """``E[W (Z - b*)^2] = E[W Z^2] - E[W Z]^2 / E[W]`` for each prompt, by the jackknife; shapes as above."""
+    n = reward.shape[-1]
+    weight = np.diagonal(gram, axis1=1, axis2=2)
+    parts = np.stack([weight, weight * reward, weight * reward**2])  # (3, P, N)
+    total = parts.sum(axis=-1, keepdims=True)
+    whole, without = _least(*(total / n)), _least(*((total - parts) / (n - 1)))
+    return n * whole[..., 0] - (n - 1) * without.mean(axis=-1)
+
+
+def _least(mass: np.ndarray, carried: np.ndarray, squared: np.ndarray) -> np.ndarray:
+    """Minimum over b of ``E[W (Z - b)^2]``."""
+    positive = mass > 0
+    return squared - np.where(positive, carried**2 / np.where(positive, mass, 1.0), 0.0)
+
+
+def _products(gram: np.ndarray, drawn: DrawnGroups) -> tuple[np.ndarray, np.ndarray]:
+    """Inner products of the drawn scores.
+
+    Returns
+    -------
+    within : ndarray, shape (R, P, G, G)
+        With each other.
+    across : ndarray, shape (R, P, G)
+        With minus the reference gradient of the rest of the pool.
+    """
+    indices, reward = drawn.indices, drawn.pool.target
+    prompt = np.arange(len(reward))[:, None]
+    rest = np.ones((len(indices), *reward.shape))
+    np.put_along_axis(rest, indices, 0.0, axis=-1)
+    left = reward.shape[-1] - indices.shape[-1]
+    mean = (rest * reward).sum(axis=-1, keepdims=True) / left
+    coefficient = rest * (reward - mean) / (left - 1)
+    product = np.einsum("rpn,pnm->rpm", coefficient, gram, optimize=True)
+    within = gram[prompt[..., None], indices[..., :, None], indices[..., None, :]]
+    return within, np.take_along_axis(product, indices, axis=-1)

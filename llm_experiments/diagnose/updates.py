@@ -1,0 +1,226 @@
+"""Policy-gradient updates on a fixed minibatch, to get the checkpoints that the diagnostics look at.
+
+As in the paper's section 5.1: the minibatch stays, and each step samples fresh completions of all its prompts. One
+on-policy AdamW update per step on ``-(1/B) sum A log pi``, without KL penalty or entropy bonus. Full training with
+evaluation is another command's work; this loop makes checkpoints, to the bit the same for the same seed and machine.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.torch import load_file, save_file
+
+import kaestat
+from kaestat.registry import parse_method
+from kaestat.storage import write_atomically
+from llm_experiments.diagnose.config import CheckpointUpdatesConfig
+from llm_experiments.policies.base import Completion
+from llm_experiments.policies.transformers_policy import TransformersPolicy
+from llm_experiments.seeding import seed_of
+from llm_experiments.tasks.base import Task
+
+SAVE_EVERY = 10  # steps between states to go on from
+
+
+@dataclass(frozen=True)
+class UpdateFolders:
+    """Where the updates leave their files.
+
+    Attributes
+    ----------
+    root : Path
+    """
+
+    root: Path
+
+    def checkpoint(self, step: int) -> Path:
+        """Model folder of the policy before update ``step``."""
+        return self.root / f"checkpoint-{step:06d}"
+
+    def state(self, step: int) -> Path:
+        """Weights, optimiser and history with which update ``step`` begins."""
+        return self.root / f"state-{step:06d}"
+
+    def record(self, step: int) -> Path:
+        """Rewards of update ``step``."""
+        return self.root / "records" / f"{step:06d}.json"
+
+    def latest_state(self) -> int | None:
+        """The last step that can be gone on from; None if there is none."""
+        return max((int(path.name.removeprefix("state-")) for path in self.root.glob("state-*[0-9]")), default=None)
+
+
+def make_checkpoints(
+    policy: TransformersPolicy,
+    task: Task,
+    config: CheckpointUpdatesConfig,
+    folders: UpdateFolders,
+    steps: Collection[int],
+    *,
+    seed: int,
+    done: Callable[[], None] = lambda: None,
+) -> None:
+    """Update the policy step by step and save it at the steps asked for; goes on where an earlier call stopped.
+
+    Parameters
+    ----------
+    policy : TransformersPolicy
+        At its initial weights; changed in place.
+    task : Task
+    config : CheckpointUpdatesConfig
+    folders : UpdateFolders
+    steps : collection of int
+        Checkpoint i is the policy before update i.
+    seed : int
+        Of the run.
+    done : callable
+        Called after each step, done before or now.
+    """
+    last = max(steps)
+    if all(folders.checkpoint(step).exists() for step in steps):
+        return
+    name, params = parse_method(config.method)
+    estimator = kaestat.AdvantageEstimator(name, **params)
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.learning_rate, weight_decay=0.0)
+    first = folders.latest_state()
+    if first is None:
+        first = 0
+    else:
+        estimator = _load_state(folders.state(first), policy, optimizer)
+    for _ in range(first):
+        done()
+    for step in range(first, last + 1):
+        if step in steps and not folders.checkpoint(step).exists():
+            policy.save(folders.checkpoint(step))
+        if step % SAVE_EVERY == 0 and step > first:
+            _save_state(folders, step, policy, optimizer, estimator)
+        if step < last:
+            _update(policy, task, config, estimator, optimizer, folders, step, seed)
+        done()
+
+
+def training_curve(folders: UpdateFolders) -> pd.DataFrame:
+    """Mean reward of each update, with its standard error over prompts: ``step, mean_reward, se, mean_length``."""
+    rows = []
+    for path in sorted(folders.record(0).parent.glob("*.json")):
+        record = json.loads(path.read_text())
+        means = np.mean(record["rewards"], axis=1)
+        se = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else np.nan
+        rows.append((record["step"], means.mean(), se, np.mean(record["lengths"])))
+    return pd.DataFrame(rows, columns=["step", "mean_reward", "se", "mean_length"])
+
+
+def _update(
+    policy: TransformersPolicy,
+    task: Task,
+    config: CheckpointUpdatesConfig,
+    estimator: kaestat.AdvantageEstimator,
+    optimizer: torch.optim.Optimizer,
+    folders: UpdateFolders,
+    step: int,
+    seed: int,
+) -> None:
+    begin = time.perf_counter()
+    problems = task.problems
+    groups = policy.sample_groups(
+        [problem.prompt for problem in problems], config.group_size, seed=seed_of(seed, "update", step)
+    )
+    rewards = [
+        task.rewards(problem, [completion.text for completion in group])
+        for problem, group in zip(problems, groups, strict=True)
+    ]
+    ids = [problem.id for problem, group in zip(problems, groups, strict=True) for _ in group]
+    advantages = estimator.step(ids, np.concatenate(rewards), step)
+    norm = _gradient_step(policy, [problem.prompt for problem in problems], groups, advantages, optimizer, config)
+    record = {
+        "step": step,
+        "rewards": rewards,
+        "lengths": [[len(completion) for completion in group] for group in groups],
+        "gradient_norm": norm,
+        "seconds": round(time.perf_counter() - begin, 3),
+    }
+    write_atomically(folders.record(step), json.dumps(record))
+
+
+def _gradient_step(
+    policy: TransformersPolicy,
+    prompts: Sequence[str],
+    groups: Sequence[Sequence[Completion]],
+    advantages: np.ndarray,
+    optimizer: torch.optim.Optimizer,
+    config: CheckpointUpdatesConfig,
+) -> float:
+    """One AdamW step on ``-(1/B) sum_b A_b log pi(y_b)``; returns the gradient's norm."""
+    optimizer.zero_grad(set_to_none=True)
+    by_prompt = np.reshape(advantages, (len(groups), -1))
+    total = by_prompt.size
+    for prompt, group, advantage in zip(prompts, groups, by_prompt, strict=True):
+        if not np.any(advantage):
+            continue
+        prompt_ids = policy.encode(prompt)
+        for part in _parts(group, len(prompt_ids), config.batch_tokens):
+            log_probs, _ = policy.completion_log_probs(prompt_ids, [group[k] for k in part])
+            weight = torch.as_tensor(advantage[part], dtype=log_probs.dtype, device=log_probs.device)
+            (-(weight[:, None] * log_probs).sum() / total).backward()
+    parameters = [parameter for parameter in policy.model.parameters() if parameter.grad is not None]
+    if not parameters:  # every advantage is zero: nothing to learn from
+        return 0.0
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(p.grad) for p in parameters]))
+    optimizer.step()
+    return float(norm)
+
+
+def _parts(group: Sequence[Completion], prompt_length: int, batch_tokens: int) -> list[np.ndarray]:
+    """Positions of the group in parts that stay within the token limit (one completion at least)."""
+    longest = prompt_length + max(len(completion) for completion in group)
+    return np.array_split(np.arange(len(group)), -(-len(group) // max(1, batch_tokens // longest)))
+
+
+def _save_state(
+    folders: UpdateFolders,
+    step: int,
+    policy: TransformersPolicy,
+    optimizer: torch.optim.Optimizer,
+    estimator: kaestat.AdvantageEstimator,
+) -> None:
+    """Save the state of this step whole, then drop the ones before it."""
+    final = folders.state(step)
+    temporary = final.with_name(f".{final.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    names = dict(enumerate(name for name, _ in policy.model.named_parameters()))
+    tensors = {
+        f"{names[index]}|{key}": value.contiguous()
+        for index, entries in optimizer.state_dict()["state"].items()
+        for key, value in entries.items()
+    }
+    save_file(tensors, temporary / "optimizer.safetensors")
+    policy.save(temporary / "model")
+    estimator.save(temporary / "history.state")
+    temporary.rename(final)
+    for old in folders.root.glob("state-*[0-9]"):
+        if old != final:
+            shutil.rmtree(old)
+
+
+def _load_state(
+    folder: Path, policy: TransformersPolicy, optimizer: torch.optim.Optimizer
+) -> kaestat.AdvantageEstimator:
+    policy.load_weights(folder / "model")
+    index = {name: position for position, (name, _) in enumerate(policy.model.named_parameters())}
+    content = optimizer.state_dict()
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for key, tensor in load_file(folder / "optimizer.safetensors").items():
+        name, _, entry = key.rpartition("|")
+        state.setdefault(index[name], {})[entry] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": content["param_groups"]})
+    return kaestat.AdvantageEstimator.load(folder / "history.state")

@@ -1,0 +1,1 @@
+"""Training on TRL: its trainer with our baselines, its data, tests along the way, memory and time."""

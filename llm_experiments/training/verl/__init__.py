@@ -1,0 +1,1 @@
+"""Training on verl and Ray: the command, the data and the rewards."""

@@ -1,0 +1,186 @@
+"""A task's problems in verl's format: one Parquet file for training, another for validation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from kaestat.storage import write_atomically
+from llm_experiments.config import TaskConfig
+from llm_experiments.seeding import seed_of
+from llm_experiments.tasks import load_task
+from llm_experiments.tasks.base import Problem
+from llm_experiments.tasks.rows import READERS
+from llm_experiments.tasks.sources import SOURCES
+from llm_experiments.training.config import RunConfig
+from llm_experiments.training.verl.command import ID_FIELD, prompt_style
+
+N_STAND_IN = 8  # rows of the validation file that verl wants even where nothing is tested
+_LIMITS = ("timeout", "memory_mib", "workers")  # options of tasks that are their verifier's
+
+
+@dataclass(frozen=True)
+class VerlData:
+    """The files of a run.
+
+    Attributes
+    ----------
+    train, test : Path
+    n_train, n_test : int
+        Problems; a copy is not another one. ``n_test`` is 0 where nothing is tested along the run.
+    """
+
+    train: Path
+    test: Path
+    n_train: int
+    n_test: int
+
+
+def prepare_data(config: RunConfig, folder: Path, *, data: Path | None = None) -> VerlData:
+    """Write ``train.parquet`` and ``test.parquet``, the same problems and prompts as in a run on TRL.
+
+    Parameters
+    ----------
+    config : RunConfig
+    folder : Path
+    data : Path or None
+        Folder of local files; see `with_local_file`.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer prompts than a step has, or every problem of the test is trained on.
+    FileNotFoundError, ConnectionError
+        If problems can not be read; the message says what to give.
+    """
+    updates, (_, system) = config.updates, prompt_style(config.model)
+    task = with_local_file(config.task, data)
+    problems = tuple(load_task(task, seed=seed_of(config.seed, "task")).problems)
+    if len(problems) * updates.copies < updates.prompts:
+        raise ValueError(
+            f"updates.prompts = {updates.prompts} exceeds the {len(problems)} x {updates.copies} prompts of task "
+            f"{task.name}; lower it, or raise task.n_prompts."
+        )
+    rows = verl_rows(problems, task, system=system, copies=updates.copies)
+    if config.test is None:
+        tested: tuple[Problem, ...] = ()
+        stand_in = verl_rows(problems[:N_STAND_IN], task, system=system)
+    else:
+        test = with_local_file(config.test.task, data)
+        trained = {problem.prompt for problem in problems}
+        candidates = load_task(test, seed=seed_of(config.model_seed, "held out")).problems
+        tested = tuple(problem for problem in candidates if problem.prompt not in trained)
+        if not tested:
+            raise ValueError("test.task: every problem of it is trained on.")
+        stand_in = verl_rows(tested, test, system=system)
+    files = VerlData(folder / "train.parquet", folder / "test.parquet", len(problems), len(tested))
+    write_parquet(files.train, rows)
+    write_parquet(files.test, stand_in)
+    return files
+
+
+def verl_rows(
+    problems: Sequence[Problem], task: TaskConfig, *, system: str | None, copies: int = 1
+) -> list[dict[str, Any]]:
+    """Rows of verl's format, one for each problem and copy; copies of a problem are alike.
+
+    Parameters
+    ----------
+    problems : sequence of Problem
+    task : TaskConfig
+        Where they come from.
+    system : str or None
+        System message.
+    copies : int
+
+    Returns
+    -------
+    list of dict
+        ``data_source, prompt, ability, reward_model, extra_info``. ``extra_info`` holds ``split`` and ``index`` (the
+        problem's number), ``problem_id`` (what the history is kept by), ``level``, and ``grader`` (read by
+        `reward`).
+    """
+    messages = [{"role": "system", "content": system}] if system else []
+    split = task.split or (SOURCES[task.name].split if task.name in SOURCES else "train")
+    graded = grader(task)
+    rows = [
+        {
+            "data_source": task.name,
+            "prompt": [*messages, {"role": "user", "content": problem.prompt}],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": problem.answer},
+            "extra_info": {
+                "split": split,
+                "index": index,
+                ID_FIELD: problem.id,
+                "level": problem.level,
+                "grader": graded,
+            },
+        }
+        for index, problem in enumerate(problems)
+    ]
+    return [row for row in rows for _ in range(copies)]
+
+
+def grader(task: TaskConfig) -> str:
+    """How a task's completions are graded, as text for `reward.compute_score`.
+
+    Examples
+    --------
+    >>> grader(TaskConfig(name="gsm8k"))
+    '{"options": {}, "verifier": "numbers"}'
+    >>> grader(TaskConfig(name="math", options={"timeout": 2.0, "levels": [5]}))
+    '{"options": {"timeout": 2.0}, "verifier": "mathematics"}'
+    """
+    if task.name == "reasoning_gym":
+        return _grader("reasoning_gym", task.options)
+    if task.name in SOURCES and SOURCES[task.name].verifier == "mathematics":
+        return _grader("mathematics", {key: task.options[key] for key in _LIMITS if key in task.options})
+    return _grader("numbers", {})
+
+
+def with_local_file(task: TaskConfig, data: Path | None) -> TaskConfig:
+    """The task, reading a file in a folder of local data where there is one.
+
+    A relative ``path`` that does not exist is looked for in the folder; without a path, a file called
+    ``NAME_SPLIT.jsonl``, ``.json`` or ``.parquet``, such as ``gsm8k_train.jsonl``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such folder, or neither place has the ``path``.
+    """
+    if data is not None and not data.is_dir():
+        raise FileNotFoundError(f"data {data}: no such folder.")
+    if task.path is not None:
+        places = [task.path] + ([] if data is None else [data / task.path])
+        found = next((place for place in places if place.is_file()), None)
+        if found is None:
+            raise FileNotFoundError(
+                f"task.path {task.path}: no such file here"
+                + (f" or in {data}." if data else "; give its folder: --data.")
+            )
+        return task.model_copy(update={"path": found})
+    if data is None or task.name not in SOURCES:
+        return task
+    split = task.split or SOURCES[task.name].split
+    found = next((path for kind in READERS if (path := data / f"{task.name}_{split}{kind}").is_file()), None)
+    return task if found is None else task.model_copy(update={"path": found})
+
+
+def write_parquet(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows to a Parquet file, atomically; the same rows give the same bytes."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    buffer = BytesIO()
+    parquet.write_table(pa.Table.from_pylist(list(rows)), buffer)
+    write_atomically(path, buffer.getvalue())
+
+
+def _grader(verifier: str, options: dict[str, Any]) -> str:
+    return json.dumps({"verifier": verifier, "options": options}, sort_keys=True)

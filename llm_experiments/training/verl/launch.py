@@ -1,0 +1,225 @@
+"""The runs of the paper on verl and Ray: the command, checked by verl itself, and the data it reads.
+
+Also runs by itself: ``python -m llm_experiments.training.verl.launch NAME --dry-run``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import llm_experiments
+from kaestat.storage import write_atomically
+from llm_experiments.config import read_yaml
+from llm_experiments.training.config import RunConfig, load_run_config, run_label
+from llm_experiments.training.verl.command import Machines, Places, verl_overrides
+from llm_experiments.training.verl.data import prepare_data
+
+MAIN = "verl.trainer.main_ppo"
+ROOT = Path(llm_experiments.__file__).resolve().parents[1]
+CONFIGS = Path(__file__).parents[2] / "configs" / "training"
+IDENTITY, SCRIPT = "identity.json", "launch.sh"
+
+
+def launch_verl(
+    config: Annotated[str, typer.Argument(help="One of llm_experiments/configs/training by name, or a YAML file.")],
+    method: Annotated[str | None, typer.Option(help="In place of the file's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="In place of the file's.")] = None,
+    reuse: Annotated[
+        int | None, typer.Option(help="J in place of the file's: 1 for a method without the paper's schedule.")
+    ] = None,
+    weights: Annotated[str | None, typer.Option(help="none or length, in place of the file's.")] = None,
+    scale: Annotated[str | None, typer.Option(help="none, group_std or batch_std, in place of the file's.")] = None,
+    gpus: Annotated[int, typer.Option(help="GPUs of each machine.")] = 4,
+    nodes: Annotated[int, typer.Option(help="Machines of the Ray cluster.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of data, checkpoints and logs, shared by all machines.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the tasks, such as gsm8k_train.jsonl."),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="A further option of verl, key=value; may be given several times.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and write everything; train nothing.")] = False,
+) -> int:
+    """Train on verl and Ray: write the data and the whole command, check it against verl, and run it.
+
+    Interrupt it at any moment, and run it again: verl goes on from its last checkpoint.
+    """
+    run = verl_run_config(config, method=method, seed=seed, reuse=reuse, weights=weights, scale=scale)
+    machines = Machines(gpus, nodes)
+    folder = (out or Path("runs") / "verl" / run.name / run_label(run)).absolute()
+    overrides = [*verl_overrides(run, machines, places_in(folder)), *(option or [])]
+    if not dry_run and find_spec("verl") is None:
+        raise ModuleNotFoundError(
+            "verl is not installed in this environment: pip install kaestat verl==0.9.1 vllm, or write the command "
+            "alone with --dry-run."
+        )
+    verdict = check_with_verl(overrides)
+    _claim(folder, run, machines)
+    files = prepare_data(run, folder / "data", data=data)
+    write_atomically(folder / SCRIPT, script(overrides))
+    tested = f"{files.n_test} to test on" if files.n_test else "no test along the run"
+    print(
+        f"{files.n_train} problems to train on, {tested}: {files.train.parent}\n{verdict}\nCommand: {folder / SCRIPT}"
+    )
+    return 0 if dry_run else _run([sys.executable, "-m", MAIN, *overrides])
+
+
+def verl_run_config(
+    config: str,
+    *,
+    method: str | None = None,
+    seed: int | None = None,
+    reuse: int | None = None,
+    weights: str | None = None,
+    scale: str | None = None,
+) -> RunConfig:
+    """The configuration of a run by name or path, with settings in place of the file's.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such configuration.
+    ValueError
+        If a setting is wrong; see `load_run_config`.
+    """
+    path = CONFIGS / f"{config}.yaml" if (CONFIGS / f"{config}.yaml").is_file() else Path(config)
+    if not path.is_file():
+        known = ", ".join(sorted(each.stem for each in CONFIGS.glob("*.yaml")))
+        raise FileNotFoundError(f"{config}: neither a YAML file nor one of the configurations {known}.")
+    changes: dict[str, Any] = {"method": method, "seed": seed, "weights": weights, "scale": scale}
+    if reuse is not None:
+        changes["updates"] = read_yaml(path).get("updates", {}) | {"reuse": reuse}
+    run = load_run_config(path, **{key: value for key, value in changes.items() if value is not None})
+    folder = Path(run.model.name).expanduser()
+    if folder.is_dir():  # workers run elsewhere
+        run = run.model_copy(update={"model": run.model.model_copy(update={"name": str(folder.resolve())})})
+    return run
+
+
+def places_in(folder: Path) -> Places:
+    """Where a run's files lie in its folder."""
+    path = dict.fromkeys([str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+    return Places(
+        train=folder / "data" / "train.parquet",
+        test=folder / "data" / "test.parquet",
+        checkpoints=folder / "checkpoints",
+        tensorboard=folder / "tensorboard",
+        python_path=tuple(path),
+    )
+
+
+def check_with_verl(overrides: list[str]) -> str:
+    """Compose the options with verl's own configuration and put them through its checks and ours.
+
+    Returns
+    -------
+    str
+        What was checked, in a sentence.
+
+    Raises
+    ------
+    ValueError
+        If verl, or our estimator in it, refuses them.
+    """
+    if find_spec("verl") is None:
+        return "Not checked against verl: it is not installed here."
+    import verl
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    from kaestat.integrations.verl.options import Options
+
+    left_out = ""
+    try:
+        config = composed(overrides)
+        model = config.actor_rollout_ref.model
+        if model.lora_rank > 0 and find_spec("vllm") is None:
+            model.lora_rank, left_out = 0, ", but for the rank of the adapters, which vLLM limits"
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that no critic is used
+            validate_config(config, need_reference_policy(config), need_critic(config))
+        Options.read(config.algorithm.adv_estimator.removeprefix("kaestat_"), config.algorithm).estimator()
+    except (HydraException, OmegaConfBaseException, AssertionError, ValueError) as error:
+        raise ValueError(f"verl {verl.__version__} refuses these options: {error}") from error
+    return f"Checked by verl {verl.__version__}{left_out}."
+
+
+def composed(overrides: list[str]) -> Any:
+    """verl's own configuration with the options of a command, every reference resolved."""
+    import verl
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(str(Path(verl.__file__).parent / "trainer" / "config"), version_base=None):
+        config = compose("ppo_trainer", overrides=overrides)
+    OmegaConf.resolve(config)
+    return config
+
+
+def script(overrides: list[str]) -> str:
+    """The command as a shell script."""
+    lines = [f"exec python -m {MAIN}", *(shlex.quote(each) for each in overrides)]
+    return "#!/usr/bin/env bash\n" + " \\\n  ".join(lines) + "\n"
+
+
+def _claim(folder: Path, config: RunConfig, machines: Machines) -> None:
+    """Refuse to go on with the checkpoints of another run: their history would be another one's."""
+    path = folder / IDENTITY
+    # verl's checkpoints are cut into as many parts as there are GPUs.
+    identity = config.model_dump(mode="json") | {"processes": machines.processes}
+    started = (folder / "checkpoints" / "latest_checkpointed_iteration.txt").exists()
+    if started and path.exists():
+        found = json.loads(path.read_text())
+        differing = sorted(key for key in identity | found if identity.get(key) != found.get(key))
+        if differing:
+            raise ValueError(
+                f"{folder}: holds checkpoints of a run with other settings ({', '.join(differing)}). Give another "
+                "--out, or remove the folder."
+            )
+    write_atomically(path, json.dumps(identity, indent=1))
+
+
+def _run(command: list[str]) -> int:
+    """Run a command to its end. Interrupts from the keyboard reach it by themselves, and it is given time to end."""
+    with subprocess.Popen(command) as process:
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        while True:
+            try:
+                code = process.wait()
+            except KeyboardInterrupt:
+                continue
+            return code if code >= 0 else 128 - code  # ended by a signal, as shells tell it
+
+
+def main() -> None:
+    """Entry point: faults of the user's input are told in one line, without a trace."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(launch_verl)
+    try:
+        sys.exit(app(prog_name=f"python -m {__spec__.name}", standalone_mode=False) or 0)
+    except typer.BadParameter.__base__ as error:
+        sys.exit(f"error: {error.format_message()}")
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The rewards of verl's runs: each completion graded as in the runs on TRL.
+
+verl imports `compute_score` through ``reward.custom_reward_function.path``, in several processes, and calls it from
+several threads for one completion at a time. How a problem is graded stands in its row (`data.grader`), so that
+one function serves every task. Verifiers, and the worker processes behind them, are made once in a process; each
+completion has their limits of time and memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+
+from llm_experiments.tasks.base import Problem, Task
+from llm_experiments.tasks.mathematics import MathematicsTask
+from llm_experiments.verifiers import MathVerifier, NumberVerifier
+
+_making = Lock()
+
+
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str,
+    extra_info: Mapping[str, Any] | None = None,
+    **ignored: Any,
+) -> float:
+    """Reward of one completion in [0, 1]; bounded in time and memory on any text.
+
+    Parameters
+    ----------
+    data_source : str
+        Not used; the row's own ``extra_info`` says how it is graded.
+    solution_str : str
+        The completion's text.
+    ground_truth : str
+    extra_info : mapping
+        ``grader`` and ``problem_id`` of the row, as `data.prepare_data` writes them.
+    **ignored
+        What else verl passes.
+
+    Raises
+    ------
+    ValueError
+        If the row does not say how it is graded.
+    RuntimeError
+        If a worker process can not start, as where `math-verify` is not installed.
+    """
+    info = extra_info or {}
+    if not isinstance(info.get("grader"), str):
+        raise ValueError(
+            f"extra_info of a row of {data_source!r} holds no `grader`: prepare the data with "
+            "python -m llm_experiments launch-verl."
+        )
+    problem = Problem(str(info.get("problem_id", "")), "", str(ground_truth))
+    (reward,) = _shared_task(info["grader"]).rewards(problem, [solution_str])
+    return float(reward)
+
+
+def _shared_task(grader: str) -> Task:
+    with _making:  # two threads would each start worker processes
+        return _task(grader)
+
+
+@lru_cache(maxsize=8)
+def _task(grader: str) -> Task:
+    """A task that grades, without its problems."""
+    settings = json.loads(grader)
+    verifier, options = settings["verifier"], settings.get("options", {})
+    if verifier == "numbers":
+        return MathematicsTask((), NumberVerifier())
+    if verifier == "mathematics":
+        return MathematicsTask((), MathVerifier(**options))
+    if verifier == "reasoning_gym":
+        from llm_experiments.tasks.reasoning_gym_task import reasoning_gym_task
+
+        return reasoning_gym_task(**options)
+    raise ValueError(f"grader {grader} names no verifier; prepare the data with python -m llm_experiments launch-verl.")

@@ -1,0 +1,1 @@
+"""The paper's own numbers, computed again from what it prints."""

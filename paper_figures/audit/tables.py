@@ -1,0 +1,61 @@
+"""The audit of the paper's numbers as files: what is exact, what differs, and how large sampling errors are."""
+
+from __future__ import annotations
+
+import os
+
+import pandas as pd
+
+from paper_figures.audit import counts, pool_sizes, recomputed, sampling_error
+from paper_figures.shared import paper
+from paper_figures.shared.output import write_csv, write_table
+
+CAPTIONS = {
+    "audit_percentages": "Percentage rows of the paper's Tables 1 and 2, computed again from the printed entries; low "
+    "and high over all entries that round to them.",
+    "audit_claims": "Numbers in the paper's text, computed again from its tables.",
+    "audit_averages": "Average column of the paper's Tables 3 and 4, computed again.",
+    "audit_counts": "Accuracies of the paper's Tables 3 and 4 as k of n.",
+    "audit_chance": "Share of four-digit numbers that are some k of n, and the chance that as many arbitrary numbers "
+    "as there are entries would all be.",
+    "audit_differences": "KAE's differences in the paper's Tables 3 and 4 with their sampling errors, under two sets "
+    "of assumptions; the variation between training runs is in neither.",
+    "audit_oracle_pool": "How far the expected predictions of Table 1 are from the paper, by the size of the oracle "
+    "pool.",
+    "audit_reference_pool": "How far the expected predictions of Table 2 are from the paper (percentage points), by "
+    "the size of the reference pool.",
+    "configurations": "Training configurations of the paper's appendix.",
+}
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """Every table of the audit, by the name of its file."""
+    return {
+        "audit_percentages": recomputed.reductions(),
+        "audit_claims": recomputed.text_claims(),
+        "audit_averages": recomputed.averages(),
+        "audit_counts": counts.accuracy_counts(),
+        "audit_chance": counts.coverage(),
+        "audit_differences": sampling_error.difference_errors(),
+        "audit_oracle_pool": pool_sizes.oracle_pool_sizes(),
+        "audit_reference_pool": pool_sizes.reference_pool_sizes(),
+        "configurations": paper.configurations(),
+    }
+
+
+def shown(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table as readers see it: four significant digits, labels for names, empty where there is no number."""
+    return frame.astype(object).map(_text)
+
+
+def write(folder: str | os.PathLike) -> None:
+    """Write ``NAME.csv`` and ``tables/NAME.{md,tex}`` of each of `tables`."""
+    for name, frame in tables().items():
+        write_csv(frame, folder, name)
+        write_table(shown(frame), folder, name, CAPTIONS[name])
+
+
+def _text(cell: object) -> str:
+    if pd.isna(cell):
+        return ""
+    return f"{cell:.4g}" if isinstance(cell, float) else paper.LABELS.get(str(cell), str(cell))

@@ -1,0 +1,1 @@
+"""Tables and figures of diagnostics of language models: ``python -m paper_figures.llm results/NAME``."""

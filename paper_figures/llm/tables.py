@@ -1,0 +1,214 @@
+"""Tables 1 and 2 of a real language model: what `python -m llm_experiments diagnose` found, laid out as the paper's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from llm_experiments.diagnose.results import Results
+from paper_figures.shared.charts import LABELS
+from paper_figures.shared.output import write_csv, write_table
+
+PAPERS = ("reinforce++", "grpo", "kae")
+ORDER = (("kae", "grpo"), ("grpo", "reinforce++"))  # the smaller one first
+FLOORS = ("oracle", "best_baseline")
+OWN_REWARD = ("ebpo", "krpo")  # in the value
+WEIGHTING_LABELS = {"exact": "exact weights", "length": "length weights", "logit_norm": "logit-norm weights"}
+VALUE_CAPTION = (
+    "Value MSE (x 0.001; standard error over prompts). As in the paper, then debiased: free of the oracle pool's "
+    "noise. Reductions by KAE in per cent, with 95 % bootstrap intervals over prompts."
+)
+GRADIENT_CAPTION = (
+    "Gradient MSE (x {unit}; standard error over prompts). As in the paper, with the pool as the policy, then the "
+    "debiased figure, which does not depend on the pool's size. Reductions by KAE in per cent, with 95 % bootstrap "
+    "intervals over prompts."
+)
+ALL_VALUE_CAPTION = (
+    "Value MSE of every method (x 0.001; standard error over prompts), debiased. EBPO starts afresh at the oldest past "
+    "step. * The value contains the completion's own reward."
+)
+ALL_GRADIENT_CAPTION = (
+    "Gradient MSE of every method (x {unit}; standard error over prompts), {kind}. Weighted: rewards averaged with "
+    "squared score norms, or proxies of them, as weights. * The value contains the completion's own reward, which "
+    "shrinks the gradient and biases it; the MSE holds both. Floors: the true value, and the "
+    "best constant of each prompt."
+)
+
+
+def label(method: str) -> str:
+    """A method's name for readers: ``kae@exact`` is "KAE, exact weights"; a star marks `OWN_REWARD`."""
+    name, _, weighting = method.partition("@")
+    plain = LABELS.get(name, name) + ("*" if name in OWN_REWARD else "")
+    return f"{plain}, {WEIGHTING_LABELS.get(weighting, weighting)}" if weighting else plain
+
+
+def reductions(differences: pd.DataFrame, ratio: str = "ratio") -> pd.DataFrame:
+    """KAE's reductions of the MSE in per cent.
+
+    Parameters
+    ----------
+    differences : DataFrame
+        Paired differences, every method against KAE.
+    ratio : {"ratio", "ratio_debiased"}
+
+    Returns
+    -------
+    DataFrame
+        ``step, versus, reduction_pct, low, high``; 95 % intervals.
+    """
+    against = differences[(differences["reference"] == "kae") & differences["method"].isin(PAPERS)]
+    # Of theirs to ours: the ends change places.
+    return pd.DataFrame(
+        {
+            "step": against["step"],
+            "versus": against["method"],
+            "reduction_pct": 100 * (1 - 1 / against[ratio]),
+            "low": 100 * (1 - 1 / against[f"{ratio}_low"]),
+            "high": 100 * (1 - 1 / against[f"{ratio}_high"]),
+        }
+    ).reset_index(drop=True)
+
+
+def order(differences: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """Whether KAE < GRPO < REINFORCE++, by paired intervals.
+
+    Returns
+    -------
+    DataFrame
+        ``measure, step, comparison, difference, ci_low, ci_high, verdict``; the difference is the second method's MSE
+        less the first's, and the verdict "holds", "reversed", or "not clear" where the interval holds 0.
+    """
+    rows = []
+    cells = differences.set_index(["step", "method", "reference"])
+    for step in differences["step"].unique():
+        for lower, higher in ORDER:
+            if (step, higher, lower) not in cells.index:
+                continue
+            row = cells.loc[(step, higher, lower)]
+            verdict = "holds" if row["ci_low"] > 0 else "reversed" if row["ci_high"] < 0 else "not clear"
+            comparison = f"{LABELS[lower]} < {LABELS[higher]}"
+            rows.append((measure, step, comparison, row["difference"], row["ci_low"], row["ci_high"], verdict))
+    columns = ["measure", "step", "comparison", "difference", "ci_low", "ci_high", "verdict"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def orders(results: Results) -> pd.DataFrame:
+    """`order` of every measure that the results hold."""
+    measures = {
+        "value MSE": results.value_mse_differences,
+        "gradient MSE": results.gradient_mse_differences,
+        "gradient MSE, debiased": results.gradient_mse_debiased_differences,
+    }
+    parts = [order(frame, measure) for measure, frame in measures.items() if frame is not None]
+    return pd.concat(parts, ignore_index=True) if parts else order(pd.DataFrame(columns=_KEYS), "")
+
+
+def value_table(results: Results) -> pd.DataFrame:
+    """The paper's Table 1 as readers see it: a column for each step."""
+    frame, compared = results.value_mse, results.value_mse_differences
+    rows = [(LABELS[name], _levels(frame, name, "mse", "se", 1e3)) for name in PAPERS]
+    rows += [(f"{LABELS[name]}, debiased", _levels(frame, name, "mse_debiased", "se_debiased", 1e3)) for name in PAPERS]
+    rows += _reduction_rows(compared, "ratio", "")
+    rows += _reduction_rows(compared, "ratio_debiased", ", debiased")
+    return _wide(rows, frame["step"].unique())
+
+
+def gradient_table(results: Results) -> tuple[pd.DataFrame, str]:
+    """The paper's Table 2 as readers see it, and its caption, which names the unit."""
+    parts = {"": (results.gradient_mse, results.gradient_mse_differences)}
+    if results.gradient_mse_debiased is not None:
+        parts[", debiased"] = (results.gradient_mse_debiased, results.gradient_mse_debiased_differences)
+    scale, unit = unit_of(results.gradient_mse)
+    rows = [
+        (f"{LABELS[name]}{kind}", _levels(frame, name, "mse", "se", scale))
+        for kind, (frame, _) in parts.items()
+        for name in PAPERS
+    ]
+    for kind, (_, compared) in parts.items():
+        rows += _reduction_rows(compared, "ratio", kind)
+    return _wide(rows, results.gradient_mse["step"].unique()), GRADIENT_CAPTION.format(unit=unit)
+
+
+def every_method(frame: pd.DataFrame, mse: str, se: str, scale: float) -> pd.DataFrame:
+    """A row for each method, the lowest at the first step on top, a column for each step."""
+    steps = frame["step"].unique()
+    first = frame[frame["step"] == steps[0]].sort_values(mse)
+    return _wide([(label(name), _levels(frame, name, mse, se, scale)) for name in first["method"]], steps)
+
+
+def unit_of(frame: pd.DataFrame) -> tuple[float, str]:
+    """Factor that brings the MSEs to between 1 and 1000, a power of 1000, and its reciprocal as text."""
+    middle = float(frame["mse"][frame["mse"] > 0].median())
+    power = int(np.floor(np.log10(middle) / 3)) if np.isfinite(middle) else 0
+    return 1000.0**-power, f"{1000.0**power:g}"
+
+
+def write(results: Results, folder: str | os.PathLike) -> list[str]:
+    """Write ``tables/llm_*.{csv,md,tex}`` of all that the results hold, and ``tables/llm_order.csv``.
+
+    Returns
+    -------
+    list of str
+        Names of the tables.
+    """
+    written = []
+    tables = Path(folder) / "tables"
+
+    def save(shown: pd.DataFrame, name: str, caption: str) -> None:
+        write_csv(shown, tables, name)
+        write_table(shown, folder, name, caption)
+        written.append(name)
+
+    if results.value_mse is not None:
+        save(value_table(results), "llm_table1", VALUE_CAPTION)
+        save(
+            every_method(results.value_mse, "mse_debiased", "se_debiased", 1e3), "llm_value_methods", ALL_VALUE_CAPTION
+        )
+    if results.gradient_mse is not None:
+        shown, caption = gradient_table(results)
+        save(shown, "llm_table2", caption)
+    for name, frame, kind in (
+        ("llm_gradient_methods", results.gradient_mse, "with the pool as the policy"),
+        ("llm_gradient_methods_debiased", results.gradient_mse_debiased, "debiased"),
+    ):
+        if frame is not None:
+            scale, unit = unit_of(frame)
+            save(every_method(frame, "mse", "se", scale), name, ALL_GRADIENT_CAPTION.format(unit=unit, kind=kind))
+    write_csv(orders(results), tables, "llm_order")
+    return [*written, "llm_order"]
+
+
+_KEYS = ["step", "method", "reference", "difference", "ci_low", "ci_high"]
+
+
+def _levels(frame: pd.DataFrame, method: str, mse: str, se: str, scale: float) -> pd.Series:
+    """ "5.80 (0.31)" of each step: two digits of the error."""
+    part = frame[frame["method"] == method].set_index("step")
+    return pd.Series([_rounded(scale * row[mse], scale * row[se]) for _, row in part.iterrows()], index=part.index)
+
+
+def _rounded(value: float, error: float) -> str:
+    places = int(np.clip(1 - np.floor(np.log10(error)), 0, 6)) if error > 0 else 3
+    return f"{value:.{places}f}" + (f" ({error:.{places}f})" if np.isfinite(error) else "")
+
+
+def _reduction_rows(differences: pd.DataFrame, ratio: str, kind: str) -> list[tuple[str, pd.Series]]:
+    found, rows = reductions(differences, ratio), []
+    for versus in PAPERS[:2]:
+        part = found[found["versus"] == versus].set_index("step")
+        text = ["" if pd.isna(r.reduction_pct) else f"{r.reduction_pct:.1f}{_interval(r)}" for r in part.itertuples()]
+        rows.append((f"Reduction vs. {LABELS[versus]}{kind} (%)", pd.Series(text, index=part.index)))
+    return rows
+
+
+def _interval(row) -> str:
+    return "" if pd.isna(row.low) else f" [{row.low:.1f}, {row.high:.1f}]"
+
+
+def _wide(rows: Sequence[tuple[str, pd.Series]], steps: Sequence[int]) -> pd.DataFrame:
+    body = [[name, *(text.get(step, "") for step in steps)] for name, text in rows]
+    return pd.DataFrame(body, columns=["", *(f"Step {step}" for step in steps)])

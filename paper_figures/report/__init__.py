@@ -1,0 +1,1 @@
+"""The reproduction: all sections, and the page that shows them."""

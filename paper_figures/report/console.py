@@ -1,0 +1,43 @@
+"""Progress of the reproduction on the terminal. Imports rich."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from paper_figures.report.outcome import Failure
+from paper_figures.report.reproduce import Watcher
+
+
+class ConsoleWatcher(Watcher):
+    """A bar for the part at work, and a line for each that is done.
+
+    Parameters
+    ----------
+    console : Console
+    """
+
+    def __init__(self, console: Console):
+        self._console = console
+        self._bar: Progress | None = None
+        self._task = None
+
+    def begin(self, part: str) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
+        self._task = self._bar.add_task(part, total=None)
+        self._bar.start()
+
+    def advance(self, done: int, total: int) -> None:
+        self._bar.update(self._task, completed=done, total=total)
+
+    def end(self, part: str, seconds: float, failure: Failure | None) -> None:
+        self._bar.stop()
+        if failure is None:
+            self._console.print(f"{part:<30} {seconds:6.1f} s", highlight=False, markup=False)
+        else:
+            self._console.print(
+                f"{part:<30} failed: {failure.error}", style="red", highlight=False, markup=False, soft_wrap=True
+            )
+            if failure.replay:
+                self._console.print(f"  see it fail: {failure.replay}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,100 @@
+"""Analyses of whole reward logs, the simulated run and a real one, as ``kaestat analyze`` makes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from kaestat import read_log
+from kaestat.datasets import simulated_run
+from kaestat.provenance import Provenance, checksum, versions
+from kaestat.report import write_report
+from kaestat.reward_log import RewardLog
+from kaestat.tables import comparison, headline, interval, milli, signed
+from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding
+
+REAL_LOG = "acc_step_500_dev.json"
+N_BOOT = 1000
+
+
+@dataclass(frozen=True)
+class LogSource:
+    """A reward log to analyse.
+
+    Attributes
+    ----------
+    name : str
+        Folder of its report.
+    title : str
+    path : Path or None
+        None is the simulated run.
+    """
+
+    name: str
+    title: str
+    path: Path | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LogReport:
+    """What the page shows of a log.
+
+    Attributes
+    ----------
+    headline : str
+        The main finding in a sentence.
+    table : DataFrame
+        The methods' MSEs as text cells.
+    findings : list of Finding
+    """
+
+    headline: str
+    table: pd.DataFrame
+    findings: list[Finding]
+
+
+def log_sources(data: str | None) -> tuple[LogSource, ...]:
+    """The simulated run, and the real one if the folder ``data`` has it."""
+    simulated = LogSource("simulated", "Reward log of a simulated run")
+    path = Path(data) / REAL_LOG if data else None
+    if path is None or not path.is_file():
+        return (simulated,)
+    return simulated, LogSource(path.stem, f"Reward log of a real run, {path.name}", path)
+
+
+def analyse(source: LogSource, out: Path, *, seed: int) -> LogReport:
+    """Analyse a log and write its report to ``out/NAME``."""
+    log = simulated_run().log if source.path is None else read_log(source.path)
+    analysis = analyze(log, bandwidth_paths=True, n_boot=N_BOOT, seed=seed)
+    given = "--simulated" if source.path is None else source.path.name
+    provenance = Provenance(
+        command=f"kaestat analyze {given} --seed {seed} --out {source.name}",
+        source="simulated run" if source.path is None else source.path.name,
+        sha256=None if source.path is None else checksum(source.path),
+        seed=seed,
+        n_boot=N_BOOT,
+        min_visits=1,
+        versions=versions(),
+    )
+    write_report(analysis, provenance, out / source.name)
+    header, rows = comparison(analysis)
+    return LogReport(headline(analysis), pd.DataFrame(rows, columns=list(header)), findings(analysis))
+
+
+def findings(analysis: Analysis) -> list[Finding]:
+    """KAE against GRPO and REINFORCE++, KAE-EB against KAE, with intervals by bootstrap over prompts."""
+    rows = analysis.differences.astype({"method": str}).set_index(["method", "reference"])
+    pairs = (("kae", "grpo", "KAE", "GRPO"), ("kae_eb", "kae", "KAE-EB", "KAE"))
+    return [
+        Finding(
+            f"{ours}'s values have a smaller MSE than {theirs}'s",
+            HOLDS if row["ci_high"] < 0 else FAILS if row["ci_low"] > 0 else OPEN,
+            f"difference {signed(row['difference'])} × 0.001, standard error {milli(row['se'])}, 95 % interval "
+            f"{interval(row['ci_low'], row['ci_high'])}",
+            "paper" if method == "kae" else "ours",
+        )
+        for method, reference, ours, theirs in pairs
+        for row in [rows.loc[(method, reference)]]
+    ]

@@ -1,0 +1,190 @@
+"""The report as one HTML page that needs no other file: its tables can be downloaded from the page itself."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kaestat.html_page import MEDIA_TYPES, Cell, Download, environment
+from kaestat.tables import UNIT
+from paper_figures.report.outcome import Failure, Report
+from paper_figures.report.sections import PageTable
+from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding
+from simulations import studies
+
+GOOD = (HOLDS, "exact", "within rounding", "k/n", "both", "near")
+BAD = ("misses", "differs", FAILS, "advantage not clear", "no multiple", "off by")
+PIXELS = 96  # per inch
+VERDICTS = (HOLDS, FAILS, OPEN)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A section of the page.
+
+    Attributes
+    ----------
+    name, title, question : str
+    findings : sequence of Finding
+    figure : str
+        Base64 of an SVG, empty if none.
+    width : int
+        Of the figure, in pixels.
+    bars : str
+        What its error bars are.
+    tables : sequence of PageTable
+    files : sequence of Download
+        What can be downloaded from the page.
+    links : sequence of str
+        Further files, relative to the page.
+    origin : str
+        Study, run and number of replicates.
+    failures : sequence of Failure
+    """
+
+    name: str
+    title: str
+    question: str
+    findings: Sequence[Finding]
+    figure: str
+    width: int
+    bars: str
+    tables: Sequence[PageTable]
+    files: Sequence[Download]
+    links: Sequence[str]
+    origin: str
+    failures: Sequence[Failure]
+
+    def count(self, verdict: str) -> int:
+        """How many findings have that verdict."""
+        return sum(finding.verdict == verdict for finding in self.findings)
+
+
+def page(report: Report, provenance: dict[str, Any]) -> str:
+    """The whole page.
+
+    Parameters
+    ----------
+    report : Report
+    provenance : dict
+        As in ``provenance.json``.
+    """
+    templates = environment("paper_figures.report")
+    templates.filters |= {"mood": mood, "cells": cells}
+    findings = report.findings()
+    return templates.get_template("reproduce.html").render(
+        parts=[*_sections(report), *_logs(report)],
+        headline=headline(findings, report.failures),
+        findings=findings,
+        verdicts=VERDICTS,
+        scale=report.settings.scale,
+        provenance=provenance,
+        record=_downloads(report.folder, ["provenance.json"]),
+    )
+
+
+def headline(findings: Sequence[Finding], failures: Sequence[Failure]) -> str:
+    """Counts of verdicts in a sentence or two."""
+    text = []
+    for source, whose in (("paper", "The paper's claims"), ("ours", "Our further checks")):
+        counts = Counter(finding.verdict for finding in findings if finding.source == source)
+        text.append(f"{whose}: {counts[HOLDS]} hold, {counts[FAILS]} do not hold, {counts[OPEN]} undecided.")
+    if failures:
+        text.append(f"{len(failures)} {'parts' if len(failures) > 1 else 'part'} failed and could not be judged.")
+    return " ".join(text)
+
+
+def mood(cell: str) -> str:
+    """CSS class of a verdict: "good", "bad", "open" or none."""
+    if cell in (OPEN, "not checkable"):
+        return "open"
+    if cell in GOOD:
+        return "good"
+    return "bad" if cell.startswith(BAD) else ""
+
+
+def cells(table: PageTable) -> tuple[list[Cell], list[list[Cell]]]:
+    """Header and rows of a table: words on the left, numbers on the right, verdicts in their colours."""
+    header = [Cell(str(name), css=side) for name, side in zip(table.frame.columns, table.sides, strict=True)]
+    rows = [
+        [
+            Cell(text, css=" ".join(filter(None, (side, mood(text), _width(text, column)))))
+            for column, (text, side) in enumerate(zip(row, table.sides, strict=True))
+        ]
+        for row in table.frame.itertuples(index=False)
+    ]
+    return header, rows
+
+
+def _width(text: str, column: int) -> str:
+    """Class of cells that may break: long words in the first column, and sentences elsewhere."""
+    if column == 0:
+        return "long" if len(text) > 14 else ""
+    return "words" if len(text) > 28 else ""
+
+
+def _downloads(folder: Path, names: Sequence[str]) -> list[Download]:
+    """Those of the files that a page can hold, as they lie in the folder."""
+    return [Download(name, (folder / name).read_bytes()) for name in names if Path(name).suffix in MEDIA_TYPES]
+
+
+def _sections(report: Report) -> list[Part]:
+    parts = []
+    for section in report.planned:
+        built = report.sections.get(section.name)
+        failures = report.failures_of(f"study {section.study}", f"section {section.name}")
+        parts.append(
+            Part(
+                name=section.name,
+                title=section.title,
+                question=section.question or (studies.get(section.study).aims if section.study else ""),
+                findings=built.findings if built else (),
+                figure=base64.b64encode(built.svg).decode() if built else "",
+                width=round(PIXELS * built.width) if built else 0,
+                bars=section.bars,
+                tables=built.tables if built else (),
+                files=_downloads(report.folder, section.files()) if built else (),
+                links=[name for name in section.files() if Path(name).suffix not in MEDIA_TYPES] if built else (),
+                origin=_origin(section.study, report) if built else "",
+                failures=failures,
+            )
+        )
+    return parts
+
+
+def _logs(report: Report) -> list[Part]:
+    parts = []
+    for source in report.sources:
+        found = report.logs.get(source.name)
+        parts.append(
+            Part(
+                name=source.name,
+                title=source.title,
+                question="Which method would have had the smallest value MSE, judged by the rewards of the log alone?",
+                findings=found.findings if found else (),
+                figure="",
+                width=0,
+                bars="",
+                tables=[PageTable(f"{found.headline} {UNIT}", found.table)] if found else (),
+                files=_downloads(report.folder, [f"{source.name}/risk.csv"]) if found else (),
+                links=(f"{source.name}/report.html",) if found else (),
+                origin="",
+                failures=report.failures_of(f"log {source.name}"),
+            )
+        )
+    return parts
+
+
+def _origin(study: str, report: Report) -> str:
+    if not study:
+        return "From the paper's printed numbers alone."
+    result = report.results[study]
+    cells = len(result.study.cells)
+    return (
+        f"Study {study}, run {result.folder.name}, seed {report.settings.seed}: {cells} cell{'s' * (cells > 1)} of "
+        f"{report.settings.replicates(result.study):,} replicates."
+    )

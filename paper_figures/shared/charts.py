@@ -1,0 +1,149 @@
+"""What the figures share: labels, colours, axes with plain numbers, and dot plots with error bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from paper_figures.shared import paper
+from paper_figures.shared.comparison import NORMAL_975
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.lines import Line2D
+
+# Okabe and Ito's palette, told apart with any colour vision; markers differ too.
+BLUE, SKY, VERMILION, GREEN, ORANGE, PURPLE = "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#E69F00", "#CC79A7"
+GREY, BLACK = "#4D4D4D", "#000000"
+
+LABELS = paper.LABELS | {
+    "none": "No baseline",
+    "oracle": "Oracle (true value)",
+    "best_baseline": "Best baseline",
+    "kae-algorithm1": "KAE, Algorithm 1",
+    "kae_eb": "KAE-EB",
+    "kae_stream": "KAE by stream",
+    "kae:bandwidth=80": "KAE, bandwidth 80",
+    "kae_eb:bandwidth=80": "KAE-EB, bandwidth 80",
+    "rloo": "GRPO",
+    "pooled": "Oracle (pooled step)",
+    "pooled_oracle": "Oracle (pooled step)",
+    "bayes_filter": "Bayes filter (bound)",
+    "james_stein": "James-Stein",
+    "ebpo": "EBPO",
+    "krpo": "KRPO",
+    "kalman": "Kalman filter",
+    "spo": "SPO",
+    "local_linear": "Local linear",
+    "local_polynomial": "Local polynomial",
+    "sieve": "Sieve",
+}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How a series is drawn.
+
+    Attributes
+    ----------
+    color, marker : str
+        As in Matplotlib.
+    filled : bool
+    """
+
+    color: str
+    marker: str
+    filled: bool = True
+
+    @property
+    def style(self) -> dict[str, object]:
+        """Arguments of Matplotlib's ``plot`` and ``errorbar``."""
+        face = self.color if self.filled else "white"
+        return {"color": self.color, "marker": self.marker, "markerfacecolor": face, "markersize": 5}
+
+
+MARKS = {
+    "kae": Mark(BLUE, "o"),
+    "kae-algorithm1": Mark(SKY, "D", filled=False),
+    "kae_eb": Mark(GREEN, "D"),
+    "grpo": Mark(VERMILION, "s"),
+    "reinforce++": Mark(GREY, "^"),
+    "none": Mark(PURPLE, "v"),
+    "oracle": Mark(BLACK, "x"),
+}
+
+
+def error_bars(axes: Axes, x: Sequence[float], y: pd.Series, mcse: pd.Series, mark: Mark, **style: object) -> None:
+    """Points with 95 % Monte Carlo intervals."""
+    axes.errorbar(x, y, yerr=NORMAL_975 * mcse, capsize=2, elinewidth=1, **({"linestyle": ""} | mark.style | style))
+
+
+def dot_plot(
+    axes: Axes,
+    points: pd.DataFrame,
+    *,
+    row: str,
+    rows: Sequence[str],
+    series: str,
+    marks: Mapping[object, Mark],
+    x: str,
+) -> None:
+    """A line of dots for each row, with 95 % Monte Carlo intervals; series of one row stand above each other.
+
+    Parameters
+    ----------
+    axes : Axes
+    points : DataFrame
+        With columns ``row, series, x`` and ``x_mcse``.
+    row, series, x : str
+        Names of these columns.
+    rows : sequence of str
+        Values of ``row`` from the top down.
+    marks : mapping
+        Mark of each value of ``series``.
+    """
+    place = {name: position for position, name in enumerate(rows)}
+    for position, (name, mark) in enumerate(marks.items()):
+        part = points[(points[series] == name) & points[row].isin(rows)]
+        offset = 0.44 * ((position + 0.5) / len(marks) - 0.5)
+        axes.errorbar(
+            part[x],
+            part[row].map(place) + offset,
+            xerr=NORMAL_975 * part[f"{x}_mcse"],
+            linestyle="",
+            elinewidth=1,
+            capsize=2,
+            **mark.style,
+        )
+    axes.set_yticks(range(len(rows)), [LABELS.get(name, name) for name in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.grid(axis="y", color="0.92", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def key(mark: Mark, label: str, **style: object) -> Line2D:
+    """An entry of a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **({"linestyle": ""} | mark.style | style))
+
+
+def line_key(label: str, **style: object) -> Line2D:
+    """An entry of a legend for a line without points."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **style)
+
+
+def plain_log(axis: Axis, subs: Sequence[float] = (1, 2, 5), most: int | None = None) -> None:
+    """A logarithmic axis whose ticks are plain numbers, at most so many."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    axis.set_major_locator(LogLocator(subs=subs, numticks=most))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

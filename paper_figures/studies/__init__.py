@@ -1,0 +1,1 @@
+"""One builder for each simulation study's table and figure."""

@@ -1,0 +1,178 @@
+"""Theorem 2 and Corollary 2, the gradient's excess MSE over the oracle: study ``gradient_mse``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from kaestat.plots import STYLE
+from paper_figures.shared.charts import BLACK, LABELS, MARKS, error_bars, key, line_key
+from paper_figures.shared.finding import Finding, below, critical, equal
+from paper_figures.shared.output import write_csv, write_figure, write_table
+from paper_figures.shared.tidy import by_measure, span, with_error
+from simulations.studies.gradient_mse import BASE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FACTORS = {
+    "h": "Bandwidth h",
+    "step": "Step i",
+    "batch": "Batch size B",
+    "group_size": "Group size G",
+    "m": "Number of prompts m",
+}
+METHODS = ("kae", "kae_eb", "grpo", "reinforce++")
+MEASURES = ("gradient_mse", "value_mse", "ratio_to_oracle", "excess_over_oracle", "excess_over_identity")
+CAPTION = (
+    "Gradient MSE relative to that with the true value as baseline (Monte Carlo standard error), one factor of the "
+    "base setting changed at a time; score norms do not depend on the reward (Assumption 6)."
+)
+
+
+def table(summary: pd.DataFrame) -> pd.DataFrame:
+    """Every cell and method.
+
+    Parameters
+    ----------
+    summary : DataFrame
+        Of the study ``gradient_mse``.
+
+    Returns
+    -------
+    DataFrame
+        The cell's factors, ``method``, and each of `MEASURES` with its error as ``MEASURE_mcse``, and ``n``; then
+        ``identity_excess``, the excess that Theorem 2's identity gives for the simulated values.
+    """
+    factors = list(BASE)
+    frame = by_measure(summary, [*factors, "method"], (*MEASURES, "identity_excess"))
+    return frame.drop(columns="identity_excess_mcse")
+
+
+def under_assumption(summary: pd.DataFrame) -> pd.DataFrame:
+    """Rows of `table` with one score norm for all completions, for the methods compared."""
+    frame = table(summary)
+    return frame[(frame["wrong_norm2"] == 1) & frame["method"].isin(METHODS)]
+
+
+def shown(summary: pd.DataFrame) -> pd.DataFrame:
+    """A row for each setting, a column for each method: MSE relative to the oracle's."""
+    rows = []
+    for cell, part in under_assumption(summary).groupby(list(FACTORS), sort=False):
+        setting = dict(zip(FACTORS, cell, strict=True))
+        changed = {name: value for name, value in setting.items() if value != BASE[name]}
+        ratio = part.set_index("method")
+        text = [with_error(*ratio.loc[name, ["ratio_to_oracle", "ratio_to_oracle_mcse"]]) for name in METHODS]
+        rows.append((_text(changed) if changed else f"base: {_text(setting)}", *text))
+    return pd.DataFrame(rows, columns=["Setting", *(LABELS[name] for name in METHODS)])
+
+
+def findings(summary: pd.DataFrame) -> list[Finding]:
+    """Theorem 2's identity, and KAE against the others."""
+    frame = under_assumption(summary)
+    identity = frame["excess_over_identity"], frame["excess_over_identity_mcse"]
+    z = (identity[0] - 1).abs() / identity[1]
+    ratio = frame.set_index("method")["ratio_to_oracle"]
+    found = [
+        Finding(
+            "Under Assumption 6 the excess over the oracle is the value error over B G, as Theorem 2's identity says",
+            equal(*identity, 1.0),
+            f"largest of {len(frame)} deviations {z.max():.1f} standard errors, {critical(len(frame)):.1f} allowed",
+            "paper",
+        )
+    ]
+    for other in ("grpo", "reinforce++"):
+        difference, error = _difference(frame, other)
+        found.append(
+            Finding(
+                f"KAE's gradient has a smaller MSE than {LABELS[other]}'s in every setting",
+                below(difference, error),
+                f"relative to the oracle {span(ratio['kae'])} against {span(ratio[other])}",
+                "paper",
+            )
+        )
+    first, last = _ends(frame[frame["method"] == "kae"])
+    found.append(
+        Finding(
+            "KAE's gradient MSE approaches the oracle's as training goes on",
+            below(
+                [last["ratio_to_oracle"] - first["ratio_to_oracle"]],
+                [(first["ratio_to_oracle_mcse"] ** 2 + last["ratio_to_oracle_mcse"] ** 2) ** 0.5],
+            ),
+            f"{with_error(first['ratio_to_oracle'], first['ratio_to_oracle_mcse'])} of it at step {first['step']:g}, "
+            f"{with_error(last['ratio_to_oracle'], last['ratio_to_oracle_mcse'])} at step {last['step']:g}",
+            "paper",
+        )
+    )
+    return found
+
+
+def figure(summary: pd.DataFrame) -> Figure:
+    """Excess over the oracle against each factor, and the identity's prediction from the value error."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    frame = under_assumption(summary)
+    with matplotlib.rc_context(STYLE):
+        drawing = Figure(figsize=(11.5, 3.8), layout="constrained")
+        panels = drawing.subplots(1, len(FACTORS), sharey=True)
+        for axes, (factor, label) in zip(panels, FACTORS.items(), strict=True):
+            _draw(axes, frame, factor)
+            axes.set_xlabel(label)
+        panels[0].set_ylabel("Gradient MSE - oracle's (log scale)")
+        keys = [key(MARKS[name], LABELS[name]) for name in METHODS]
+        keys.append(line_key("Theorem 2's identity", color=BLACK, linestyle=(0, (4, 2))))
+        drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
+    return drawing
+
+
+def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
+    """Write ``gradient.csv``, ``tables/gradient.{md,tex}`` and ``figures/gradient.{png,pdf}``."""
+    write_csv(table(summary), folder, "gradient")
+    write_table(shown(summary), folder, "gradient", CAPTION)
+    write_figure(figure(summary), folder, "gradient")
+
+
+def _text(setting: dict[str, float]) -> str:
+    """ "B = 8", with the symbols of the labels."""
+    return ", ".join(f"{FACTORS[name].split()[-1]} = {value:g}" for name, value in setting.items())
+
+
+def _difference(frame: pd.DataFrame, other: str) -> tuple[pd.Series, pd.Series]:
+    """KAE's excess less the other's; unpaired errors, which are too large as both share the random numbers."""
+    cells = frame.set_index(["method", *BASE])
+    ours, theirs = cells.loc["kae"], cells.loc[other]
+    error = (ours["excess_over_oracle_mcse"] ** 2 + theirs["excess_over_oracle_mcse"] ** 2) ** 0.5
+    return ours["excess_over_oracle"] - theirs["excess_over_oracle"], error
+
+
+def _varied(frame: pd.DataFrame, factor: str) -> pd.DataFrame:
+    """Rows of the cells that differ from the base in this factor alone, in its order."""
+    others = [name for name in FACTORS if name != factor]
+    return frame[(frame[others] == pd.Series(BASE)[others]).all(axis=1)].sort_values(factor)
+
+
+def _ends(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """The first and the last step."""
+    steps = _varied(frame, "step")
+    return steps.iloc[0], steps.iloc[-1]
+
+
+def _draw(axes: Axes, frame: pd.DataFrame, factor: str) -> None:
+    part = _varied(frame, factor)
+    for name in METHODS:
+        rows = part[part["method"] == name]
+        axes.plot(rows[factor], rows["identity_excess"], color=MARKS[name].color, linewidth=1.2, linestyle=(0, (4, 2)))
+        positive = rows[rows["excess_over_oracle"] > 0]
+        error_bars(
+            axes, positive[factor], positive["excess_over_oracle"], positive["excess_over_oracle_mcse"], MARKS[name]
+        )
+    axes.set_yscale("log", nonpositive="clip")
+    axes.set_xscale("log")
+    values = sorted(part[factor].unique())
+    axes.set_xticks(values, [f"{value:g}" for value in values], minor=False)
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(values[0] / 1.3, values[-1] * 1.3)

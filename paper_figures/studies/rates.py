@@ -1,0 +1,180 @@
+"""Theorem 1 and Corollary 1 as rates: study ``value_rates``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from kaestat.plots import STYLE
+from paper_figures.shared.charts import BLACK, LABELS, MARKS, error_bars, key, line_key, plain_log
+from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding, critical, equal
+from paper_figures.shared.output import write_csv, write_figure, write_table
+from paper_figures.shared.tidy import by_measure, with_error
+from simulations.harness import Cell
+from simulations.studies.value_rates import conclude, sample_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NEAR = 0.1  # how near a slope at these sample sizes must come to the rate of the theory
+MEASURES = ("bias", "variance", "mse")
+CAPTION = (
+    "Slopes of logarithms: by simulation (Monte Carlo standard error), exactly at the same sample sizes, and in "
+    "theory. The simulation is right if the first agrees with the second; theory is near if the second agrees with "
+    f"the third within {NEAR:g}. Theory's rates are upper bounds, so a faster decrease does not contradict them."
+)
+
+
+def table(summary: pd.DataFrame) -> pd.DataFrame:
+    """The slopes: ``quantity, slope, se, exact_slope, theory_slope``.
+
+    Parameters
+    ----------
+    summary : DataFrame
+        Of the study ``value_rates``.
+    """
+    return conclude(summary)
+
+
+def points(summary: pd.DataFrame) -> pd.DataFrame:
+    """What the slopes are fitted to.
+
+    Returns
+    -------
+    DataFrame
+        ``design, step, h, method``, of bias, variance and MSE ``MEASURE, MEASURE_mcse, exact_MEASURE``, and the sample
+        size N as ``sample_size``.
+    """
+    key = ["design", "step", "h", "method"]
+    frame = by_measure(summary, key, (*MEASURES, *(f"exact_{measure}" for measure in MEASURES)))
+    frame = frame.drop(columns=[f"exact_{measure}_mcse" for measure in MEASURES])
+    size = [sample_size(Cell({"design": row.design, "step": row.step})) for row in frame.itertuples()]
+    return frame.assign(sample_size=size)
+
+
+def shown(summary: pd.DataFrame) -> pd.DataFrame:
+    """The slopes as readers see them, with both verdicts."""
+    slopes = table(summary)
+    simulated, theory = _verdicts(slopes)
+    return pd.DataFrame(
+        {
+            "Quantity": slopes["quantity"],
+            "Slope": [with_error(row.slope, row.se) or "no estimate" for row in slopes.itertuples()],
+            "Exact": (slopes["exact_slope"].round(4) + 0.0).map("{:.4f}".format),  # + 0.0 turns -0.0 into 0.0
+            "Theory": slopes["theory_slope"].map("{:.4f}".format),
+            "Simulated = exact": simulated,
+            "Exact near theory": theory,
+        }
+    )
+
+
+def findings(summary: pd.DataFrame) -> list[Finding]:
+    """Agreement with the exact slopes and with theory, and the inconsistency of GRPO and REINFORCE++."""
+    slopes = table(summary)
+    z = (slopes["slope"] - slopes["exact_slope"]).abs() / slopes["se"]
+    _, theory = _verdicts(slopes)
+    distance = (slopes["exact_slope"] - slopes["theory_slope"]).abs()
+    far = slopes.loc[distance > NEAR, "quantity"]
+    ours = slopes["quantity"].eq("kae mse in N (sample size)")
+    flat = slopes[slopes["quantity"].str.match(r"(grpo|reinforce\+\+) mse")]
+    return [
+        Finding(
+            "The simulated slopes agree with the exact ones at the same sample sizes",
+            equal(slopes["slope"], slopes["se"], slopes["exact_slope"]),
+            f"largest of {len(slopes)} deviations {z.max():.1f} standard errors, {critical(len(slopes)):.1f} allowed",
+        ),
+        Finding(
+            "KAE's MSE falls like N^(-2/3)",
+            HOLDS if (distance[ours] <= NEAR).all() else FAILS,
+            f"slope {slopes.loc[ours, 'exact_slope'].item():.3f} exactly, "
+            f"{with_error(slopes.loc[ours, 'slope'].item(), slopes.loc[ours, 'se'].item())} simulated",
+            "paper",
+        ),
+        Finding(
+            "GRPO's and REINFORCE++'s MSE does not fall with N",
+            equal(flat["slope"], flat["se"], 0.0),
+            f"slopes {', '.join(with_error(row.slope, row.se) for row in flat.itertuples())}",
+            "paper",
+        ),
+        Finding(
+            f"At these sample sizes every slope is within {NEAR:g} of the theory's",
+            HOLDS if far.empty else FAILS,
+            f"{(theory == 'near').sum()} of {len(slopes)} are" + (f"; not {', '.join(far)}" if len(far) else ""),
+        ),
+    ]
+
+
+def figure(summary: pd.DataFrame) -> Figure:
+    """Bias and variance against h; MSE against N; MSE against N where visits are rare or the drift is worst."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    data = points(summary)
+    with matplotlib.rc_context(STYLE):
+        drawing = Figure(figsize=(12.0, 4.2), layout="constrained")
+        bias, variance, size, harder = drawing.subplots(1, 4)
+        by_bandwidth = data[data["design"] == "bandwidth"]
+        for axes, measure, theory in ((bias, "bias", 1.0), (variance, "variance", -1.0)):
+            for method in ("kae", "kae-algorithm1"):
+                _curve(axes, by_bandwidth[by_bandwidth["method"] == method], "h", measure, method, theory)
+            axes.set_xticks(values := sorted(by_bandwidth["h"].unique()), [f"{h:g}" for h in values])
+            plain_log(axes.yaxis, subs=(1, 2, 5))
+            axes.set_xlabel("Bandwidth h (log scale)")
+            axes.set_title(f"{measure.capitalize()} (log scale)", loc="left", fontsize=10)
+        by_size = data[data["design"] == "sample size"]
+        for method, theory in (("kae", -2 / 3), ("kae-algorithm1", -2 / 3), ("grpo", None), ("reinforce++", None)):
+            _curve(size, by_size[by_size["method"] == method], "sample_size", "mse", method, theory)
+        size.set_title("MSE at h = N^(-1/3) (log scale)", loc="left", fontsize=10)
+        for design, method, labelled in (("random visits", "kae-algorithm1", 0), ("worst case", "kae", -1)):
+            part = data[(data["design"] == design) & (data["method"] == method)]
+            _curve(harder, part, "sample_size", "mse", method, -2 / 3)
+            point = part.iloc[labelled]
+            harder.annotate(
+                design,
+                (point["sample_size"], point["exact_mse"]),
+                xytext=(8, 4) if labelled == 0 else (-10, -2),
+                textcoords="offset points",
+                ha="left" if labelled == 0 else "right",
+                fontsize=9,
+            )
+        harder.set_title("MSE, harder designs (log scale)", loc="left", fontsize=10)
+        for axes in (size, harder):
+            axes.set_xlabel("Sample size N (log scale)")
+        keys = [key(MARKS[name], LABELS[name]) for name in ("kae", "kae-algorithm1", "grpo", "reinforce++")]
+        keys += [line_key("exact", color=BLACK), line_key("theory's slope", color=BLACK, linestyle=(0, (1, 1.5)))]
+        drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
+    return drawing
+
+
+def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
+    """Write ``rates.csv``, ``rates_points.csv``, ``tables/rates.{md,tex}`` and ``figures/rates.{png,pdf}``."""
+    write_csv(table(summary), folder, "rates")
+    write_csv(points(summary), folder, "rates_points")
+    write_table(shown(summary), folder, "rates", CAPTION)
+    write_figure(figure(summary), folder, "rates")
+
+
+def _verdicts(slopes: pd.DataFrame) -> tuple[list[str], pd.Series]:
+    distance = (slopes["slope"] - slopes["exact_slope"]).abs()
+    allowed = critical(len(slopes)) * slopes["se"]
+    simulated = [OPEN if np.isnan(a) else HOLDS if d <= a else FAILS for d, a in zip(distance, allowed, strict=True)]
+    off = slopes["exact_slope"] - slopes["theory_slope"]
+    return simulated, off.map(lambda value: "near" if abs(value) <= NEAR else f"off by {value:+.2f}")
+
+
+def _curve(axes: Axes, part: pd.DataFrame, x: str, measure: str, method: str, theory: float | None) -> None:
+    """Simulated points, the exact curve, and a line of the theory's slope through its last point."""
+    part = part.sort_values(x)
+    at, exact, mark = part[x], part[f"exact_{measure}"].abs(), MARKS[method]
+    axes.plot(at, exact, color=mark.color, linewidth=1.2)
+    if theory is not None:
+        line = exact.iloc[-1] * (at / at.iloc[-1]) ** theory
+        axes.plot(at, line, color=mark.color, linewidth=1.2, linestyle=(0, (1, 1.5)))
+    error_bars(axes, at, part[measure].abs(), part[f"{measure}_mcse"], mark)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks([], minor=True)

@@ -1,0 +1,119 @@
+"""Theorem 3 and Corollary 3, the suboptimality of the learned policy: study ``policy_regret``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from kaestat.plots import STYLE
+from paper_figures.shared.charts import LABELS, MARKS, error_bars, key, plain_log
+from paper_figures.shared.finding import Finding, below
+from paper_figures.shared.output import write_csv, write_figure, write_table
+from paper_figures.shared.tidy import by_measure, with_error
+from simulations.studies.policy_regret import METHODS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NEAR = 1.2  # times the oracle's gap
+GAP = r"gap_after_(\d+)"
+CAPTION = (
+    "Suboptimality gap (x 0.001) of the learned policy after so many steps, and relative to learning with the true "
+    "value as baseline; Monte Carlo standard errors over training runs."
+)
+
+
+def table(summary: pd.DataFrame) -> pd.DataFrame:
+    """The gap of every method at every checkpoint.
+
+    Parameters
+    ----------
+    summary : DataFrame
+        Of the study ``policy_regret``.
+
+    Returns
+    -------
+    DataFrame
+        ``step, method, gap, gap_mcse, ratio_to_oracle, ratio_to_oracle_mcse, n``.
+    """
+    named = summary["measure"].str.extract(rf"^{GAP}(_ratio_to_oracle)?$")
+    measure = named[1].notna().map({True: "ratio_to_oracle", False: "gap"})
+    long = summary.assign(step=named[0].astype(float), measure=measure)[named[0].notna()]
+    return by_measure(long, ["step", "method"], ("gap", "ratio_to_oracle")).astype({"step": int})
+
+
+def shown(summary: pd.DataFrame) -> pd.DataFrame:
+    """A row for each method, a column for each checkpoint, and the last ratio."""
+    gaps = table(summary)
+    rows = []
+    for method in METHODS:
+        part = gaps[gaps["method"] == method].sort_values("step")
+        last = part.iloc[-1]
+        text = [with_error(1000 * row.gap, 1000 * row.gap_mcse) for row in part.itertuples()]
+        rows.append((LABELS[method], *text, with_error(last["ratio_to_oracle"], last["ratio_to_oracle_mcse"])))
+    steps = [f"After {step:,}" for step in sorted(gaps["step"].unique())]
+    return pd.DataFrame(rows, columns=["Baseline", *steps, "Relative to oracle, last"])
+
+
+def findings(summary: pd.DataFrame) -> list[Finding]:
+    """KAE against the oracle and the others after the last step."""
+    gaps = table(summary)
+    last = gaps[gaps["step"] == gaps["step"].max()].set_index("method")
+    ours = last.loc["kae"]
+    ratio, error = "ratio_to_oracle", "ratio_to_oracle_mcse"
+    found = [
+        Finding(
+            f"KAE's gap is at most {NEAR:g} times that with the true value as baseline",
+            below([ours[ratio]], [ours[error]], NEAR),
+            f"gap after {gaps['step'].max():,} steps {with_error(ours[ratio], ours[error])} of the oracle's",
+            "paper",
+        )
+    ]
+    for other in ("grpo", "reinforce++"):
+        theirs = last.loc[other]
+        spread = (ours[error] ** 2 + theirs[error] ** 2) ** 0.5  # unpaired, so too large
+        found.append(
+            Finding(
+                f"KAE's policy has a smaller gap than {LABELS[other]}'s",
+                below([ours[ratio] - theirs[ratio]], [spread]),
+                f"{with_error(ours[ratio], ours[error])} against {with_error(theirs[ratio], theirs[error])} of the "
+                "oracle's",
+                "paper",
+            )
+        )
+    return found
+
+
+def figure(summary: pd.DataFrame) -> Figure:
+    """The gap against the step, and its ratio to the oracle's."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    gaps = table(summary)
+    with matplotlib.rc_context(STYLE):
+        drawing = Figure(figsize=(9.2, 4.0), layout="constrained")
+        level, ratio = drawing.subplots(1, 2)
+        for place, method in enumerate(METHODS):
+            part = gaps[gaps["method"] == method].sort_values("step")
+            apart = part["step"] * 1.06 ** (place - len(METHODS) // 2)  # side by side, or error bars hide each other
+            line = {"linestyle": "-", "linewidth": 1.2}
+            error_bars(level, part["step"], part["gap"], part["gap_mcse"], MARKS[method], **line)
+            error_bars(ratio, apart, part["ratio_to_oracle"], part["ratio_to_oracle_mcse"], MARKS[method], **line)
+        level.set_yscale("log")
+        level.set_ylabel("Suboptimality gap (log scale)")
+        ratio.set_ylabel("Gap relative to the oracle's")
+        for axes in (level, ratio):
+            plain_log(axes.xaxis, subs=(1, 3))
+            axes.set_xlabel("Steps (log scale)")
+        keys = [key(MARKS[name], LABELS[name], linestyle="-") for name in METHODS]
+        drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
+    return drawing
+
+
+def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
+    """Write ``regret.csv``, ``tables/regret.{md,tex}`` and ``figures/regret.{png,pdf}``."""
+    write_csv(table(summary), folder, "regret")
+    write_table(shown(summary), folder, "regret", CAPTION)
+    write_figure(figure(summary), folder, "regret")

@@ -1,0 +1,86 @@
+"""Table 1, value MSE: study ``table1`` beside the paper's numbers."""
+
+from __future__ import annotations
+
+import os
+
+import pandas as pd
+
+from paper_figures.shared import paper
+from paper_figures.shared.comparison import CELL, beside, pick, verdict, wide
+from paper_figures.shared.comparison import reductions as compare_reductions
+from paper_figures.shared.output import write_csv, write_table
+
+ROLES = {"kae": "predicted", "grpo": "input", "reinforce++": "input"}
+ENTRY_LIMIT = 25.0  # per cent of the paper's entry
+REDUCTION_LIMIT = 8.0  # percentage points
+CAPTION = (
+    "Value MSE (x 0.001) on calibrated populations: ours (Monte Carlo standard error) [the paper's]. Inputs: the "
+    "REINFORCE++ and GRPO rows, which the populations are solved from, N_oracle = 48, 256 prompts and Beta-distributed "
+    "success rates. Predicted: KAE's row and all reductions. The debiased rows are free of the oracle pool's noise."
+)
+
+
+def table(summary: pd.DataFrame) -> pd.DataFrame:
+    """All 18 entries.
+
+    Parameters
+    ----------
+    summary : DataFrame
+        Of the study ``table1``.
+
+    Returns
+    -------
+    DataFrame
+        ``dataset, step, method, mse, mcse, mse_debiased, paper, role``, in plain units.
+    """
+    level = pick(summary, "mse").rename(columns={"estimate": "mse"}).drop(columns="n")
+    debiased = pick(summary, "mse_debiased").rename(columns={"estimate": "mse_debiased"})
+    stated = paper.table1().rename(columns={"mse": "paper"})
+    key = [*CELL, "method"]
+    frame = level.merge(debiased[[*key, "mse_debiased"]], on=key).merge(stated[[*key, "paper"]], on=key)
+    return frame.assign(role=frame["method"].map(ROLES))
+
+
+def entries(summary: pd.DataFrame) -> pd.DataFrame:
+    """`table` with ``mcse_debiased, one_run_sd, off_pct, verdict``; the verdict also of the inputs' round trip."""
+    frame = table(summary)
+    levels, debiased = pick(summary, "mse"), pick(summary, "mse_debiased")
+    frame = frame.assign(
+        mcse_debiased=debiased["mcse"],
+        one_run_sd=levels["mcse"] * levels["n"] ** 0.5,
+        off_pct=100 * (frame["mse"] / frame["paper"] - 1),
+    )
+    return frame.assign(verdict=[verdict(off, ENTRY_LIMIT, "%") for off in frame["off_pct"]])
+
+
+def reductions(summary: pd.DataFrame) -> pd.DataFrame:
+    """The percentage rows, all predicted; columns as in `paper_figures.shared.comparison.reductions`."""
+    return compare_reductions(summary, "reduction_mse", paper.table1_reductions(), limit=REDUCTION_LIMIT)
+
+
+def shown(summary: pd.DataFrame) -> pd.DataFrame:
+    """The table as readers see it, laid out like the paper's."""
+    all_entries, all_reductions = entries(summary), reductions(summary)
+    units = all_entries.assign(**{name: 1000 * all_entries[name] for name in ("mse", "mcse", "paper", "mse_debiased")})
+    rows = []
+    for method in ("reinforce++", "grpo", "kae"):
+        part = units[units["method"] == method]
+        rows.append((f"{paper.LABELS[method]} ({ROLES[method]})", beside(part, "mse", "mcse", "paper")))
+    for method in ("reinforce++", "grpo", "kae"):
+        part = units[units["method"] == method].set_index(CELL)
+        rows.append((f"{paper.LABELS[method]}, debiased", part["mse_debiased"].map("{:.2f}".format)))
+    for versus in ("reinforce++", "grpo"):
+        part = all_reductions[all_reductions["versus"] == versus]
+        rows.append((f"Reduction vs. {paper.LABELS[versus]} (%)", beside(part, "reduction_pct", "mcse", "paper")))
+    verdicts = pd.concat([all_entries, all_reductions]).groupby(CELL)["verdict"]
+    rows.append(("Verdict", verdicts.agg(lambda texts: "holds" if set(texts) == {"holds"} else "misses")))
+    return wide(rows)
+
+
+def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
+    """Write ``table1.csv``, ``table1_entries.csv``, ``table1_reductions.csv`` and ``tables/table1.{md,tex}``."""
+    write_csv(table(summary), folder, "table1")
+    write_csv(entries(summary), folder, "table1_entries")
+    write_csv(reductions(summary), folder, "table1_reductions")
+    write_table(shown(summary), folder, "table1", CAPTION)

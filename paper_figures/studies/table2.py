@@ -1,0 +1,65 @@
+"""Table 2, gradient MSE: study ``table2`` beside the paper's percentages."""
+
+from __future__ import annotations
+
+import os
+
+import pandas as pd
+
+from paper_figures.shared import paper
+from paper_figures.shared.comparison import CELL, beside, pick, wide
+from paper_figures.shared.comparison import reductions as compare_reductions
+from paper_figures.shared.output import write_csv, write_table
+
+REDUCTION_LIMIT = 6.0  # percentage points
+COLUMNS = ["versus", "reduction_pct", "mcse", "paper"]
+CAPTION = (
+    "Gradient MSE on the populations of Table 1, in the bandit's units (scores of norm 1; x 0.001): ours (Monte Carlo "
+    "standard error), and the reductions [with the paper's]. Only the percentage rows are predictions; absolute levels "
+    "depend on the model's score norms. Inputs: those of Table 1, and N_ref = 512."
+)
+
+
+def table(summary: pd.DataFrame) -> pd.DataFrame:
+    """The 18 levels in the bandit's units: ``dataset, step, method, gradient_mse, mcse``.
+
+    Parameters
+    ----------
+    summary : DataFrame
+        Of the study ``table2``.
+    """
+    return pick(summary, "gradient_mse").rename(columns={"estimate": "gradient_mse"}).drop(columns="n")
+
+
+def reductions(summary: pd.DataFrame) -> pd.DataFrame:
+    """The percentage rows, all predicted; columns as in `paper_figures.shared.comparison.reductions`."""
+    return compare_reductions(summary, "reduction_gradient_mse", paper.table2_reductions(), limit=REDUCTION_LIMIT)
+
+
+def reduction_table(summary: pd.DataFrame) -> pd.DataFrame:
+    """`reductions` in short: ``dataset, step, versus, reduction_pct, mcse, paper``."""
+    return reductions(summary)[[*CELL, *COLUMNS]]
+
+
+def shown(summary: pd.DataFrame) -> pd.DataFrame:
+    """The table as readers see it, laid out like the paper's Table 1."""
+    levels, compared = table(summary), reductions(summary)
+    rows = []
+    for method in ("reinforce++", "grpo", "kae"):
+        part = levels[levels["method"] == method].set_index(CELL)
+        text = [f"{1000 * row.gradient_mse:.2f} ({1000 * row.mcse:.2f})" for row in part.itertuples()]
+        rows.append((paper.LABELS[method], pd.Series(text, index=part.index)))
+    for versus in ("reinforce++", "grpo"):
+        part = compared[compared["versus"] == versus]
+        rows.append((f"Reduction vs. {paper.LABELS[versus]} (%)", beside(part, "reduction_pct", "mcse", "paper")))
+    verdicts = compared.groupby(CELL)["verdict"]
+    rows.append(("Verdict", verdicts.agg(lambda texts: "holds" if set(texts) == {"holds"} else "misses")))
+    return wide(rows)
+
+
+def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
+    """Write ``table2.csv``, ``table2_reductions.csv``, ``table2_verdicts.csv`` and ``tables/table2.{md,tex}``."""
+    write_csv(table(summary), folder, "table2")
+    write_csv(reduction_table(summary), folder, "table2_reductions")
+    write_csv(reductions(summary), folder, "table2_verdicts")
+    write_table(shown(summary), folder, "table2", CAPTION)

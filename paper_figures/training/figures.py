@@ -1,0 +1,110 @@
+"""Figures of training runs: test accuracy, reward and entropy along them, and errors of gradient and value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from kaestat.plots import STYLE
+from paper_figures.shared.charts import line_key
+from paper_figures.training.results import VARIANT, Variant, draw_means, label, line_style, rows_of, variants_of
+from paper_figures.training.tables import ratio, value_column
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# What is drawn of the tests and of the training curve, and its axis.
+TEST_PANELS = {"greedy": "Test accuracy, greedy", "accuracy": "Test accuracy, sampled"}
+CURVE_PANELS = {"mean_reward": "Training reward", "entropy": "Entropy (nats)"}
+ACCURACY_TICKS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
+
+
+def curves(tests: pd.DataFrame, training: pd.DataFrame) -> Figure:
+    """Four panels against the training step: greedy and sampled test accuracy, training reward, entropy.
+
+    Lines are means over seeds, bands one standard error over seeds to either side.
+
+    Parameters
+    ----------
+    tests, training : DataFrame
+        ``tests.csv`` and ``curves.csv`` of the results.
+    """
+    rows = [[(tests, *panel) for panel in TEST_PANELS.items()], [(training, *panel) for panel in CURVE_PANELS.items()]]
+    return panels(rows, variants_of(tests))
+
+
+def errors(gradients: pd.DataFrame, values: pd.DataFrame) -> Figure:
+    """Two panels against the training step: the gradient's noise over its signal, and the value error.
+
+    Parameters
+    ----------
+    gradients, values : DataFrame
+        ``gradients.csv`` and ``values.csv`` of the results. A ratio whose signal is within two standard errors of 0 is
+        left out. Of the values, each run's own baseline is drawn, in the middle of each part of the run.
+    """
+    noise = [
+        {
+            **dict(zip(VARIANT, variant, strict=True)),
+            "step": step,
+            "ratio": ratio(at["gradient_mse"], at["gradient_signal"])[0]
+            if _is_clear(at["gradient_signal"])
+            else np.nan,
+        }
+        for variant in variants_of(gradients)
+        for step, at in rows_of(gradients, variant).groupby("step")
+    ]
+    own = values[(values["baseline"] == values["method"]) & (values["method"] != "none")]  # which estimates no value
+    own = own.assign(step=(own["from_step"] + own["to_step"]) / 2)
+    column, name = value_column(values)
+    row = [(pd.DataFrame(noise), "ratio", "Gradient MSE over signal"), (own, column, name)]
+    drawing = panels([row], variants_of(gradients))
+    drawing.axes[0].set_yscale("log")  # a signal near 0 at the first step would hide all else
+    return drawing
+
+
+def panels(rows: Sequence[Sequence[tuple[pd.DataFrame, str, str]]], variants: Sequence[Variant]) -> Figure:
+    """A grid of panels against the training step under one legend.
+
+    Parameters
+    ----------
+    rows : sequence of sequences
+        Each panel's table, column, and name of its axis.
+    variants : sequence of tuple
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        height = 3.2 * len(rows) + 0.22 * -(-len(variants) // 2)
+        drawing = Figure(figsize=(9.2, height), layout="constrained")
+        grid = drawing.subplots(len(rows), len(rows[0]), sharex=True, squeeze=False)
+        for axes_row, row in zip(grid, rows, strict=True):
+            for axes, (frame, column, name) in zip(axes_row, row, strict=True):
+                draw_means(axes, frame, column, variants)
+                if column in TEST_PANELS:
+                    _spread_near_one(axes)
+                axes.set_ylabel(name)
+        for axes in grid[-1]:
+            axes.set_xlabel("Training step")
+        keys = [line_key(label(*variant), **line_style(variant)) for variant in variants]
+        drawing.legend(handles=keys, loc="outside lower center", ncols=2, frameon=False)
+    return drawing
+
+
+def _spread_near_one(axes: Axes) -> None:
+    """Log odds on an axis of accuracies that go from below 0.8 to above 0.9."""
+    low, high = axes.get_ylim()
+    if low < 0.8 and high > 0.9:
+        axes.set_yscale("logit", nonpositive="clip")
+        axes.set_ylim(max(low, 0.01), min(high, 0.999))
+        axes.set_yticks(ACCURACY_TICKS, map(str, ACCURACY_TICKS))
+        axes.set_ylim(max(low, 0.01), min(high, 0.999))  # ticks widen it
+        axes.minorticks_off()
+
+
+def _is_clear(signal: pd.Series) -> bool:
+    return len(signal) < 2 or signal.mean() > 2 * signal.std(ddof=1) / np.sqrt(len(signal))

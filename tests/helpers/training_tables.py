@@ -1,0 +1,40 @@
+"""Result tables of training runs whose numbers are all known."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from llm_experiments.training.collect import binned, differences, final, run_ends
+from paper_figures.training.results import VARIANT
+
+KEYS = [*VARIANT, "seed"]
+STEPS = np.arange(0, 101, 20)
+
+
+def write_results(folder: Path, gains: dict[tuple, float], seeds: int = 3) -> Path:
+    """Results whose accuracy grows linearly, all numbers known."""
+    rng = np.random.default_rng(0)
+    tests, curves, gradients, values = [], [], [], []
+    for variant, gain in gains.items():
+        for seed in range(seeds):
+            keys = dict(zip(KEYS, (*variant, seed), strict=True))
+            greedy = 0.4 + gain * STEPS / 100 + 0.02 * seed
+            outcomes = {"greedy": greedy, "accuracy": greedy - 0.1, "pass_at_samples": greedy + 0.1}
+            tests.append(pd.DataFrame({**keys, "step": STEPS, **outcomes}))
+            curve = pd.DataFrame({"step": range(100), "mean_reward": rng.random(100), "entropy": rng.random(100)})
+            curves.append(binned(curve).assign(**keys))
+            noise = {"gradient_mse": 10 * gain + np.array([0.0, 1.0, 3.0]), "gradient_signal": [0.5, 1.0, 1.0]}
+            gradients.append(pd.DataFrame({**keys, "step": [0, 50, 100], **noise}))
+            error = {"mse": [9.0, 0.01, 0.03], "less_reference": [0.0, -0.2, -0.2]}
+            values.append(
+                pd.DataFrame({**keys, "baseline": "kae:bandwidth=80", "from_step": [0, 25, 50], "to_step": 75, **error})
+            )
+    tests = pd.concat(tests, ignore_index=True)
+    ends = run_ends(tests)
+    frames = {"tests": tests, "curves": pd.concat(curves), "final": final(ends), "differences": differences(ends)}
+    frames |= {"gradients": pd.concat(gradients), "values": pd.concat(values)}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, frame in frames.items():
+        frame.to_csv(folder / f"{name}.csv", index=False)
+    return folder

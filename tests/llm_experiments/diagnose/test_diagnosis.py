@@ -1,0 +1,106 @@
+"""The whole command on a small model made in the test: every stage, resumed, reproducible, and refused when wrong."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from llm_experiments import cli
+from llm_experiments.diagnose.results import read_results
+from tests.helpers.small_diagnosis import CONFIG
+
+
+def _diagnose(folder, config, *arguments, monkeypatch) -> int:
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    options = ["diagnose", "--config", str(path), "--runs", str(folder / "runs"), "--results", str(folder / "results")]
+    monkeypatch.setattr("sys.argv", ["llm_experiments", *options, *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    return exit_.value.code
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("diagnose")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert _diagnose(folder, CONFIG, monkeypatch=monkeypatch) == 0
+    return folder
+
+
+def test_every_table_is_there_and_filled(finished):
+    results = read_results(finished / "results" / "smoke")
+    assert len(results.frames()) == 9
+    for name, frame in results.frames().items():
+        assert len(frame), name
+    assert set(results.value_mse["method"]) >= {"kae", "kae_eb", "grpo", "reinforce++", "none", "spo", "kalman"}
+    assert set(results.gradient_mse["method"]) >= {"kae", "kae@exact", "kae@length", "kae@logit_norm", "best_baseline"}
+    assert (results.gradient_mse["n_prompts"] == 4).all() and (results.value_mse["step"] == 3).all()
+
+
+def test_provenance_tells_configuration_cost_and_no_path(finished):
+    provenance = json.loads((finished / "results" / "smoke" / "provenance.json").read_text())
+    assert set(provenance) == {"value", "gradient"}
+    assert provenance["gradient"]["config"]["seed"] == 5
+    assert 1 <= provenance["gradient"]["backward_passes"] <= 4 * 16
+    assert provenance["gradient"]["peak_gib"] > 0.1  # the whole process, torch included
+    assert str(finished) not in json.dumps(provenance)
+
+
+def test_a_second_run_elsewhere_gives_the_same_tables(finished, tmp_path, monkeypatch):
+    assert _diagnose(tmp_path, CONFIG, monkeypatch=monkeypatch) == 0
+    for path in (finished / "results" / "smoke").glob("*.csv"):
+        again = pd.read_csv(tmp_path / "results" / "smoke" / path.name)
+        pd.testing.assert_frame_equal(again, pd.read_csv(path), obj=path.name)
+
+
+def test_an_analysis_repeated_samples_nothing_anew(finished, monkeypatch):
+    pools = sorted((finished / "runs" / "smoke" / "pools").rglob("*.parquet"))
+    before = [path.stat().st_mtime_ns for path in pools]
+    assert len(pools) == 4 * 3
+    assert _diagnose(finished, CONFIG, monkeypatch=monkeypatch) == 0
+    assert [path.stat().st_mtime_ns for path in pools] == before
+
+
+def test_updates_resumed_from_a_saved_state_make_the_same_checkpoint(finished, tmp_path, monkeypatch):
+    from safetensors.numpy import load_file
+
+    monkeypatch.setattr("llm_experiments.diagnose.updates.SAVE_EVERY", 2)
+    assert _diagnose(tmp_path, CONFIG, "--stage", "pools", monkeypatch=monkeypatch) == 0
+    training = tmp_path / "runs" / "smoke" / "training"
+    checkpoint = training / "checkpoint-000003"
+    assert [path.name for path in training.glob("state-*")] == ["state-000002"]
+    shutil.rmtree(checkpoint)
+    shutil.rmtree(tmp_path / "runs" / "smoke" / "pools")
+    assert _diagnose(tmp_path, CONFIG, "--stage", "pools", monkeypatch=monkeypatch) == 0
+    whole = load_file(finished / "runs" / "smoke" / "training" / "checkpoint-000003" / "model.safetensors")
+    for name, tensor in load_file(checkpoint / "model.safetensors").items():
+        np.testing.assert_array_equal(tensor, whole[name], err_msg=name)
+
+
+def test_changed_settings_are_refused_in_one_line(finished, monkeypatch, capsys):
+    changed = CONFIG | {"sampling": CONFIG["sampling"] | {"temperature": 0.5}}
+    assert _diagnose(finished, changed, "--stage", "pools", monkeypatch=monkeypatch) == cli.FAILED
+    assert "other settings (sampling)" in capsys.readouterr().err
+
+
+def test_scores_of_other_weights_than_the_pool_s_are_refused(finished, tmp_path, monkeypatch, capsys):
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    training = tmp_path / "runs" / "smoke" / "training"
+    shutil.rmtree(tmp_path / "runs" / "smoke" / "scores")
+    shutil.rmtree(training / "checkpoint-000003")
+    shutil.copytree(next((tmp_path / "runs" / "models").glob("tiny-*")), training / "checkpoint-000003")
+    assert _diagnose(tmp_path, CONFIG, "--stage", "gradient", monkeypatch=monkeypatch) == cli.FAILED
+    assert "log-probability" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["diagnose"], ["diagnose", "--config", "x.yaml", "--stage", "all of it"]])
+def test_a_wrong_command_line_is_told_in_one_line(arguments, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["llm_experiments", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert exit_.value.code == cli.USAGE
+    assert capsys.readouterr().err.startswith("error: ")

@@ -1,0 +1,276 @@
+"""Gradient diagnostics: the paper's formula, and the companion that is free of the pool size."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
+from llm_experiments.diagnose.comparisons import DIFFERENCE_COLUMNS
+from llm_experiments.diagnose.draws import Drawing
+from llm_experiments.diagnose.estimators import make_estimator
+from llm_experiments.diagnose.gradient_inputs import FLOORS
+from llm_experiments.diagnose.gradient_mse import PURPOSE as POOLED_PURPOSE
+from llm_experiments.diagnose.gradient_mse import pooled_gradient_errors
+from llm_experiments.diagnose.gradient_mse_debiased import (
+    PURPOSE,
+    debiased_gradient_errors,
+    squared_gradient_norm,
+    value_noise,
+)
+from llm_experiments.diagnose.pool_rewards import PoolRewards
+from tests.helpers.statistical import Discrepancy, check_mean, generator
+
+K = 6  # completions that the policy can give
+PROBABILITY = np.array([0.3, 0.25, 0.2, 0.1, 0.1, 0.05])
+SCORES = np.eye(K) - PROBABILITY  # of a softmax over logits
+COMPARED = ("kae", "grpo", "reinforce++", "none")
+
+
+def estimators(*names):
+    return [make_estimator(name) for name in names]
+
+
+class Softmax:
+    """Prompts with one softmax policy and rewards of their own; all expectations by enumeration.
+
+    Past policies are the current one, so pools of all steps come from the same distribution.
+    """
+
+    def __init__(self, rng, prompts=8):
+        self.reward = (rng.random((prompts, K)) < rng.uniform(0.2, 0.8, (prompts, 1))).astype(float)
+        self.value = self.reward @ PROBABILITY
+        self.gradient = -np.einsum("k,pk,kd->pd", PROBABILITY, self.reward, SCORES)
+
+    def pool(self, rng, n, past=2, n_history=6):
+        """A pool, and its Gram matrices."""
+        prompts = len(self.reward)
+        answer = rng.choice(K, p=PROBABILITY, size=(prompts, n))
+        before = rng.choice(K, p=PROBABILITY, size=(prompts, past, n_history))
+        row = np.arange(prompts)[:, None]
+        norm2 = (SCORES**2).sum(axis=-1)
+        pool = PoolRewards(5, self.reward[row, answer], self.reward[row[..., None], before]).with_weights(
+            "exact", norm2[answer], norm2[before]
+        )
+        return pool, SCORES[answer] @ SCORES[answer].swapaxes(1, 2)
+
+
+def true_errors(bandit, rng, names, *, group_size, runs, past=2):
+    """Independent replicates of ``mean_b ||ghat_b - g_b||^2``, fresh completions each; shape (runs, methods)."""
+    prompts, row = len(bandit.reward), np.arange(len(bandit.reward))[:, None]
+    compared = estimators(*names)
+    norm2, found = (SCORES**2).sum(axis=-1), []
+    for _ in range(runs):
+        answer = rng.choice(K, p=PROBABILITY, size=(prompts, group_size))
+        before = rng.choice(K, p=PROBABILITY, size=(prompts, past, group_size))
+        pool = PoolRewards(5, bandit.reward[row, answer], bandit.reward[row[..., None], before])
+        pool = pool.with_weights("exact", norm2[answer], norm2[before])
+        drawn = Drawing(group_size, seed=0).draw(pool, range(1))
+        score = SCORES[np.take_along_axis(answer, drawn.indices[0], axis=1)]
+        errors = []
+        for estimator in compared:
+            advantage = (drawn.reward - estimator.values(drawn))[0]
+            estimate = -(advantage[..., None] * score).mean(axis=1)
+            errors.append(((estimate - bandit.gradient) ** 2).sum(axis=-1).mean())
+        found.append(errors)
+    return np.array(found)
+
+
+# --- the companion
+
+
+def test_the_squared_norm_is_its_u_statistic_over_quadruples():
+    rng = generator(930)
+    score, reward = rng.normal(size=(2, 6, 3)), rng.random((2, 6))
+    gram = score @ score.swapaxes(1, 2)
+    for b in range(2):
+        terms = [
+            (reward[b, h] - reward[b, k])
+            * (reward[b, m] - reward[b, q])
+            * ((score[b, h] - score[b, k]) @ (score[b, m] - score[b, q]))
+            / 4
+            for h, k, m, q in permutations(range(6), 4)
+        ]
+        assert squared_gradient_norm(gram, reward)[b] == pytest.approx(np.mean(terms), rel=1e-10)
+
+
+def test_the_floors_variance_is_its_u_statistic_over_triples():
+    rng = generator(931)
+    score, reward = rng.normal(size=(1, 6, 3)), rng.random((1, 6))
+    gram = score @ score.swapaxes(1, 2)
+    z, w = reward[0], np.diag(gram[0])
+    terms = [w[h] * (z[h] - z[k]) * (z[h] - z[m]) for h, k, m in permutations(range(6), 3)]
+    assert value_noise(gram, reward)[0] == pytest.approx(np.mean(terms), rel=1e-10)
+
+
+def test_the_companion_is_its_definition_written_as_loops():
+    rng = generator(932)
+    bandit = Softmax(rng, prompts=3)
+    pool, gram = bandit.pool(rng, 9)
+    found = debiased_gradient_errors(pool, gram, estimators("kae", "kae@exact"), group_size=3, repeats=4, seed=1)
+    norm = squared_gradient_norm(gram, pool.target)
+    drawn = Drawing(3, seed=1, purpose=PURPOSE).draw(pool, range(4))
+    for column, name in enumerate(("kae", "kae@exact")):
+        advantage = drawn.reward - make_estimator(name).values(drawn)
+        for b in range(3):
+            errors = []
+            for r in range(4):
+                inside = list(drawn.indices[r, b])
+                rest = [h for h in range(9) if h not in inside]
+                c, reference = np.zeros(9), np.zeros(9)
+                c[inside] = advantage[r, b] / 3
+                mean = np.mean([pool.target[b, h] for h in rest])
+                for h in rest:
+                    reference[h] = (pool.target[b, h] - mean) / (len(rest) - 1)
+                errors.append(c @ gram[b] @ c - 2 * c @ gram[b] @ reference + norm[b])
+            assert found.per_prompt[b, column] == pytest.approx(np.mean(errors), rel=1e-10)
+
+
+@pytest.fixture(scope="module")
+def small_pools():
+    """The companion, and the paper's formula without a baseline, on 1,000 pools of 8; and the truth."""
+    rng = generator(933)
+    bandit = Softmax(np.random.default_rng(933))  # the same at every test seed, and so the power
+    names = (*COMPARED, "kae@exact")
+    companion, floors, paper = [], [], []
+    for seed in range(1000):
+        pool, gram = bandit.pool(rng, 8)
+        found = debiased_gradient_errors(pool, gram, estimators(*names), group_size=4, repeats=3, seed=seed)
+        companion.append(found.per_prompt[:, :-2].mean(axis=0))
+        floors.append(found.per_prompt[:, -2:].mean(axis=0))
+        pooled = pooled_gradient_errors(pool, gram, estimators("none"), group_size=4, repeats=3, seed=seed)
+        paper.append(pooled.per_prompt[:, 0].mean())
+    truth = true_errors(bandit, rng, names, group_size=4, runs=5000)
+    return bandit, names, np.array(companion), np.array(floors), np.array(paper), truth
+
+
+@pytest.mark.parametrize("column", range(5))
+def test_the_companion_is_unbiased_from_pools_of_8(small_pools, column):
+    _, _, companion, _, _, truth = small_pools
+    target, noise = truth[:, column].mean(), truth[:, column].std(ddof=1) / len(truth) ** 0.5
+    mean, se = companion[:, column].mean(), companion[:, column].std(ddof=1) / len(companion) ** 0.5
+    check_mean(estimate=mean, se=np.hypot(se, noise), target=target, detect=0.2 * target)
+
+
+def test_without_a_baseline_the_papers_diagnostic_of_such_pools_is_biased(small_pools):
+    """Negative control: the same comparison finds the pool's nonzero mean score."""
+    _, names, _, _, paper, truth = small_pools
+    column = names.index("none")
+    target = truth[:, column].mean()
+    with pytest.raises(Discrepancy):
+        check_mean(paper, target=target, detect=0.2 * target)
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_the_companions_floors_are_the_exact_ones(small_pools, column):
+    """That of the best baseline up to order 1/64."""
+    bandit, _, _, floors, _, _ = small_pools
+    weight = PROBABILITY * (SCORES**2).sum(axis=-1)
+    baseline = (bandit.value, bandit.reward @ weight / weight.sum())[column]
+    spread = (weight * (bandit.reward - baseline[:, None]) ** 2).sum(axis=1)
+    exact = np.mean(spread - (bandit.gradient**2).sum(axis=-1)) / 4
+    check_mean(floors[:, column], target=exact, detect=0.2 * exact)
+    with pytest.raises(Discrepancy):  # negative control: the gradient's norm not taken off
+        check_mean(floors[:, column], target=spread.mean() / 4, detect=0.2 * exact)
+
+
+def test_the_companion_shows_kae_below_grpo(small_pools):
+    _, names, companion, _, _, _ = small_pools
+    gain = companion[:, names.index("grpo")] - companion[:, names.index("kae")]
+    assert gain.mean() > 4 * gain.std(ddof=1) / len(gain) ** 0.5
+
+
+# --- the paper's diagnostic
+
+
+def slow_errors(pool, gram, name, *, group_size, repeats, seed):
+    """Prompt by prompt and repeat by repeat, in the words of the appendix; scores enter by their inner products."""
+    drawn = Drawing(group_size, replace=True, seed=seed, purpose=POOLED_PURPOSE).draw(pool, range(repeats))
+    advantage = drawn.reward - make_estimator(name).values(drawn)
+    found = []
+    for b in range(pool.n_prompts):
+        reference = (pool.target[b] - pool.target[b].mean()) / pool.n_target
+        errors = []
+        for r in range(repeats):
+            coefficient = -reference
+            for g in range(group_size):
+                coefficient[drawn.indices[r, b, g]] += advantage[r, b, g] / group_size
+            errors.append(coefficient @ gram[b] @ coefficient)
+        found.append(np.mean(errors))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("name", [*COMPARED, "ebpo", "kae_eb", "kae@exact", "grpo@exact"])
+def test_the_diagnostic_is_the_papers_formula_written_as_loops(name):
+    rng = generator(934)
+    pool, gram = Softmax(rng, prompts=4).pool(rng, 7)
+    sizes = {"group_size": 3, "repeats": 5, "seed": 2}
+    found = pooled_gradient_errors(pool, gram, estimators(name), **sizes).per_prompt[:, 0]
+    np.testing.assert_allclose(found, slow_errors(pool, gram, name, **sizes), rtol=1e-8, atol=1e-14)
+
+
+def test_the_floors_are_the_exact_errors_of_the_pools_own_value_and_best_baseline():
+    """With a constant baseline, of G draws from a known pool: ``(mean (Z - b)^2 W - ||mean||^2) / G + bias``."""
+    rng = generator(935)
+    pool, gram = Softmax(rng, prompts=3).pool(rng, 10)
+    found = pooled_gradient_errors(pool, gram, estimators("none"), group_size=4, repeats=20_000, seed=0)
+    weight = np.diagonal(gram, axis1=1, axis2=2)
+    value = pool.target.mean(axis=1)
+    best = (weight * pool.target).sum(axis=1) / weight.sum(axis=1)
+    for name, constant in zip(("none", *FLOORS), (0 * value, value, best), strict=True):
+        advantage = pool.target - constant[:, None]
+        squared_mean = np.einsum("ph,phk,pk->p", advantage, gram, advantage) / 100
+        off = pool.target - value[:, None] - advantage
+        bias = np.einsum("ph,phk,pk->p", off, gram, off) / 100
+        exact = ((advantage**2 * weight).mean(axis=1) - squared_mean) / 4 + bias
+        column = found.methods.index(name)
+        np.testing.assert_allclose(found.per_prompt[:, column], exact, rtol=0.05)
+
+
+def test_tables_and_differences_have_the_agreed_columns():
+    rng = generator(936)
+    pool, gram = Softmax(rng, prompts=12).pool(rng, 10)
+    found = pooled_gradient_errors(pool, gram, group_size=3, repeats=20, seed=0)
+    assert found.table().columns.tolist() == ["step", "method", "mse", "se", "n_prompts"]
+    assert {"kae", "kae@exact", "reinforce++@exact", "oracle", "best_baseline"} <= set(found.methods)
+    frame = found.differences(("kae", "grpo"), n_boot=100, seed=0)
+    assert frame.columns.tolist() == DIFFERENCE_COLUMNS and len(frame) == 2 * (len(found.methods) - 1)
+    companion = debiased_gradient_errors(pool, gram, group_size=3, repeats=20, seed=0)
+    assert companion.methods == found.methods
+
+
+def test_grams_that_do_not_fit_are_refused():
+    rng = generator(937)
+    pool, gram = Softmax(rng, prompts=3).pool(rng, 6)
+    sizes = {"repeats": 2, "seed": 0}
+    with pytest.raises(ValueError, match=r"gram has shape \(3, 5, 5\)"):
+        pooled_gradient_errors(pool, gram[:, 1:, 1:], group_size=3, **sizes)
+    with pytest.raises(ValueError, match="not finite"):
+        pooled_gradient_errors(pool, gram * np.nan, group_size=3, **sizes)
+    with pytest.raises(ValueError, match="give at least G \\+ 2 = 7"):
+        debiased_gradient_errors(pool, gram, group_size=5, **sizes)
+
+
+# --- Assumption 6
+
+
+def test_score_norms_by_hand():
+    weight = np.array([[1.0, 3.0, 5.0, 1.0], [2.0, 2.0, 2.0, 2.0], [1.0, 2.0, 3.0, 4.0]])
+    reward = np.array([[1.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
+    table = score_norm_table(9, weight, reward, ["a", "b", "c"])
+    first, second, third = table.to_dict("records")
+    assert (first["norm2_right"], first["norm2_wrong"], first["value"]) == (1.0, 4.0, 0.5)
+    assert first["best_baseline"] == pytest.approx(0.2)
+    assert first["correlation"] == pytest.approx(np.corrcoef(weight[0], reward[0])[0, 1])
+    assert first["noise_ratio"] == pytest.approx((2 * 0.64 + 8 * 0.04) / (10 * 0.25))
+    assert second["best_baseline"] == pytest.approx(0.25) and second["noise_ratio"] == pytest.approx(1.0)
+    assert np.isnan(second["correlation"]) and np.isnan(third["correlation"])
+    assert np.isnan(third["norm2_wrong"]) and np.isnan(third["noise_ratio"])
+    summary = score_norm_summary(table).set_index("quantity")
+    assert summary.loc["log_wrong_over_right", "mean"] == pytest.approx(np.log(4) / 2)
+    assert summary.loc["shift", "mean"] == pytest.approx(-0.1)
+    assert summary["n_prompts"].to_dict() == {
+        "value": 3, "correlation": 1, "log_wrong_over_right": 2, "shift": 3, "noise_ratio": 2
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="not negative"):
+        score_norm_table(9, -weight, reward)

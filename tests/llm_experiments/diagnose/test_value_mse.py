@@ -1,0 +1,245 @@
+"""The value diagnostic: the paper's formula, its exact expectation, and the debiasing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kaestat import Groups, Visits, make_baseline
+from llm_experiments.diagnose import draws
+from llm_experiments.diagnose.draws import Drawing
+from llm_experiments.diagnose.estimators import make_estimator, plain_estimators
+from llm_experiments.diagnose.pool_rewards import PoolRewards
+from llm_experiments.diagnose.value_mse import (
+    PURPOSE,
+    VALUE_COLUMNS,
+    VALUE_DIFFERENCE_COLUMNS,
+    value_errors,
+)
+from tests.helpers.statistical import Discrepancy, check_mean, generator
+
+TABLE_1 = ("kae", "grpo", "reinforce++")
+
+
+def stationary_pool(rng, prompts=60, *, n_target=32, n_history=12, past=4, value=None) -> PoolRewards:
+    """Pools of right-or-wrong rewards whose values stand still."""
+    value = rng.uniform(0.05, 0.95, prompts) if value is None else value
+    prompts = len(value)
+    target = (rng.random((prompts, n_target)) < value[:, None]).astype(float)
+    history = (rng.random((prompts, past, n_history)) < value[:, None, None]).astype(float)
+    return PoolRewards(10, target, history)
+
+
+def estimators(*names):
+    return [make_estimator(name) for name in names]
+
+
+# --- the formula
+
+
+def slow_errors(pool, name, *, n_oracle, group_size, repeats, seed):
+    """Prompt by prompt, repeat by repeat, completion by completion, in the words of the appendix."""
+    baseline = make_baseline(name).leave_one_out()
+    drawing = Drawing(group_size, first=n_oracle, seed=seed, purpose=PURPOSE)
+    squares = [[] for _ in range(pool.n_prompts)]
+    for repeat in range(repeats):
+        drawn = drawing.draw(pool, range(repeat, repeat + 1))
+        now = np.array([[pool.target[b, h] for h in drawn.indices[0, b]] for b in range(pool.n_prompts)])
+        past = np.array(
+            [
+                [[pool.history[b, t, h] for h in drawn.history_indices[0, b, t]] for t in range(pool.n_history)]
+                for b in range(pool.n_prompts)
+            ]
+        )
+        carry = baseline.initial_carry()
+        for t in range(pool.n_history + 1):
+            total = past[:, :t].sum(axis=-1)
+            lag = np.tile(np.arange(t, 0, -1.0), (pool.n_prompts, 1))
+            visits = Visits(lag=lag, count=0 * lag + group_size, total=total, total_sq=total)
+            groups = Groups(now if t == pool.n_history else past[:, t])
+            step = pool.step - pool.n_history + t
+            if t == pool.n_history:
+                values = baseline.values(groups, visits, step=step, carry=carry)
+            carry = baseline.advance(carry, groups, visits, step=step)
+        for b in range(pool.n_prompts):
+            oracle = sum(pool.target[b, :n_oracle]) / n_oracle
+            squares[b] += [(values[b, g] - oracle) ** 2 for g in range(group_size)]
+    return np.array([np.mean(row) for row in squares])
+
+
+@pytest.mark.parametrize("name", [estimator.name for estimator in plain_estimators()])
+def test_the_diagnostic_is_the_papers_formula_written_as_loops(name):
+    pool = stationary_pool(generator(900), prompts=7, n_target=13, n_history=6, past=3)
+    sizes = {"n_oracle": 8, "group_size": 4, "repeats": 5, "seed": 3}
+    found = value_errors(pool, estimators(name), **sizes).errors.per_prompt[:, 0]
+    np.testing.assert_allclose(found, slow_errors(pool, name, **sizes), rtol=1e-12)
+
+
+def test_kae_is_the_kernel_mean_by_hand():
+    """Pools that leave no choice: the group is the whole pool, so one repeat says everything."""
+    pool = PoolRewards(5, np.array([[1, 0, 1, 0, 0]]), np.array([[[1, 1], [0, 1]]]))
+    kae = value_errors(pool, estimators("kae:bandwidth=4"), n_oracle=3, group_size=2, repeats=1, seed=0)
+    weight = 1 - np.array([2, 1]) / 4  # lags 2 and 1
+    value = (weight @ [2, 1]) / (weight @ [2, 2] + 1)
+    assert kae.errors.per_prompt[0, 0] == pytest.approx((value - 2 / 3) ** 2)
+
+
+def test_chunks_of_repeats_do_not_change_the_result(monkeypatch):
+    pool = stationary_pool(generator(901), prompts=5)
+    sizes = {"n_oracle": 16, "group_size": 4, "repeats": 7, "seed": 1}
+    whole = value_errors(pool, estimators(*TABLE_1, "ebpo"), **sizes).errors.per_prompt
+    monkeypatch.setattr(draws, "CHUNK_CELLS", 1)
+    np.testing.assert_allclose(
+        value_errors(pool, estimators(*TABLE_1, "ebpo"), **sizes).errors.per_prompt, whole, rtol=1e-12
+    )
+
+
+def test_the_oracle_pool_is_never_drawn_from():
+    """An estimation pool of zeros beside an oracle pool of ones."""
+    target = np.concatenate([np.ones((3, 10)), np.zeros((3, 6))], axis=1)
+    pool = PoolRewards(4, target, np.zeros((3, 2, 6)))
+    found = value_errors(pool, estimators(*TABLE_1), n_oracle=10, group_size=4, repeats=3, seed=0)
+    np.testing.assert_array_equal(found.errors.per_prompt, 1.0)
+
+
+def test_a_seed_gives_the_same_numbers_and_another_seed_others():
+    pool = stationary_pool(generator(902), prompts=4)
+    sizes = {"n_oracle": 16, "group_size": 4, "repeats": 3}
+    first, again, other = (value_errors(pool, **sizes, seed=seed).errors.per_prompt for seed in (5, 5, 6))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any(axis=0)[1:].all()
+
+
+# --- expectations
+
+
+def expected_mse(own, groups, *, group_size, others, within, between=0.0):
+    """Exact MSE of a weighted mean: ``own`` on each of the others in the group, ``groups`` in total on other groups."""
+    noise = others * own**2 + np.sum(np.square(groups)) / group_size
+    return noise * within + between * (np.sum(groups) ** 2 + np.sum(np.square(groups)))
+
+
+MEAN = 1.2 / 2.1  # of Beta(1.2, 0.9), which values are drawn from
+BETWEEN = MEAN * (1 - MEAN) / 3.1
+WITHIN = MEAN * (1 - MEAN) - BETWEEN
+KERNEL = 1 - np.array([4, 3, 2, 1]) / 10
+
+
+@pytest.fixture(scope="module")
+def many_runs():
+    """400 runs of 40 prompts drawn anew."""
+    rng, runs = generator(903), []
+    for seed in range(400):
+        pool = stationary_pool(rng, n_target=20, n_history=8, value=rng.beta(1.2, 0.9, 40))
+        runs.append(value_errors(pool, estimators(*TABLE_1), n_oracle=12, group_size=4, repeats=3, seed=seed))
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "groups", "between", "detect"),
+    [
+        ("grpo", 1 / 3, (), 0.0, 0.1),
+        ("kae", 1 / (3 + 4 * KERNEL.sum()), 4 * KERNEL / (3 + 4 * KERNEL.sum()), 0.0, 0.3),
+        ("reinforce++", 1 / 159, (4 / 159,) * 39, BETWEEN, 0.1),
+    ],
+)
+def test_the_average_is_the_exact_mse_and_the_papers_figure_has_the_oracles_noise_on_top(
+    many_runs, name, own, groups, between, detect
+):
+    exact = expected_mse(own, groups, group_size=4, others=3, within=WITHIN, between=between)
+    column = TABLE_1.index(name)
+    debiased = np.array([run.debiased.per_prompt[:, column].mean() for run in many_runs])
+    papers = np.array([run.errors.per_prompt[:, column].mean() for run in many_runs])
+    check_mean(debiased, target=exact, detect=detect * exact)
+    check_mean(papers, target=exact + WITHIN / 12, detect=detect * exact)
+    with pytest.raises(Discrepancy):  # negative control: the oracle's noise left in
+        check_mean(papers, target=exact, detect=detect * exact)
+
+
+def test_debiasing_needs_no_rewards_of_0_and_1():
+    """Graded rewards, an oracle of 3: the known value 0 as estimate has MSE V^2 exactly."""
+    rng = generator(904)
+    rewards = rng.beta(2, 3, (4000, 5))
+    pool = PoolRewards(4, rewards, np.zeros((4000, 0, 4)))
+    found = value_errors(pool, estimators("none"), n_oracle=3, group_size=2, repeats=1, seed=0)
+    check_mean(found.debiased.per_prompt[:, 0], target=0.16, detect=0.02)
+    with pytest.raises(Discrepancy):
+        check_mean(found.errors.per_prompt[:, 0], target=0.16 - 0.01, detect=0.02)
+
+
+@pytest.mark.parametrize("name", TABLE_1)
+def test_standard_errors_are_the_spread_between_runs(many_runs, name):
+    """REINFORCE++ too, although its prompts share the batch mean."""
+    rows = [run.table().set_index("method").loc[name] for run in many_runs]
+    for mse, se in (("mse", "se"), ("mse_debiased", "se_debiased")):
+        spread = np.var([row[mse] for row in rows], ddof=1)  # itself known to 7 %
+        assert np.mean([row[se] ** 2 for row in rows]) == pytest.approx(spread, rel=0.25)
+
+
+def test_on_pools_that_stand_still_the_order_is_the_papers_and_differences_exclude_zero():
+    pool = stationary_pool(generator(905), prompts=120, n_target=64, n_history=16)
+    found = value_errors(pool, n_oracle=48, group_size=8, repeats=40, seed=0)
+    mse = found.table().set_index("method")["mse"]
+    assert mse["kae"] < 0.6 * mse["grpo"] < 0.6 * mse["reinforce++"]
+    frame = found.differences(n_boot=300, seed=0).set_index(["method", "reference"])
+    assert (frame.loc[[("grpo", "kae"), ("reinforce++", "kae")], "ci_low"] > 0).all()
+    assert frame.loc[("kae", "grpo"), "ci_high"] < 0
+
+
+# --- the tables
+
+
+def test_the_tables_have_the_agreed_columns_and_paired_differences():
+    pool = stationary_pool(generator(906), prompts=30)
+    found = value_errors(pool, estimators(*TABLE_1), n_oracle=20, group_size=4, repeats=10, seed=0)
+    table, frame = found.table(), found.differences(n_boot=200, seed=0)
+    assert table.columns.tolist() == VALUE_COLUMNS and frame.columns.tolist() == VALUE_DIFFERENCE_COLUMNS
+    errors = dict(zip(found.errors.methods, found.errors.per_prompt.T, strict=True))
+    np.testing.assert_allclose(table["se"], [np.std(errors[m], ddof=1) / 30**0.5 for m in TABLE_1])
+    row = frame.set_index(["method", "reference"]).loc["kae", "grpo"]
+    paired = errors["kae"] - errors["grpo"]
+    assert row["difference"] == pytest.approx(paired.mean())
+    assert row["se"] == pytest.approx(paired.std(ddof=1) / 30**0.5)
+    assert row["ratio"] == pytest.approx(errors["kae"].mean() / errors["grpo"].mean())
+    levels = table.set_index("method")["mse_debiased"]
+    assert row["ratio_debiased"] == pytest.approx(levels["kae"] / levels["grpo"])
+    assert row["ci_low"] < row["difference"] < row["ci_high"] and row["ratio_low"] < row["ratio"] < row["ratio_high"]
+
+
+def test_a_reference_that_may_be_zero_gives_no_ratio():
+    pool = PoolRewards(4, np.ones((6, 12)), np.ones((6, 2, 4)))
+    frame = value_errors(pool, n_oracle=4, group_size=4, repeats=2, seed=0).differences(n_boot=50, seed=0)
+    assert frame.filter(like="ratio").isna().all(axis=None)
+    assert frame["difference"].notna().all()
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_oracle": 30}, "too few left for a group of 4"),
+        ({"group_size": 1}, "at least 2"),
+        ({"repeats": 0}, "repeats must be at least 1"),
+        ({"group_size": 13, "n_oracle": 2}, "history has 12 completions, too few for 13"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(changes, message):
+    pool = stationary_pool(generator(907), prompts=3)
+    with pytest.raises(ValueError, match=message):
+        value_errors(pool, **{"n_oracle": 16, "group_size": 4, "repeats": 2, "seed": 0} | changes)
+
+
+def test_pools_that_do_not_fit_together_are_refused():
+    pool = stationary_pool(generator(908), prompts=3)
+    with pytest.raises(ValueError, match="target has 2 prompts, history 3"):
+        replace(pool, target=pool.target[:2])
+    with pytest.raises(ValueError, match="only 3 come before step 3"):
+        replace(pool, step=3)
+    with pytest.raises(ValueError, match="not finite"):
+        replace(pool, target=np.full_like(pool.target, np.nan))
+    with pytest.raises(ValueError, match="must not be negative"):
+        pool.with_weights("exact", -pool.target - 1)
+    with pytest.raises(ValueError, match="has shape"):
+        pool.with_weights("exact", pool.target[:, 1:])

@@ -1,0 +1,316 @@
+"""Evaluation: errors of accuracies, resumption, and the same score twice from stored completions."""
+
+import json
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from llm_experiments import cli
+from llm_experiments.evaluation.accuracy import accuracy, average, difference, pass_at_k
+from llm_experiments.evaluation.config import EvaluationConfig
+from llm_experiments.evaluation.evaluate import Evaluation
+from llm_experiments.evaluation.suites import SETS, parse_suite
+from llm_experiments.evaluation.tables import comparison_table
+from tests.helpers.small_policies import SIZE, small_policy
+from tests.helpers.statistical import Discrepancy, check_mean, generator
+
+N_PROBLEMS = 7
+
+
+@contextmanager
+def no_progress(part, total):
+    yield lambda: None
+
+
+def draws(rng, n: int, problems: int = 20, samples: int = 4) -> np.ndarray:
+    """Rewards of n benchmarks: every problem has its own chance, every completion its own luck."""
+    chance = rng.beta(0.4, 0.6, size=(n, problems, 1))
+    return (rng.random((n, problems, samples)) < chance).astype(float)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_standard_error_covers_the_luck_of_problems_and_of_completions():
+    found = [accuracy(each, n_boot=0) for each in draws(generator(301), 4000)]
+    means = np.array([each.mean for each in found])
+    check_mean(np.array([each.se**2 for each in found]) - (means - 0.4) ** 2, target=0.0, detect=0.003)
+
+
+def test_treating_completions_as_independent_would_be_found():
+    """The negative control of the test above: an error that forgets the clusters."""
+    rewards = draws(generator(301), 4000).reshape(4000, -1)
+    naive = rewards.var(axis=1, ddof=1) / rewards.shape[1]
+    with pytest.raises(Discrepancy):
+        check_mean(naive - (rewards.mean(axis=1) - 0.4) ** 2, target=0.0, detect=0.003)
+
+
+@pytest.fixture(scope="module")
+def other_draws():
+    """Accuracies of the same 20 problems with other completions each time, and their squared errors."""
+    rng = generator(302)
+    chance = rng.beta(0.4, 0.6, size=(20, 1))
+    found = [accuracy((rng.random((20, 4)) < chance).astype(float), n_boot=0) for _ in range(2000)]
+    return found, np.array([(each.mean - chance.mean()) ** 2 for each in found])
+
+
+def test_the_sampling_error_is_that_of_another_draw_of_completions(other_draws):
+    found, squares = other_draws
+    check_mean(np.array([each.se_sampling**2 for each in found]) - squares, target=0.0, detect=0.0005)
+
+
+def test_the_error_over_problems_is_not_the_sampling_error(other_draws):
+    """The negative control of the test above."""
+    found, squares = other_draws
+    with pytest.raises(Discrepancy):
+        check_mean(np.array([each.se**2 for each in found]) - squares, target=0.0, detect=0.0005)
+
+
+def test_a_single_completion_has_no_sampling_error():
+    assert np.isnan(accuracy(np.array([[1.0], [0.0]])).se_sampling)
+
+
+def test_differences_are_paired():
+    rewards = draws(generator(303), 1, problems=200)[0]
+    worse = rewards.copy()
+    worse[:10] = 0.0
+    found = difference(rewards, worse)
+    assert found.mean == pytest.approx(rewards[:10].mean(axis=1).sum() / 200)
+    assert found.se < 0.3 * np.hypot(accuracy(rewards).se, accuracy(worse).se)
+    assert found.ci_low <= found.mean <= found.ci_high
+
+
+def test_other_problems_cannot_be_compared():
+    with pytest.raises(ValueError, match="same problems"):
+        difference(np.ones((3, 1)), np.ones((4, 1)))
+
+
+def test_the_average_weighs_sets_alike():
+    parts = [accuracy(np.array([[1.0], [0.0]])), accuracy(np.ones((100, 1)))]
+    found = average(parts)
+    assert found.mean == 0.75 and found.se == pytest.approx(parts[0].se / 2)
+
+
+@pytest.mark.parametrize("right", range(6))
+@pytest.mark.parametrize("k", range(1, 6))
+def test_pass_at_k_is_the_share_of_subsets_with_a_right_one(right, k):
+    rewards = np.array([1.0] * right + [0.0] * (5 - right))
+    subsets = [max(each) for each in combinations(rewards, k)]
+    assert pass_at_k(rewards[None], k)[0] == pytest.approx(np.mean(subsets))
+
+
+@pytest.mark.parametrize("k", [0, 6])
+def test_pass_at_k_refuses_more_than_there_are(k):
+    with pytest.raises(ValueError, match="k must be from 1 to the 5"):
+        pass_at_k(np.ones((2, 5)), k)
+
+
+@pytest.mark.parametrize("rewards", [np.ones(3), np.ones((0, 2)), np.array([[np.nan]])])
+def test_what_is_no_table_of_rewards_is_refused(rewards):
+    with pytest.raises(ValueError, match="problems, completions"):
+        accuracy(rewards)
+
+
+# --- suites -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_papers_suite_has_the_papers_sizes():
+    sizes = {each.task: (each.n_problems, each.samples) for each in parse_suite("paper")}
+    assert sizes == {
+        "aime24": (30, 32),
+        "aime25": (30, 32),
+        "amc": (83, 32),
+        "math500": (500, 1),
+        "minerva": (272, 1),
+        "olympiadbench": (675, 1),
+        "gsm8k": (1319, 1),
+    }
+
+
+@pytest.mark.parametrize("text", ["", "aime23", "aime24:0", "aime24:x", "aime24,aime24:2"])
+def test_a_suite_that_cannot_be_read_is_refused(text):
+    with pytest.raises(ValueError, match="suite:"):
+        parse_suite(text)
+
+
+# --- whole evaluations ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Two small sets in files; half of the answers are what the random policy can happen to say."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows = [{"problem": f"{k}+{k}=", "answer": str(k % 3)} for k in range(N_PROBLEMS)]
+    (folder / "math500.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    rows = [{"question": f"{k}?", "answer": f"so #### {k}"} for k in range(N_PROBLEMS)]
+    (folder / "gsm8k_test.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    return folder
+
+
+@pytest.fixture
+def policy(monkeypatch):
+    """A random policy that counts how often it is asked, and says 0, 1 or 2."""
+    policy = small_policy(0, max_new_tokens=4, size=replace(SIZE, context=256))
+    inner, policy.asked = policy.sample_groups, []
+
+    def sample_groups(prompts, n, *, seed):
+        policy.asked += prompts
+        groups = inner(prompts, n, seed=seed)
+        return [[_with_text(each, str(sum(each.token_ids) % 3)) for each in group] for group in groups]
+
+    policy.sample_groups = sample_groups
+    monkeypatch.setattr("llm_experiments.policies.load_policy", lambda *_, **__: policy)
+    return policy
+
+
+def _with_text(completion, text):
+    return type(completion)(completion.token_ids, completion.log_probs, text, completion.finished)
+
+
+def evaluation(tmp_path, data, name="small", suite="math500:4,gsm8k:2", **options) -> Evaluation:
+    config = EvaluationConfig(
+        name=name,
+        model={"name": "random", "chat": False},
+        sampling={"batch_size": 8},
+        suite=suite,
+        options={"template": "{problem}"},
+        **options,
+    )
+    return Evaluation(config, data=data, runs=tmp_path / "runs", results=tmp_path / "results", progress=no_progress)
+
+
+def test_accuracies_are_the_means_of_what_is_stored(tmp_path, data, policy):
+    run = evaluation(tmp_path, data)
+    table = run.run().set_index("set")
+    rewards = pd.read_csv(run.results / "problems.csv")
+    for name, samples in (("math500", 4), ("gsm8k", 2)):
+        part = rewards[rewards["set"] == name]
+        assert len(part) == N_PROBLEMS * samples
+        assert table.loc[name, "accuracy"] == pytest.approx(part["reward"].mean())
+        by_problem = part.groupby("problem")["reward"].mean()
+        assert table.loc[name, "se"] == pytest.approx(by_problem.std(ddof=1) / np.sqrt(N_PROBLEMS))
+        assert table.loc[name, "n_problems"] == N_PROBLEMS
+        assert table.loc[name, "n_problems_whole"] == SETS[name].n_problems
+    assert 0 < table.loc["math500", "accuracy"] < 1
+    assert table.loc["average", "accuracy"] == pytest.approx(table["accuracy"].iloc[:2].mean())
+    assert json.loads((run.results / "provenance.json").read_text())["local_files"] == ["math500", "gsm8k"]
+
+
+def test_a_killed_evaluation_goes_on_to_the_same_answers(tmp_path, data, policy):
+    whole = evaluation(tmp_path / "whole", data).run()
+    asked, policy.asked = len(policy.asked), []
+
+    class Killed(BaseException):
+        pass
+
+    inner, calls = policy.sample_groups, []
+
+    def dies(prompts, n, *, seed):
+        calls.append(prompts)
+        if len(calls) == 3:
+            raise Killed
+        return inner(prompts, n, seed=seed)
+
+    policy.sample_groups = dies
+    with pytest.raises(Killed):
+        evaluation(tmp_path / "killed", data).run()
+    policy.sample_groups = inner
+    pd.testing.assert_frame_equal(evaluation(tmp_path / "killed", data).run(), whole)
+    assert len(policy.asked) == asked  # what was there was not sampled again
+
+
+def test_stored_completions_give_the_same_score_twice_and_are_graded_anew_on_request(tmp_path, data, policy):
+    first = evaluation(tmp_path, data).run()
+    policy.asked.clear()
+    pd.testing.assert_frame_equal(evaluation(tmp_path, data).run(), first)
+    pd.testing.assert_frame_equal(evaluation(tmp_path, data).run(regrade=True), first)
+    (data / "gsm8k_test.jsonl").write_text((data / "gsm8k_test.jsonl").read_text().replace("#### ", "#### 1000"))
+    regraded = evaluation(tmp_path, data).run(regrade=True).set_index("set")
+    assert regraded.loc["gsm8k", "accuracy"] == 0.0 and not policy.asked
+
+
+def test_regrading_needs_completions(tmp_path, data, policy):
+    with pytest.raises(FileNotFoundError, match="no pool"):
+        evaluation(tmp_path, data).run(regrade=True)
+    assert not policy.asked
+
+
+def test_completions_of_other_weights_are_refused(tmp_path, data, policy):
+    evaluation(tmp_path, data, suite="math500:4").run()
+    next((tmp_path / "runs" / "evaluations").rglob("00000.parquet")).unlink()
+    policy.model.get_input_embeddings().weight.data.mul_(1.001)
+    with pytest.raises(ValueError, match="other weights"):
+        evaluation(tmp_path, data, suite="math500:4").run()
+
+
+def test_other_settings_under_the_same_name_are_refused(tmp_path, data, policy):
+    evaluation(tmp_path, data, suite="math500:4").run()
+    with pytest.raises(ValueError, match="samples"):
+        evaluation(tmp_path, data, suite="math500:2").run()
+
+
+def test_another_number_of_graders_goes_on_with_the_same_answers(tmp_path, data, policy):
+    first = evaluation(tmp_path, data, suite="math500:4").run()
+    policy.asked.clear()
+    again = evaluation(tmp_path, data, suite="math500:4")
+    again.config = again.config.model_copy(update={"options": again.config.options | {"workers": 2}})
+    pd.testing.assert_frame_equal(again.run(), first)
+    assert not policy.asked
+
+
+def test_a_missing_set_is_told_before_a_model_is_loaded(tmp_path, data, monkeypatch):
+    monkeypatch.setattr("llm_experiments.policies.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
+    (data / "gsm8k_test.jsonl").write_text('{"neither": 1}')
+    with pytest.raises(ValueError, match="has none of the columns"):
+        evaluation(tmp_path, data).run()
+
+
+def test_a_limit_takes_the_first_problems(tmp_path, data, policy):
+    table = evaluation(tmp_path, data, limit=2).run().set_index("set")
+    assert table.loc["math500", "n_problems"] == 2 and len(policy.asked) == 4
+
+
+def test_two_evaluations_are_compared_problem_by_problem(tmp_path, data, policy):
+    one, two = (evaluation(tmp_path, data, name=name, seed=seed) for name, seed in (("one", 0), ("two", 1)))
+    tables = [run.run().set_index("set")["accuracy"] for run in (one, two)]
+    found = comparison_table(one.results, two.results).set_index("set")
+    for name in ("math500", "gsm8k", "average"):
+        assert found.loc[name, "difference"] == pytest.approx(tables[0][name] - tables[1][name])
+    itself = comparison_table(one.results, one.results).set_index("set")
+    assert (itself[["difference", "se"]] == 0).all(axis=None)
+
+
+def test_evaluations_on_other_problems_are_not_compared(tmp_path, data, policy):
+    one = evaluation(tmp_path, data, name="one", suite="math500")
+    two = evaluation(tmp_path, data, name="two", suite="math500", limit=3)
+    one.run(), two.run()
+    with pytest.raises(ValueError, match="hold other problems"):
+        comparison_table(one.results, two.results)
+    with pytest.raises(FileNotFoundError, match="results folder of an evaluation"):
+        comparison_table(one.results, tmp_path)
+
+
+def test_the_commands_evaluate_and_compare(tmp_path, data, policy):
+    common = ["--data", str(data), "--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    for name, seed in (("one", "0"), ("two", "1")):
+        options = ["--model", "random", "--suite", "math500:4", "--name", name, "--seed", seed, "--no-chat"]
+        result = CliRunner().invoke(cli.app, ["evaluate", *options, *common], catch_exceptions=False)
+        assert result.exit_code == 0 and "math500" in result.output
+    folders = [str(tmp_path / "results" / "evaluations" / name) for name in ("one", "two")]
+    result = CliRunner().invoke(cli.app, ["compare", *folders], catch_exceptions=False)
+    assert result.exit_code == 0 and "difference" in result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "message"), [("--suite=nothing", "suite: 'nothing'"), ("--temperature=0", "greater")]
+)
+def test_a_wrong_option_is_an_error_before_anything_is_loaded(tmp_path, data, option, message, monkeypatch):
+    monkeypatch.setattr("llm_experiments.policies.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
+    result = CliRunner().invoke(cli.app, ["evaluate", "--model", "random", option, "--data", str(data)])
+    assert isinstance(result.exception, ValueError) and message in str(result.exception)

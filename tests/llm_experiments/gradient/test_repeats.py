@@ -1,0 +1,133 @@
+"""Errors of sampled gradients from the Gram matrix against the paper's own form: a loss and its gradient per repeat."""
+
+import numpy as np
+import pytest
+import torch
+
+from llm_experiments.diagnose.draws import Drawing
+from llm_experiments.diagnose.estimators import make_estimator, plain_estimators, weighted_estimators
+from llm_experiments.diagnose.pool_rewards import PoolRewards
+from llm_experiments.gradient.gram import gram_matrix
+from llm_experiments.gradient.repeats import gradient_errors
+from tests.helpers.small_decoders import END_ID, TEMPERATURE, VOCABULARY, tiny_model
+
+PROMPTS = ([1, 5, 7], [4, 9, 9, 11], [6])
+N, GROUP_SIZE, REPEATS, PAST, STEP = 10, 4, 6, 3, 7
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model(tied=True, dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def completions():
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(0, 6, size=(len(PROMPTS), N))
+    return [[[*rng.integers(0, VOCABULARY, size=n).tolist(), END_ID] for n in of_prompt] for of_prompt in sizes]
+
+
+@pytest.fixture(scope="module")
+def grams(model, completions):
+    return np.stack(
+        [
+            gram_matrix(model, prompt, pool, temperature=TEMPERATURE, parameters="all").gram
+            for prompt, pool in zip(PROMPTS, completions, strict=True)
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def drawn(grams):
+    """Groups at the target step and a made-up history, with made-up score norms for the past."""
+    rng = np.random.default_rng(4)
+    rate = np.array([0.3, 0.5, 0.8])
+    reward = (rng.random((len(PROMPTS), N)) < rate[:, None]).astype(float)
+    past = (rng.random((len(PROMPTS), PAST, N)) < rate[:, None, None]).astype(float)
+    pool = PoolRewards(STEP, reward, past).with_weights(
+        "exact", np.diagonal(grams, axis1=1, axis2=2), rng.uniform(1, 9, past.shape)
+    )
+    return Drawing(GROUP_SIZE, replace=True).draw(pool, range(REPEATS))
+
+
+def flat_gradient(loss, model):
+    return torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, list(model.parameters()))]).double()
+
+
+def log_probs(model, prompt, completions):
+    """Of each completion, one after the other; differentiable."""
+    found = []
+    for completion in completions:
+        logits = model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1] / TEMPERATURE
+        found.append(logits.log_softmax(-1).gather(1, torch.tensor(completion)[:, None]).sum())
+    return torch.stack(found)
+
+
+def reference_coefficients(drawn):
+    target = drawn.pool.target
+    return (target - target.mean(axis=1, keepdims=True)) / N
+
+
+def every_estimator(pool):
+    return [*plain_estimators(), *weighted_estimators(pool)]
+
+
+def test_every_method_has_the_errors_of_its_losses_gradients(model, completions, grams, drawn):
+    reference = reference_coefficients(drawn)
+    estimators = every_estimator(drawn.pool)
+    assert {"none", "reinforce++", "grpo", "kae", "kae_eb", "james_stein", "kae@exact"} <= {e.name for e in estimators}
+    advantages = np.stack([drawn.reward - estimator.values(drawn) for estimator in estimators])
+    for position, prompt in enumerate(PROMPTS):
+        pool = completions[position]
+        coefficients = torch.tensor(reference[position], dtype=torch.float32)
+        center = flat_gradient(-(coefficients * log_probs(model, prompt, pool)).sum(), model)
+        indices = drawn.indices[:, position]
+        expected = np.empty((len(estimators), REPEATS))
+        for repeat in range(REPEATS):
+            for method in range(len(estimators)):
+                advantage = torch.tensor(advantages[method, repeat, position], dtype=torch.float32)
+                loss = -(advantage * log_probs(model, prompt, [pool[h] for h in indices[repeat]])).mean()
+                expected[method, repeat] = (flat_gradient(loss, model) - center).square().sum()
+        found = gradient_errors(grams[position], reference[position], indices, advantages[:, :, position])
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_methods_and_repeats_do_not_change_each_other(grams, drawn):
+    reference = reference_coefficients(drawn)[0]
+    indices = drawn.indices[:, 0]
+    advantages = np.stack([(drawn.reward - make_estimator(name).values(drawn))[:, 0] for name in ("kae", "grpo")])
+    together = gradient_errors(grams[0], reference, indices, advantages)
+    assert together.shape == (2, REPEATS)
+    for method in range(2):
+        for repeat in range(REPEATS):
+            one = slice(repeat, repeat + 1)
+            alone = gradient_errors(grams[0], reference, indices[one], advantages[method, one])
+            np.testing.assert_allclose(alone, together[method, one], rtol=1e-12)
+
+
+def test_a_gradient_that_is_the_reference_has_no_error(grams):
+    coefficients = np.random.default_rng(0).normal(size=N)
+    error = gradient_errors(grams[0], coefficients, np.arange(N)[None], N * coefficients[None])
+    assert 0 <= error[0] < 1e-12 * (coefficients @ grams[0] @ coefficients)
+
+
+def test_a_pool_of_orthonormal_scores_by_hand():
+    """ghat = -(2 s_0 + 1 s_0 - 1 s_2) / 3 and gref = -(s_0 - s_1) / 2: (1 - 1/2)^2 + (1/2)^2 + (1/3)^2."""
+    found = gradient_errors(np.eye(3), np.array([0.5, -0.5, 0]), np.array([[0, 0, 2]]), np.array([[2.0, 1.0, -1.0]]))
+    np.testing.assert_allclose(found, [0.25 + 0.25 + 1 / 9])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gram": np.eye(4)}, "gram"),
+        ({"indices": np.array([[0, 3]])}, "positions in the pool"),
+        ({"indices": np.array([[0, -1]])}, "positions in the pool"),
+        ({"indices": np.array([[0.0, 1.0]])}, "integers"),
+        ({"advantages": np.ones((2, 3))}, "advantages"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(change, message):
+    given = {"gram": np.eye(3), "reference": np.zeros(3), "indices": np.array([[0, 1]]), "advantages": np.ones((1, 2))}
+    with pytest.raises(ValueError, match=message):
+        gradient_errors(**(given | change))

@@ -1,0 +1,225 @@
+"""Model folders: whole or absent, and never loaded into a model that they do not fit."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+from llm_experiments.policies import model_folder
+from llm_experiments.policies.model_folder import load_weights, new_folder, save_model
+from tests.helpers.small_policies import SIZE, small_model, small_policy
+
+PROMPT = "37+58="
+
+
+def weights_of(model) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(first, second) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def changed(model, tokenizer, folder, **settings):
+    """A folder with another model: the same but for settings of its configuration."""
+    config = Qwen2Config(**(model.config.to_dict() | settings))
+    save_model(folder, Qwen2ForCausalLM(config), tokenizer)
+
+
+def test_a_saved_model_comes_back_whole(tmp_path):
+    policy = small_policy(seed=1)
+    policy.save(tmp_path / "model")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32, use_safetensors=True)
+    assert same(weights_of(model), weights_of(policy.model))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert tokenizer(PROMPT).input_ids == list(policy.encode(PROMPT))
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_loaded_weights_give_the_other_policy(tmp_path):
+    source, target = small_policy(seed=1), small_policy(seed=2)
+    source.save(tmp_path / "model")
+    expected = source.sample(PROMPT, 20, seed=0)
+    assert target.sample(PROMPT, 20, seed=0) != expected
+    target.load_weights(tmp_path / "model")
+    assert target.sample(PROMPT, 20, seed=0) == expected
+
+
+def test_tied_weights_stay_tied_and_follow_the_file(tmp_path):
+    source, target = small_policy(seed=1), small_policy(seed=2)
+    source.save(tmp_path / "model")
+    target.load_weights(tmp_path / "model")
+    assert target.model.lm_head.weight is target.model.get_input_embeddings().weight
+    assert torch.equal(target.model.lm_head.weight, source.model.lm_head.weight)
+
+
+def test_parameters_are_filled_in_place_so_that_an_optimizer_keeps_them(tmp_path):
+    small_policy(seed=1).save(tmp_path / "model")
+    policy = small_policy(seed=2)
+    before = {name: parameter.data_ptr() for name, parameter in policy.model.named_parameters()}
+    policy.load_weights(tmp_path / "model")
+    assert {name: parameter.data_ptr() for name, parameter in policy.model.named_parameters()} == before
+    assert all(parameter.requires_grad for parameter in policy.model.parameters())
+
+
+def test_sharded_weights_are_read_too(tmp_path):
+    model = small_model(seed=1)[0]
+    model.save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    assert len(list((tmp_path / "model").glob("*.safetensors"))) > 2
+    target = small_model(seed=2)[0]
+    load_weights(target, tmp_path / "model")
+    assert same(weights_of(target), weights_of(model))
+
+
+def test_other_types_are_cast_to_the_models_own(tmp_path):
+    model, tokenizer = small_model(seed=1)
+    save_model(tmp_path / "model", model.to(torch.bfloat16), tokenizer)
+    target = small_model(seed=2)[0]
+    load_weights(target, tmp_path / "model")
+    assert {value.dtype for value in target.state_dict().values()} == {torch.float32}
+    assert torch.equal(target.lm_head.weight, model.lm_head.weight.float())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_attention_heads": 2, "head_dim": 16}, "num_attention_heads is 2 there and 4 here"),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}, "rope_parameters is"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings is False there and True here"),
+        ({"num_hidden_layers": 3, "layer_types": None}, "num_hidden_layers is 3 there and 2 here"),
+        ({"intermediate_size": 64}, r"gate_proj.weight has shape \(64, 32\) there and \(48, 32\) here"),
+        ({"vocab_size": 300}, r"embed_tokens.weight has shape \(300, 32\) there and \(258, 32\) here"),
+    ],
+    ids=["heads", "rotary base", "tying", "layers", "width", "vocabulary"],
+)
+def test_another_architecture_is_refused_and_changes_nothing(tmp_path, settings, message):
+    model, tokenizer = small_model()
+    changed(model, tokenizer, tmp_path / "model", **settings)
+    before = weights_of(model)
+    with pytest.raises(ValueError, match=message):
+        load_weights(model, tmp_path / "model")
+    assert same(weights_of(model), before)
+
+
+def test_weights_that_are_missing_or_too_many_are_refused(tmp_path):
+    model, tokenizer = small_model()
+    save_model(tmp_path / "model", model, tokenizer)
+    path = tmp_path / "model" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.extra"] = tensors.pop("model.norm.weight")
+    save_file(tensors, path, metadata={"format": "pt"})
+    before = weights_of(model)
+    with pytest.raises(ValueError, match=r"model.extra is unknown .*; model.norm.weight is missing"):
+        load_weights(model, tmp_path / "model")
+    assert same(weights_of(model), before)
+
+
+def test_a_folder_without_safetensors_is_refused(tmp_path):
+    model, tokenizer = small_model()
+    with pytest.raises(FileNotFoundError, match=r"holds no config.json"):
+        load_weights(model, tmp_path / "nothing")
+    save_model(tmp_path / "model", model, tokenizer)
+    (tmp_path / "model" / "model.safetensors").rename(tmp_path / "model" / "pytorch_model.bin")
+    with pytest.raises(FileNotFoundError, match=r"holds no model.safetensors"):
+        load_weights(model, tmp_path / "model")
+
+
+@pytest.mark.parametrize("at", ["weights", "tokenizer"])
+def test_an_interrupted_save_leaves_what_was_there(tmp_path, monkeypatch, at):
+    model, tokenizer = small_model(seed=1)
+    save_model(tmp_path / "old", model, tokenizer)
+    other, _ = small_model(seed=2)
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(other if at == "weights" else tokenizer, "save_pretrained", interrupt)
+    for name in ("old", "new"):
+        with pytest.raises(KeyboardInterrupt):
+            save_model(tmp_path / name, other, tokenizer)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert torch.equal(load_file(tmp_path / "old" / "model.safetensors")["model.norm.weight"], model.model.norm.weight)
+
+
+def test_a_save_replaces_the_model_that_was_there(tmp_path):
+    small_policy(seed=1).save(tmp_path / "model")
+    policy = small_policy(seed=2)
+    policy.save(tmp_path / "model")
+    target = small_policy(seed=3)
+    target.load_weights(tmp_path / "model")
+    assert same(weights_of(target.model), weights_of(policy.model))
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_of_two_makers_of_one_folder_the_later_wins_without_an_error(tmp_path):
+    with new_folder(tmp_path / "model") as first:
+        (first / "file").write_text("first")
+        with new_folder(tmp_path / "model") as second:
+            (second / "file").write_text("second")
+        assert (tmp_path / "model" / "file").read_text() == "second"
+    assert (tmp_path / "model" / "file").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+WRITER = """
+import sys
+from llm_experiments.policies.model_folder import new_folder
+
+with new_folder(sys.argv[1]) as temporary:
+    (temporary / "weights").write_text("half")
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_save_has_left_goes_with_the_next_save_of_that_folder(tmp_path):
+    others = [tmp_path / ".other.ab.tmp", tmp_path / ".model.young.tmp", tmp_path / "model.ab.tmp"]
+    for folder in others:
+        folder.mkdir()
+    os.utime(others[0], (0, 0))
+    os.utime(others[2], (0, 0))
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, tmp_path / "model"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout.readline() == "writing\n"
+    (left,) = set(tmp_path.iterdir()) - set(others)
+    os.utime(left, (0, 0))
+    with new_folder(tmp_path / "model"):
+        assert (left / "weights").read_text() == "half", "a save that runs has lost its folder"
+    writer.kill()
+    writer.communicate()
+    assert left.exists()
+    with new_folder(tmp_path / "model"):
+        pass
+    assert set(tmp_path.iterdir()) == {*others, tmp_path / "model"}
+
+
+def test_structure_names_settings_that_the_models_have():
+    config = small_model(size=replace(SIZE))[0].config
+    own = [name for name in model_folder.STRUCTURE if hasattr(config, name)]
+    assert {"num_attention_heads", "rope_parameters", "tie_word_embeddings", "rms_norm_eps", "model_type"} <= set(own)
+
+
+def test_the_old_folder_is_not_lost_when_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    small_policy(seed=1).save(tmp_path / "model")
+    replaced = model_folder.os.replace
+
+    def fails_second(source, target):
+        if str(source).endswith(".tmp"):
+            raise OSError("no space")
+        replaced(source, target)
+
+    monkeypatch.setattr(model_folder.os, "replace", fails_second)
+    with pytest.raises(OSError, match="no space"):
+        small_policy(seed=2).save(tmp_path / "model")
+    target = small_policy(seed=3)
+    target.load_weights(tmp_path / "model")
+    assert same(weights_of(target.model), weights_of(small_policy(seed=1).model))
+    shutil.rmtree(tmp_path / "model")
+    assert not list(tmp_path.iterdir())

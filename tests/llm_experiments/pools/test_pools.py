@@ -1,0 +1,143 @@
+"""Rollout pools: what is written is read back, interruptions lose a prompt at most, foreign pools are refused."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from llm_experiments.pools.sampling import weights_digest
+from llm_experiments.pools.store import MANIFEST, PoolStore
+from llm_experiments.seeding import seed_of
+from tests.fakes.policy_and_task import IDENTITY, FakePolicy, FakeTask, fill
+
+IDS = [problem.id for problem in FakeTask().problems]
+
+
+def _contents(store: PoolStore, step: int = 7) -> list:
+    return [(pool.completions, pool.rewards.tolist()) for pool in (store.read(step, name) for name in IDS)]
+
+
+def test_a_pool_comes_back_as_it_was_sampled(tmp_path):
+    store = fill(tmp_path, FakePolicy())
+    sampled = FakePolicy().sample("prompt 2", 6, seed=seed_of(3, "pool", 7, "fake/2"))
+    pool = store.read(7, "fake/2")
+    assert list(pool.completions) == sampled
+    assert pool.rewards.tolist() == FakeTask().rewards(None, [completion.text for completion in sampled])
+    assert pool.lengths.tolist() == [len(completion.token_ids) for completion in sampled]
+    assert store.rewards(7, 4).shape == (5, 4)
+
+
+def test_two_runs_with_one_seed_give_the_same_pools(tmp_path):
+    assert _contents(fill(tmp_path / "a", FakePolicy())) == _contents(fill(tmp_path / "b", FakePolicy()))
+
+
+def test_an_interrupted_pool_goes_on_at_the_prompt_in_hand_and_ends_the_same(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        fill(tmp_path / "a", FakePolicy(fails_at="prompt 3"))
+    policy = FakePolicy()
+    resumed = fill(tmp_path / "a", policy)
+    assert policy.calls == ["prompt 3", "prompt 4"]
+    assert _contents(resumed) == _contents(fill(tmp_path / "b", FakePolicy()))
+
+
+def test_a_killed_run_loses_the_prompt_in_hand_alone(tmp_path):
+    command = [sys.executable, "-m", "tests.fakes.policy_and_task", str(tmp_path / "a")]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[3])
+    limit = time.monotonic() + 120
+    while len(list(tmp_path.glob("a/step-*/*.parquet"))) < 2:
+        assert process.poll() is None and time.monotonic() < limit
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    whole = len(list(tmp_path.glob("a/step-*/*.parquet")))
+    assert 2 <= whole < 5
+    policy = FakePolicy()
+    resumed = fill(tmp_path / "a", policy)
+    assert len(policy.calls) == 5 - whole
+    assert _contents(resumed) == _contents(fill(tmp_path / "b", FakePolicy()))
+
+
+def test_pools_of_other_settings_are_refused_and_the_setting_is_named(tmp_path):
+    fill(tmp_path, FakePolicy())
+    with pytest.raises(ValueError, match=r"other settings \(seed\)"):
+        PoolStore(tmp_path, IDENTITY | {"seed": 4}, IDS)
+    with pytest.raises(ValueError, match="problem_ids"):
+        PoolStore(tmp_path, IDENTITY, IDS[::-1])
+
+
+def test_pools_of_another_version_are_refused(tmp_path):
+    fill(tmp_path, FakePolicy())
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest | {"version": 2}))
+    with pytest.raises(ValueError, match="version 2"):
+        PoolStore(tmp_path, IDENTITY, IDS)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "kaestat-pool"}'])
+def test_a_manifest_that_is_none_is_refused(tmp_path, content):
+    fill(tmp_path, FakePolicy())
+    (tmp_path / MANIFEST).write_text(content)
+    with pytest.raises(ValueError, match="no manifest"):
+        PoolStore(tmp_path, IDENTITY, IDS)
+
+
+def test_pools_without_a_manifest_are_refused(tmp_path):
+    fill(tmp_path, FakePolicy())
+    (tmp_path / MANIFEST).unlink()
+    with pytest.raises(ValueError, match=MANIFEST):
+        PoolStore(tmp_path, IDENTITY, IDS)
+
+
+def test_pools_of_other_weights_are_refused(tmp_path):
+    fill(tmp_path, FakePolicy())
+    with pytest.raises(ValueError, match="other weights"):
+        fill(tmp_path, FakePolicy(), checkpoint="xyz")
+
+
+def test_the_pool_of_another_prompt_or_step_is_refused(tmp_path):
+    store = fill(tmp_path, FakePolicy())
+    store.path(7, "fake/1").write_bytes(store.path(7, "fake/2").read_bytes())
+    with pytest.raises(ValueError, match="problem_id is 'fake/2'"):
+        store.read(7, "fake/1")
+    store.path(8, "fake/2").parent.mkdir()
+    store.path(8, "fake/2").write_bytes(store.path(7, "fake/2").read_bytes())
+    with pytest.raises(ValueError, match="step is '7'"):
+        store.read(8, "fake/2")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.99])
+def test_a_torn_pool_is_refused(tmp_path, share):
+    store = fill(tmp_path, FakePolicy())
+    content = store.path(7, "fake/1").read_bytes()
+    store.path(7, "fake/1").write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ValueError, match="damaged"):
+        store.read(7, "fake/1")
+
+
+def test_a_pool_that_was_not_sampled_is_missed_by_name(tmp_path):
+    store = fill(tmp_path, FakePolicy())
+    assert store.missing(9) == IDS
+    with pytest.raises(FileNotFoundError, match="stage 'pools'"):
+        store.read(9, "fake/1")
+    with pytest.raises(ValueError, match="has 6 completions, not 7"):
+        store.rewards(7, 7)
+
+
+def test_the_digest_of_weights_sees_every_byte_and_needs_a_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="safetensors"):
+        weights_digest(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"abc")
+    first = weights_digest(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"abd")
+    assert weights_digest(tmp_path) != first
+
+
+def test_seeds_depend_on_content_alone():
+    seeds = [seed_of(0, "pool", step, name) for step in range(20) for name in IDS]
+    assert len(set(seeds)) == 100 and min(seeds) >= 0 and max(seeds) < 2**63
+    assert np.corrcoef(seeds[::2], seeds[1::2])[0, 1] < 0.5

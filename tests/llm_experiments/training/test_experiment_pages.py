@@ -1,0 +1,45 @@
+"""The page on training says what the code says: its table of memory, its commands, its suite."""
+
+import re
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from llm_experiments import cli
+from llm_experiments.training.config import load_run_config
+from llm_experiments.training.trl.resources import estimate, shape_of
+
+ROOT = Path(cli.__file__).parents[1]
+PAGE = (ROOT / "docs" / "experiments" / "trl.md").read_text()
+
+
+def test_the_table_of_memory_and_time_is_the_estimate():
+    rows = re.findall(r"^\| `(\S+)` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
+    assert len(rows) == 5
+    for name, *cells in rows:
+        config = load_run_config(ROOT / "llm_experiments" / "configs" / "training" / f"{name}.yaml")
+        lora = config.model_copy(update={"updates": config.updates.model_copy(update={"lora_rank": 64})})
+        shape = shape_of(config.model)
+        four = estimate(config, shape, gpus=4, sharded=True)
+        expected = [
+            estimate(config, shape, gpus=1, sharded=False).total_gib,
+            estimate(lora, shape, gpus=1, sharded=False).total_gib,
+            four.total_gib,
+            four.hours,
+        ]
+        assert cells == [f"{value:.0f}" for value in expected]
+
+
+def test_every_option_on_the_page_exists_and_every_file_is_there():
+    for command in ("train", "evaluate", "compare"):
+        known = set(
+            re.findall(r"--[a-z-]+", CliRunner().invoke(cli.app, [command, "--help"], env={"COLUMNS": "200"}).output)
+        )
+        lines = [
+            line for line in PAGE.replace("\\\n", " ").splitlines() if re.match(rf".*llm_experiments {command} ", line)
+        ]
+        assert lines, command
+        for line in lines:
+            assert set(re.findall(r"--[a-z-]+", line.partition(f"llm_experiments {command} ")[2])) <= known
+    for path in re.findall(r"llm_experiments/configs/\S+\.yaml", PAGE):
+        assert (ROOT / path).is_file()

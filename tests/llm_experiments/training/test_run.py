@@ -1,0 +1,437 @@
+"""Training runs: refused before they begin, tested along the way, the same after every kind of stop, and they learn."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from typer.testing import CliRunner
+
+import kaestat
+from llm_experiments import cli
+from llm_experiments.tasks.arithmetic import arithmetic
+from llm_experiments.tasks.base import Problem
+from llm_experiments.training.collect import binned, differences, final, run_ends
+from llm_experiments.training.config import RunConfig, load_experiment, load_run_config, run_label
+from llm_experiments.training.run import TrainingRun, last_whole_checkpoint, trl_config
+from llm_experiments.training.tables import reward_log
+from llm_experiments.training.trl.data import reward_function, training_set, without
+from llm_experiments.training.trl.resources import SHAPES
+from llm_experiments.training.trl.testing import summarise
+from tests.helpers.small_policies import SIZE, small_policy
+
+CONFIGS = sorted((Path(cli.__file__).parent / "configs" / "training").glob("*.yaml"))
+ROOT = Path(cli.__file__).parents[1]
+
+SMALL = {
+    "name": "small",
+    "model": {"name": "tiny", "chat": False, "pretraining": {"steps": 20, "batch_size": 32}},
+    "task": {"name": "arithmetic", "n_prompts": 16, "options": {"kinds": ["add-1"], "style": "bare"}},
+    "sampling": {"temperature": 1.0, "max_new_tokens": 4, "batch_size": 64},
+    "method": "kae:bandwidth=20",
+    "updates": {
+        "steps": 6, "prompts": 8, "ppo_prompts": 4, "group_size": 2, "learning_rate": 1e-3, "micro_batch": 8,
+        "save_every": 2,
+    },
+    "test": {
+        "task": {"name": "arithmetic", "n_prompts": 20, "options": {"kinds": ["add-1"], "style": "bare"}},
+        "every": 3,
+        "samples": 2,
+    },
+}  # fmt: skip
+
+
+@contextmanager
+def no_progress(part, total):
+    yield lambda: None
+
+
+def config(**changes) -> RunConfig:
+    content = {**SMALL, **{key: value for key, value in changes.items() if key != "updates"}}
+    content["updates"] = SMALL["updates"] | changes.get("updates", {})
+    return RunConfig(**content)
+
+
+def training_run(folder: Path, **changes) -> TrainingRun:
+    return TrainingRun(config(**changes), runs=folder / "runs", progress=no_progress)
+
+
+@pytest.fixture
+def models(tmp_path_factory, monkeypatch):
+    """A small random policy in place of the trained one: what is tested here does not hang on it."""
+
+    def load(model, sampling, **_):
+        policy = small_policy(
+            0, temperature=sampling.temperature, max_new_tokens=sampling.max_new_tokens, size=replace(SIZE, context=128)
+        )
+        return policy
+
+    monkeypatch.setattr("llm_experiments.training.run.load_policy", load)
+
+
+# --- configurations ---------------------------------------------------------------------------------------------------
+
+
+def test_an_experiment_is_every_variant_with_every_seed(tmp_path):
+    path = tmp_path / "experiment.yaml"
+    variants = [{"method": "rloo"}, {"method": "kae", "weights": "length", "scale": "batch_std", "reuse": 3}]
+    path.write_text(yaml.safe_dump(SMALL | {"variants": variants, "seeds": [4, 7]}))
+    runs = load_experiment(path)
+    assert [run_label(each) for each in runs] == [
+        "rloo-J1-seed-4", "kae@length-scale-batch_std-J3-seed-4",
+        "rloo-J1-seed-7", "kae@length-scale-batch_std-J3-seed-7",
+    ]  # fmt: skip
+    assert {each.updates.steps for each in runs} == {6}
+    path.write_text(yaml.safe_dump(SMALL | {"variants": [{"method": "grpoo"}], "seeds": [0]}))
+    with pytest.raises(ValueError, match="grpoo"):
+        load_experiment(path)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_configuration_loads_and_makes_trls(path, tmp_path):
+    loaded, *_ = load_experiment(path)
+    assert loaded.name == path.stem
+    plain = loaded.model_copy(update={"sampling": loaded.sampling.model_copy(update={"engine": "transformers"})})
+    plain = plain.model_copy(update={"model": plain.model.model_copy(update={"dtype": "float32"})})
+    args = trl_config(plain, tmp_path)
+    sizes = loaded.updates
+    assert args.generation_batch_size == sizes.prompts * sizes.group_size
+    assert args.num_generations == sizes.group_size
+    assert args.max_steps == sizes.steps * sizes.prompts // (sizes.ppo_prompts or sizes.prompts)
+    assert args.gradient_accumulation_steps * sizes.micro_batch == sizes.update_prompts * sizes.group_size
+    assert (args.beta, args.entropy_coef, args.lr_scheduler_type) == (0.0, 0.0, "constant")
+
+
+def test_the_papers_sizes():
+    """Appendix "Policy-optimization configurations"."""
+    found = {
+        path.stem: (each.steps, each.prompts, each.ppo_prompts, each.group_size, each.reuse, each.learning_rate)
+        for path in CONFIGS
+        for each in [load_run_config(path).updates]
+    }
+    assert found["math_qwen2.5_math_7b_g8"] == (200, 256, 128, 8, 10, 1e-6)
+    assert found["dapo_qwen2.5_math_7b_g4"] == (500, 256, 128, 4, 8, 1e-6)
+    assert found["gsm8k_qwen2.5_1.5b_g1"] == (400, 1024, 512, 1, 10, 1e-6)
+    assert found["math_qwen2.5_math_1.5b_g1"] == (400, 1024, 512, 1, 10, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "grpo", "updates": {"group_size": 1, "micro_batch": 4}}, "compares the completions of a group"),
+        ({"method": "rloo", "updates": {"group_size": 1, "micro_batch": 4}}, "compares the completions of a group"),
+        ({"method": "nothing"}, "unknown name 'nothing'"),
+        ({"method": "kae:bandwith=3"}, "bandwith"),
+        ({"method": "spo", "weights": "length"}, "does not average rewards"),
+        ({"method": "reinforce++", "weights": "length"}, "weights would change nothing"),
+        ({"updates": {"ppo_prompts": 3}}, "multiple of ppo_prompts"),
+        ({"updates": {"micro_batch": 3}}, "multiple of micro_batch"),
+        ({"updates": {"prompts": 32, "ppo_prompts": 16}}, "exceeds the training set of 16"),
+        ({"updates": {"rewse": 2}}, "rewse"),
+    ],
+)
+def test_a_contradiction_is_refused_before_anything_is_loaded(changes, message, tmp_path):
+    path = tmp_path / "run.yaml"
+    content = {**SMALL, **{key: value for key, value in changes.items() if key != "updates"}}
+    path.write_text(yaml.safe_dump(content | {"updates": SMALL["updates"] | changes.get("updates", {})}))
+    with pytest.raises(ValueError, match=message):
+        load_run_config(path)
+
+
+@pytest.mark.parametrize("method", ["kae", "kae_eb", "reinforce++", "none", "spo", "kae_stream", "pooled"])
+def test_methods_that_do_with_one_completion_are_taken(method):
+    assert config(method=method, updates={"group_size": 1, "micro_batch": 4}).estimator().method == method
+
+
+def test_a_run_that_by_the_estimate_does_not_fit_is_warned_of_and_goes_on(models, tmp_path, monkeypatch):
+    huge = replace(SHAPES["qwen2.5-math-7b"], layers=10**6)
+    monkeypatch.setattr("llm_experiments.training.run.shape_of", lambda model: huge)
+    run = training_run(tmp_path, test=None, updates={"steps": 1})
+    with pytest.warns(UserWarning, match=r"model tiny: by an estimate, .* The run goes on"):
+        run.run()
+    assert len(pd.read_csv(run.folder / "curve.csv")) == 1
+
+
+def test_missing_data_is_told_before_a_model_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr("llm_experiments.training.run.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        training_run(tmp_path, task={"name": "file", "path": "nowhere.jsonl"}, test=None).run()
+
+
+def test_too_few_problems_are_told_before_a_model_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr("llm_experiments.training.run.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
+    rows = [{"problem": f"{k}+1=", "answer": str(k + 1)} for k in range(3)]
+    (tmp_path / "few.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    with pytest.raises(ValueError, match=r"exceeds the 3 x 1 prompts"):
+        training_run(tmp_path, task={"name": "file", "path": str(tmp_path / "few.jsonl")}, test=None).run()
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def test_rewards_go_to_the_rows_of_their_problems():
+    task = arithmetic(kinds=["add-1"], style="bare")
+    one, two = task.problems[0], task.problems[5]
+    texts = [two.answer, one.answer, "x", two.answer]
+    ids = [two.id, one.id, one.id, one.id]
+    expected = [task.rewards(p, [t])[0] for p, t in zip([two, one, one, one], texts, strict=True)]
+    assert reward_function(task)(completions=texts, problem_id=ids, prompts=None) == expected
+    messages = [[{"role": "assistant", "content": text}] for text in texts]
+    assert reward_function(task)(completions=messages, problem_id=ids) == expected
+
+
+def test_copies_share_their_id_and_chat_prompts_are_messages():
+    problems = [Problem("a", "1+1=", "2"), Problem("b", "1+2=", "3")]
+    rows = training_set(problems, chat=True, system="Be brief.", copies=3)
+    assert rows["problem_id"] == ["a"] * 3 + ["b"] * 3
+    assert [message["role"] for message in rows[0]["prompt"]] == ["system", "user"]
+    assert training_set(problems, chat=False, system=None, copies=1)["prompt"] == ["1+1=", "1+2="]
+
+
+def test_no_test_problem_is_trained_on():
+    problems = [Problem("a", "1+1=", "2"), Problem("b", "1+2=", "3")]
+    assert without(problems, [Problem("other name", "1+1=", "2")]) == (problems[1],)
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+
+def test_the_curve_and_the_tests_are_those_of_the_records(tmp_path, models):
+    run = training_run(tmp_path)
+    run.run()
+    curve, test = (pd.read_csv(run.folder / f"{name}.csv") for name in ("curve", "test"))
+    assert curve["step"].tolist() == list(range(6)) and test["step"].tolist() == [0, 3, 6]
+    record = json.loads((run.folder / "records" / "000004.json").read_text())
+    assert len(record["rewards"]) == 16 and len(set(record["ids"])) == 8
+    assert curve.loc[4, "mean_reward"] == pytest.approx(np.mean(record["rewards"]))
+    assert np.isfinite(curve[["entropy", "gradient_norm", "value_error", "mean_length"]]).all(axis=None)
+    stored = json.loads((run.folder / "tests" / "000003.json").read_text())
+    assert test.loc[1, "greedy"] == pytest.approx(np.mean(stored["greedy"]))
+    assert test.loc[1, "accuracy"] == pytest.approx(np.mean(stored["sampled"]))
+    assert json.loads((run.folder / "provenance.json").read_text())["config"]["method"] == "kae:bandwidth=20"
+
+
+def test_a_runs_rewards_are_a_log_for_the_library(tmp_path, models):
+    run = training_run(tmp_path, test=None)
+    run.run()
+    log = reward_log(run.folder)
+    assert log.n_steps == 6 and log.n_visits == 48
+    assert {"grpo", "kae"} <= set(kaestat.value_risk(log, ["grpo", "kae"])["method"])
+
+
+def tables(run: TrainingRun) -> pd.DataFrame:
+    curve = pd.read_csv(run.folder / "curve.csv").drop(columns="seconds")
+    test = pd.read_csv(run.folder / "test.csv").add_prefix("test_")
+    return pd.concat([curve, test], axis=1)
+
+
+@pytest.mark.parametrize("stop_at", [2, 3])
+def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, monkeypatch, stop_at):
+    whole = training_run(tmp_path / "whole")
+    whole.run()
+    stopped = training_run(tmp_path / "stopped")
+    inner = kaestat.AdvantageEstimator.step
+
+    def stops(self, prompt_ids, rewards, step, **options):
+        if step == stop_at:
+            raise KeyboardInterrupt
+        return inner(self, prompt_ids, rewards, step, **options)
+
+    monkeypatch.setattr(kaestat.AdvantageEstimator, "step", stops)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run()
+    monkeypatch.setattr(kaestat.AdvantageEstimator, "step", inner)
+    again = training_run(tmp_path / "stopped")
+    again.run()
+    pd.testing.assert_frame_equal(tables(again), tables(whole), check_exact=True)
+
+
+def test_another_seed_is_another_run(tmp_path, models):
+    one, two = (training_run(tmp_path, seed=seed) for seed in (0, 1))
+    one.run(), two.run()
+    assert one.folder != two.folder and not tables(one).equals(tables(two))
+
+
+def test_a_finished_run_is_not_made_again(tmp_path, models, monkeypatch):
+    training_run(tmp_path).run()
+    monkeypatch.setattr("llm_experiments.training.run.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
+    training_run(tmp_path).run()
+
+
+def test_a_folder_with_another_configuration_is_refused(tmp_path, models):
+    training_run(tmp_path).run()
+    with pytest.raises(ValueError, match=r"other settings \(updates\)"):
+        training_run(tmp_path, updates={"learning_rate": 1e-4}).run()
+
+
+def test_a_checkpoint_cut_short_is_passed_over(tmp_path):
+    for step, text in ((2, "{}"), (10, "{}"), (12, '{"half'), (14, None)):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if text is not None:
+            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
+    assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+    assert last_whole_checkpoint(tmp_path / "none") is None
+
+
+def test_a_run_survives_kill_9(tmp_path):
+    """The whole command, with the model made in the run."""
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(SMALL | {"updates": SMALL["updates"] | {"steps": 12}}))
+    command = [sys.executable, "-m", "llm_experiments", "train", "--config", str(path)]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+    def start(folder):
+        arguments = ["--runs", str(tmp_path / folder), "--results", str(tmp_path / folder / "tables")]
+        return subprocess.Popen([*command, *arguments], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+
+    killed = start("killed")
+    deadline = time.monotonic() + 300
+    while not list((tmp_path / "killed").rglob("000005.json")):
+        assert killed.poll() is None, killed.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    for folder in ("killed", "whole"):
+        process = start(folder)
+        assert process.wait(timeout=300) == 0, process.stderr.read()
+    curves = [
+        pd.read_csv(next((tmp_path / folder).rglob("curve.csv"))).drop(columns="seconds")
+        for folder in ("killed", "whole")
+    ]
+    assert len(curves[0]) == 12
+    pd.testing.assert_frame_equal(curves[0], curves[1], check_exact=True)
+
+
+def test_the_command_runs_methods_and_seeds_in_turn(tmp_path, models):
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(SMALL | {"test": None}))
+    folders = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    options = ["--method", "rloo", "--method", "kae", "--scale", "group_std", "--seed", "0", "--seed", "1"]
+    result = CliRunner().invoke(cli.app, ["train", "--config", str(path), *options, *folders], catch_exceptions=False)
+    assert result.exit_code == 0
+    curves = pd.read_csv(tmp_path / "results" / "training" / "small" / "curves.csv")
+    assert {*zip(curves["method"], curves["seed"], strict=True)} == {(m, s) for m in ("rloo", "kae") for s in (0, 1)}
+    assert set(curves["scale"]) == {"group_std"}
+    assert not (tmp_path / "results" / "training" / "small" / "tests.csv").exists()  # none were asked for
+
+
+def runs_of(ends: dict[tuple[str, int], float]) -> pd.DataFrame:
+    rows = [
+        (method, "none", "own", 1, seed, step, value + 0.01 * (step - 40), value + 0.02 * step, 1.0)
+        for (method, seed), value in ends.items()
+        for step in (0, 30, 40, 50)
+    ]
+    columns = ["method", "weights", "scale", "reuse", "seed", "step", "greedy", "accuracy", "pass_at_samples"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def test_ends_of_runs_are_compared_seed_by_seed():
+    values = {("kae", 0): 0.5, ("kae", 1): 0.7, ("kae", 2): 0.6, ("none", 0): 0.4, ("none", 1): 0.65, ("none", 2): 0.5}
+    ends = run_ends(runs_of(values))
+    assert ends["greedy"].tolist() == pytest.approx(list(values.values()))  # the mean of steps 30, 40, 50
+    assert ends["gain"].tolist() == pytest.approx([0.8] * 6)  # 0.02 a step, from step 0 to step 40
+    found = final(ends).set_index(["method", "outcome"])
+    assert found.loc[("kae", "greedy"), "mean"] == pytest.approx(0.6)
+    assert found.loc[("kae", "greedy"), "se"] == pytest.approx(0.1 / np.sqrt(3))
+    paired = differences(ends).set_index(["method", "reference", "outcome"]).loc[("kae", "none", "greedy")]
+    gaps = np.array([0.1, 0.05, 0.1])
+    assert paired["difference"] == pytest.approx(gaps.mean())
+    reach = 4.302653 * gaps.std(ddof=1) / np.sqrt(3)  # Student, 2 degrees of freedom
+    assert (paired["ci_low"], paired["ci_high"]) == pytest.approx((gaps.mean() - reach, gaps.mean() + reach))
+
+
+def test_the_first_test_is_no_end_of_a_short_run():
+    short = runs_of({("kae", 0): 0.5}).query("step in (0, 30, 50)")
+    assert run_ends(short)["gain"].item() == pytest.approx(0.8)  # steps 30 and 50
+
+
+def test_the_average_of_a_run_takes_all_tests_but_the_first():
+    runs = runs_of({("kae", 0): 0.5}).query("step == 40")
+    tests = pd.concat([runs.assign(step=step, accuracy=step / 50) for step in (0, 10, 20, 30, 40, 50)])
+    assert run_ends(tests)["average"].item() == pytest.approx(0.6)
+    assert run_ends(tests)["accuracy"].item() == pytest.approx(0.8)
+
+
+def test_a_single_seed_has_no_interval():
+    found = differences(run_ends(runs_of({("kae", 0): 0.5, ("none", 0): 0.4})))
+    assert np.isnan(found[["se", "ci_low", "ci_high"]]).all(axis=None) and found["difference"].notna().all()
+
+
+def test_a_binned_curve_keeps_the_means():
+    curve = pd.DataFrame({"step": np.arange(100), "mean_reward": np.linspace(0, 1, 100), "se": 0.1})
+    found = binned(curve)
+    assert found["step"].tolist() == list(range(0, 100, 2)) and "se" not in found
+    assert found["mean_reward"].mean() == pytest.approx(0.5)
+
+
+def test_labels_tell_runs_apart():
+    names = [
+        run_label(config(**changes))
+        for changes in (
+            {},
+            {"seed": 1},
+            {"method": "kae:bandwidth=10"},
+            {"weights": "length"},
+            {"scale": "group_std"},
+            {"updates": {"reuse": 3}},
+        )
+    ]
+    assert len(set(names)) == 6
+
+
+def test_every_kind_of_method_trains(tmp_path, models):
+    for method, weights, scale, group_size in (
+        ("kae_eb", "score_norm", None, 2),
+        ("reinforce++", "none", None, 1),
+        ("reinforce++", "score_norm", "none", 1),
+        ("grpo", "none", "none", 2),
+        ("dr_grpo", "length", None, 2),
+        ("spo", "none", None, 1),
+        ("none", "none", None, 1),
+    ):
+        updates = {"steps": 2, "group_size": group_size, "micro_batch": 4}
+        run = training_run(tmp_path, method=method, weights=weights, scale=scale, updates=updates, test=None)
+        run.run()
+        assert len(pd.read_csv(run.folder / "curve.csv")) == 2
+
+
+def test_one_shot_training_has_copies_as_streams(tmp_path, models):
+    one = {"name": "arithmetic", "n_prompts": 1, "options": {"kinds": ["add-1"], "style": "bare"}}
+    updates = {"copies": 8, "steps": 3}
+    for method in ("kae_stream", "pooled", "grpo"):
+        run = training_run(tmp_path, method=method, task=one, updates=updates, test=None)
+        run.run()
+        records = sorted((run.folder / "records").glob("*.json"))
+        assert [len(set(json.loads(path.read_text())["ids"])) for path in records] == [1, 1, 1]
+        frame = reward_log(run.folder).frame
+        assert frame.groupby(["step", "group"]).size().tolist() == [2] * 24  # GRPO's groups, not the whole step's
+
+
+def test_summaries_have_errors_over_problems():
+    found = summarise({"greedy": [1.0, 0.0, 1.0, 1.0], "sampled": [[1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [0.0, 1.0]]})
+    assert found["greedy"] == 0.75 and found["greedy_se"] == pytest.approx(0.25)
+    assert found["accuracy"] == 0.5 and found["pass_at_samples"] == 0.75
+
+
+def test_greedy_answers_are_the_likeliest_tokens():
+    policy = small_policy(3, max_new_tokens=5)
+    prompts = ["1+1=", "22+3=", "4+4="]
+    for prompt, completion in zip(prompts, policy.greedy(prompts), strict=True):
+        ids = list(policy.encode(prompt))
+        for token in completion.token_ids:
+            with torch.no_grad():
+                logits = policy.model(torch.tensor([ids])).logits[0, -1]
+            assert token == int(logits.argmax())
+            ids.append(token)
+        assert completion.finished == (completion.token_ids[-1] in policy.eos_ids)

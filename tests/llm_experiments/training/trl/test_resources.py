@@ -1,0 +1,85 @@
+"""Estimates of memory and time: parameters are counted exactly; of a run that may not fit a warning tells the fix."""
+
+import re
+import warnings
+
+import pytest
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
+
+from llm_experiments.config import ModelConfig
+from llm_experiments.training.config import load_run_config
+from llm_experiments.training.trl.resources import SHAPES, ModelShape, check_memory, estimate, shape_of
+from llm_experiments.training.verl.launch import CONFIGS
+
+SMALL = {
+    "hidden_size": 32, "num_hidden_layers": 3, "intermediate_size": 80, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 100,
+}  # fmt: skip
+PAPER = {path.stem: load_run_config(path) for path in CONFIGS.glob("*.yaml") if not path.stem.startswith("tiny")}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", [Qwen2Config, LlamaConfig])
+def test_parameters_are_counted_as_the_model_has_them(kind, tied):
+    config = kind(**SMALL, tie_word_embeddings=tied)
+    model = AutoModelForCausalLM.from_config(config)
+    assert ModelShape.of_config(config).parameters == sum(weight.numel() for weight in model.parameters())
+
+
+def test_named_models_have_their_published_numbers_of_parameters():
+    assert {name: shape.parameters for name, shape in SHAPES.items()} == {
+        "qwen2.5-math-7b": 7_615_616_512,
+        "qwen2.5-math-1.5b": 1_543_714_304,
+        "qwen2.5-1.5b-instruct": 1_543_714_304,
+        "smollm2": 134_515_008,
+    }
+
+
+def test_what_fits_where_as_the_documentation_says():
+    """7B in full on four sharded GPUs of 80 GB, 1.5B on one, and 7B with LoRA on one."""
+    for name, config in PAPER.items():
+        shape = shape_of(config.model)
+        one = {"gpus": 1, "sharded": False, "memory_gib": 80.0}
+        assert warned(config, shape, gpus=4, sharded=True, memory_gib=80.0) == []
+        if "7b" in name:
+            (message,) = warned(config, shape, **one)
+            assert re.search(r"about 1\d\d GiB .* has 80\. The run goes on; .* lower updates\.micro_batch", message)
+            lora = config.model_copy(update={"updates": config.updates.model_copy(update={"lora_rank": 64})})
+            assert warned(lora, shape, **one) == []
+        else:
+            assert warned(config, shape, **one) == []
+
+
+def warned(config, shape, **devices) -> list[str]:
+    """Warnings about a run's memory."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_memory(config, shape, **devices)
+    return [str(each.message) for each in caught]
+
+
+def test_time_grows_with_work_and_falls_with_gpus():
+    config = PAPER["math_qwen2.5_math_7b_g8"]
+    shape = shape_of(config.model)
+    hours = estimate(config, shape, gpus=4, sharded=True).hours
+    assert estimate(config, shape, gpus=8, sharded=True).hours == pytest.approx(hours / 2)
+    half = config.model_copy(update={"updates": config.updates.model_copy(update={"steps": 100})})
+    assert estimate(half, shape, gpus=4, sharded=True).hours == pytest.approx(hours / 2)
+    assert 1 < hours < 100
+
+
+def test_checkpoints_and_shards_save_memory():
+    config = PAPER["gsm8k_qwen2.5_1.5b_g1"]
+    shape = shape_of(config.model)
+    plain = config.model_copy(update={"updates": config.updates.model_copy(update={"gradient_checkpointing": False})})
+    sizes = [
+        estimate(each, shape, gpus=4, sharded=sharded).training_gib
+        for each, sharded in ((plain, False), (config, False), (config, True))
+    ]
+    assert sizes[0] > sizes[1] > sizes[2]
+
+
+def test_a_model_that_only_a_download_would_tell_has_no_shape(tmp_path):
+    assert shape_of(ModelConfig(name="somebody/some-model")) is None
+    Qwen2Config(**SMALL).save_pretrained(tmp_path)
+    assert shape_of(ModelConfig(name=str(tmp_path))).layers == 3

@@ -1,0 +1,398 @@
+"""The verl command of every run: all settings in it or refused, the paper's sizes; a launcher that refuses early."""
+
+import json
+import re
+import shlex
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from kaestat import AdvantageEstimator
+from kaestat.integrations.verl.options import Options
+from kaestat.registry import parse_method
+from llm_experiments.config import checked
+from llm_experiments.training.config import RunConfig, run_label
+from llm_experiments.training.verl import launch
+from llm_experiments.training.verl.command import Machines, Places, paper_prompt_length, verl_overrides
+from llm_experiments.training.verl.data import prepare_data
+from llm_experiments.training.verl.launch import launch_verl, script, verl_run_config
+from tests.helpers.verl_runs import ALL, PAPER, PLACES, ROWS, RUNS, SMALL, write_rows
+
+PAGE = launch.ROOT / "docs" / "experiments" / "verl.md"
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "source"
+    folder.mkdir()
+    write_rows(folder / "rows.jsonl", ROWS)
+    write_rows(folder / "test.jsonl", [row | {"question": row["question"] + " Say it."} for row in ROWS])
+    write_rows(folder / "other.jsonl", [row | {"question": "Now: " + row["question"]} for row in ROWS])
+    return folder
+
+
+def changed(where, value):
+    """The small configuration with one setting changed, named as ``updates.steps``."""
+    content = json.loads(json.dumps(SMALL))
+    *sections, key = where.split(".")
+    inner = content
+    for section in sections:
+        inner = inner.setdefault(section, {})
+    inner[key] = value
+    return checked(RunConfig, "small", content)
+
+
+def command(config, gpus=2, nodes=1, **options):
+    return dict(each.split("=", 1) for each in verl_overrides(config, Machines(gpus, nodes), PLACES, **options))
+
+
+@pytest.mark.parametrize(("name", "method", "reuse"), RUNS)
+def test_every_run_of_the_paper_has_a_command(name, method, reuse):
+    config = verl_run_config(name, method=method, seed=3, reuse=reuse)
+    found = command(config, gpus=4)
+    bare, params = parse_method(method)
+    assert found["algorithm.adv_estimator"] == f"kaestat_{bare}"
+    assert found["trainer.v1.trainer_mode"] == "kaestat_sync"
+    assert {k.rpartition(".")[2]: float(v) for k, v in found.items() if ".kaestat.params." in k} == params
+    repeats = reuse or config.updates.reuse
+    if repeats == 1:
+        assert found["data.shuffle"] == "True" and not any("ReuseSchedule" in value for value in found.values())
+    else:
+        schedule = [found[f"+data.kaestat.{key}"] for key in ("repeats", "n_steps", "seed")]
+        assert schedule == [str(repeats), str(config.updates.steps), "3"]
+        assert (found["data.shuffle"], found["data.custom_cls.name"]) == ("False", "ReuseSchedule")
+    for switch in ("algorithm.use_kl_in_reward", "actor_rollout_ref.actor.use_kl_loss"):
+        assert found[switch] == "False"
+    assert found["actor_rollout_ref.actor.entropy_coeff"] == "0"
+    assert float(found["actor_rollout_ref.actor.optim.lr"]) == 1e-6
+    assert found["actor_rollout_ref.actor.optim.lr_scheduler_type"] == "constant"
+    assert found["actor_rollout_ref.model.enable_gradient_checkpointing"] == "True"
+    assert found["trainer.logger"] == "[console,tensorboard]"
+    mode = "seq-mean-token-sum-norm" if bare == "dr_grpo" else "token-mean"
+    assert found["actor_rollout_ref.actor.loss_agg_mode"] == mode
+    assert ("actor_rollout_ref.actor.loss_scale_factor" in found) == (bare == "dr_grpo")
+
+
+# Appendix, policy-optimization configurations: B, PPO minibatch, G, steps, J, prompt and response tokens, model. The
+# one-shot run is that of Wang et al. (2025), whose minibatch of 128 copies is one update.
+SIZES = {
+    "math_qwen2.5_math_7b_g8": (256, 128, 8, 200, 10, 1024, 2048, "Qwen/Qwen2.5-Math-7B"),
+    "dapo_qwen2.5_math_7b_g4": (256, 128, 4, 500, 8, 1024, 2048, "Qwen/Qwen2.5-Math-7B"),
+    "gsm8k_qwen2.5_1.5b_g1": (1024, 512, 1, 400, 10, 512, 512, "Qwen/Qwen2.5-1.5B-Instruct"),
+    "math_qwen2.5_math_1.5b_g1": (1024, 512, 1, 400, 10, 1024, 2048, "Qwen/Qwen2.5-Math-1.5B"),
+    "one_shot_qwen2.5_math_1.5b": (128, 128, 8, 500, 1, 1024, 3072, "Qwen/Qwen2.5-Math-1.5B"),
+}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_sizes_are_the_papers(name):
+    config = verl_run_config(name)
+    found = command(config, gpus=4)
+    assert (
+        int(found["data.train_batch_size"]),
+        int(found["actor_rollout_ref.actor.ppo_mini_batch_size"]),
+        int(found["actor_rollout_ref.rollout.n"]),
+        int(found["trainer.total_training_steps"]),
+        int(found.get("+data.kaestat.repeats", 1)),
+        int(found["data.max_prompt_length"]),
+        int(found["data.max_response_length"]),
+        found["actor_rollout_ref.model.path"],
+    ) == SIZES[name]
+    assert int(found["trainer.save_freq"]) == config.updates.save_every
+
+
+# A different value for every setting of a run. `in_data` lists those that change the data and not the command.
+OTHER = {
+    "name": "other",
+    "seed": 7,
+    "model_seed": 7,
+    "model.name": "qwen2.5-math-7b",
+    "model.revision": "abc",
+    "model.chat": False,
+    "model.system": "Be short.",
+    "model.dtype": "float32",
+    "model.device": "cpu",
+    "model.pretraining": {"steps": 5},
+    "task.name": "file",
+    "task.n_prompts": 9,
+    "task.path": "other.jsonl",
+    "task.split": "some",
+    "task.options": {"template": "Well: {problem}"},
+    "sampling.engine": "transformers",
+    "sampling.temperature": 0.7,
+    "sampling.max_new_tokens": 65,
+    "sampling.batch_size": 32,
+    "method": "kae:bandwidth=11",
+    "weights": "length",
+    "scale": "batch_std",
+    "gradient": {"every": 2, "pairs": 3},
+    "gradient.every": 3,
+    "gradient.pairs": 2,
+    "updates.steps": 21,
+    "updates.prompts": 12,
+    "updates.group_size": 4,
+    "updates.ppo_prompts": 8,
+    "updates.reuse": 6,
+    "updates.copies": 2,
+    "updates.learning_rate": 2e-6,
+    "updates.max_grad_norm": 0.5,
+    "updates.loss_type": "grpo",
+    "updates.micro_batch": 1,
+    "updates.gradient_checkpointing": True,
+    "updates.lora_rank": 8,
+    "updates.save_every": 10,
+    "updates.keep_checkpoints": None,
+    "test": None,
+    "test.task": {"name": "gsm8k", "path": "other.jsonl"},
+    "test.every": 6,
+    "test.samples": 3,
+    "vllm_gpu_share": 0.4,
+    "report_to": ["wandb"],
+}
+
+
+def settings(section=RunConfig, prefix=""):
+    """Names of all settings, those of sections with their section's."""
+    for name, field in section.model_fields.items():
+        kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        inner = [kind for kind in kinds if hasattr(kind, "model_fields")]
+        if not inner or (name in ("pretraining", "task") and prefix):
+            yield prefix + name
+        else:
+            if type(None) in kinds:
+                yield prefix + name
+            yield from settings(inner[0], f"{prefix}{name}.")
+
+
+def outcome(config, data, folder):
+    """The command and the content of the data files, or the refusal."""
+    files = prepare_data(config, folder, data=data)
+    return command(config), files.train.read_bytes(), files.test.read_bytes()
+
+
+def test_a_value_is_tried_for_every_setting():
+    assert set(OTHER) == set(settings())
+
+
+@pytest.mark.parametrize("where", [name for name in OTHER if name != "model_seed"])
+def test_no_setting_is_passed_over(where, data, tmp_path):
+    before = outcome(checked(RunConfig, "small", SMALL), data, tmp_path / "before")
+    try:
+        after = outcome(changed(where, OTHER[where]), data, tmp_path / "after")
+    except ValueError as error:
+        assert re.search(rf"\b{re.escape(where)}\b|pretraining|^gradient:", str(error))
+    else:
+        assert after != before
+
+
+def test_the_models_seed_draws_the_problems_of_the_test(data, tmp_path):
+    content = SMALL | {"test": SMALL["test"] | {"task": SMALL["test"]["task"] | {"n_prompts": 4}}}
+    one, other = (
+        outcome(checked(RunConfig, "small", content | {"model_seed": seed}), data, tmp_path / str(seed))
+        for seed in (0, 1)
+    )
+    assert one[:2] == other[:2] and one[2] != other[2]
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    [
+        ("weights", "score_norm", "weights = 'length'"),
+        ("updates.loss_type", "bnpo", "take one of dapo, grpo, dr_grpo"),
+        ("sampling.engine", "transformers", "set sampling.engine: vllm"),
+        ("model.chat", False, "Set model.chat to true"),
+        ("model.name", "smollm2", "a model folder or a hub id"),
+        ("model.revision", "abc", "give its folder"),
+        ("model.device", "cpu", "set auto or cuda"),
+        ("report_to", ["tensorboard", "neptune"], "does not log to neptune"),
+        ("vllm_gpu_share", 0, "leaves vLLM no memory"),
+        ("updates.micro_batch", 8, "8 completions .* micro_batch = 8 times 2 GPUs"),
+    ],
+)
+def test_what_verl_cannot_do_is_refused_with_the_remedy(where, value, message):
+    with pytest.raises(ValueError, match=message):
+        command(changed(where, value))
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in PAPER])
+def test_models_that_are_made_in_the_run_are_refused(name):
+    with pytest.raises(ValueError, match="model folder"):
+        command(verl_run_config(name))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "kae:bandwidth=12.5,kernel=exponential",
+        "kae:bandwidth=rate(c=2)",
+        "kae:bandwidth=inf",
+        "kae:bandwidth=3,kernel=exponential(rho=0.9)",
+        "spo:rho=0.9",
+    ],
+)
+def test_parameters_arrive_at_the_estimator_as_they_were_written(method):
+    name, params = parse_method(method)
+    given = {key: value for key, value in command(changed("method", method)).items() if ".params." in key}
+    plain = {
+        key.rpartition(".")[2]: value[1:-1] if value.startswith("'") else _read(value) for key, value in given.items()
+    }
+    options = Options.read(name, {"kaestat": {"params": plain}})
+    assert options.estimator().baseline == AdvantageEstimator(name, **params).baseline
+
+
+def _read(text):
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def test_prompts_are_512_tokens_in_gsm8k_and_1024_elsewhere_unless_given():
+    assert [paper_prompt_length(task) for task in ("gsm8k", "math", "dapo", "verl")] == [512, 1024, 1024, 1024]
+    assert command(changed("name", "x"), max_prompt_length=77)["data.max_prompt_length"] == "77"
+
+
+def test_odd_paths_are_quoted():
+    places = Places(Path("/a b/it's,1.parquet"), Path("/t"), Path("/c=1"), Path("/true"), ("/p", "/q"))
+    found = dict(each.split("=", 1) for each in verl_overrides(changed("name", "x"), Machines(1), places))
+    assert found["data.train_files"] == r"'/a b/it\'s,1.parquet'"
+    assert found["trainer.default_local_dir"] == "'/c=1'"
+    assert found["+ray_kwargs.ray_init.runtime_env.env_vars.PYTHONPATH"] == "/p:/q"
+
+
+def test_gradients_are_clipped_by_the_engine_that_trains():
+    assert command(changed("updates.max_grad_norm", 0.5))["actor_rollout_ref.actor.optim.clip_grad"] == "0.5"
+
+
+def test_machines_and_seeds_are_in_the_command():
+    found = command(changed("seed", 4), gpus=2, nodes=2)
+    assert (found["trainer.n_gpus_per_node"], found["trainer.nnodes"]) == ("2", "2")
+    seeds = (
+        "data.seed",
+        "+data.kaestat.seed",
+        "actor_rollout_ref.rollout.seed",
+        "actor_rollout_ref.actor.fsdp_config.seed",
+    )
+    assert {found[key] for key in seeds} == {"4"}
+    with pytest.raises(ValueError, match="gpus and nodes"):
+        Machines(0)
+
+
+def test_runs_of_an_experiment_have_different_names():
+    labels = {
+        run_label(verl_run_config(name, method=method, seed=s, reuse=j)) for name, method, j in RUNS for s in (0, 1)
+    }
+    assert len(labels) == 2 * len({(m, j or verl_run_config(name).updates.reuse) for name, m, j in RUNS})
+    assert all(re.fullmatch(r"[A-Za-z0-9_.+@-]+", label) for label in labels)
+
+
+# --- the launcher
+
+
+def small_file(tmp_path, **changes):
+    path = tmp_path / "small.yaml"
+    path.write_text(json.dumps(SMALL | changes))  # JSON is YAML
+    return str(path)
+
+
+def test_a_dry_run_writes_a_script_of_the_same_command_and_its_data(tmp_path, data, capfd):
+    out = tmp_path / "out"
+    assert launch_verl(small_file(tmp_path), gpus=2, out=out, data=data, option=["trainer.nnodes=3"], dry_run=True) == 0
+    words = shlex.split((out / "launch.sh").read_text().partition("exec ")[2].replace("\\\n", " "))
+    config = verl_run_config(small_file(tmp_path))
+    expected = verl_overrides(config, Machines(2), launch.places_in(out))
+    assert words == ["python", "-m", "verl.trainer.main_ppo", *expected, "trainer.nnodes=3"]
+    assert (out / "data" / "train.parquet").is_file() and (out / "data" / "test.parquet").is_file()
+    said = capfd.readouterr().out
+    assert "12 problems to train on, 12 to test on" in said
+    assert ("Checked by verl" if find_spec("verl") else "Not checked against verl") in said
+
+
+def test_without_verl_a_run_is_refused_before_anything_is_written(tmp_path, data, monkeypatch):
+    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match="--dry-run"):
+        launch_verl(small_file(tmp_path), gpus=2, out=tmp_path / "out", data=data)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_exit_code_of_the_training_is_passed_on(tmp_path, data, monkeypatch, code):
+    (tmp_path / "stand_in.py").write_text(
+        f"import sys\nprint(len(sys.argv))\nsys.exit({code} if 'trainer.nnodes=1' in sys.argv else 9)\n"
+    )
+    monkeypatch.setattr(launch, "MAIN", "stand_in")
+    monkeypatch.setattr(launch, "find_spec", lambda name: object())
+    monkeypatch.setattr(launch, "check_with_verl", lambda overrides: "")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert launch_verl(small_file(tmp_path), gpus=2, out=tmp_path / "out", data=data) == code
+
+
+def test_a_training_that_is_killed_gives_the_code_that_shells_give():
+    assert launch._run([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]) == 137
+
+
+def test_checkpoints_of_other_settings_are_not_gone_on_with(tmp_path, data):
+    arguments = {"gpus": 2, "out": tmp_path / "out", "data": data, "dry_run": True}
+    launch_verl(small_file(tmp_path), **arguments)
+    launch_verl(small_file(tmp_path), seed=1, **arguments)  # nothing was trained yet
+    (tmp_path / "out" / "checkpoints").mkdir()
+    (tmp_path / "out" / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("5")
+    launch_verl(small_file(tmp_path), seed=1, **arguments)
+    with pytest.raises(ValueError, match=r"other settings \(seed\)"):
+        launch_verl(small_file(tmp_path), seed=2, **arguments)
+    with pytest.raises(ValueError, match=r"other settings \(processes\)"):
+        launch_verl(small_file(tmp_path), seed=1, **(arguments | {"gpus": 1}))
+
+
+def test_an_unknown_configuration_is_refused_with_those_there_are():
+    with pytest.raises(FileNotFoundError, match=r"math_qwen2\.5_math_7b_g8"):
+        verl_run_config("math_8b")
+
+
+def test_a_model_folder_is_named_in_full(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    monkeypatch.chdir(tmp_path)
+    config = verl_run_config(small_file(tmp_path, model={"name": "model"}))
+    assert command(config)["actor_rollout_ref.model.path"] == str(tmp_path / "model")
+
+
+def test_by_itself_it_tells_faults_in_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["verl_launch", "math_8b", "--dry-run"])
+    monkeypatch.setattr(launch, "__spec__", find_spec("llm_experiments.training.verl.launch"))
+    with pytest.raises(SystemExit, match=r"^error: math_8b: neither"):
+        launch.main()
+
+
+def test_by_itself_it_reads_its_folder_of_data_from_the_environment(tmp_path, data, monkeypatch):
+    out = tmp_path / "out"
+    monkeypatch.setenv("KAESTAT_DATA", str(data))
+    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(launch, "__spec__", find_spec("llm_experiments.training.verl.launch"))
+    monkeypatch.setattr(
+        sys, "argv", ["verl_launch", small_file(tmp_path), "--gpus", "2", "--seed", "3", "--out", str(out), "--dry-run"]
+    )
+    with pytest.raises(SystemExit) as ended:
+        launch.main()
+    assert ended.value.code == 0 and "data.seed=3" in (out / "launch.sh").read_text()
+
+
+def test_the_script_is_one_command_whatever_the_options_hold():
+    odd = ["a='b c'", "d=$HOME", "e=[1,2]"]
+    assert shlex.split(script(odd).partition("exec ")[2].replace("\\\n", " "))[3:] == odd
+
+
+def test_the_commands_of_the_documentation_are_runs(monkeypatch):
+    page = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = re.findall(r"^python -m llm_experiments launch-verl (.*)$", page, flags=re.MULTILINE)
+    named = set()
+    for line in lines:
+        name, *options = shlex.split(line, comments=True)
+        given = dict(zip(options[::2], options[1::2], strict=False))
+        seed, reuse = (int(given[key]) if key in given else None for key in ("--seed", "--reuse"))
+        config = verl_run_config(name, method=given.get("--method"), seed=seed, reuse=reuse)
+        machines = Machines(int(given.get("--gpus", 4)), int(given.get("--nodes", 1)))
+        assert verl_overrides(config, machines, PLACES)
+        named.add(name)
+    assert named == set(PAPER)

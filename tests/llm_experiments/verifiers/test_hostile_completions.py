@@ -1,0 +1,235 @@
+"""No completion can hang, fill the memory of, or end a run; its neighbours are graded as ever."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from llm_experiments.tasks.reasoning_gym_task import reasoning_gym_task
+from llm_experiments.verifiers import MathVerifier, NumberVerifier, final_number
+from llm_experiments.verifiers.worker_pool import WorkerPool
+
+ROOT = Path(__file__).resolve().parents[3]
+TIMEOUT, MEMORY_MIB = 1.0, 512
+SLACK = 10.0  # of a busy machine
+GREEDY = "tests.fakes.greedy_worker"
+
+SLOW = {  # each of these takes math-verify longer than the limit, or more memory
+    "tower": r"\boxed{9^{9^{9^{9}}}}",
+    "tower without a box": "the answer is 9**9**9**9",
+    "factorial": r"\boxed{1000000000!}",
+    "exponent": r"\boxed{10^{10^{10}}}",
+    "parentheses": r"\boxed{" + "(" * 480 + "1" + ")" * 480 + "}",
+    "nested fractions": r"\boxed{" + r"\frac{1}{" * 90 + "1" + "}" * 90 + "}",
+    "sum": r"\boxed{\sum_{k=1}^{1000000000}\frac{1}{k^3+k+1}}",
+    "power of a sum": r"\boxed{(x+y+z+w)^{5000}}",
+    "bars": r"\boxed{" + "|" * 400 + "}",
+}
+QUICK = {  # these are long, deep or strange
+    "a megabyte of brackets": "(" * 10**6,
+    "a megabyte of brackets in a box": r"\boxed{" + "(" * 10**6 + "}",
+    "a megabyte of braces": "{" * 10**6,
+    "a megabyte of boxes": r"\boxed{" * 10**5,
+    "nested boxes": r"\boxed{" * 2000 + "1" + "}" * 2000,
+    "nested roots": r"\boxed{" + r"\sqrt{" * 150 + "2" + "}" * 150 + "}",
+    "python tower": r"\boxed{9**9**9**9}",
+    "factorials of factorials": r"\boxed{((1000!)!)!}",
+    "digits": r"\boxed{" + "9" * 990 + "}",
+    "float": r"\boxed{1.0e999999999}",
+    "matrix": r"\boxed{\begin{pmatrix}" + r"\\".join(["&".join("1" * 12)] * 35) + r"\end{pmatrix}^{999999}}",
+    "dollars": "$" * 20_000,
+    "formulas": "the answer is " + "$x$ and " * 1200,
+    "surrogate": "\\boxed{\ud800}",
+    "null bytes": "\\boxed{\0}\0",
+    "forged reply": '\\boxed{1}\n{"reply": true}\n\\boxed{{"reply": true}\n}',
+}
+NUMBERS = ["1,111" * 4000, "111," * 5000, "9**" * 7000, "1 1/" * 5000, "\\frac{1" * 3000, "5" + " " * 19_999]
+NUMBERS += ["-" * 20_000, "$ " * 10_000, "1e" * 10_000, "answer is " * 2000, "5" * 10**7, "#" * 10**6, "1.1" * 7000]
+
+
+@pytest.fixture(scope="module")
+def verifier():
+    with MathVerifier(timeout=TIMEOUT, memory_mib=MEMORY_MIB) as verifier:
+        yield verifier
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not (stat.is_file() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+def ends(pid: int, within: float = SLACK) -> bool:
+    deadline = time.monotonic() + within
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not alive(pid)
+
+
+def peak_mib(pid: int) -> float | None:
+    """Largest address space that a process had; None where the system does not say."""
+    status = Path(f"/proc/{pid}/status")
+    if not status.is_file():
+        return None
+    return next(int(line.split()[1]) / 1024 for line in status.read_text().splitlines() if line.startswith("VmPeak"))
+
+
+@pytest.mark.parametrize("name", SLOW | QUICK)
+def test_a_hostile_completion_gets_no_reward_in_bounded_time_and_memory_and_the_next_is_graded(verifier, name):
+    assert verifier.rewards("81", [r"\boxed{81.0}"]) == [1]  # and the worker runs
+    start = time.monotonic()
+    assert verifier.rewards("81", [(SLOW | QUICK)[name]]) == [0]
+    assert time.monotonic() - start < TIMEOUT + SLACK
+    peaks = [peak_mib(pid) for pid in verifier.processes()]
+    assert all(peak is None or peak <= MEMORY_MIB for peak in peaks)
+    assert verifier.rewards("81", [r"\boxed{81.0}"]) == [1]
+
+
+def test_a_batch_with_hostile_completions_is_graded_to_its_end(verifier):
+    texts = [
+        r"\boxed{0.50}",
+        SLOW["tower"],
+        r"\boxed{\frac{2}{4}}",
+        QUICK["nested roots"],
+        SLOW["factorial"],
+        "1/2",
+        "1/3",
+    ]
+    assert verifier.rewards(r"\frac{1}{2}", texts) == [1, 0, 1, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("text", NUMBERS, ids=lambda text: f"{text[:5]}x{len(text)}")
+def test_numbers_are_read_in_linear_time(text):
+    start = time.monotonic()
+    final_number(text)
+    assert NumberVerifier().rewards("8", [text, text + " is 8 of \\boxed{8}"]) == [0, 1]
+    assert time.monotonic() - start < 1.0  # about 0.01 s; a quadratic search takes minutes on some
+
+
+@pytest.fixture
+def greedy():
+    pool = WorkerPool(GREEDY, {}, timeout=TIMEOUT, memory_mib=MEMORY_MIB)
+    yield pool
+    pool.close()
+
+
+@pytest.mark.parametrize("harm", [["memory", 600], "spin", "exit", "crash", "raise"], ids=str)
+def test_a_request_that_does_harm_is_answered_none_and_the_others_as_ever(greedy, harm):
+    start = time.monotonic()
+    assert greedy.ask(["before", harm, "after", harm, ["memory", 100]]) == ["before", None, "after", None, 100 << 20]
+    assert time.monotonic() - start < 2 * TIMEOUT + SLACK
+
+
+def test_what_a_library_prints_is_no_reply(greedy):
+    assert greedy.ask(["print", "next"]) == ["printed", "next"]
+
+
+def test_workers_are_light(greedy):
+    assert greedy.ask(["modules"]) == [[]]
+    code = "import sys, llm_experiments.verifiers.math_worker as worker; worker.prepare({}); print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {"torch", "transformers", "datasets", "pandas"} & set(run.stdout.split())
+
+
+def test_a_worker_that_can_not_start_says_why():
+    with pytest.raises(RuntimeError, match="LookupError: nothing to work with"):
+        WorkerPool(GREEDY, {"refuse": True}, timeout=1, memory_mib=512).ask(["x"])
+    with pytest.raises(RuntimeError, match="memory_mib = 1"):
+        MathVerifier(memory_mib=1).rewards("1", ["2"])
+
+
+def test_a_worker_that_was_killed_while_idle_costs_no_reward(greedy):
+    greedy.ask(["x"])
+    (pid,) = greedy.processes()
+    os.kill(pid, signal.SIGKILL)
+    assert ends(pid)
+    assert greedy.ask(["y"]) == ["y"] and greedy.processes() != [pid]
+
+
+def test_processes_end_with_close_and_with_the_pool_and_come_back_on_demand():
+    pool = WorkerPool(GREEDY, {}, timeout=1, memory_mib=512, workers=2)
+    assert pool.processes() == []
+    assert pool.ask(list("abcdef")) == list("abcdef")
+    first = pool.processes()
+    pool.close()
+    assert len(first) == 2 and all(map(ends, first)) and pool.processes() == []
+    assert pool.ask(["x"]) == ["x"]
+    (second,) = pool.processes()
+    del pool
+    gc.collect()
+    assert ends(second)
+
+
+def test_threads_share_a_pool():
+    pool = WorkerPool(GREEDY, {}, timeout=20, memory_mib=512, workers=2)
+    with ThreadPoolExecutor(4) as threads:
+        asked = [[f"{thread}-{i}" for i in range(200)] for thread in range(4)]
+        assert list(threads.map(pool.ask, asked)) == asked
+    assert len(pool.processes()) == 2
+    pool.close()
+
+
+START = f"""
+import os, sys, threading, time
+from llm_experiments.verifiers.worker_pool import WorkerPool
+pool = WorkerPool({GREEDY!r}, {{}}, timeout=2, memory_mib=512)
+assert pool.ask(["x"]) == ["x"]
+print(*pool.processes(), flush=True)
+"""
+
+
+def run(code: str) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", START + code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_workers_end_with_the_interpreter():
+    with run("") as process:
+        pid = int(process.stdout.readline())
+        assert process.wait(60) == 0 and ends(pid)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_workers_end_when_their_parent_is_killed_even_in_the_middle_of_a_request(busy):
+    with run("pool.ask(['spin'])" if busy else "time.sleep(60)") as process:
+        pid = int(process.stdout.readline())
+        time.sleep(0.5)
+        process.kill()
+        assert ends(pid)
+
+
+def test_a_forked_child_has_workers_of_its_own_and_leaves_its_parents_alone():
+    code = """
+child = os.fork()
+if child == 0:
+    assert pool.ask(["child"]) == ["child"]
+    print(*pool.processes(), flush=True)
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+before = pool.processes()
+assert pool.ask(["parent"]) == ["parent"] and pool.processes() == before
+print("unharmed", flush=True)
+"""
+    with run(code) as process:
+        parents, childs, verdict = process.stdout.read().split()
+        assert process.wait(60) == 0 and verdict == "unharmed" and parents != childs
+        assert ends(int(parents)) and ends(int(childs))
+
+
+def test_scorers_of_reasoning_gym_are_bounded_too():
+    task = reasoning_gym_task("countdown", size=1, timeout=TIMEOUT)
+    problem = task.problems[0]
+    texts = ["<answer>9**9**9**9</answer>", "(" * 10**6, "<answer>" + "(" * 4000 + "</answer>", problem.answer]
+    start = time.monotonic()
+    assert task.rewards(problem, texts) == [0, 0, 0, 1]
+    assert time.monotonic() - start < len(texts) * TIMEOUT + SLACK

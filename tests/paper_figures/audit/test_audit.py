@@ -1,0 +1,229 @@
+"""The paper's numbers as data, and what the audit finds in them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from paper_figures.audit import counts, pool_sizes, recomputed, sampling_error
+from paper_figures.audit.recomputed import Printed, reduction_range
+from paper_figures.shared import paper
+from simulations.bandits.calibration import INPUTS
+
+
+def test_tables_1_and_2_have_a_number_for_every_dataset_step_and_method():
+    for frame, rows in ((paper.table1(), 18), (paper.table2(), 18)):
+        assert len(frame) == rows == len(frame.drop_duplicates(["dataset", "step", "method"]))
+        assert set(frame["dataset"]) == set(paper.DATASETS) and set(frame["step"]) == set(paper.STEPS)
+    for frame in (paper.table1_reductions(), paper.table2_reductions()):
+        assert len(frame) == 12 == len(frame.drop_duplicates(["dataset", "step", "versus"]))
+
+
+def test_tables_3_and_4_have_four_methods_and_seven_columns():
+    frame = paper.accuracies()
+    assert frame.groupby("table").size().to_dict() == {3: 28, 4: 28}
+    assert (frame["printed"].str.len() == 6).all()
+
+
+def test_calibration_starts_from_the_papers_rows():
+    entries = paper.table1().set_index(["dataset", "step", "method"])["mse"]
+    for cell, (reinforce_mse, grpo_mse) in INPUTS.items():
+        assert (reinforce_mse, grpo_mse) == pytest.approx((entries[(*cell, "reinforce++")], entries[(*cell, "grpo")]))
+
+
+def test_configurations_are_those_of_the_appendix():
+    frame = paper.configurations().set_index("experiment")
+    assert frame["group_size"].to_dict() == {"math_7b": 8, "dapo_7b": 4, "gsm8k_1.5b": 1, "math_1.5b": 1}
+    assert frame["reuse"].to_dict() == {"math_7b": 10, "dapo_7b": 8, "gsm8k_1.5b": 10, "math_1.5b": 10}
+    assert (frame["learning_rate"] == 1e-6).all()
+    assert not (frame[["kl_coefficient", "entropy_coefficient"]] != 0).any(axis=None)
+
+
+# --- percentages
+
+
+def test_percentage_rows_are_exact_but_for_two_that_are_within_rounding():
+    frame = recomputed.reductions()
+    assert len(frame) == 24
+    off = frame[frame["verdict"] != "exact"]
+    assert [tuple(row) for row in off[["table", "dataset", "step", "versus", "verdict"]].to_numpy()] == [
+        (1, "gsm8k", 10, "grpo", "within rounding"),
+        (1, "gsm8k", 90, "grpo", "within rounding"),
+    ]
+
+
+def test_a_wrong_percentage_is_found(monkeypatch):
+    stated = paper.table1_reductions()
+    stated.loc[0, "printed"] = "92.9"
+    monkeypatch.setattr(paper, "table1_reductions", lambda: stated)
+    assert recomputed.reductions().loc[0, "verdict"] == "differs"
+
+
+def test_reduction_range_spans_all_entries_that_round_to_the_printed_ones():
+    recomputed, low, high = reduction_range(Printed("0.91"), Printed("2.50"))
+    assert recomputed == pytest.approx(63.6)
+    assert (low, high) == pytest.approx((100 * (1 - 0.915 / 2.495), 100 * (1 - 0.905 / 2.505)))
+
+
+@pytest.mark.parametrize(("text", "half_unit"), [("78.8", 0.05), ("0.2719", 0.00005), ("5", 0.5), ("17.0", 0.05)])
+def test_half_a_unit_of_the_last_printed_digit(text, half_unit):
+    assert Printed(text).half_unit == pytest.approx(half_unit, rel=1e-12)
+
+
+def test_average_columns_are_exact_and_a_wrong_one_is_found(monkeypatch):
+    assert set(recomputed.averages()["verdict"]) == {"exact"}
+    frame = paper.accuracies()
+    frame.loc[(frame["benchmark"] == "average") & (frame["method"] == "kae"), "printed"] = "0.4200"
+    monkeypatch.setattr(paper, "accuracies", lambda: frame)
+    assert recomputed.averages().set_index("method")["verdict"]["kae"].tolist() == ["differs", "differs"]
+
+
+def test_bold_and_underlined_entries_are_the_highest_and_the_second(monkeypatch):
+    assert recomputed.marks().empty
+    frame = paper.accuracies()
+    frame.loc[0, "mark"] = "best"
+    monkeypatch.setattr(paper, "accuracies", lambda: frame)
+    assert recomputed.marks()[["benchmark", "method", "due"]].to_numpy().tolist() == [["aime24", "dr_grpo", ""]]
+
+
+# --- the text
+
+
+def test_claims_of_the_text_that_differ_from_the_tables_are_these():
+    frame = recomputed.text_claims()
+    differing = frame.loc[frame["verdict"] == "differs", "claim"].tolist()
+    assert differing == [
+        "KAE lowers GRPO's value MSE by 60-70 %",
+        "KAE's value depends on 4 previous steps due to truncation",
+        "KAE lowers REINFORCE++'s gradient MSE by 32-65 %",
+    ]
+    assert frame["verdict"].value_counts().to_dict() == {"holds": 11, "differs": 3, "not checkable": 3}
+
+
+def test_a_wrong_claim_is_found(monkeypatch):
+    frame = paper.claims()
+    frame.loc[frame["quantity"] == "mean_improvement_dapo", ["low", "high"]] = "12.8"
+    monkeypatch.setattr(paper, "claims", lambda: frame)
+    verdict = recomputed.text_claims().set_index(frame["quantity"])["verdict"]
+    assert verdict["mean_improvement_dapo"] == "differs" and verdict["mean_improvement_math"] == "holds"
+
+
+def test_notes_on_improvements_say_what_the_tables_say():
+    frame = recomputed.improvements().set_index("table")["improvement_pct"]
+    for number, lowest, note in ((3, "-2.7", "improvements_won_math"), (4, "-4.8", "improvements_won_dapo")):
+        assert f"{frame[number].min():.1f}" == lowest and lowest in recomputed.NOTES[note]
+    columns = recomputed.improvements().set_index(["table", "benchmark"])["improvement_pct"]
+    for number, note in ((3, "mean_improvement_math"), (4, "mean_improvement_dapo")):
+        average = columns[number, "average"]
+        assert f"{average.min():.1f} % to {average.max():.1f} %" in recomputed.NOTES[note]
+    share = [columns[n, "aime25"].sum() / columns[n].drop("average").sum() for n in (3, 4)]
+    assert share == pytest.approx([1 / 3, 3 / 4], abs=0.02)
+
+
+# --- counts
+
+
+def test_every_accuracy_is_a_count_over_the_benchmarks_size():
+    frame = counts.accuracy_counts()
+    assert len(frame) == 48 and set(frame["verdict"]) == {"k/n"}
+    k = frame.set_index(["table", "method", "benchmark"])["k"].sort_index()
+    assert k[3, "kae"].to_dict() == {
+        "aime24": 285, "aime25": 90, "amc": 1542, "math": 386, "minerva": 95, "olympiad": 268
+    }  # fmt: skip
+
+
+def test_an_accuracy_that_is_no_count_is_found(monkeypatch):
+    frame = paper.accuracies()
+    frame.loc[0, ["printed", "accuracy"]] = ["0.2723", 0.2723]
+    monkeypatch.setattr(paper, "accuracies", lambda: frame)
+    assert (counts.accuracy_counts()["verdict"] != "k/n").tolist() == [True] + [False] * 47
+
+
+@pytest.mark.parametrize(("benchmark", "size"), [("aime24", 16), ("amc", 8), ("math", 3)])
+def test_other_sample_sizes_do_not_explain_the_accuracies(benchmark, size, monkeypatch):
+    sizes = paper.benchmarks()
+    sizes.loc[sizes["benchmark"] == benchmark, "samples_per_problem"] = size
+    sizes.loc[sizes["benchmark"] == "math", "problems"] -= 1
+    monkeypatch.setattr(paper, "benchmarks", lambda: sizes)
+    frame = counts.accuracy_counts()
+    assert (frame.loc[frame["benchmark"] == benchmark, "verdict"] != "k/n").any()
+
+
+def test_chance_of_arbitrary_accuracies_passing_is_small_everywhere():
+    frame = counts.coverage().set_index("benchmark")
+    assert frame.loc["math", "share"] == pytest.approx(501 / 10001)
+    assert (frame["chance"] < 1e-4).all()
+
+
+# --- sampling errors
+
+
+def test_difference_variance_is_binomial_without_intraclass_correlation():
+    variance = sampling_error.difference_variance(0.3, 0.2, 30, 32, intraclass=0.0, between=0.0)
+    assert variance == pytest.approx((0.3 * 0.7 + 0.2 * 0.8) / 960, abs=1e-15)
+
+
+def test_problems_on_which_both_methods_do_equally_well_add_no_variance():
+    rates = np.array([0.2, 0.8])
+    v = 0.25
+    intraclass = float(np.var(rates) / v)
+    exact = 2 * float(np.mean(rates * (1 - rates))) / 50
+    found = sampling_error.difference_variance(0.5, 0.5, 50, 1, intraclass=intraclass, between=1.0)
+    assert found == pytest.approx(exact, abs=1e-15)
+
+
+def test_more_samples_of_one_problem_do_not_help_when_problems_decide():
+    few, many = (sampling_error.difference_variance(0.3, 0.2, 30, m, intraclass=1.0, between=0.0) for m in (1, 32))
+    assert few == pytest.approx(many, abs=1e-15) and few > 0
+
+
+def test_most_differences_are_within_sampling_error():
+    frame = sampling_error.difference_errors()
+    assert len(frame) == 42
+    clear = frame[frame["z_binomial"].abs() > sampling_error.NORMAL_975]
+    assert [tuple(row) for row in clear[["table", "benchmark", "versus"]].to_numpy()] == [
+        (4, "aime25", "grpo"),
+        (4, "aime25", "dr_grpo"),
+        (4, "aime25", "gpg"),
+        (4, "average", "dr_grpo"),
+    ]
+    assert (frame["low"] < frame["difference"]).all() and (frame["difference"] < frame["high"]).all()
+
+
+def test_error_of_the_average_is_that_of_six_independent_benchmarks():
+    frame = sampling_error.difference_errors().set_index(["table", "versus", "benchmark"])["se_binomial"].sort_index()
+    parts = frame[3, "gpg"].drop("average")
+    assert frame[3, "gpg", "average"] == pytest.approx(np.sqrt(np.sum(parts**2)) / 6, abs=1e-15)
+
+
+# --- pool sizes
+
+
+def test_predictions_hold_at_the_chosen_pools_and_not_at_larger_or_smaller_ones():
+    oracle = pool_sizes.oracle_pool_sizes(sizes=(48, 64), bandwidths=(10.0,)).set_index("n_oracle")
+    assert abs(oracle.loc[48, "worst_entry_pct"]) <= 25 and abs(oracle.loc[48, "worst_reduction_points"]) <= 8
+    assert abs(oracle.loc[64, "worst_entry_pct"]) > 25 and abs(oracle.loc[64, "worst_reduction_points"]) > 8
+    reference = pool_sizes.reference_pool_sizes(sizes=(64, 512)).set_index("n_reference").abs().max(axis=1)
+    assert reference[512] <= 6 < reference[64]
+
+
+def test_least_squares_oracle_pool_has_the_least_loss_among_its_neighbours():
+    best = pool_sizes.least_squares_oracle_pool()
+    stated = paper.table1().query("method == 'kae'")["mse"].to_numpy()
+
+    def loss(n_oracle: int) -> float:
+        # The KAE / GRPO ratio is the same in all cells: (25.4 / 31^2 + 1/N) / (1/7 + 1/N).
+        ratio = (25.4 / 31**2 + 1 / n_oracle) / (1 / 7 + 1 / n_oracle)
+        grpo = paper.table1().query("method == 'grpo'")["mse"].to_numpy()
+        return float(np.sum((ratio * grpo / stated - 1) ** 2))
+
+    assert loss(best) < min(loss(best - 1), loss(best + 1))
+
+
+def test_frames_hold_no_missing_numbers():
+    for frame in (
+        recomputed.reductions(),
+        recomputed.averages(),
+        counts.accuracy_counts(),
+        sampling_error.difference_errors(),
+    ):
+        assert isinstance(frame, pd.DataFrame) and not frame.isna().any(axis=None)

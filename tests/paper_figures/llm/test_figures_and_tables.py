@@ -1,0 +1,196 @@
+"""Tables and figures of a diagnostic run: from the results folder alone, and true to it."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
+from llm_experiments.diagnose.gradient_mse import pooled_gradient_errors
+from llm_experiments.diagnose.gradient_mse_debiased import debiased_gradient_errors
+from llm_experiments.diagnose.pool_rewards import PoolRewards
+from llm_experiments.diagnose.results import COLUMNS, Results, read_results, write_results
+from llm_experiments.diagnose.sensitivity import value_sensitivity
+from llm_experiments.diagnose.value_mse import value_errors
+from paper_figures.llm import __main__ as command
+from paper_figures.llm import figures, tables
+from tests.helpers.commands import app
+
+STEPS = (4, 9)
+
+
+def made_up_pools(prompts: int = 24, n: int = 24):
+    """Pools and Gram matrices of two steps: wrong completions are longer, and so are their scores."""
+    rng = np.random.default_rng(7)
+    for step in STEPS:
+        value = rng.beta(1.5, 1.2, prompts)
+        target = (rng.random((prompts, n)) < value[:, None]).astype(float)
+        history = (rng.random((prompts, 4, 8)) < value[:, None, None]).astype(float)
+        length = [rng.poisson(np.where(reward > 0, 4.0, 9.0)) + 1.0 for reward in (target, history)]
+        score = rng.normal(size=(prompts, n, 60)) * np.sqrt(length[0])[..., None] + 0.4 * target[..., None]
+        gram = score @ score.swapaxes(1, 2)
+        pool = PoolRewards(step, target, history).with_weights("length", *length)
+        yield pool.with_weights("exact", np.diagonal(gram, axis1=1, axis2=2), 60 * length[1]), gram
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    frames = {name: [] for name in COLUMNS}
+    sizes = {"group_size": 4, "seed": 0}
+    boot = {"n_boot": 200, "seed": 0}
+    for pool, gram in made_up_pools():
+        value = value_errors(pool, n_oracle=16, repeats=10, **sizes)
+        pooled, unbiased = (
+            run(pool, gram, repeats=10, **sizes) for run in (pooled_gradient_errors, debiased_gradient_errors)
+        )
+        frames["value_mse"].append(value.table())
+        frames["value_mse_differences"].append(value.differences(**boot))
+        frames["value_sensitivity"].append(
+            value_sensitivity(
+                pool, kernels=("triangular", "exponential"), bandwidths=(2, 5, 10, 20, 40), n_oracle=16, repeats=10,
+                n_boot=200, **sizes,
+            )
+        )  # fmt: skip
+        for name, found in (("gradient_mse", pooled), ("gradient_mse_debiased", unbiased)):
+            frames[name].append(found.table())
+            frames[f"{name}_differences"].append(found.differences(("kae", "grpo"), **boot))
+        frames["score_norms"].append(score_norm_table(pool.step, pool.target_weight["exact"], pool.target))
+    frames["score_norms_summary"] = [score_norm_summary(pd.concat(frames["score_norms"]))]
+    whole = {name: pd.concat(parts, ignore_index=True) for name, parts in frames.items()}
+    return Results(**whole, provenance={"seed": 0, "model": "made up"})
+
+
+# --- the results folder
+
+
+def test_results_come_back_as_they_were_to_six_digits(results, tmp_path):
+    write_results(tmp_path, results)
+    back = read_results(tmp_path)
+    assert back.provenance == results.provenance
+    assert set(back.frames()) == set(COLUMNS)
+    for name, frame in results.frames().items():
+        pd.testing.assert_frame_equal(back.frames()[name], frame, rtol=1e-5, check_dtype=False)
+
+
+def test_the_files_have_the_agreed_names_and_columns(results, tmp_path):
+    write_results(tmp_path, results)
+    head = (tmp_path / "value_mse.csv").read_text().splitlines()[0]
+    assert head == "step,method,mse,se,mse_debiased,se_debiased,n_prompts"
+    assert (tmp_path / "gradient_mse.csv").read_text().splitlines()[0] == "step,method,mse,se,n_prompts"
+    assert json.loads((tmp_path / "provenance.json").read_text())["model"] == "made up"
+    assert max(path.stat().st_size for path in tmp_path.iterdir()) < 50_000
+
+
+def test_a_stage_that_was_not_run_leaves_the_files_of_the_others(results, tmp_path):
+    write_results(tmp_path, results)
+    write_results(tmp_path, Results(value_mse=results.value_mse.iloc[:3], provenance={}))
+    back = read_results(tmp_path)
+    assert len(back.value_mse) == 3 and len(back.gradient_mse) == len(results.gradient_mse)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("se_debiased", "error", 1), r"value_mse.csv: .* must have the columns"),
+        (lambda text: text.replace("\n4,", "\nfour,", 1), "value_mse.csv"),
+        (lambda text: text.replace("\n4,", "\n4.5,", 1), "value_mse.csv"),
+    ],
+)
+def test_a_file_that_was_changed_is_refused_by_name(results, tmp_path, change, message):
+    write_results(tmp_path, results)
+    path = tmp_path / "value_mse.csv"
+    path.write_text(change(path.read_text()))
+    with pytest.raises(ValueError, match=message):
+        read_results(tmp_path)
+
+
+def test_an_empty_folder_is_no_results_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match="run the diagnostic first"):
+        read_results(tmp_path)
+
+
+# --- tables
+
+
+def test_reductions_are_those_of_the_levels(results):
+    levels = results.value_mse.set_index(["step", "method"])
+    for column, ratio in (("mse", "ratio"), ("mse_debiased", "ratio_debiased")):
+        for row in tables.reductions(results.value_mse_differences, ratio).itertuples():
+            ours, theirs = (levels.loc[(row.step, name), column] for name in ("kae", row.versus))
+            assert row.reduction_pct == pytest.approx(100 * (1 - ours / theirs))
+            assert row.low < row.reduction_pct < row.high
+
+
+def test_the_order_is_read_off_the_paired_intervals():
+    columns = ["step", "method", "reference", "difference", "ci_low", "ci_high"]
+    rows = [(1, "grpo", "kae", 2, 1, 3), (1, "reinforce++", "grpo", -2, -3, -1), (2, "grpo", "kae", 1, -1, 3)]
+    verdicts = tables.order(pd.DataFrame(rows, columns=columns), "m")
+    assert verdicts["comparison"].tolist() == ["KAE < GRPO", "GRPO < REINFORCE++", "KAE < GRPO"]
+    assert verdicts["verdict"].tolist() == ["holds", "reversed", "not clear"]
+
+
+def test_tables_are_laid_out_like_the_papers(results):
+    shown = tables.value_table(results)
+    assert shown.columns.tolist() == ["", "Step 4", "Step 9"]
+    assert shown[""].tolist()[:3] == ["REINFORCE++", "GRPO", "KAE"]
+    row = results.value_mse.set_index(["step", "method"]).loc[(4, "kae")]
+    value, error = shown.set_index("").loc["KAE", "Step 4"].rstrip(")").split(" (")
+    assert float(value) == pytest.approx(1e3 * row["mse"], rel=0.02)
+    assert float(error) == pytest.approx(1e3 * row["se"], rel=0.1)
+    gradient, caption = tables.gradient_table(results)
+    assert "KAE, debiased" in gradient[""].tolist() and "Gradient MSE (x 1;" in caption
+
+
+def test_the_unit_of_the_gradient_is_a_power_of_1000():
+    for middle, factor, unit in ((3e-5, 1e6, "1e-06"), (0.02, 1e3, "0.001"), (5.0, 1.0, "1"), (4e4, 1e-3, "1000")):
+        found = tables.unit_of(pd.DataFrame({"mse": [middle] * 3}))
+        assert found[0] == pytest.approx(factor) and found[1] == unit
+
+
+# --- the command
+
+
+def test_the_command_builds_all_from_the_folder_alone(results, tmp_path):
+    write_results(tmp_path, results)
+    done = CliRunner().invoke(app(command.main), [str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "KAE < GRPO: holds" in done.output
+    for name in ("value_sensitivity", "value_mse", "gradient_mse", "score_weights", "assumption6"):
+        assert (tmp_path / "figures" / f"llm_{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / "figures" / f"llm_{name}.pdf").read_bytes().startswith(b"%PDF")
+    for name in ("table1", "table2", "value_methods", "gradient_methods", "gradient_methods_debiased"):
+        for ending in ("csv", "md", "tex"):
+            assert (tmp_path / "tables" / f"llm_{name}.{ending}").stat().st_size > 200
+    assert set(pd.read_csv(tmp_path / "tables" / "llm_order.csv")["verdict"]) <= {"holds", "reversed", "not clear"}
+
+
+def test_results_of_the_value_stage_alone_are_enough(results, tmp_path):
+    write_results(tmp_path, Results(value_mse=results.value_mse, value_mse_differences=results.value_mse_differences))
+    command.build(tmp_path)
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"llm_value_mse.png", "llm_value_mse.pdf"}
+
+
+def test_a_folder_without_results_is_an_error_in_one_line(tmp_path):
+    done = CliRunner().invoke(app(command.main), [str(tmp_path)])
+    assert done.exit_code == command.USAGE and "run the diagnostic first" in done.output
+
+
+def test_score_norms_on_the_diagonal_are_drawn_where_they_are(results):
+    figure = figures.assumption6(results.score_norms)
+    upper = figure.axes[0].lines[0].get_xydata()
+    part = results.score_norms.query("step == 4").dropna(subset=["norm2_right", "norm2_wrong"])
+    np.testing.assert_allclose(upper, part[["norm2_right", "norm2_wrong"]].to_numpy())
+    assert (upper[:, 1] > upper[:, 0]).mean() > 0.9  # wrong ones are longer in these pools
+
+
+@pytest.mark.parametrize("steps", [STEPS[:1], STEPS])
+def test_legends_have_room_however_few_the_steps(results, steps):
+    value, weighted = (
+        frame[frame["step"].isin(steps)] for frame in (results.value_mse, results.gradient_mse_differences)
+    )
+    for figure in (figures.value_levels(value), figures.score_weights(weighted)):
+        figure.canvas.draw()
+        box = figure.legends[0].get_window_extent()
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.width

@@ -1,0 +1,348 @@
+"""``python -m paper_figures``: everything that is promised is there, its numbers agree, and failures are shown."""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from kaestat.datasets import simulated_run
+from paper_figures import __main__ as command
+from paper_figures.report import logs, reproduce
+from paper_figures.report.page import mood
+from paper_figures.report.sections import SECTIONS
+from paper_figures.shared.finding import FAILS, HOLDS, OPEN, above, below, equal
+from paper_figures.shared.tidy import by_measure, with_error
+from paper_figures.studies import one_shot, table1, table2
+from simulations import studies
+from simulations.harness import Study
+
+SCALE = 0.02
+COLUMNS = {
+    "table1": "dataset step method mse mcse mse_debiased paper role",
+    "table2": "dataset step method gradient_mse mcse",
+    "table2_reductions": "dataset step versus reduction_pct mcse paper",
+    "rates": "quantity slope se exact_slope theory_slope",
+}
+QUICK = tuple(section for section in SECTIONS if section.name in ("table1", "one_shot", "schedule"))
+
+
+@pytest.fixture(autouse=True)
+def small_log(monkeypatch):
+    """The simulated run at a size at which its analysis takes no time."""
+    monkeypatch.setattr(logs, "simulated_run", lambda: simulated_run(n_prompts=60, n_epochs=8))
+    monkeypatch.setattr(logs, "N_BOOT", 20)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A whole run at a tiny scale."""
+    folder = tmp_path_factory.mktemp("reproduce") / "new"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logs, "simulated_run", lambda: simulated_run(n_prompts=60, n_epochs=8))
+        patch.setattr(logs, "N_BOOT", 20)
+        report = reproduce.reproduce(folder, scale=SCALE, jobs=1)
+    return report, folder
+
+
+class Tables(HTMLParser):
+    """Rows of text cells of every table, and all links."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.tables, self.links, self._cell = [], [], None
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self._cell = ""
+        elif tag == "a":
+            self.links.append(dict(attributes)["href"])
+
+    def handle_data(self, data):
+        if self._cell is not None:
+            self._cell += data
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append(self._cell)
+            self._cell = None
+
+    def with_head(self, *names):
+        """The table whose head begins so, as a frame."""
+        (found,) = [t for t in self.tables if tuple(t[0][: len(names)]) == names]
+        return pd.DataFrame(found[1:], columns=found[0])
+
+
+def page_of(folder):
+    return (folder / "index.html").read_text()
+
+
+def failing(study: Study) -> Study:
+    def simulate(cell, streams):
+        raise ZeroDivisionError("no prompts left")
+
+    return replace(study, simulate=simulate)
+
+
+def break_study(monkeypatch, name):
+    get = studies.get
+    monkeypatch.setattr(studies, "get", lambda wanted: failing(get(wanted)) if wanted == name else get(wanted))
+
+
+def test_nothing_fails_and_every_promised_file_is_there(whole):
+    report, folder = whole
+    assert report.failures == []
+    promised = [name for section in SECTIONS for name in section.files()]
+    assert len(promised) == len(set(promised))
+    missing = [name for name in (*promised, "index.html", "provenance.json") if not (folder / name).is_file()]
+    assert missing == []
+    assert {path.suffix for path in (folder / "figures").iterdir()} == {".png", ".pdf"}
+    for section in SECTIONS:
+        if section.figure is not None:
+            assert (folder / f"figures/{section.name}.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "simulated" / "report.html").is_file()
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_machine_readable_tables_have_the_promised_columns_and_finite_numbers(whole, name):
+    frame = pd.read_csv(whole[1] / f"{name}.csv")
+    assert frame.columns.tolist() == COLUMNS[name].split()
+    assert np.isfinite(frame.select_dtypes("number")).all(axis=None)
+    for error in {"mcse", "se"} & set(frame.columns):
+        assert (frame[error] > 0).all()
+    if "role" in frame:
+        assert set(frame["role"]) == {"input", "predicted"} and len(frame) == 18
+
+
+def test_every_estimate_of_every_figure_has_an_error(whole):
+    for section in SECTIONS:
+        for name in section.csv:
+            frame = pd.read_csv(whole[1] / f"{name}.csv")
+            for error in [column for column in frame if column.endswith("_mcse")]:
+                known = frame[error.removesuffix("_mcse")].notna()
+                assert (frame.loc[known, error] >= 0).all(), (name, error)
+
+
+def test_page_shows_the_numbers_of_the_csv_files(whole):
+    _, folder = whole
+    shown = Tables(page_of(folder))
+    stored = pd.read_csv(folder / "table1.csv")
+    entries = shown.with_head("Cell", "Method", "Role", "Ours", "MC error", "Paper")
+    assert entries["Ours"].tolist() == [f"{1000 * value:.2f}" for value in stored["mse"]]
+    assert entries["MC error"].tolist() == [f"{1000 * value:.3f}" for value in stored["mcse"]]
+    assert entries["Paper"].astype(float).to_numpy() == pytest.approx(1000 * stored["paper"].to_numpy())
+    assert entries["Role"].tolist() == stored["role"].tolist()
+    tables = [t for t in shown.tables if t[0][:4] == ["Cell", "Versus", "Role", "Ours (%)"]]
+    stored = pd.read_csv(folder / "table2_reductions.csv")
+    assert [row[3] for row in tables[1][1:]] == [f"{value:.2f}" for value in stored["reduction_pct"]]
+    assert [float(row[5]) for row in tables[1][1:]] == stored["paper"].tolist()
+    slopes, stored = shown.with_head("Quantity", "Slope"), pd.read_csv(folder / "rates.csv")
+    assert slopes["Quantity"].tolist() == stored["quantity"].tolist()
+    expected = [with_error(row.slope, row.se) for row in stored.itertuples()]
+    assert slopes["Slope"].tolist() == expected
+
+
+def test_counts_at_the_top_are_those_of_the_findings(whole):
+    report, folder = whole
+    counts = Tables(page_of(folder)).with_head("Part", HOLDS, FAILS, OPEN, "failed").drop(columns="Part").astype(int)
+    findings = report.findings()
+    assert counts[[HOLDS, FAILS, OPEN]].sum().to_dict() == {
+        verdict: sum(finding.verdict == verdict for finding in findings) for verdict in (HOLDS, FAILS, OPEN)
+    }
+    assert len(findings) > 30 and counts["failed"].sum() == 0
+    for finding in findings:
+        assert not re.search(r"\bnan\b", finding.evidence), finding
+
+
+def test_page_is_self_contained_and_its_links_lead_somewhere(whole):
+    _, folder = whole
+    html = page_of(folder)
+    assert not re.search(r'(src|href)="(https?:)?//', html)
+    assert html.count("data:image/svg+xml;base64,") == sum(section.figure is not None for section in SECTIONS)
+    links = Tables(html).links
+    anchors = set(re.findall(r'id="([^"]+)"', html))
+    beside = [link for link in links if not link.startswith("data:")]
+    assert all(link[1:] in anchors if link.startswith("#") else (folder / link).is_file() for link in beside)
+
+
+def test_provenance_names_the_run_behind_every_file(whole):
+    report, folder = whole
+    record = json.loads((folder / "provenance.json").read_text())
+    assert record["seed"] == 0 and record["scale"] == SCALE and record["failures"] == []
+    assert set(record["files"]) == {name for section in SECTIONS for name in section.files()}
+    assert record["files"]["table1.csv"] == report.results["table1"].folder.name
+    assert record["files"]["audit_claims.csv"] is None
+    assert str(folder) not in json.dumps(record)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path):
+    for name, seed, jobs in (("one", 3, 1), ("two", 3, 2), ("other", 4, 1)):
+        assert not reproduce.reproduce(tmp_path / name, scale=SCALE, seed=seed, jobs=jobs, sections=QUICK).failures
+    files = [file for section in QUICK for file in section.files()]
+    assert len(files) > 10
+    for file in files:
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
+    for file in ("table1.csv", "one_shot.csv", "schedule.csv"):
+        assert (tmp_path / "one" / file).read_bytes() != (tmp_path / "other" / file).read_bytes()
+
+
+def test_a_second_call_computes_no_study_again(tmp_path, monkeypatch):
+    reproduce.reproduce(tmp_path, scale=SCALE, jobs=1, sections=QUICK)
+    again = reproduce.reproduce(tmp_path, scale=SCALE, jobs=1, sections=QUICK)
+    assert {name: result.computed for name, result in again.results.items()} == dict.fromkeys(again.results, 0)
+
+
+def test_a_failing_study_is_shown_with_its_replay_and_the_rest_is_built(tmp_path, monkeypatch):
+    reproduce.reproduce(tmp_path, scale=SCALE, jobs=1, sections=QUICK)
+    break_study(monkeypatch, "one_shot")
+    report = reproduce.reproduce(tmp_path, scale=2 * SCALE, jobs=1, seed=1, sections=QUICK)
+    assert [failure.part for failure in report.failures] == ["study one_shot"]
+    assert set(report.sections) == {"table1", "schedule"}
+    html = page_of(tmp_path)
+    assert "study one_shot failed: ZeroDivisionError: no prompts left" in html
+    assert "python -m simulations replay one_shot" in html and "Traceback" in html
+    assert "1 part failed" in html
+    assert not (tmp_path / "one_shot.csv").exists(), "a file of an earlier run beside a report without it"
+    assert json.loads((tmp_path / "provenance.json").read_text())["failures"][0]["part"] == "study one_shot"
+
+
+def test_a_failing_builder_is_shown_and_the_rest_is_built(tmp_path, monkeypatch):
+    def write(summary, folder):
+        raise KeyError("mse")
+
+    sections = [replace(s, write=write) if s.name == "one_shot" else s for s in QUICK]
+    report = reproduce.reproduce(tmp_path, scale=SCALE, jobs=1, sections=sections)
+    assert [failure.part for failure in report.failures] == ["section one_shot"]
+    assert "section one_shot failed: KeyError" in page_of(tmp_path) and (tmp_path / "table1.csv").exists()
+
+
+def test_an_unreadable_real_log_is_shown_and_the_rest_is_built(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / logs.REAL_LOG).write_text('{"a": [0.5, ')
+    report = reproduce.reproduce(tmp_path / "out", scale=SCALE, jobs=1, data=str(tmp_path / "data"), sections=())
+    assert [failure.part for failure in report.failures] == ["log acc_step_500_dev"]
+    assert set(report.logs) == {"simulated"}
+    assert "log acc_step_500_dev failed" in page_of(tmp_path / "out")
+
+
+def test_command_exits_with_1_if_a_part_failed_and_with_0_if_none_did(tmp_path, monkeypatch):
+    monkeypatch.delenv("KAESTAT_DATA", raising=False)
+    monkeypatch.setattr(
+        command, "reproduce", lambda out, **settings: reproduce.reproduce(out, sections=QUICK, **settings)
+    )
+    app = command.typer.Typer()
+    app.command()(command.main)
+    arguments = ["--out", str(tmp_path), "--scale", str(SCALE), "--jobs", "1"]
+    good = CliRunner().invoke(app, arguments)
+    assert good.exit_code == 0, good.output
+    assert "index.html" in good.output and "The paper's claims:" in good.output
+    break_study(monkeypatch, "one_shot")
+    bad = CliRunner().invoke(app, [*arguments, "--seed", "1"])
+    assert bad.exit_code == 1
+    assert "ZeroDivisionError: no prompts left" in bad.output and (tmp_path / "index.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--scale", "-1"], "scale must be positive, got -1.0"),
+        (["--scale", "nan"], "scale must be positive"),
+        (["--jobs", "0"], "jobs must be a whole number from 1 on, got 0"),
+        (["--seed", "-1"], "seed must be a whole number from 0 on, got -1"),
+        (["--out", "FILE"], "is a file; name another"),
+        (["--out", "FILE/below"], "cannot write results"),
+    ],
+)
+def test_bad_settings_are_refused_before_any_work(tmp_path, monkeypatch, arguments, message):
+    file = tmp_path / "FILE"
+    file.write_text("")
+    out = tmp_path / "out"
+    arguments = [argument.replace("FILE", str(file)) for argument in arguments]
+    if "--out" not in arguments:
+        arguments += ["--out", str(out)]
+    monkeypatch.setattr(reproduce, "run", lambda *_, **__: pytest.fail("work was started"))
+    app = command.typer.Typer()
+    app.command()(command.main)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2 and message in result.output
+    assert not (out / "index.html").exists()
+
+
+# --- verdicts
+
+
+def test_a_verdict_needs_an_interval_on_one_side_of_the_limit():
+    assert below([0.5], [0.1], 1.0) == HOLDS
+    assert below([1.5], [0.1], 1.0) == FAILS
+    assert below([0.9], [0.1], 1.0) == OPEN
+    assert above([0.5], [0.1], 1.0) == FAILS and above([1.5], [0.1], 1.0) == HOLDS
+    assert equal([0.9], [0.1], 1.0) == HOLDS and equal([0.5], [0.1], 1.0) == FAILS
+    assert below([0.5, np.nan], [0.1, np.nan], 1.0) == OPEN and equal([np.nan], [np.nan], 1.0) == OPEN
+
+
+def test_one_number_among_many_needs_a_wider_interval():
+    # 2.5 standard errors refute one number's claim, and none of twenty's.
+    assert equal([2.5], [1.0], 0.0) == FAILS
+    assert equal([2.5] + 19 * [0.0], 20 * [1.0], 0.0) == HOLDS
+
+
+def test_nothing_to_judge_is_refused():
+    with pytest.raises(ValueError, match="estimate is empty"):
+        below([], [])
+
+
+def test_a_claim_refuted_by_the_numbers_does_not_hold(whole):
+    summary = whole[0].results["one_shot"].summary
+    stream = (summary["method"] == "kae_stream") & (summary["measure"] == "reduction_vs_grpo_pct")
+    worse = summary.assign(estimate=np.where(stream, -summary["estimate"], summary["estimate"]))
+    first = "KAE by stream has a smaller value MSE than GRPO"
+    verdict = {finding.claim: finding.verdict for finding in one_shot.findings(summary)}[first]
+    refuted = {finding.claim: finding.verdict for finding in one_shot.findings(worse)}[first]
+    assert (verdict, refuted) == (HOLDS, FAILS)
+
+
+def test_verdict_cells_are_coloured_by_their_words():
+    assert [mood(cell) for cell in (HOLDS, FAILS, OPEN, "5.60", "misses: off by +9.0 points")] == [
+        "good", "bad", "open", "", "bad"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "mcse", "text"),
+    [
+        (1.0337, 0.00281, "1.0337 (0.0028)"),
+        (21.3, 1.4, "21.3 (1.4)"),
+        (1.0, 0.0, "1"),
+        (1.0, 7e-18, "1"),
+        (np.nan, 0.1, ""),
+        (np.inf, 0.0, "∞"),
+    ],
+)
+def test_numbers_are_shown_to_the_digits_of_their_error(value, mcse, text):
+    assert with_error(value, mcse) == text
+
+
+def test_measures_are_laid_side_by_side_and_a_missing_one_is_refused(whole):
+    summary = whole[0].results["one_shot"].summary
+    frame = by_measure(summary, ["group_size", "method"], ("mse", "reduction_vs_grpo_pct"))
+    row = frame.query("group_size == 4 and method == 'kae_stream'").iloc[0]
+    assert row["reduction_vs_grpo_pct"] > 50 and row["mse_mcse"] > 0
+    assert frame.query("group_size == 1")["reduction_vs_grpo_pct"].isna().all()
+    with pytest.raises(ValueError, match="no measure 'length'"):
+        by_measure(summary, ["method"], ("length",))
+
+
+def test_tables_1_and_2_of_the_report_are_those_of_the_builders(whole):
+    report, folder = whole
+    for builder, name in ((table1, "table1"), (table2, "table2")):
+        expected = builder.table(report.results[name].summary)
+        pd.testing.assert_frame_equal(pd.read_csv(folder / f"{name}.csv"), expected)

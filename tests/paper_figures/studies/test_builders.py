@@ -1,0 +1,131 @@
+"""The builders: columns that machines read, verdicts, and files that open."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from paper_figures.audit import tables as audit_tables
+from paper_figures.shared.comparison import pick
+from paper_figures.shared.output import latex, markdown
+from paper_figures.studies import sensitivity, table1, table2
+from simulations.harness import Streams, Study
+from simulations.studies import sensitivity as sensitivity_study
+from simulations.studies import table1 as table1_study
+from simulations.studies import table2 as table2_study
+
+
+def summary_of(study: Study, replicates: int) -> pd.DataFrame:
+    """The study's summary at a small scale, without files."""
+    rows = []
+    for cell in study.cells:
+        samples = study.simulate(cell, Streams(0, study.seed_key(cell), range(replicates)))
+        rows += [dict(cell.factors) | asdict(estimate) for estimate in study.summarise(cell, samples)]
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture(scope="module")
+def value_summary():
+    return summary_of(table1_study.STUDY, 40)
+
+
+@pytest.fixture(scope="module")
+def gradient_summary():
+    return summary_of(table2_study.STUDY, 20)
+
+
+@pytest.fixture(scope="module")
+def sensitivity_summary():
+    return summary_of(sensitivity_study.STUDY, 4)
+
+
+def scaled(summary: pd.DataFrame, measure: str, method: str, factor: float) -> pd.DataFrame:
+    """The summary with some estimates multiplied."""
+    changed = (summary["measure"] == measure) & (summary["method"] == method)
+    return summary.assign(estimate=np.where(changed, factor * summary["estimate"], summary["estimate"]))
+
+
+def test_table_1_has_the_machine_readable_columns(value_summary):
+    frame = table1.table(value_summary)
+    assert frame.columns.tolist() == ["dataset", "step", "method", "mse", "mcse", "mse_debiased", "paper", "role"]
+    assert len(frame) == 18 and set(frame["dataset"]) == {"math", "gsm8k"}
+    assert frame.groupby("method")["role"].first().to_dict() == {
+        "kae": "predicted", "grpo": "input", "reinforce++": "input"
+    }  # fmt: skip
+    assert (frame["mse"] > frame["mse_debiased"]).all()
+    kae = frame.set_index(["dataset", "step", "method"]).loc["math", 10, "kae"]
+    assert kae["paper"] == 5.80e-3
+
+
+def test_table_1_holds_at_a_small_scale_at_step_10(value_summary):
+    # There five Monte Carlo standard errors fit between the expected numbers and their limits.
+    for frame in (table1.entries(value_summary), table1.reductions(value_summary)):
+        assert set(frame.query("step == 10")["verdict"]) == {"holds"}
+
+
+def test_table_2_has_the_machine_readable_columns(gradient_summary):
+    assert table2.table(gradient_summary).columns.tolist() == ["dataset", "step", "method", "gradient_mse", "mcse"]
+    frame = table2.reduction_table(gradient_summary)
+    assert frame.columns.tolist() == ["dataset", "step", "versus", "reduction_pct", "mcse", "paper"]
+    assert len(frame) == 12 and set(frame["versus"]) == {"grpo", "reinforce++"}
+
+
+def test_an_entry_that_misses_says_by_how_much(value_summary):
+    frame = table1.entries(scaled(value_summary, "mse", "kae", 1.5)).query("method == 'kae'")
+    assert frame["verdict"].str.startswith("misses: off by +").any()
+    assert "misses" in table1.shown(scaled(value_summary, "mse", "kae", 1.5)).iloc[-1].tolist()
+
+
+def test_a_reduction_that_misses_says_by_how_much(gradient_summary):
+    frame = table2.reductions(scaled(gradient_summary, "reduction_gradient_mse", "grpo", 3.0))
+    assert frame.query("versus == 'grpo'")["verdict"].str.contains("points, limit 6").all()
+
+
+def test_an_advantage_whose_interval_holds_0_is_no_success(gradient_summary):
+    changed = (gradient_summary["measure"] == "advantage_gradient_mse") & (gradient_summary["method"] == "grpo")
+    noisy = gradient_summary.assign(mcse=np.where(changed, 1.0, gradient_summary["mcse"]))
+    assert set(table2.reductions(noisy).query("versus == 'grpo'")["verdict"]) == {"advantage not clear of 0"}
+
+
+def test_a_summary_of_another_study_is_refused(gradient_summary):
+    with pytest.raises(ValueError, match="no measure 'mse'"):
+        pick(gradient_summary, "mse")
+
+
+def test_tables_are_laid_out_like_the_papers(value_summary, gradient_summary):
+    for shown in (table1.shown(value_summary), table2.shown(gradient_summary)):
+        assert shown.columns.tolist() == ["", "MATH 10", "MATH 90", "MATH 170", "GSM8K 10", "GSM8K 90", "GSM8K 170"]
+    cell = table1.shown(value_summary).set_index("")["MATH 10"]["KAE (predicted)"]
+    assert cell.endswith("[5.8]")
+
+
+def test_sensitivity_points_cover_both_kernels_and_both_levels(sensitivity_summary):
+    points = sensitivity.table(sensitivity_summary)
+    assert points.groupby("kernel").size().to_dict() == dict.fromkeys(("exponential", "triangular"), 33)
+    assert points[points["kernel"].isna()].groupby("method").size().to_dict() == {"grpo": 3, "reinforce++": 3}
+    at_ten = points.query("kernel == 'triangular' and bandwidth == 10").set_index("step")["mse"]
+    grpo = points.query("method == 'grpo'").set_index("step")["mse"]
+    assert (at_ten < 0.5 * grpo).all()
+
+
+def test_every_builder_writes_files_that_can_be_read(value_summary, gradient_summary, sensitivity_summary, tmp_path):
+    table1.write(value_summary, tmp_path)
+    table2.write(gradient_summary, tmp_path)
+    sensitivity.write(sensitivity_summary, tmp_path)
+    audit_tables.write(tmp_path)
+    for name, frame in audit_tables.tables().items():
+        assert len(pd.read_csv(tmp_path / f"{name}.csv")) == len(frame)
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "table1.csv"), table1.table(value_summary))
+    assert (tmp_path / "figures" / "sensitivity.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "figures" / "sensitivity.pdf").read_bytes().startswith(b"%PDF")
+    for name in ("table1", "table2", "sensitivity", *audit_tables.tables()):
+        assert (tmp_path / "tables" / f"{name}.md").read_text().count("\n|") >= 3
+        assert r"\end{table}" in (tmp_path / "tables" / f"{name}.tex").read_text()
+
+
+def test_characters_that_mean_something_in_a_format_are_escaped():
+    frame = pd.DataFrame({"a|b": ["50 % & more_or_less"]})
+    assert r"50 \% \& more\_or\_less \\" in latex(frame, "100 %", label="tab:x")
+    assert r"\caption{100 \%}" in latex(frame, "100 %", label="tab:x")
+    assert r"| a\|b |" in markdown(frame, "")
