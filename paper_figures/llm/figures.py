@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from kaestat.plots import STYLE
+from kaestat.report.plots import STYLE
 from llm_experiments.diagnose.results import Results
 from paper_figures.llm.tables import FLOORS, OWN_REWARD, WEIGHTING_LABELS, label
 from paper_figures.shared.charts import (

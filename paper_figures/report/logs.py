@@ -10,9 +10,9 @@ import pandas as pd
 from kaestat import read_log
 from kaestat.datasets import simulated_run
 from kaestat.provenance import Provenance, checksum, versions
-from kaestat.report import write_report
-from kaestat.reward_log import RewardLog
-from kaestat.tables import comparison, headline, interval, milli, signed
+from kaestat.report.analysis import Analysis, analyze
+from kaestat.report.files import write_report
+from kaestat.report.tables import comparison, headline, interval, milli, signed
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding
 
 REAL_LOG = "acc_step_500_dev.json"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kaestat.html_page import MEDIA_TYPES, Cell, Download, environment
-from kaestat.tables import UNIT
+from kaestat.report.html_page import MEDIA_TYPES, Cell, Download, environment
+from kaestat.report.tables import UNIT
 from paper_figures.report.outcome import Failure, Report
 from paper_figures.report.sections import PageTable
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.plots import render
+from kaestat.report.plots import render
 from paper_figures.audit import tables as audit_tables
 from paper_figures.report import side_by_side, table_findings
 from paper_figures.shared import paper

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.plots import STYLE
+from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, LABELS, Mark, dot_plot, key, line_key
 from paper_figures.shared.comparison import NORMAL_975
 from paper_figures.shared.finding import Finding, above, below

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.plots import STYLE
+from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, ORANGE, VERMILION, Mark, error_bars, key, line_key
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding, below, critical
 from paper_figures.shared.output import write_csv, write_figure, write_table

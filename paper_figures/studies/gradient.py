@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.plots import STYLE
+from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, LABELS, MARKS, error_bars, key, line_key
 from paper_figures.shared.finding import Finding, below, critical, equal
 from paper_figures.shared.output import write_csv, write_figure, write_table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from kaestat.plots import STYLE
+from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, LABELS, MARKS, error_bars, key, line_key, plain_log
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding, critical, equal
 from paper_figures.shared.output import write_csv, write_figure, write_table

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.plots import STYLE
+from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, LABELS, VERMILION, Mark, dot_plot, key, line_key, plain_log
 from paper_figures.shared.finding import Finding, below
 from paper_figures.shared.output import write_csv, write_figure, write_table

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.plots import STYLE
+from kaestat.report.plots import STYLE
 from paper_figures.shared.comparison import NORMAL_975
 from paper_figures.shared.output import write_csv, write_figure, write_table
 from simulations.studies.sensitivity import BANDWIDTHS, KERNELS, method

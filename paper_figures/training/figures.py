@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from kaestat.plots import STYLE
+from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import line_key
 from paper_figures.training.results import VARIANT, Variant, draw_means, label, line_style, rows_of, variants_of
 from paper_figures.training.tables import ratio, value_column

@@ -71,7 +71,7 @@ COMMANDS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "simulations": (simulations, ["simulations.__main__"]),
     "paper_figures": (
         paper_figures,
-        ["paper_figures.report.reproduce", "paper_figures.report.sections", "kaestat.plots"],
+        ["paper_figures.report.reproduce", "paper_figures.report.sections", "kaestat.report.plots"],
     ),
     "diagnose": (diagnose, ["llm_experiments.cli", "torch", "transformers"]),
     "llm_figures": (llm_figures, ["paper_figures.llm.__main__"]),

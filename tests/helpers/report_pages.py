@@ -7,7 +7,8 @@ import pytest
 
 from kaestat.datasets import simulated_run
 from kaestat.provenance import Provenance, versions
-from kaestat.report import write_report
+from kaestat.report.analysis import analyze
+from kaestat.report.files import write_report
 from paper_figures.report import logs, reproduce
 from paper_figures.report.sections import SECTIONS
 

@@ -31,6 +31,7 @@ from llm_experiments.training.verl import launch as verl_launch
 from llm_experiments.training.verl.command import ID_FIELD, Machines, Places, verl_overrides
 from llm_experiments.training.verl.data import prepare_data
 from llm_experiments.training.verl.launch import ROOT, check_with_verl, places_in, verl_run_config
+from tests.helpers.tiny_verl import compose_config
 from tests.helpers.verl_runs import PLACES, ROWS, RUNS, SMALL, write_rows
 
 
