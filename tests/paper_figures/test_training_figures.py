@@ -1,5 +1,7 @@
 """Figures and tables of training runs: from the results folder alone, and true to it."""
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +11,11 @@ import typer
 from typer.testing import CliRunner
 
 from llm_experiments.training.collect import binned, differences, final, run_ends
-from paper_figures import evaluations, policy_optimization, training
+from paper_figures import evaluations, output, policy_optimization, training
 from paper_figures.training_results import VARIANT, read_results, variants_of
 
 ROOT = Path(training.__file__).parents[1]
+TABULATED = sorted(path.parent.name for path in (ROOT / "results" / "training").glob("*/tables"))
 KEYS = [*VARIANT, "seed"]
 GAINS = {
     ("none", "none", "own", 1): 0.1,
@@ -55,6 +58,18 @@ def write_results(folder: Path, gains: dict[tuple, float], seeds: int = 3) -> Pa
 @pytest.fixture
 def folder(tmp_path):
     return write_results(tmp_path, GAINS)
+
+
+def assert_same_tables(built: Path, committed: Path) -> None:
+    """The Markdown built is the Markdown committed, file by file."""
+    here, there = (
+        {path.name: path.read_text() for path in (each / "tables").glob("*.md")} for each in (built, committed)
+    )
+    assert here == there != {}
+
+
+def pictures(built: Path) -> set[str]:
+    return {path.name for path in (built / "figures").iterdir()}
 
 
 def app(command):
@@ -216,11 +231,29 @@ def test_a_variant_that_was_not_run_is_named(tmp_path):
         policy_optimization.figure(tmp_path / "tiny_one_shot", policy_optimization.FIGURES["one_shot"])
 
 
-def test_committed_results_give_all_figures_without_training(tmp_path):
+def test_committed_tables_of_the_paper_are_built_from_the_committed_results(tmp_path, monkeypatch):
+    monkeypatch.setattr(output, "render", lambda figure, kind: kind.encode())  # pixels are looked at elsewhere
     policy_optimization.build(ROOT / "results" / "training", tmp_path)
-    committed = ROOT / "results" / "policy_optimization" / "tables"
-    for name in policy_optimization.TABLES:
-        assert (tmp_path / "tables" / f"{name}.md").read_text() == (committed / f"{name}.md").read_text()
+    assert_same_tables(tmp_path, ROOT / "results" / "policy_optimization")
+    assert pictures(tmp_path) == {f"{name}.{kind}" for name in policy_optimization.FIGURES for kind in ("png", "pdf")}
+
+
+@pytest.mark.parametrize("experiment", TABULATED)
+def test_committed_tables_of_an_experiment_are_built_from_its_committed_results(experiment, tmp_path, monkeypatch):
+    monkeypatch.setattr(output, "render", lambda figure, kind: kind.encode())  # pixels are looked at elsewhere
+    committed = ROOT / "results" / "training" / experiment
+    for path in committed.glob("*.csv"):
+        shutil.copy(path, tmp_path)
+    training.build(tmp_path)
+    assert_same_tables(tmp_path, committed)
+    assert {"training_curves.png", "training_curves.pdf"} <= pictures(tmp_path)
+
+
+def test_no_picture_and_no_latex_is_committed_with_results():
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout: what is committed is not known")
+    listed = subprocess.run(["git", "ls-files", "results"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {Path(name).suffix for name in listed.stdout.split()} == {".csv", ".json", ".md"}
 
 
 @pytest.mark.parametrize("experiment", ["tiny_single_stream", "tiny_multi_stream_g4", "tiny_multi_stream_g8"])
