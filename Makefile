@@ -46,8 +46,8 @@ docs: $(VENV)/.docs ## Build the documentation
 bench: $(VENV)/.bench ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
-mutation: $(VENV)/.test ## Put faults into kernels, baselines and risk, and see which the tests notice
-	$(BIN)/python tests/mutation/run_mutation.py
+mutation: $(VENV)/.mutation ## Put faults into kernels, baselines and risk, and see which the tests notice
+	$(BIN)/python -m tests.mutation.run_mutation
 
 clean: ## Remove the environments, the results of make reproduce and the built documentation
 	rm -rf $(VENV) $(VERL) $(RESULTS) site
@@ -62,8 +62,9 @@ $(VENV)/.simulations: EXTRAS := cli,plots,simulations
 $(VENV)/.llm: EXTRAS := llm,simulations
 $(VENV)/.test: EXTRAS := test
 $(VENV)/.docs: EXTRAS := docs
+$(VENV)/.mutation: EXTRAS := mutation
 $(VENV)/.bench: EXTRAS := bench
-$(VENV)/.simulations $(VENV)/.llm $(VENV)/.test $(VENV)/.docs $(VENV)/.bench: pyproject.toml $(VENV)/.created
+$(VENV)/.simulations $(VENV)/.llm $(VENV)/.test $(VENV)/.docs $(VENV)/.mutation $(VENV)/.bench: pyproject.toml $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 

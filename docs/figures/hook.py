@@ -1,9 +1,10 @@
-"""Hook of the site's build: figures and a sample report are made while it is built, committed figures are added."""
+"""Hook of the site's build: its figures and a sample report are made while it is built."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,28 +13,48 @@ from choice_figures import COLORS, FIGURES, drawn
 from mkdocs.structure.files import File
 
 from kaestat.report.cli import run
+from kaestat.report.plots import render
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
 
-RESULTS = Path(__file__).parents[2] / "results"
-TRAINING_FIGURES = RESULTS / "policy_optimization" / "figures"
-ERRORS_FIGURE = RESULTS / "training" / "tiny_multi_stream_slow" / "figures" / "training_errors.png"
-ASSUMPTION6_FIGURE = RESULTS / "tiny_trained" / "figures" / "llm_assumption6.png"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
 SAMPLE = "kaestat analyze --simulated --out report/"
 
 
 def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     """Add them to the files of the site; mkdocs calls it once."""
     made = {f"figures/{name}_{scheme}.svg": drawn(name, scheme) for name in FIGURES for scheme in COLORS}
+    made |= {f"experiments/figures/{name}.png": render(one, "png") for name, one in experiment_figures().items()}
     made["gallery/report.html"] = sample_report()
-    made |= {f"experiments/figures/{path.name}": path.read_bytes() for path in TRAINING_FIGURES.glob("*.png")}
-    made["experiments/figures/errors.png"] = ERRORS_FIGURE.read_bytes()
-    made["experiments/figures/assumption6.png"] = ASSUMPTION6_FIGURE.read_bytes()
     for path, content in made.items():
         files.append(File.generated(config, path, content=content))
     return files
+
+
+def experiment_figures() -> dict[str, Figure]:
+    """The figures of "Small experiments, really run", drawn from the tables in ``results``."""
+    sys.path.insert(0, str(ROOT))  # where `paper_figures` is: it runs from a checkout and is not installed
+    try:
+        from llm_experiments.diagnose.results import read_results
+        from paper_figures.llm.figures import assumption6
+        from paper_figures.training import policy_optimization
+        from paper_figures.training import results as training_results
+        from paper_figures.training.figures import errors
+    finally:
+        sys.path.remove(str(ROOT))
+    experiments = RESULTS / "training"
+    figures = {
+        name: policy_optimization.figure(experiments / wanted.experiment, wanted)
+        for name, wanted in policy_optimization.FIGURES.items()
+    }
+    slow = training_results.read_results(experiments / "tiny_multi_stream_slow", ("gradients", "values"))
+    figures["errors"] = errors(slow["gradients"], slow["values"])
+    figures["assumption6"] = assumption6(read_results(RESULTS / "tiny_trained").score_norms)
+    return figures
 
 
 def sample_report() -> bytes:

@@ -1,4 +1,8 @@
-"""NumPy's `SeedSequence` and SFC64 for many streams at once: the same streams, in a third of the time."""
+"""NumPy's `SeedSequence` and SFC64 for many streams at once: the same streams, bit for bit.
+
+With a `SeedSequence` for each stream, seeding the 385,000 streams of ``make reproduce`` takes 3.4 times the CPU time,
+and all of ``make reproduce`` 1.05 times (one worker; both ways timed in turn, call by call, in one run).
+"""
 
 from __future__ import annotations
 

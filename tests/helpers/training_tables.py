@@ -38,3 +38,16 @@ def write_results(folder: Path, gains: dict[tuple, float], seeds: int = 3) -> Pa
     for name, frame in frames.items():
         frame.to_csv(folder / f"{name}.csv", index=False)
     return folder
+
+
+def assert_same_tables(built: Path, committed: Path) -> None:
+    """The Markdown built is the Markdown committed, file by file."""
+    here, there = (
+        {path.name: path.read_text() for path in (each / "tables").glob("*.md")} for each in (built, committed)
+    )
+    assert here == there != {}
+
+
+def pictures(built: Path) -> set[str]:
+    """Names of the files in the folder of figures."""
+    return {path.name for path in (built / "figures").iterdir()}

@@ -12,7 +12,7 @@ import kaestat
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-EXTRAS = "bench cli data docs llm parquet plots ray simulations test trl verl vllm"
+EXTRAS = "bench cli data docs llm mutation parquet plots ray simulations test trl verl vllm"
 
 
 def test_version_is_the_same_everywhere():

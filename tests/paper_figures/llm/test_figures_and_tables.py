@@ -1,6 +1,8 @@
 """Tables and figures of a diagnostic run: from the results folder alone, and true to it."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,8 +18,10 @@ from llm_experiments.diagnose.sensitivity import value_sensitivity
 from llm_experiments.diagnose.value_mse import value_errors
 from paper_figures.llm import __main__ as command
 from paper_figures.llm import figures, tables
+from paper_figures.shared import output
 from tests.helpers.commands import app
 
+RESULTS = Path(__file__).parents[3] / "results"
 STEPS = (4, 9)
 
 
@@ -164,6 +168,23 @@ def test_the_command_builds_all_from_the_folder_alone(results, tmp_path):
         for ending in ("csv", "md", "tex"):
             assert (tmp_path / "tables" / f"llm_{name}.{ending}").stat().st_size > 200
     assert set(pd.read_csv(tmp_path / "tables" / "llm_order.csv")["verdict"]) <= {"holds", "reversed", "not clear"}
+
+
+@pytest.mark.parametrize("run", ["smollm2", "tiny", "tiny_trained"])
+def test_committed_tables_are_built_from_the_committed_results(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(output, "render", lambda figure, kind: kind.encode())  # pixels are looked at elsewhere
+    committed = RESULTS / run
+    for path in (*committed.glob("*.csv"), committed / "provenance.json"):
+        shutil.copy(path, tmp_path)
+    command.build(tmp_path)
+    built, kept = ({path.name: path for path in (each / "tables").glob("*.[cm]*")} for each in (tmp_path, committed))
+    assert built.keys() == kept.keys() >= {"llm_table1.md", "llm_order.csv"}
+    for name, path in kept.items():
+        if path.suffix == ".md":
+            assert built[name].read_text() == path.read_text()
+        else:
+            pd.testing.assert_frame_equal(pd.read_csv(built[name]), pd.read_csv(path))
+    assert len(list((tmp_path / "figures").glob("llm_*.png"))) == 5
 
 
 def test_results_of_the_value_stage_alone_are_enough(results, tmp_path):

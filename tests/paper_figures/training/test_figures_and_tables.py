@@ -1,15 +1,23 @@
 """Figures and tables of training runs: from the results folder alone, and true to it."""
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from paper_figures.shared import output
 from paper_figures.training import __main__ as command
 from paper_figures.training import figures, tables
 from paper_figures.training.results import read_results
 from tests.helpers.commands import app
-from tests.helpers.training_tables import STEPS, write_results
+from tests.helpers.training_tables import STEPS, assert_same_tables, pictures, write_results
+
+ROOT = Path(__file__).parents[3]
+TABULATED = sorted(path.parent.name for path in (ROOT / "results" / "training").glob("*/tables"))
 
 GAINS = {
     ("none", "none", "own", 1): 0.1,
@@ -144,3 +152,21 @@ def test_a_folder_without_tests_is_an_error_in_one_line(tmp_path):
     assert result.exit_code != 0
     with pytest.raises(FileNotFoundError, match=r"lacks tests, curves, final, differences"):
         command.build(tmp_path)
+
+
+@pytest.mark.parametrize("experiment", TABULATED)
+def test_committed_tables_of_an_experiment_are_built_from_its_committed_results(experiment, tmp_path, monkeypatch):
+    monkeypatch.setattr(output, "render", lambda figure, kind: kind.encode())  # pixels are looked at elsewhere
+    committed = ROOT / "results" / "training" / experiment
+    for path in committed.glob("*.csv"):
+        shutil.copy(path, tmp_path)
+    command.build(tmp_path)
+    assert_same_tables(tmp_path, committed)
+    assert {"training_curves.png", "training_curves.pdf"} <= pictures(tmp_path)
+
+
+def test_no_picture_and_no_latex_is_committed_with_results():
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout: what is committed is not known")
+    listed = subprocess.run(["git", "ls-files", "results"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {Path(name).suffix for name in listed.stdout.split()} == {".csv", ".json", ".md"}
