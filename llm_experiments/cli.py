@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from llm_experiments.config import checked
-from llm_experiments.console import print_table, progress_bar
+from llm_experiments.console import print_table, timed_progress
 from llm_experiments.diagnose.config import load_config
 from llm_experiments.evaluation.config import EvaluationConfig
 from llm_experiments.training.verl.launch import launch_verl
@@ -68,7 +68,7 @@ def diagnose(
 
     disable_progress_bar()  # those of loading and saving weights; ours tell what matters
     console = Console(stderr=True)
-    diagnosis = Diagnosis(load_config(config), runs=runs, results=results, progress=partial(progress_bar, console))
+    diagnosis = Diagnosis(load_config(config), runs=runs, results=results, progress=partial(timed_progress, console))
     for part in (Stage.pools, Stage.value, Stage.gradient) if stage is Stage.all else (stage,):
         getattr(diagnosis, part)()
     console.print(f"Results: {diagnosis.results}", highlight=False, markup=False, soft_wrap=True)
@@ -129,7 +129,7 @@ def evaluate(
             "options": {"workers": workers},
         },
     )
-    evaluation = Evaluation(config, data=data, runs=runs, results=results, progress=partial(progress_bar, console))
+    evaluation = Evaluation(config, data=data, runs=runs, results=results, progress=partial(timed_progress, console))
     table = evaluation.run(regrade=regrade)
     print_table(table)
     console.print(f"Results: {evaluation.results}", highlight=False, markup=False, soft_wrap=True)
@@ -165,7 +165,7 @@ def train(
     disable_progress_bar()
     console = Console(stderr=True)
     for each in wanted:
-        TrainingRun(each, runs=runs, progress=partial(progress_bar, console)).run()
+        TrainingRun(each, runs=runs, progress=partial(timed_progress, console)).run()
         if not is_main_process():
             continue
         place = Path("training") / each.name

@@ -8,31 +8,11 @@ from contextlib import contextmanager
 
 import pandas as pd
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
-from rich.text import Text
 
-MINUTE = 60.0
+from kaestat.report import progress
+
 WIDTH_OF_FILES = 160  # where the output is no terminal, and so has no width of its own
-
-
-class Rate(ProgressColumn):
-    """Units per second, or per minute where they are slower."""
-
-    def render(self, task: Task) -> Text:
-        if not task.speed:
-            return Text("")
-        rate = f"{task.speed:,.1f}/s" if task.speed >= 1 else f"{task.speed * MINUTE:,.1f}/min"
-        return Text(rate, style="progress.data.speed")
 
 
 def print_table(frame: pd.DataFrame) -> None:
@@ -49,7 +29,7 @@ def print_table(frame: pd.DataFrame) -> None:
 
 
 @contextmanager
-def progress_bar(console: Console, part: str, total: int) -> Iterator[Callable[[], None]]:
+def timed_progress(console: Console, part: str, total: int) -> Iterator[Callable[[], None]]:
     """Show a part at work; yields the function that counts one unit as done.
 
     Parameters
@@ -60,17 +40,7 @@ def progress_bar(console: Console, part: str, total: int) -> Iterator[Callable[[
         Units of the part.
     """
     begin = time.perf_counter()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate())
-    bar = Progress(
-        *columns,
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bar:
+    with progress.progress_bar(console) as bar:
         task = bar.add_task(part, total=total)
         yield lambda: bar.advance(task)
     console.print(f"{part:<44} {time.perf_counter() - begin:8.1f} s", highlight=False, markup=False)

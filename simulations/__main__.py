@@ -11,21 +11,12 @@ try:
     import typer
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import Progress
     from rich.table import Table
-    from rich.text import Text
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; the simulations need: pip install -e '.[simulations]'")
 
+from kaestat.report.progress import progress_bar
 from simulations import studies
 from simulations.harness import RunSettings, Study, StudyResult, WorkerDied, replay, run
 
@@ -37,13 +28,6 @@ ALL = "all"
 FAILED, USAGE, INTERRUPTED = 1, 2, 130  # exit codes
 
 SeedOption = Annotated[int, typer.Option(help="Seed of all random numbers.")]
-
-
-class Rate(ProgressColumn):
-    """Replicates per second."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="progress.data.speed")
 
 
 @app.command("list")
@@ -127,15 +111,7 @@ def _run_and_report(study: Study, settings: RunSettings) -> bool:
 
 
 def _run_with_progress(study: Study, settings: RunSettings) -> StudyResult:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        Rate(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=errors, transient=True) as bar:
+    with progress_bar(errors) as bar:
         task = bar.add_task(study.name, total=None)
         return run(study, settings, progress=lambda done, total: _show(bar, task, done, total))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
+from kaestat.report.progress import progress_bar
 from paper_figures.report.outcome import Failure
 from paper_figures.report.reproduce import Watcher
 
@@ -23,8 +24,7 @@ class ConsoleWatcher(Watcher):
         self._task = None
 
     def begin(self, part: str) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
+        self._bar = progress_bar(self._console)
         self._task = self._bar.add_task(part, total=None)
         self._bar.start()
 
