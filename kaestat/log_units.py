@@ -116,9 +116,7 @@ class LogUnits:
         ordered = keys[self.by_unit]
         return np.searchsorted(ordered, keys) - np.searchsorted(ordered, oldest)
 
-    def blocks(
-        self, *, horizon: float, max_visits: float = np.inf, max_cells: int = CACHED_CELLS
-    ) -> Iterator[Block]:
+    def blocks(self, *, horizon: float, max_visits: float = np.inf, max_cells: int = CACHED_CELLS) -> Iterator[Block]:
         """Cut the log into runs of whole steps, each as the arrays that baselines read.
 
         Parameters

@@ -17,7 +17,7 @@ ROUNDING = 1e-12  # relative to the mean squared reward: losses nearer than this
 SPANS = 20.0  # the largest candidate, in spans of the visits: a triangular kernel weighs them all alike
 UNBOUNDED_REACH = 4.0  # gaps over smallest bandwidth for kernels of unbounded support, whose weight fades to nothing
 PRIOR_PER_OCTAVE = 0.35  # log share that a candidate loses for each factor of two from the rule of thumb
-OCTAVES = 2.0 ** np.arange(-6, 38)  # twenty times the largest step number is less than 2^36
+CANDIDATES = 2.0 ** (np.arange(-12, 111) / 3 * 2)[: 12 + 56]  # twenty times the largest step number is less than 2^36
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class RunningScores:
 
     ``r`` is so many times the mean lag to the newest visits; before the first score it is taken alone.
 
-    Candidates are in geometric progression, a factor of 2 apart, from one that reaches no visit (the kernel's support
+    Candidates are in geometric progression, a factor of 2^(2/3) apart, from one that reaches no visit (the kernel's support
     ends at the shortest gap) to 20 times the span. Beyond these ends nothing changes, so a candidate that joins when
     gaps shrink or the span grows takes over the loss of the one at the end.
 
@@ -81,14 +81,21 @@ class RunningScores:
     @property
     def candidates(self) -> np.ndarray:
         """All bandwidths that can ever be chosen, increasing."""
-        return OCTAVES if self.grid is None else np.asarray(self.grid)
+        return CANDIDATES if self.grid is None else np.asarray(self.grid)
 
     def initial_carry(self) -> dict[str, np.ndarray]:
         """Losses D, and (N, sum of W Z^2 discounted as N, first step, last scored step, shortest gap); -1 for none."""
         return {"loss": np.zeros(len(self.candidates)), "scored": np.array([0.0, 0.0, -1.0, -1.0, -1.0])}
 
     def ahead(
-        self, carry: dict[str, np.ndarray], groups: Groups, visits: Visits, *, step: int | Array, kernel: Kernel, rule: float
+        self,
+        carry: dict[str, np.ndarray],
+        groups: Groups,
+        visits: Visits,
+        *,
+        step: int | Array,
+        kernel: Kernel,
+        rule: float,
     ) -> Ahead:
         """The candidates of a step and their shares, from earlier steps alone.
 

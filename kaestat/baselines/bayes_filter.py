@@ -12,9 +12,9 @@ from array_api_compat import device
 from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Baseline, Served, check_finite_number
 
-GRID_SIZE, GRID_EDGE = 57, 7.0  # logits -7..7, a quarter apart
-WALKS = (0.03, 0.06, 0.125, 0.25, 0.5, 1.0)  # standard deviations per visit, logits
-DRIFTING_WALKS, DRIFT = (0.125, 0.25), 0.1  # walks that may come with a common drift, and its size per visit
+GRID_SIZE, GRID_EDGE = 49, 7.0  # logits -7..7
+WALKS = (0.03, 0.08, 0.2, 0.5, 1.2)  # standard deviations per visit, logits
+DRIFTING_WALKS, DRIFT = (0.2,), 0.1  # walks that may come with a common drift, and its size per visit
 DRIFTING_SHARE = 0.25  # prior probability of a common drift
 SWITCH = 0.02  # probability per visit that another rate of change takes over
 DISCOUNT = 0.9  # on past log likelihoods, per return of the prompts
@@ -29,7 +29,7 @@ class BayesFilter(Baseline):
     """Posterior mean of the prompt's value, given its past and the rest of its group, under a learned random walk.
 
     The logit x of a prompt's success rate walks from visit to visit, ``x' = x + d + q e`` with e standard normal, and
-    its completions are Bernoulli draws. On a grid of 57 logits each of ten rates of change ``(q, d)`` has its own
+    its completions are Bernoulli draws. On a grid of 49 logits each of seven rates of change ``(q, d)`` has its own
     filter, with likelihoods ``m`` in place of posteriors, so that the prior can be learned later::
 
         m <- Bin(s successes of n | expit(x)) (W_qd m)            V = sum_qd w_qd E[expit(x) | m_qd pi^rho_qd]
@@ -53,7 +53,7 @@ class BayesFilter(Baseline):
     ``phi p (1 - p) / n`` of its normal approximation. phi is learned from the variance within past groups,
     ``phi = S^2 / (S^2 + mean of u (1 - u))``; it is 1 for 0/1 rewards, and while no group had two completions.
 
-    State: 580 numbers of single precision for each prompt, 2.3 kB.
+    State: 350 numbers of single precision for each prompt, 1.4 kB.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class BayesFilter(Baseline):
         xp, carry, belief = groups.xp, ahead.carry, ahead.belief
         total, count = (sums[..., 0] / ahead.dispersion for sums in self._successes(groups))
         likelihood = _likelihood(total, count)[..., None, :, :]
-        predictive = xp.sum(belief.posterior(ahead.prior) * likelihood, axis=-1)  # (..., M, P)
+        predictive = xp.vecdot(ahead.posterior, likelihood) / xp.sum(ahead.posterior, axis=-1)  # (..., M, P)
         scored = ahead.returning[..., None, :]
         evidence = xp.sum(xp.where(scored, xp.log(predictive), xp.zeros_like(predictive)), axis=-1)
         message = _normalised(belief.message * likelihood)
@@ -136,9 +136,11 @@ class BayesFilter(Baseline):
         carry = {name: _like(a, groups) for name, a in (self.initial_carry() if carry is None else carry).items()}
         self._check(groups, visits)
         visited = visits.count > 0
-        newest = xp.min(xp.where(visited, visits.lag, xp.full_like(visits.lag, np.inf)), axis=-1) if (
-            visits.lag.shape[-1]
-        ) else xp.full_like(groups.reward[..., 0], np.inf)
+        newest = (
+            xp.min(xp.where(visited, visits.lag, xp.full_like(visits.lag, np.inf)), axis=-1)
+            if (visits.lag.shape[-1])
+            else xp.full_like(groups.reward[..., 0], np.inf)
+        )
         returning = newest < np.inf
         lag = xp.where(returning, newest, xp.zeros_like(newest))
         returns = xp.sum(xp.astype(returning, lag.dtype), axis=-1)
@@ -165,12 +167,14 @@ class BayesFilter(Baseline):
             each = distinct + xp.zeros_like(own[..., :1])
         else:
             each, distinct = own, None
-        rest = _likelihood((total - each) / phi[..., None], (count - 1 + xp.zeros_like(each)) / phi[..., None])  # (..., P, C, K)
-        posterior = xp.moveaxis(belief.posterior(prior), -3, -2)  # (..., P, M, K)
-        success = _like(_success_rates(), groups)
-        rest = xp.moveaxis(rest, -1, -2)
-        mean = xp.matmul(posterior * success, rest) / xp.matmul(posterior, rest)  # (..., P, M, C)
-        value = xp.sum(weight[..., None, :, None] * mean, axis=-2)
+        rest = _likelihood(
+            (total - each) / phi[..., None], (count - 1 + xp.zeros_like(each)) / phi[..., None]
+        )  # (..., P, C, K)
+        posterior = belief.posterior(prior)
+        both = xp.concat([rest * _like(_success_rates(), groups), rest], axis=-2)
+        both = xp.matmul(xp.moveaxis(posterior, -3, -2), xp.moveaxis(both, -1, -2))  # (..., P, M, 2 C)
+        size = each.shape[-1]
+        value = xp.sum(weight[..., None, :, None] * both[..., :size] / both[..., size:], axis=-2)
         if distinct is not None:
             place = xp.astype(own[..., None] == distinct, value.dtype)
             value = xp.sum(xp.where(place > 0, value[..., None, :], xp.zeros_like(place)), axis=-1)
@@ -178,6 +182,7 @@ class BayesFilter(Baseline):
             values=self.low + (self.high - self.low) * value + xp.zeros_like(groups.reward),
             carry=carry,
             belief=belief,
+            posterior=posterior,
             weight=weight,
             prior=prior,
             dispersion=phi,
@@ -195,8 +200,8 @@ class BayesFilter(Baseline):
         if visits.state is not None:
             kept = _like(visits.state, groups)
             kept = xp.moveaxis(xp.reshape(kept, (*kept.shape[:-1], size, GRID_SIZE + 1)), -2, -3)
-            seen = xp.any(visits.count > 0, axis=-1)[..., None, :]
-            return belief.where(~seen, Belief(message=kept[..., :-1], share=kept[..., -1]))
+            kept = Belief(message=kept[..., :-1], share=kept[..., -1])
+            return kept.where(xp.any(visits.count > 0, axis=-1), belief)
         scale = self.high - self.low
         before = xp.zeros_like(visits.count[..., 0]) > 0
         for column in range(visits.lag.shape[-1]):
@@ -206,7 +211,7 @@ class BayesFilter(Baseline):
             seen = belief.moved(weight, prior, before)
             likelihood = _likelihood(total / phi, count / phi)[..., None, :, :]
             seen = Belief(message=_normalised(seen.message * likelihood), share=seen.share)
-            belief = seen.where(here[..., None, :], belief)
+            belief = seen.where(here, belief)
             before = before | here
         return belief
 
@@ -257,17 +262,19 @@ class Belief:
     share: Array
 
     def where(self, chosen: Array, other: Belief) -> Belief:
-        """This where ``chosen`` (broadcastable to (..., M, P)), elsewhere the other."""
+        """This where ``chosen`` (shape (..., P)), elsewhere the other."""
         xp = _namespace(self.message)
+        if bool(xp.all(chosen)):
+            return self
         return Belief(
-            message=xp.where(chosen[..., None], self.message, other.message),
-            share=xp.where(chosen, self.share, other.share),
+            message=xp.where(chosen[..., None, :, None], self.message, other.message),
+            share=xp.where(chosen[..., None, :], self.share, other.share),
         )
 
     def posterior(self, prior: Array) -> Array:
-        """Distribution over the grid under the prior, shape (..., M, P, K)."""
+        """Distribution over the grid under the prior, up to a factor; shape (..., M, P, K)."""
         xp = _namespace(self.message)
-        return _normalised(self.message * xp.exp(self.share[..., None] * xp.log(prior[..., None, None, :] + SMALLEST)))
+        return self.message * prior[..., None, None, :] ** self.share[..., None]
 
     def moved(self, weight: Array, prior: Array, seen: Array) -> Belief:
         """One visit on, for the prompts that have been seen: rates may switch, then logits walk."""
@@ -278,14 +285,14 @@ class Belief:
         source = source / xp.sum(source, axis=-1, keepdims=True)  # where a filter's prompts come from, (..., M, M)
         flat = (*self.message.shape[:-2], -1)
         message = xp.reshape(xp.matmul(source, xp.reshape(self.message, flat)), self.message.shape)
-        share = xp.matmul(source, self.share)
 
         logits, variance = _like(_logits(), message), _like(rates.walk**2, message)[:, None]
         precision = 1 / _variance(message, logits)
+        share = xp.matmul(source, self.share)
         left = share / _variance(prior, logits)[..., None, None]
         share = share / ((1 + variance * precision) * (1 + variance * (precision + left)))
         moved = Belief(message=xp.matmul(message, _like(rates.transition, message)), share=share)
-        return moved.where(seen[..., None, :], self)
+        return moved.where(seen, self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,6 +318,7 @@ class _Ahead:
     values: Array
     carry: dict[str, Array]
     belief: Belief
+    posterior: Array
     weight: Array
     prior: Array
     dispersion: Array
@@ -320,11 +328,9 @@ class _Ahead:
 
 @cache
 def rates_of_change() -> RatesOfChange:
-    """Six walks without drift, and two that drift up or down."""
+    """Five walks without drift, and one that drifts up or down."""
     still = [(q, 0.0, (1 - DRIFTING_SHARE) / len(WALKS)) for q in WALKS]
-    moving = [
-        (q, d, DRIFTING_SHARE / (2 * len(DRIFTING_WALKS))) for q in DRIFTING_WALKS for d in (-DRIFT, DRIFT)
-    ]
+    moving = [(q, d, DRIFTING_SHARE / (2 * len(DRIFTING_WALKS))) for q in DRIFTING_WALKS for d in (-DRIFT, DRIFT)]
     walk, drift, prior = np.array([*still, *moving]).T
     return RatesOfChange(walk, drift, prior, np.stack([transition(q, d) for q, d in zip(walk, drift, strict=True)]))
 
@@ -369,14 +375,16 @@ def _first_prior() -> np.ndarray:
 def _prompts_at(prompts: Array, message: Array, share: Array, ahead: _Ahead) -> Array:
     """Prompts at each logit, discounted, after some steps of EM with those of this step; (..., K)."""
     xp = _namespace(message)
-    weight = ahead.weight[..., None]
-    mixed = xp.sum(weight[..., None] * message, axis=-3)  # (..., P, K)
-    share = xp.sum(weight * share, axis=-2)[..., None]
+    weight = ahead.weight[..., None, :]
+    mixed = xp.reshape(
+        xp.matmul(weight, xp.reshape(message, (*message.shape[:-2], -1))), (*message.shape[:-3], *message.shape[-2:])
+    )
+    share = xp.matmul(weight, share)[..., 0, :, None]
     kept = PRIOR_DISCOUNT ** ahead.elapsed[..., None]
     base = kept * prompts + (1 - kept) * PRIOR_COUNT * _like(_first_prior(), message)
     prior, total = ahead.prior, base
     for _ in range(EM_STEPS):
-        posterior = _normalised(mixed * xp.exp(share * xp.log(prior[..., None, :] + SMALLEST)))
+        posterior = _normalised(mixed * prior[..., None, :] ** share)
         total = base + xp.sum(share * posterior, axis=-2)
         prior = total / xp.sum(total, axis=-1, keepdims=True)
     return total
@@ -393,7 +401,7 @@ def _likelihood(successes: Array, count: Array) -> Array:
 
 def _normalised(density: Array) -> Array:
     xp = _namespace(density)
-    return xp.clip(density / xp.sum(density, axis=-1, keepdims=True), SMALLEST, None)
+    return density / xp.sum(density, axis=-1, keepdims=True) + SMALLEST
 
 
 def _variance(distribution: Array, points: Array) -> Array:
