@@ -33,7 +33,7 @@ class Auto(LooCv):
     Parameters
     ----------
     grid : sequence of float, optional
-        Candidates in steps, increasing. None makes them a factor of 2 apart, from one that reaches no visit to 20
+        Candidates in steps, increasing. None makes them a factor of 1.6 apart, from one that reaches no visit to 20
         times the span.
     discount : float
         Factor in (0, 1] on the past scores for each return of the prompts.

@@ -17,7 +17,7 @@ ROUNDING = 1e-12  # relative to the mean squared reward: losses nearer than this
 SPANS = 20.0  # the largest candidate, in spans of the visits: a triangular kernel weighs them all alike
 UNBOUNDED_REACH = 4.0  # gaps over smallest bandwidth for kernels of unbounded support, whose weight fades to nothing
 PRIOR_PER_OCTAVE = 0.35  # log share that a candidate loses for each factor of two from the rule of thumb
-CANDIDATES = 2.0 ** (np.arange(-12, 111) / 3 * 2)[: 12 + 56]  # twenty times the largest step number is less than 2^36
+CANDIDATES = 2.0 ** (np.arange(-12, 56) * 2 / 3)  # the last is more than 20 times the largest step number
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class RunningScores:
 
     ``r`` is so many times the mean lag to the newest visits; before the first score it is taken alone.
 
-    Candidates are in geometric progression, a factor of 2^(2/3) apart, from one that reaches no visit (the kernel's support
-    ends at the shortest gap) to 20 times the span. Beyond these ends nothing changes, so a candidate that joins when
-    gaps shrink or the span grows takes over the loss of the one at the end.
+    Candidates are in geometric progression, a factor of 1.6 apart, from one that reaches no visit (the kernel's
+    support ends at the shortest gap) to 20 times the span. Beyond these ends nothing changes, so a candidate that
+    joins when gaps shrink or the span grows takes over the loss of the one at the end.
 
     Parameters
     ----------

@@ -40,10 +40,10 @@ class BayesFilter(Baseline):
       for each return of the prompts. With probability .02 a visit switches to another rate, before which the filters
       are mixed accordingly (Blom and Bar-Shalom's interacting multiple models), so a filter that starts to fit again
       does not start from its stale past.
-    - ``pi``, the distribution of logits over prompts: nonparametric maximum likelihood on the grid (Laird, 1978) by EM,
-      run along with the steps, where 8 pseudo-prompts of N(0, 2^2) stand for what is not known yet.
-    - ``rho``, the share of a prompt's prior that its walk has left: with J the precision of m and r that of pi^rho, each
-      visit divides it by ``(1 + q^2 J) (1 + q^2 (J + r))``, which is exact for normal likelihoods.
+    - ``pi``, the distribution of logits over prompts: nonparametric maximum likelihood on the grid (Laird, 1978) by
+      EM, run along with the steps, where 8 pseudo-prompts of N(0, 2^2) stand for what is not known yet.
+    - ``rho``, the share of a prompt's prior that its walk has left: with J the precision of m and r that of pi^rho,
+      each visit divides it by ``(1 + q^2 J) (1 + q^2 (J + r))``, which is exact for normal likelihoods.
 
     All of it comes from earlier steps, so a value never depends on its own reward; for 0/1 rewards the leave-one-out
     is exact. Time is counted in visits: prompts that return at every step or every sixty are the same.
@@ -241,8 +241,8 @@ class BayesFilter(Baseline):
         outside = bool(xp.any((unit < 0) | (unit > 1)))
         if outside or bool(xp.any((total < 0) | (visits.total > self.high * visits.count + 1e-9 * (1 + total)))):
             raise ValueError(
-                f"rewards: bayes_filter takes rewards in [{self.low:g}, {self.high:g}]; state their range with low= and "
-                "high=."
+                f"rewards: bayes_filter takes rewards in [{self.low:g}, {self.high:g}]; state their range "
+                "with low= and high=."
             )
 
 
@@ -274,7 +274,7 @@ class Belief:
     def posterior(self, prior: Array) -> Array:
         """Distribution over the grid under the prior, up to a factor; shape (..., M, P, K)."""
         xp = _namespace(self.message)
-        return self.message * prior[..., None, None, :] ** self.share[..., None]
+        return self.message * xp.exp(self.share[..., None] * xp.log(prior[..., None, None, :]))
 
     def moved(self, weight: Array, prior: Array, seen: Array) -> Belief:
         """One visit on, for the prompts that have been seen: rates may switch, then logits walk."""
@@ -384,7 +384,7 @@ def _prompts_at(prompts: Array, message: Array, share: Array, ahead: _Ahead) -> 
     base = kept * prompts + (1 - kept) * PRIOR_COUNT * _like(_first_prior(), message)
     prior, total = ahead.prior, base
     for _ in range(EM_STEPS):
-        posterior = _normalised(mixed * prior[..., None, :] ** share)
+        posterior = _normalised(mixed * xp.exp(share * xp.log(prior[..., None, :])))
         total = base + xp.sum(share * posterior, axis=-2)
         prior = total / xp.sum(total, axis=-1, keepdims=True)
     return total
