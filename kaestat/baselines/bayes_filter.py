@@ -14,7 +14,7 @@ from kaestat.baselines.base import Baseline, Served, check_finite_number
 
 GRID_SIZE, GRID_EDGE = 49, 7.0  # logits -7..7
 WALKS = (0.03, 0.08, 0.2, 0.5, 1.2)  # standard deviations per visit, logits
-DRIFTING_WALKS, DRIFT = (0.2,), 0.1  # walks that may come with a common drift, and its size per visit
+DRIFTS = ((0.1, 0.03),)  # walks with a common drift, and its size, per visit
 DRIFTING_SHARE = 0.25  # prior probability of a common drift
 SWITCH = 0.02  # probability per visit that another rate of change takes over
 DISCOUNT = 0.9  # on past log likelihoods, per return of the prompts
@@ -330,7 +330,7 @@ class _Ahead:
 def rates_of_change() -> RatesOfChange:
     """Five walks without drift, and one that drifts up or down."""
     still = [(q, 0.0, (1 - DRIFTING_SHARE) / len(WALKS)) for q in WALKS]
-    moving = [(q, d, DRIFTING_SHARE / (2 * len(DRIFTING_WALKS))) for q in DRIFTING_WALKS for d in (-DRIFT, DRIFT)]
+    moving = [(q, sign * d, DRIFTING_SHARE / (2 * len(DRIFTS))) for q, d in DRIFTS for sign in (-1, 1)]
     walk, drift, prior = np.array([*still, *moving]).T
     return RatesOfChange(walk, drift, prior, np.stack([transition(q, d) for q, d in zip(walk, drift, strict=True)]))
 

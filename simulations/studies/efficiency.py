@@ -93,9 +93,10 @@ def squared_errors(estimator: Baseline, reward: np.ndarray, value: np.ndarray, *
         count = np.full_like(total, group_size)
         visits = Visits(lag=lag, count=count, total=total, total_sq=total, state=state)
         served = estimator.serve(Groups(reward[:, t]), visits, step=t * every, carry=carry)
-        carry, state, given = served.carry, served.state, served.values
+        carry, state = served.carry, served.state
         if t >= n_visits // 2:
-            errors.append(((given - value[:, t, :, None]) ** 2).mean(axis=(1, 2)))
+            error = served.values - value[:, t, :, None]  # noqa: PD011 (no frame)
+            errors.append((error**2).mean(axis=(1, 2)))
     return np.mean(errors, axis=0)
 
 
