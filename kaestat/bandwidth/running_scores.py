@@ -13,7 +13,7 @@ from kaestat.arrays import Array, Groups, Visits
 from kaestat.bandwidth.base import steps_like
 from kaestat.kernels import Kernel
 
-ROUNDING = 1e-12  # relative to the mean squared reward: losses nearer than this are equal
+ROUNDING = 1e-12  # relative to the squared rewards or the largest loss: losses nearer than this are equal
 SPANS = 20.0  # the largest candidate, in spans of the visits: a triangular kernel weighs them all alike
 UNBOUNDED_REACH = 4.0  # gaps over smallest bandwidth for kernels of unbounded support, whose weight fades to nothing
 PRIOR_PER_OCTAVE = 0.35  # log share that a candidate loses for each factor of two from the rule of thumb
@@ -207,7 +207,8 @@ class RunningScores:
 
     def _log_likelihood(self, loss: np.ndarray, scores: np.ndarray) -> np.ndarray:
         least = np.min(loss, axis=-1, keepdims=True)
-        unit = np.maximum(least, ROUNDING * scores[..., 1:2])  # errors below rounding are no errors
+        largest = np.maximum(np.max(loss, axis=-1, keepdims=True), scores[..., 1:2])
+        unit = np.maximum(least, ROUNDING * largest)  # errors below rounding are no errors
         return -0.5 * scores[..., :1] * (loss - least) / np.where(unit > 0, unit, 1.0)
 
 

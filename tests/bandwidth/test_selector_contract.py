@@ -13,7 +13,7 @@ from kaestat.kernels import as_kernel
 from kaestat.registry import parse_method
 from kaestat.replay import replay
 
-DATA_DRIVEN = ["forward_cv", "loo_cv", "gcv", "aicc", "plug_in", "lepski", "aggregated"]
+DATA_DRIVEN = ["forward_cv", "loo_cv", "gcv", "aicc", "plug_in", "lepski", "aggregated", "auto"]
 FIELDS = ("lag", "count", "total", "total_sq")
 TRIANGULAR = as_kernel("triangular")
 LOG = random_log(7, prompts=12, visits=12)
