@@ -243,6 +243,11 @@ class AdvantageEstimator:
                 f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
                 f"{self.baseline.horizon:g}; build it with the parameters that were saved."
             )
+        if history is not None and history.state_size != self.baseline.state_size:
+            raise ValueError(
+                f"state: its history keeps {history.state_size} numbers of each prompt, method {self.method!r} "
+                f"{self.baseline.state_size}; the state was altered."
+            )
         carry = _stored_carry(state["carry"])
         if not self.baseline.accepts_carry(carry):
             raise ValueError(f"state: the carry of method {self.method!r} is incomplete; the state was altered.")
@@ -301,7 +306,8 @@ class AdvantageEstimator:
             divergence=None if divergence is None else _one_per_row(divergence, packing),
         )
         history, rows, visits = self._look_back(groups, packing.keys, step)
-        values = self.baseline.values(groups, visits, step=step, carry=self._carry)
+        served = self.baseline.serve(groups, visits, step=step, carry=self._carry)
+        values, carry = served.values, served.carry
         if values.shape != groups.reward.shape:
             raise ValueError(
                 f"method {self.method!r}: values have shape {values.shape}, rewards {groups.reward.shape}."
@@ -309,7 +315,6 @@ class AdvantageEstimator:
         advantages = packing.unpack(self._scaled(groups.reward - values, groups, visits, step))
         values = packing.unpack(values)
         sums = {} if history is None else _sums(groups)
-        carry = self.baseline.advance(self._carry, groups, visits, step=step)
         kept = (*sums.values(), *(() if carry is None else carry.values()))
         in_range = all((np.abs(numbers) <= largest).all() for numbers in (advantages, values))
         if not in_range or not all(np.isfinite(column).all() for column in kept):
@@ -317,7 +322,7 @@ class AdvantageEstimator:
 
         if history is not None:
             self._watch_returns(rows)
-            history.append(packing.keys, rows, step, sums)
+            history.append(packing.keys, rows, step, sums, served.state)
         elif carry is not None:
             self._recorded = (self._recorded if step == self._last_step else {}) | dict.fromkeys(packing.keys)
         self._history, self._carry, self._last_step = history, carry, step
@@ -340,6 +345,8 @@ class AdvantageEstimator:
                 self.baseline.horizon,
                 weighted=groups.weight is not None,
                 with_divergence=groups.divergence is not None,
+                max_visits=self.baseline.max_visits,
+                state_size=self.baseline.state_size,
             )
         rows = history.rows(keys)
         history.check_new(keys, rows, step)

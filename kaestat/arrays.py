@@ -116,6 +116,9 @@ class Visits:
         The same sums with completions weighted: ``sum W``, ``sum W^2``, ``sum W Z``, ``sum W Z^2``.
     divergence : array, shape (..., P, V), optional
         Policy divergence between this visit and the prompt's visit before it (nats).
+    state : array, shape (..., P, S), optional
+        What the baseline kept of each prompt after its newest visit (`kaestat.baselines.base.Baseline.state_size`);
+        means nothing for a prompt without visits.
     """
 
     lag: Array
@@ -127,6 +130,7 @@ class Visits:
     weighted_total: Array | None = None
     weighted_total_sq: Array | None = None
     divergence: Array | None = None
+    state: Array | None = None
 
     @property
     def mass(self) -> Array:

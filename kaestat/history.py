@@ -36,6 +36,10 @@ class RewardHistory:
         Keep the weighted sums as well.
     with_divergence : bool
         Keep the policy divergence since the visit before.
+    max_visits : float
+        Visits of a prompt that are kept at most, the newest; ``inf`` for no limit.
+    state_size : int
+        Numbers (of single precision) kept of each prompt beside its visits.
 
     Examples
     --------
@@ -45,13 +49,25 @@ class RewardHistory:
     [4.0, 0.0]
     """
 
-    def __init__(self, horizon: float = math.inf, *, weighted: bool = False, with_divergence: bool = False):
+    def __init__(
+        self,
+        horizon: float = math.inf,
+        *,
+        weighted: bool = False,
+        with_divergence: bool = False,
+        max_visits: float = math.inf,
+        state_size: int = 0,
+    ):
         number = isinstance(horizon, int | float | np.integer | np.floating) and not isinstance(horizon, bool)
         if not number or not horizon > 0:
             raise ValueError(f"horizon must be positive (steps), got {horizon!r}.")
+        if isinstance(max_visits, bool) or not isinstance(max_visits, int | float) or not max_visits >= 1:
+            raise ValueError(f"max_visits must be at least 1, got {max_visits!r}.")
         self.horizon = math.inf if isinstance(horizon, int) and horizon > sys.float_info.max else float(horizon)
+        self.max_visits = max_visits
         self.last_step = -1
         self._row: dict[Hashable, int] = {}
+        self._state = np.zeros((1, state_size), dtype=np.float32)
         names = PLAIN_FIELDS + (WEIGHTED_FIELDS if weighted else ()) + (("divergence",) if with_divergence else ())
         self._fields: dict[str, np.ndarray] = {name: np.zeros((1, 1), dtype=_dtype(name)) for name in names}
 
@@ -70,6 +86,11 @@ class RewardHistory:
         return "divergence" in self._fields
 
     @property
+    def state_size(self) -> int:
+        """Numbers kept of each prompt beside its visits."""
+        return self._state.shape[1]
+
+    @property
     def width(self) -> int:
         """Number of visit columns at present."""
         return self._fields["step"].shape[1]
@@ -77,7 +98,7 @@ class RewardHistory:
     @property
     def nbytes(self) -> int:
         """Bytes in the arrays; the ids come on top."""
-        return sum(field.nbytes for field in self._fields.values())
+        return sum(field.nbytes for field in (*self._fields.values(), self._state))
 
     def rows(self, keys: Sequence[Hashable]) -> np.ndarray:
         """Row of each key, 0 for a key never seen."""
@@ -102,7 +123,8 @@ class RewardHistory:
         gathered = {name: np.take(field, rows, axis=0) for name, field in self._fields.items()}
         lag = np.subtract(step, gathered.pop("step"), dtype=np.float64)
         count = gathered.pop("count").astype(np.float64)
-        return Visits(lag=lag, count=count, **gathered)
+        state = np.take(self._state, rows, axis=0) if self._state.shape[1] else None
+        return Visits(lag=lag, count=count, **gathered, state=state)
 
     def check_new(self, keys: Sequence[Hashable], rows: np.ndarray, step: int) -> None:
         """Raise unless ``step`` can be recorded for ``keys``.
@@ -169,7 +191,14 @@ class RewardHistory:
             rows, columns = rows[present], {name: column[present] for name, column in columns.items()}
         self.append(keys, rows, step, columns)
 
-    def append(self, keys: Sequence[Hashable], rows: np.ndarray, step: int, columns: dict[str, np.ndarray]) -> None:
+    def append(
+        self,
+        keys: Sequence[Hashable],
+        rows: np.ndarray,
+        step: int,
+        columns: dict[str, np.ndarray],
+        state: np.ndarray | None = None,
+    ) -> None:
         """`record` without checks, for rows already looked up; nothing fails once writing has begun."""
         new = np.flatnonzero(rows == 0)
         if len(new):
@@ -177,12 +206,15 @@ class RewardHistory:
             rows[new] = len(self._row) + 1 + np.arange(len(new))
             self._reserve(len(self._row) + len(new) + 1)
         oldest = self._fields["count"][rows, 0] > 0
-        if oldest.any() and (step + 1 - self._fields["step"][rows[oldest], 0] <= self.horizon).any():
+        within = oldest.any() and (step + 1 - self._fields["step"][rows[oldest], 0] <= self.horizon).any()
+        if within and self.width < self.max_visits:
             self._widen()
         for name, field in self._fields.items():
             if field.shape[1] > 1:
                 field[rows, :-1] = field[rows, 1:]
             field[rows, -1] = step if name == "step" else columns[name]
+        if state is not None:
+            self._state[rows] = state
         self._row.update(zip(map(keys.__getitem__, new.tolist()), rows[new].tolist(), strict=True))
         self.last_step = step
 
@@ -193,6 +225,8 @@ class RewardHistory:
             "last_step": self.last_step,
             "keys": encode_keys(list(self._row)),
             "fields": {name: field[1 : len(self._row) + 1].copy() for name, field in self._fields.items()},
+            "max_visits": self.max_visits,
+            "state": self._state[1 : len(self._row) + 1].copy(),
         }
 
     @classmethod
@@ -206,7 +240,12 @@ class RewardHistory:
         """
         try:
             fields = {name: _stored_field(name, field) for name, field in state["fields"].items()}
-            history = cls(state["horizon"], weighted="weight" in fields, with_divergence="divergence" in fields)
+            history = cls(
+                state["horizon"],
+                weighted="weight" in fields,
+                with_divergence="divergence" in fields,
+                max_visits=state.get("max_visits", math.inf),
+            )
             keys, last_step = decode_keys(state["keys"]), stored_step(state["last_step"])
             history._row = {key: row for row, key in enumerate(keys, start=1)}
         except (KeyError, IndexError, TypeError, AttributeError) as error:
@@ -221,6 +260,7 @@ class RewardHistory:
             raise ValueError("state: the history has visits after its last step; the state was altered.")
         for name, field in fields.items():
             history._fields[name] = np.concatenate([np.zeros((1, shape[1]), dtype=field.dtype), field])
+        history._state = _stored_state(state.get("state"), len(keys))
         history.last_step = last_step
         return history
 
@@ -248,10 +288,12 @@ class RewardHistory:
             grown = max(rows, capacity + capacity // 8)
             for name, field in self._fields.items():
                 self._fields[name] = _padded(field, (grown, field.shape[1]))
+            self._state = _padded(self._state, (grown, self._state.shape[1]))
 
     def _widen(self) -> None:
         # By a quarter, not double: columns are paid for by every prompt ever seen.
-        width = min(self.width + max(2, self.width // 4), max(math.ceil(min(self.horizon, 2**40)), self.width + 1))
+        most = int(min(max(math.ceil(min(self.horizon, 2**40)), self.width + 1), self.max_visits))
+        width = min(self.width + max(2, self.width // 4), most)
         for name, field in self._fields.items():
             self._fields[name] = _padded(field, (len(field), width))
 
@@ -280,6 +322,17 @@ def _stored_field(name: str, field: Any) -> np.ndarray:
     if name in INTEGER_FIELDS and not ((array >= 0) & (array <= MAX_STEP) & (array == np.floor(array))).all():
         raise ValueError(f"state: {name} must hold whole numbers, 0 or more; the state was altered.")
     return array.astype(_dtype(name))
+
+
+def _stored_state(state: Any, size: int) -> np.ndarray:
+    """What was kept of each prompt, with the empty row 0 in front; none in states of earlier versions."""
+    if state is None:
+        return np.zeros((size + 1, 0), dtype=np.float32)
+    if not isinstance(state, np.ndarray) or state.ndim != 2 or len(state) != size or state.dtype != np.float32:
+        raise ValueError("state: what the history kept of its prompts does not fit its keys; the state was altered.")
+    if not np.isfinite(state).all():
+        raise ValueError("state: what the history kept of its prompts must be finite; the state was altered.")
+    return np.concatenate([np.zeros((1, state.shape[1]), dtype=np.float32), state])
 
 
 def _padded(field: np.ndarray, shape: tuple[int, int]) -> np.ndarray:

@@ -75,6 +75,7 @@ METHODS: dict[str, Method] = {
         Method("krpo", b.Krpo, "Kalman filter over the group's completions, over its std (Wang et al., 2025)", "own"),
         Method("kalman", b.Kalman, "local-level Kalman filter across steps, binomial noise"),
         Method("spo", b.Spo, "Beta-Bernoulli with forgetting, advantages whitened (Xu and Ding, 2025)", "batch_std"),
+        Method("bayes_filter", b.BayesFilter, "logit filter whose prior, rate of change and drift are learned (ours)"),
         Method("critic", b.Critic, "ridge regression on prompt features, learned along the run (A2C, PPO)"),
         Method("oracle", b.Oracle, "the true value, given"),
         Method("pooled", b.Pooled, "leave-one-out mean over all groups of the prompt at this step"),

@@ -6,6 +6,7 @@ from typing import Any
 
 from kaestat.bandwidth.aggregated import Aggregated
 from kaestat.bandwidth.aicc import Aicc
+from kaestat.bandwidth.auto import Auto
 from kaestat.bandwidth.base import BandwidthSelection, Selector
 from kaestat.bandwidth.fixed import Fixed
 from kaestat.bandwidth.forward_cv import ForwardCv
@@ -19,13 +20,14 @@ from kaestat.checks import check_parameters
 
 SELECTORS: dict[str, type[Selector]] = {
     selector.name: selector
-    for selector in (Fixed, Fraction, Rate, ForwardCv, LooCv, Gcv, Aicc, PlugIn, Lepski, Aggregated)
+    for selector in (Fixed, Fraction, Rate, ForwardCv, LooCv, Gcv, Aicc, PlugIn, Lepski, Aggregated, Auto)
 }
 
 __all__ = [
     "SELECTORS",
     "Aggregated",
     "Aicc",
+    "Auto",
     "BandwidthSelection",
     "Fixed",
     "ForwardCv",

@@ -19,6 +19,8 @@ from kaestat.kernels import Kernel
 if TYPE_CHECKING:
     import pandas as pd
 
+    from kaestat.bandwidth.running_scores import RunningScores
+
 PATH_COLUMNS = ["bandwidth", "risk", "se", "difference_se"]
 
 
@@ -52,6 +54,16 @@ class Selector(ABC):
     """Chooses a bandwidth from past visits."""
 
     name: ClassVar[str]
+
+    @property
+    def running(self) -> RunningScores | None:
+        """How the candidates are scored step by step; None for selectors that look at the visits of a step alone."""
+        return None
+
+    @property
+    def max_visits(self) -> float:
+        """Largest number of newest visits of a prompt that are looked at."""
+        return math.inf
 
     @property
     def memory(self) -> float:

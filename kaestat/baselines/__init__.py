@@ -2,6 +2,7 @@
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.batch_mean import BatchMean
+from kaestat.baselines.bayes_filter import BayesFilter
 from kaestat.baselines.critic import Critic
 from kaestat.baselines.ebpo import Ebpo
 from kaestat.baselines.group_mean import GroupMean
@@ -21,6 +22,7 @@ from kaestat.baselines.spo import Spo
 __all__ = [
     "Baseline",
     "BatchMean",
+    "BayesFilter",
     "Critic",
     "Ebpo",
     "GroupMean",

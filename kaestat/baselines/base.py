@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -9,6 +10,25 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from kaestat.arrays import Array, Groups, Visits
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """What one training step gives.
+
+    Attributes
+    ----------
+    values : array, shape (..., P, G)
+        See `Baseline.values`.
+    carry : dict of str to array, or None
+        The carry after the step.
+    state : array, shape (..., P, S), optional
+        What is kept of each prompt after the step, for baselines with a `Baseline.state_size`.
+    """
+
+    values: Array
+    carry: Any
+    state: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +78,16 @@ class Baseline(ABC):
         return 0.0
 
     @property
+    def max_visits(self) -> float:
+        """Largest number of newest visits of a prompt that can matter, within the horizon."""
+        return math.inf
+
+    @property
+    def state_size(self) -> int:
+        """Numbers kept of each prompt beside its visits (`Visits.state`); 0 for none."""
+        return 0
+
+    @property
     def takes_divergence(self) -> bool:
         """Whether the policy divergence between visits enters the value."""
         return False
@@ -85,6 +115,13 @@ class Baseline(ABC):
     def advance(self, carry: Any, groups: Groups, visits: Visits, *, step: int | Array) -> Any:
         """The carry after this step."""
         return carry
+
+    def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
+        """`values`, and what the next steps need to know of this one; what both of them need is computed once."""
+        return Served(
+            values=self.values(groups, visits, step=step, carry=carry),
+            carry=self.advance(carry, groups, visits, step=step),
+        )
 
     def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
         """Whether finite arrays, read from a stored state, can be a carry of this baseline.

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Namespace, Visits, over_prompts, ratio
 from kaestat.bandwidth import Fixed, Selector, as_selector
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.base import Baseline, Served
 from kaestat.checks import check_finite_number
 from kaestat.kernels import Kernel, as_kernel
 
 NORMALIZATIONS = ("nadaraya-watson", "algorithm1")
+APART = ("prompt_ids", "divergence", "state")  # what no kernel mean reads
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class KernelBaseline(Baseline):
     bandwidth: float | str | Selector = 10.0
 
     takes_weights: ClassVar[bool] = True
+    rule_of_thumb: ClassVar[float] = 10.0  # returns of the prompts: the bandwidth where nothing has been learned yet
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", as_kernel(self.kernel))
@@ -44,7 +46,33 @@ class KernelBaseline(Baseline):
     def horizon(self) -> float:
         return as_selector(self.bandwidth).memory * as_kernel(self.kernel).support
 
+    @property
+    def max_visits(self) -> float:
+        return as_selector(self.bandwidth).max_visits
+
+    def initial_carry(self) -> Any:
+        running = as_selector(self.bandwidth).running
+        return None if running is None else running.initial_carry()
+
+    def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
+        running, kernel = as_selector(self.bandwidth).running, as_kernel(self.kernel)
+        if running is None:
+            return super().serve(groups, visits, step=step, carry=carry)
+        carry = running.initial_carry() if carry is None else carry
+        ahead = running.ahead(carry, groups, visits, step=step, kernel=kernel, rule=self.rule_of_thumb)
+        of_each = self.values_at(_with_axis(groups), _with_axis(visits), ahead.bandwidths, step)
+        return Served(
+            values=groups.xp.sum(ahead.shares * of_each, axis=0),
+            carry=running.after(carry, ahead, of_each, groups, visits, step=step),
+        )
+
+    def advance(self, carry: Any, groups: Groups, visits: Visits, *, step: int | Array) -> Any:
+        running = as_selector(self.bandwidth).running
+        return carry if running is None else self.serve(groups, visits, step=step, carry=carry).carry
+
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        if carry is not None and as_selector(self.bandwidth).running is not None:
+            return self.serve(groups, visits, step=step, carry=carry).values
         mixed: Array | None = None
         selector, kernel = as_selector(self.bandwidth), as_kernel(self.kernel)
         for bandwidth, share in selector.resolve(visits, groups.count, step=step, kernel=kernel):
@@ -56,6 +84,12 @@ class KernelBaseline(Baseline):
     @abstractmethod
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         """Values at one bandwidth (steps; a number or broadcastable to (..., P, 1)), shape (..., P, G)."""
+
+
+def _with_axis(arrays: Groups | Visits) -> Any:
+    """The same with one more leading axis, for candidates."""
+    columns = {field.name: getattr(arrays, field.name) for field in fields(arrays)}
+    return type(arrays)(**{name: None if a is None or name in APART else a[None] for name, a in columns.items()})
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from array_api_compat import array_namespace
 
@@ -61,6 +61,8 @@ class KaeEb(KernelBaseline):
         step (0 if there are none), or the number given.
     """
 
+    rule_of_thumb: ClassVar[float] = 20.0
+
     bandwidth: float | str | Selector = 20.0
     cold_start: Literal["batch_mean"] | float = "batch_mean"
 
@@ -104,10 +106,10 @@ class _KernelSums:
     def of(cls, groups: Groups, visits: Visits, weight: Array) -> _KernelSums:
         """Of the past visits."""
         xp = groups.xp
-        mass, carried, lag = weight * visits.mass, weight * visits.carried, visits.lag
-        terms = [mass, carried, weight * visits.carried_sq, weight**2 * visits.mass_sq]
-        terms += [mass * lag, mass * lag**2, carried * lag]
-        return cls(*(xp.sum(term, axis=-1, keepdims=True) for term in terms))
+        mass, carried, lag = visits.mass, visits.carried, visits.lag
+        terms = [(weight, mass), (weight, carried), (weight, visits.carried_sq), (weight**2, visits.mass_sq)]
+        terms += [(weight, mass * lag), (weight, mass * lag**2), (weight, carried * lag)]
+        return cls(*(xp.vecdot(*term)[..., None] for term in terms))
 
     @classmethod
     def of_current(cls, groups: Groups, at_zero: float) -> _KernelSums:

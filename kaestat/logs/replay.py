@@ -30,18 +30,27 @@ def replay(log: RewardLog, baseline: Baseline) -> tuple[np.ndarray, np.ndarray]:
     units = log.units(baseline.unit)
     values, own = np.empty(len(units.reward)), np.empty(len(units.reward))
     carry = baseline.initial_carry()
-    for block in units.blocks(horizon=baseline.horizon, max_cells=0 if baseline.stepwise else BLOCK_NUMBERS):
+    stepwise = baseline.stepwise or carry is not None
+    kept = np.zeros((int(units.visit_unit.max()) + 1, baseline.state_size), dtype=np.float32)
+    for block in units.blocks(
+        horizon=baseline.horizon, max_visits=baseline.max_visits, max_cells=0 if stepwise else BLOCK_NUMBERS
+    ):
         step: Array
         groups, visits, step = block.groups, block.visits, block.step
-        if baseline.stepwise:
+        if stepwise:
             groups, visits, step = _single_step(block, units, log)
+        row = units.visit_unit[block.visit[0]]  # of the only step, where one is served at a time
+        if baseline.state_size:
+            visits = replace(visits, state=kept[row])
         present = slice(None) if groups.mask is None else groups.mask
         where = _positions(block, units)
-        value = baseline.values(groups, visits, step=step, carry=carry)
+        served = baseline.serve(groups, visits, step=step, carry=carry)
         weight = baseline.own_weight(groups, visits, step=step, carry=carry) + np.zeros_like(groups.reward)
-        values[where] = value[present].reshape(-1)
+        values[where] = served.values[present].reshape(-1)
         own[where] = weight[present].reshape(-1)
-        carry = baseline.advance(carry, groups, visits, step=step)
+        carry = served.carry
+        if served.state is not None:
+            kept[row] = served.state
     return values, own
 
 

@@ -116,18 +116,22 @@ class LogUnits:
         ordered = keys[self.by_unit]
         return np.searchsorted(ordered, keys) - np.searchsorted(ordered, oldest)
 
-    def blocks(self, *, horizon: float, max_cells: int = BLOCK_NUMBERS) -> Iterator[Block]:
+    def blocks(self, *, horizon: float, max_visits: float = np.inf, max_cells: int = BLOCK_NUMBERS) -> Iterator[Block]:
         """Cut the log into runs of whole steps, each as the arrays that baselines read.
 
         Parameters
         ----------
         horizon : float
             Largest lag (steps) of a visit that counts as past; 0 leaves the past out altogether.
+        max_visits : float
+            Largest number of newest earlier visits that count.
         max_cells : int
             Bound on steps x units x (visits or completions) of a block, for the processor's cache; a single step may
             pass it.
         """
         reach = self.reach(horizon)
+        if max_visits < np.inf:
+            reach = np.minimum(reach, int(max_visits))
         edges = np.flatnonzero(np.diff(self.visit_step, prepend=-1))  # first visit of each step
         ends = np.append(edges[1:], len(self.visit_step))
         widths = (ends - edges).tolist()

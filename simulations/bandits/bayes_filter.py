@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.special import betainc, expit
 
@@ -37,13 +39,16 @@ class BayesFilter:
         self.prior = np.diff(betainc(mean * size, (1 - mean) * size, edges))
         self.transition = _walk(self.logits, step_sd)
 
-    def values_for(self, rewards: np.ndarray) -> np.ndarray:
+    def values_for(self, rewards: np.ndarray, moves: Sequence[np.ndarray] | None = None) -> np.ndarray:
         """Leave-one-out posterior means: given all earlier rewards and the rest of the completion's own group.
 
         Parameters
         ----------
         rewards : ndarray of 0 and 1, shape (R, T, P, G)
             One group at each of T consecutive steps.
+        moves : sequence of T - 1 ndarrays of shape (K, K), optional
+            Transition before each step but the first (`walk`, `jump` and their products), where the walk changes; None
+            takes that of ``step_sd`` throughout.
 
         Returns
         -------
@@ -55,7 +60,7 @@ class BayesFilter:
         log_p, log_q = np.log(self.values), np.log1p(-self.values)
         for t in range(n_steps):
             if t > 0:
-                belief = belief @ self.transition
+                belief = belief @ (self.transition if moves is None else moves[t - 1])
             group = rewards[:, t].reshape(-1, group_size)
             successes = group.sum(axis=1)
             # The left-out completion is a success or a failure: two likelihoods serve the whole group.
@@ -66,6 +71,25 @@ class BayesFilter:
             values[:, t] = value.reshape(n_replicates, n_prompts, group_size)
             belief = _updated(belief, successes, group_size, log_p, log_q)
         return values
+
+    def walk(self, step_sd: float) -> np.ndarray:
+        """Transition of a Gaussian step, also of one that is narrower than the grid's spacing; (K, K).
+
+        Such a step moves by one point at most, which has the same mean and variance.
+        """
+        spacing = self.logits[1] - self.logits[0]
+        if step_sd == 0 or step_sd >= 0.8 * spacing:
+            return _walk(self.logits, step_sd)
+        side = (step_sd / spacing) ** 2 / 2
+        moved = (1 - 2 * side) * np.eye(GRID_SIZE) + side * (np.eye(GRID_SIZE, k=1) + np.eye(GRID_SIZE, k=-1))
+        return moved / moved.sum(axis=1, keepdims=True)
+
+    def jump(self, size: float) -> np.ndarray:
+        """Transition of a jump by ``size`` logits either way with equal probabilities; (K, K)."""
+        targets = self.logits[:, None, None] + np.array([-size, size])[:, None]  # (K, 2, 1)
+        share = np.clip(1 - np.abs(self.logits - targets) / (self.logits[1] - self.logits[0]), 0, None).sum(axis=1)
+        share[:, 0] += 1e-300  # jumps out of the grid end at its edge
+        return share / share.sum(axis=1, keepdims=True)
 
     def _posterior_mean(
         self, belief: np.ndarray, successes: np.ndarray, count: int, log_p: np.ndarray, log_q: np.ndarray

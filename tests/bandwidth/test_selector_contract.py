@@ -13,7 +13,7 @@ from kaestat.logs.replay import replay
 from kaestat.registry import parse_method
 from tests.helpers.selector_logs import GRID, LOGS, random_log, reward_log, transformed, visits_of
 
-DATA_DRIVEN = ["forward_cv", "loo_cv", "gcv", "aicc", "plug_in", "lepski", "aggregated"]
+DATA_DRIVEN = ["forward_cv", "loo_cv", "gcv", "aicc", "plug_in", "lepski", "aggregated", "auto"]
 FIELDS = ("lag", "count", "total", "total_sq")
 TRIANGULAR = as_kernel("triangular")
 LOG = random_log(7, prompts=12, visits=12)

@@ -1,0 +1,236 @@
+"""Scores of candidate bandwidths that are kept from step to step, discounted, instead of computed from all visits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from kaestat.arrays import Array, Groups, Visits
+from kaestat.bandwidth.base import steps_like
+from kaestat.kernels import Kernel
+
+ROUNDING = 1e-12  # relative to the squared rewards or the largest loss: losses nearer than this are equal
+SPANS = 20.0  # the largest candidate, in spans of the visits: a triangular kernel weighs them all alike
+UNBOUNDED_REACH = 4.0  # gaps over smallest bandwidth for kernels of unbounded support, whose weight fades to nothing
+PRIOR_PER_OCTAVE = 0.35  # log share that a candidate loses for each factor of two from the rule of thumb
+CANDIDATES = 2.0 ** (np.arange(-12, 56) * 2 / 3)  # the last is more than 20 times the largest step number
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The candidates of one step, on a leading axis that values broadcast over.
+
+    Attributes
+    ----------
+    bandwidths : array, shape (B,) + (1,) * number of axes of the rewards
+        In steps.
+    shares : array, shape (B, ..., 1, 1)
+        With which their values are mixed; they sum to 1 over the candidates.
+    place : ndarray of int, shape (B,)
+        Where the candidates stand among all (`RunningScores.candidates`).
+    lowest, highest : ndarray of int, shape (...)
+        The candidates that differ from each other for the visits of each leading index.
+    elapsed : ndarray, shape (...)
+        Time since the last scored step, in units of the time after which prompts return.
+    """
+
+    bandwidths: Array
+    shares: Array
+    place: np.ndarray
+    lowest: np.ndarray
+    highest: np.ndarray
+    elapsed: np.ndarray
+
+
+@dataclass(frozen=True)
+class RunningScores:
+    """Leave-one-out losses of all candidates, pooled over prompts and discounted, and the shares that follow from them.
+
+    At each step every candidate's values of the prompts with a past are scored on the step's rewards,
+    ``l_j = sum W_g (Z_g - V_j,g)^2``, after the step has been served::
+
+        D_j <- discount^a D_j + l_j,     N <- discount^a N + completions scored
+
+    with a the steps since the last score over the mean lag to the prompts' newest visits: one discount for each return
+    of the prompts, whether they come back at every step or every sixty, all together or in turns. The share of a
+    candidate is its Gaussian likelihood, the noise profiled out, times a prior around the rule of thumb ``r``::
+
+        log share_j = -(N / 2) (D_j / min D - 1) - 0.35 |log2(b_j / r)|
+
+    ``r`` is so many times the mean lag to the newest visits; before the first score it is taken alone.
+
+    Candidates are in geometric progression, a factor of 1.6 apart, from one that reaches no visit (the kernel's
+    support ends at the shortest gap) to 20 times the span. Beyond these ends nothing changes, so a candidate that
+    joins when gaps shrink or the span grows takes over the loss of the one at the end.
+
+    Parameters
+    ----------
+    discount : float
+        In (0, 1].
+    grid : tuple of float, optional
+        Candidates in steps, instead of those.
+    """
+
+    discount: float
+    grid: tuple[float, ...] | None = None
+
+    @property
+    def candidates(self) -> np.ndarray:
+        """All bandwidths that can ever be chosen, increasing."""
+        return CANDIDATES if self.grid is None else np.asarray(self.grid)
+
+    def initial_carry(self) -> dict[str, np.ndarray]:
+        """Losses D, and (N, sum of W Z^2 discounted as N, first step, last scored step, shortest gap); -1 for none."""
+        return {"loss": np.zeros(len(self.candidates)), "scored": np.array([0.0, 0.0, -1.0, -1.0, -1.0])}
+
+    def ahead(
+        self,
+        carry: dict[str, np.ndarray],
+        groups: Groups,
+        visits: Visits,
+        *,
+        step: int | Array,
+        kernel: Kernel,
+        rule: float,
+    ) -> Ahead:
+        """The candidates of a step and their shares, from earlier steps alone.
+
+        Parameters
+        ----------
+        carry : dict
+        groups : Groups
+            Only for its shape.
+        visits : Visits
+        step : int, or array broadcastable to (..., 1, 1)
+        kernel : Kernel
+        rule : float
+            Bandwidth of few visits, in mean lags to the newest visit.
+        """
+        leading = groups.reward.shape[:-2]
+        now = np.broadcast_to(_reduced(step, len(leading)), leading)
+        newest, returning = _newest_lag(visits)
+        scores = np.broadcast_to(carry["scored"], (*leading, 5))
+        loss = np.broadcast_to(carry["loss"], (*leading, len(self.candidates)))
+        first, last, gap = scores[..., 2], scores[..., 3], scores[..., 4]
+
+        n = np.maximum(np.sum(returning, axis=-1), 1)
+        mean_lag = np.where(np.any(returning, axis=-1), np.sum(np.where(returning, newest, 0.0), axis=-1) / n, 1.0)
+        nearest = np.min(np.where(returning, newest, math.inf), axis=-1, initial=math.inf)
+        gap = np.minimum(np.where(gap > 0, gap, math.inf), nearest)
+        gap = np.where(np.isfinite(gap), gap, 1.0)
+        oldest = _oldest_lag(visits)
+        span = np.maximum(np.where(first >= 0, now - first, 0.0), np.maximum(oldest, gap))
+
+        lowest, highest = np.zeros(leading, dtype=int), np.full(leading, len(self.candidates) - 1)
+        if self.grid is None:
+            support = kernel.support if math.isfinite(kernel.support) else UNBOUNDED_REACH
+            lowest = np.maximum(np.searchsorted(self.candidates, gap / support, side="right") - 1, 0)
+            highest = np.minimum(np.searchsorted(self.candidates, SPANS * span), highest)
+        place = np.arange(np.min(lowest), np.max(highest) + 1)
+        bandwidths = self.candidates[place]
+
+        distance = np.abs(np.log2(bandwidths / (rule * mean_lag)[..., None]))
+        log_share = self._log_likelihood(loss, scores)[..., place] - PRIOR_PER_OCTAVE * distance
+        unscored = scores[..., :1] == 0
+        log_share = np.where(unscored & (distance > distance.min(axis=-1, keepdims=True)), -math.inf, log_share)
+        among = (place >= lowest[..., None]) & (place <= highest[..., None])
+        log_share = np.where(among, log_share, -math.inf)
+        share = np.exp(log_share - log_share.max(axis=-1, keepdims=True))
+        share = share / share.sum(axis=-1, keepdims=True)
+        since = np.where(last >= 0, np.maximum(now - last, 0.0), 0.0)
+        ones = (1,) * (len(leading) + 2)
+        return Ahead(
+            bandwidths=steps_like(visits, bandwidths.reshape(-1, *ones)),
+            shares=steps_like(visits, np.moveaxis(share, -1, 0)[..., None, None]),
+            place=place,
+            lowest=lowest,
+            highest=highest,
+            elapsed=since / mean_lag,
+        )
+
+    def after(
+        self,
+        carry: dict[str, np.ndarray],
+        ahead: Ahead,
+        values: Array,
+        groups: Groups,
+        visits: Visits,
+        *,
+        step: int | Array,
+    ) -> dict[str, np.ndarray]:
+        """The carry once the rewards of a step are known.
+
+        Parameters
+        ----------
+        carry : dict
+        ahead : Ahead
+            Of the step.
+        values : array, shape (B, ..., P, G)
+            Of every candidate.
+        groups, visits, step
+            Of the step.
+        """
+        leading = groups.reward.shape[:-2]
+        now = np.broadcast_to(_reduced(step, len(leading)), leading).astype(float)
+        newest, returning = _newest_lag(visits)
+        mass = _numpy(groups.mass) * returning[..., None]
+        reward = np.where(mass > 0, _numpy(groups.reward), 0.0)
+        error = np.where(mass > 0, reward - _numpy(values), 0.0)
+        loss = np.moveaxis(np.einsum("...pg,...pg->...", mass, error**2), 0, -1)
+        count = np.sum(_numpy(groups.present) * (mass > 0), axis=(-2, -1))
+        place = np.clip(np.arange(len(self.candidates)), ahead.lowest[..., None], ahead.highest[..., None])
+        loss = np.take_along_axis(loss, place - ahead.place[0], axis=-1)
+
+        scores = np.broadcast_to(carry["scored"], (*leading, 5))
+        first, last, gap = scores[..., 2], scores[..., 3], scores[..., 4]
+        any_scored = count > 0
+        kept = np.where(any_scored, self.discount**ahead.elapsed, 1.0)
+        nearest = np.min(np.where(returning, newest, math.inf), axis=-1, initial=math.inf)
+        nearest = np.where(np.isfinite(nearest), nearest, gap)
+        return {
+            "loss": kept[..., None] * carry["loss"] + loss,
+            "scored": np.stack(
+                [
+                    kept * scores[..., 0] + count,
+                    kept * scores[..., 1] + np.sum(mass * reward**2, axis=(-2, -1)),
+                    np.where(first >= 0, first, now),
+                    np.where(any_scored, now, last),
+                    np.where(gap > 0, np.minimum(gap, nearest), nearest),
+                ],
+                axis=-1,
+            ),
+        }
+
+    def _log_likelihood(self, loss: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        least = np.min(loss, axis=-1, keepdims=True)
+        largest = np.maximum(np.max(loss, axis=-1, keepdims=True), scores[..., 1:2])
+        unit = np.maximum(least, ROUNDING * largest)  # errors below rounding are no errors
+        return -0.5 * scores[..., :1] * (loss - least) / np.where(unit > 0, unit, 1.0)
+
+
+def _newest_lag(visits: Visits) -> tuple[np.ndarray, np.ndarray]:
+    """Lag to the newest visit of positive mass, and whether there is one; (..., P) each."""
+    lag = np.where(_numpy(visits.mass) > 0, _numpy(visits.lag), math.inf)
+    newest = np.min(lag, axis=-1, initial=math.inf)
+    return newest, np.isfinite(newest)
+
+
+def _oldest_lag(visits: Visits) -> np.ndarray:
+    """Largest lag of any prompt's visits, 0 where there are none; (...)."""
+    return np.max(np.where(_numpy(visits.mass) > 0, _numpy(visits.lag), 0.0), axis=(-2, -1), initial=0.0)
+
+
+def _reduced(step: Any, axes: int) -> np.ndarray:
+    """The step without its two last axes (prompts and completions), if it has any."""
+    array = np.asarray(_numpy(step), dtype=float)
+    return array[..., 0, 0] if array.ndim >= 2 else array
+
+
+def _numpy(array: Any) -> np.ndarray:
+    if array_api_compat.is_torch_array(array):
+        array = array.detach().cpu().numpy()
+    return np.asarray(array, dtype=float)
