@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.arrays import Visits
+from kaestat.arrays import Groups, Visits
 from kaestat.checks import check_column, check_ids
 from kaestat.storage import decode_keys, encode_keys, load_state, save_state
 
@@ -254,6 +254,28 @@ class RewardHistory:
         width = min(self.width + max(2, self.width // 4), max(math.ceil(min(self.horizon, 2**40)), self.width + 1))
         for name, field in self._fields.items():
             self._fields[name] = _padded(field, (len(field), width))
+
+
+def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
+    """What `RewardHistory` keeps of a visit: the sums over each row's completions, shape (P,) each."""
+    reward = groups.reward
+    plain = reward if groups.mask is None else np.where(groups.mask, reward, 0.0)
+    sums = {
+        "count": np.sum(groups.present, axis=-1),
+        "total": np.sum(plain, axis=-1),
+        "total_sq": np.einsum("pg,pg->p", plain, plain),
+    }
+    if groups.weight is not None:
+        mass, carried = groups.mass, groups.carried
+        sums |= {
+            "weight": np.sum(mass, axis=-1),
+            "weight_sq": np.einsum("pg,pg->p", mass, mass),
+            "weighted_total": np.sum(carried, axis=-1),
+            "weighted_total_sq": np.einsum("pg,pg->p", carried, reward),
+        }
+    if groups.divergence is not None:
+        sums["divergence"] = groups.divergence
+    return sums
 
 
 def whole_step(step: Any) -> int:

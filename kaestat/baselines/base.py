@@ -67,6 +67,14 @@ class Baseline(ABC):
         """Plain words for an input beyond rewards that is still missing; empty if the baseline is ready."""
         return ""
 
+    def settled(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Baseline:
+        """The same baseline with what it learns from the past alone (a bandwidth) settled for this step.
+
+        Parameters are those of `values`. Whoever asks for several things of one step asks the settled one, and the
+        learning is done once.
+        """
+        return self
+
     def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         """Derivative of a completion's value in its own reward, broadcastable to (..., P, G).
 

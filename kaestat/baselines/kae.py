@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -12,6 +12,8 @@ from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Namespace, Visits, over_prompts, ratio
 from kaestat.bandwidth import Fixed, Selector, as_selector
+from kaestat.bandwidth.base import FormulaSelector
+from kaestat.bandwidth.settled import Settled
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_finite_number
 from kaestat.kernels import Kernel, as_kernel
@@ -31,8 +33,9 @@ class KernelBaseline(Baseline):
         A number of steps (``inf`` weighs all visits alike), the name of a selector, or a selector.
     """
 
-    kernel: str | Kernel | Callable[[Array], Array] = "triangular"
-    bandwidth: float | str | Selector = 10.0
+    # Held as the types say; `__post_init__` makes that of the other forms in which they may be given.
+    kernel: Kernel = "triangular"  # type: ignore[assignment]
+    bandwidth: Selector = 10.0  # type: ignore[assignment]
 
     takes_weights: ClassVar[bool] = True
 
@@ -42,12 +45,24 @@ class KernelBaseline(Baseline):
 
     @property
     def horizon(self) -> float:
-        return as_selector(self.bandwidth).memory * as_kernel(self.kernel).support
+        return self.bandwidth.memory * self.kernel.support
+
+    def bandwidths(
+        self, groups: Groups, visits: Visits, *, step: int | Array
+    ) -> list[tuple[Array | float, Array | float]]:
+        """Bandwidths of this step and the shares of their values; see `Selector.resolve`."""
+        return self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel)
+
+    def settled(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Baseline:
+        if isinstance(self.bandwidth, FormulaSelector):
+            return self  # nothing to be learned: a copy would cost more than asking again
+        settled = copy(self)
+        object.__setattr__(settled, "bandwidth", Settled(tuple(self.bandwidths(groups, visits, step=step))))
+        return settled
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         mixed: Array | None = None
-        selector, kernel = as_selector(self.bandwidth), as_kernel(self.kernel)
-        for bandwidth, share in selector.resolve(visits, groups.count, step=step, kernel=kernel):
+        for bandwidth, share in self.bandwidths(groups, visits, step=step):
             value = self.values_at(groups, visits, bandwidth, step)
             shared = value if isinstance(share, float) and share == 1.0 else share * value
             mixed = shared if mixed is None else mixed + shared
@@ -109,8 +124,7 @@ class Kae(KernelBaseline):
         self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array
     ) -> tuple[Array, Array]:
         """Value of each completion, and where there is one: M > 0."""
-        xp = groups.xp
-        kernel = as_kernel(self.kernel)
+        xp, kernel = groups.xp, self.kernel
         past_mass, past_carried = kernel_sums(visits, kernel, bandwidth)
         if self.normalization == "algorithm1":
             past_mass = _whole_history_mass(visits, bandwidth, step, xp)

@@ -9,7 +9,6 @@ from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Visits, ratio
 from kaestat.baselines.kae import KernelBaseline, check_cold_start, cold_start_value
-from kaestat.kernels import as_kernel
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class KaeStream(KernelBaseline):
         check_cold_start(self.cold_start)
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
-        xp, kernel = groups.xp, as_kernel(self.kernel)
+        xp, kernel = groups.xp, self.kernel
         own_mass, own_carried = groups.leave_one_out()
         current = kernel.at_zero * xp.astype(own_mass > 0, own_carried.dtype)
         own_mean = ratio(own_carried, own_mass, 0.0, xp)

@@ -8,7 +8,6 @@ from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.baselines.kae import KernelBaseline, cold_start_value
-from kaestat.kernels import as_kernel
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class LocalPolynomial(KernelBaseline):
             raise ValueError(f"degree must be an integer from 1 to 5, got {self.degree!r}; degree 0 is kae.")
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
-        xp, kernel = groups.xp, as_kernel(self.kernel)
+        xp, kernel = groups.xp, self.kernel
         # Any common scale of the lags gives the same intercept; the largest lag in use keeps the moments near 1.
         u = visits.lag / bandwidth
         weight = kernel.weight(u, array_namespace(u)) * xp.astype(visits.mass > 0, u.dtype)

@@ -15,7 +15,7 @@ import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.baselines.base import Baseline
-from kaestat.integrations.shared.metrics import StepMetrics
+from kaestat.integrations.shared.metrics import step_metrics
 from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
 from kaestat.storage import encode_keys, load_state, save_state, unpack_arrays
 
@@ -34,7 +34,7 @@ class WatchedEstimator:
     Attributes
     ----------
     metrics : dict of str to float
-        Of the last step: the figures of `StepMetrics.after`, each as ``baseline/NAME``.
+        Of the last step: the figures of `step_metrics`, each as ``baseline/NAME``.
 
     Examples
     --------
@@ -126,14 +126,9 @@ class WatchedEstimator:
             encode_keys(kept_names)  # what no checkpoint can hold is refused now, not at the first checkpoint
             self._watch.check(kept_names, [name for name in hashes if name is not None], step)
         streams = None if groups is None else copies(names, groups, keep)
-        before = StepMetrics.before(
-            self.estimator, kept_names, step, None if streams is None else [streams[row] for row in kept]
-        )
         advantages = self.estimator.step(names, reward, step, mask=keep, stream_ids=streams, weights=weights)
-        values: Any = self.estimator.values
         self._keep_state(step)
-        kept_weights = None if weights is None else np.asarray(weights, dtype=np.float64)[kept]
-        figures = before.after(reward[kept], values[kept], advantages[kept], kept_weights)
+        figures = step_metrics(self.estimator.record)
         self.metrics = {f"baseline/{name}": value for name, value in figures.items()}
         return advantages
 
