@@ -16,6 +16,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import array_api_compat.numpy
+import numpy as np
 from array_api_compat import array_namespace, device
 
 CACHED_CELLS = 131_072  # numbers in an array several of which fit the processor's cache
@@ -50,7 +52,7 @@ class Groups:
     @property
     def xp(self) -> Namespace:
         """The array namespace (NumPy's or torch's) that the rewards live in."""
-        return array_namespace(self.reward)
+        return namespace(self.reward)
 
     @property
     def present(self) -> Array:
@@ -86,7 +88,7 @@ class Groups:
         xp = self.xp
         if self.mask is None and self.weight is None:
             total = xp.vecdot(self.reward, xp.ones_like(self.reward[..., :1, :]))[..., None]  # faster than sum
-            return self.count - 1.0, total - self.reward
+            return xp.full_like(total, self.reward.shape[-1] - 1.0), total - self.reward
         total = xp.sum(self.carried, axis=-1, keepdims=True)
         mass = xp.sum(self.mass, axis=-1, keepdims=True) - self.mass
         return _clear_rounding(mass, self.mass, xp), total - self.carried
@@ -192,6 +194,11 @@ def over_prompts(
         for array, values in zip(whole, part, strict=True):
             array[..., block, :] = values
     return whole
+
+
+def namespace(array: Array) -> Namespace:
+    """`array_api_compat.array_namespace`, which looks longer at a NumPy array than a small formula takes."""
+    return array_api_compat.numpy if type(array) is np.ndarray else array_namespace(array)
 
 
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:

@@ -236,7 +236,7 @@ def check_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | N
 
 
 def list_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | None = None) -> list[Any] | np.ndarray:
-    """The ids of the samples that are not masked: those of an array or tensor of integers as an array, others listed.
+    """The ids of the samples that are not masked: arrays of integers or objects as they are, others listed.
 
     Raises
     ------
@@ -247,7 +247,7 @@ def list_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | No
         raise TypeError(f"{name} must be a sequence with one id per sample, got one {type(ids).__name__}.")
     if is_torch_array(ids):
         ids = ids.detach().cpu().numpy() if not ids.is_floating_point() else ids.tolist()
-    if not (isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind in "iu"):
+    if not (isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind in "iuO"):
         ids = ids.tolist() if hasattr(ids, "tolist") else ids
         try:
             ids = list(ids)

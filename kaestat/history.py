@@ -180,9 +180,10 @@ class RewardHistory:
         if oldest.any() and (step + 1 - self._fields["step"][rows[oldest], 0] <= self.horizon).any():
             self._widen()
         for name, field in self._fields.items():
-            if field.shape[1] > 1:
-                field[rows, :-1] = field[rows, 1:]
-            field[rows, -1] = step if name == "step" else columns[name]
+            shifted = np.take(field, rows, axis=0)
+            shifted[:, :-1] = shifted[:, 1:]
+            shifted[:, -1] = step if name == "step" else columns[name]
+            field[rows] = shifted
         self._row.update(zip(map(keys.__getitem__, new.tolist()), rows[new].tolist(), strict=True))
         self.last_step = step
 
@@ -261,7 +262,7 @@ def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
     reward = groups.reward
     plain = reward if groups.mask is None else np.where(groups.mask, reward, 0.0)
     sums = {
-        "count": np.sum(groups.present, axis=-1),
+        "count": groups.count[:, 0],
         "total": np.sum(plain, axis=-1),
         "total_sq": np.einsum("pg,pg->p", plain, plain),
     }

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
+from operator import eq
 from typing import Any
 
 import array_api_compat
@@ -14,6 +15,7 @@ import numpy as np
 from kaestat.arrays import Array
 from kaestat.checks import check_distinct_ids, list_ids, unhashable
 
+FEW_IDS = 64  # so many are numbered one by one
 TABLE_PER_ID, SMALL_TABLE = 16, 4096  # largest table of integer ids, in entries per id and in all
 _FLOATS = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
 
@@ -42,14 +44,14 @@ class CodedIds:
         TypeError
             If an id is not hashable.
         """
-        # Samples of a prompt mostly stand side by side: only the first of each run is looked up.
-        start = _run_starts(ids)
-        if isinstance(ids, np.ndarray):
-            keys, codes = _code_integers(ids[start])
+        starts = _run_starts(ids)
+        heads = ids if starts is None else ids[starts]  # the first sample of each run of equal ids
+        if isinstance(heads, np.ndarray) and heads.dtype.kind in "iu" and len(heads) > FEW_IDS:
+            keys, codes = _code_integers(heads)
         else:
-            keys, codes = _code_objects(ids if len(start) == len(ids) else [ids[k] for k in start.tolist()])
-        if len(start) < len(ids):
-            codes = np.repeat(codes, np.diff(start, append=len(ids)))
+            keys, codes = _code_objects(heads.tolist() if isinstance(heads, np.ndarray) else heads)
+        if starts is not None:
+            codes = codes[np.cumsum(starts) - 1]
         return cls(keys, codes)
 
     def paired(self, other: CodedIds) -> CodedIds:
@@ -72,7 +74,7 @@ def code_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> 
         coded = CodedIds.of(listed)
     except TypeError as error:
         raise unhashable(name, error) from None
-    if not isinstance(listed, np.ndarray):  # integers have nothing wrong with them
+    if not (isinstance(listed, np.ndarray) and listed.dtype.kind in "iu"):
         check_distinct_ids(name, coded.keys)
     return coded
 
@@ -163,14 +165,18 @@ def like(samples: np.ndarray, template: Any) -> Array:
     return samples.astype(dtype if dtype in _FLOATS else np.float64)
 
 
-def _run_starts(ids: list[Any] | np.ndarray) -> np.ndarray:
-    """Positions at which another id begins; all positions where equality of ids is no plain matter."""
-    column = ids if isinstance(ids, np.ndarray) else np.fromiter(ids, dtype=object, count=len(ids))
+def _run_starts(ids: list[Any] | np.ndarray) -> np.ndarray | None:
+    """Boolean (N,), True where another id begins; None where equal ids are not side by side, or cannot be compared."""
+    if len(ids) <= FEW_IDS or isinstance(ids, list):
+        return None  # a look into a dictionary for each id costs no more
+    starts = np.ones(len(ids), dtype=bool)
     try:
-        changes = column[1:] != column[:-1]
-    except Exception:  # arrays and pandas.NA compare in their own ways; they are refused once they are listed
-        return np.arange(len(column))
-    return np.flatnonzero(np.concatenate([[len(column) > 0], changes]))
+        if ids.dtype.kind == "O" and sum(map(eq, ids[:FEW_IDS], ids[1 : FEW_IDS + 1])) < FEW_IDS / 2:
+            return None
+        np.not_equal(ids[1:], ids[:-1], out=starts[1:])
+    except Exception:  # arrays and pandas.NA compare in their own ways; they are refused once they are known
+        return None
+    return starts
 
 
 def _code_objects(ids: list[Any]) -> tuple[list[Hashable], np.ndarray]:

@@ -8,9 +8,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from array_api_compat import array_namespace
-
-from kaestat.arrays import Array, Groups, Namespace, Visits, over_prompts, ratio
+from kaestat.arrays import Array, Groups, Namespace, Visits, namespace, over_prompts, ratio
 from kaestat.bandwidth import Fixed, Selector, as_selector
 from kaestat.bandwidth.base import FormulaSelector
 from kaestat.bandwidth.settled import Settled
@@ -136,7 +134,7 @@ class Kae(KernelBaseline):
 
 def kernel_sums(visits: Visits, kernel: Kernel, bandwidth: Array | float) -> tuple[Array, Array]:
     """Kernel-weighted mass and carried reward of the past visits; both (..., P, 1)."""
-    xp = array_namespace(visits.lag)
+    xp = namespace(visits.lag)
     weight = kernel.weight(visits.lag / bandwidth, xp)
     return xp.vecdot(weight, visits.mass)[..., None], xp.vecdot(weight, visits.carried)[..., None]
 
