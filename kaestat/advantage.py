@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -177,7 +177,12 @@ class AdvantageEstimator:
 
         It survives pickle and ``torch.save`` with ``torch.load(weights_only=True)``.
         """
-        return pack_arrays(self._state.plain(self.method))
+        return self.state_snapshot()()
+
+    def state_snapshot(self) -> Callable[[], dict[str, Any]]:
+        """`state_dict` as of now, for when it is called: a step then pays for a copy of the arrays alone."""
+        plain = self._state.snapshot(self.method)
+        return lambda: pack_arrays(plain())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state from `state_dict`; the estimator must have been built with the same method.
@@ -269,7 +274,7 @@ class AdvantageEstimator:
             mask=packing.mask,
             weight=None if weight is None else packing.pack(weight),
             prompt_ids=packing.keys,
-            divergence=None if divergence is None else _one_per_row(divergence, packing),
+            divergence=None if divergence is None else packing.one_per_row("divergence", divergence),
         )
         history, rows, visits = self._look_back(groups, packing.keys, step)
         baseline = self.baseline.settled(groups, visits, step=step, carry=state.carry)
@@ -339,11 +344,3 @@ class AdvantageEstimator:
         if self.scale == "own":
             return advantages / self.baseline.deviation(groups, visits, step=step)
         return advantages
-
-
-def _one_per_row(samples: np.ndarray, packing: Packing) -> np.ndarray:
-    packed = packing.pack(samples)
-    same = packed == packed[:, :1]
-    if not (same if packing.mask is None else same | ~packing.mask).all():
-        raise ValueError("divergence must be the same for all samples of a prompt.")
-    return packed[:, 0].copy()

@@ -87,8 +87,9 @@ class Groups:
         """Mass and carried reward of the *other* completions of the same prompt; both broadcast to (..., P, G)."""
         xp = self.xp
         if self.mask is None and self.weight is None:
-            total = xp.vecdot(self.reward, xp.ones_like(self.reward[..., :1, :]))[..., None]  # faster than sum
-            return xp.full_like(total, self.reward.shape[-1] - 1.0), total - self.reward
+            ones = xp.ones_like(self.reward[..., :1, :])
+            total = xp.vecdot(self.reward, ones)[..., None]  # faster than sum
+            return ones[..., :1] * (self.reward.shape[-1] - 1.0), total - self.reward
         total = xp.sum(self.carried, axis=-1, keepdims=True)
         mass = xp.sum(self.mass, axis=-1, keepdims=True) - self.mass
         return _clear_rounding(mass, self.mass, xp), total - self.carried

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,14 +47,24 @@ class EstimatorState:
         TypeError
             If a prompt id cannot be stored.
         """
-        return {
-            "method": method,
-            "last_step": self.last_step,
-            "carry": None if self.carry is None else {name: np.array(a) for name, a in self.carry.items()},
-            "history": None if self.history is None else self.history.state_dict(),
-            "recorded": encode_keys(list(self.recorded)),
-            "with_streams": self.with_streams,
-        }
+        return self.snapshot(method)()
+
+    def snapshot(self, method: str) -> Callable[[], dict[str, Any]]:
+        """`plain` as of now, for when it is called."""
+        history = None if self.history is None else self.history.snapshot()
+        carry = None if self.carry is None else {name: np.array(a) for name, a in self.carry.items()}
+
+        def plain() -> dict[str, Any]:
+            return {
+                "method": method,
+                "last_step": self.last_step,
+                "carry": carry,
+                "history": None if history is None else history(),
+                "recorded": encode_keys(list(self.recorded)),
+                "with_streams": self.with_streams,
+            }
+
+        return plain
 
     @classmethod
     def of(cls, state: Any, method: str, baseline: Baseline) -> EstimatorState:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -189,12 +189,18 @@ class RewardHistory:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as plain data and NumPy arrays (copies)."""
-        return {
-            "horizon": self.horizon,
-            "last_step": self.last_step,
-            "keys": encode_keys(list(self._row)),
-            "fields": {name: field[1 : len(self._row) + 1].copy() for name, field in self._fields.items()},
-        }
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """`state_dict` as of now, for when it is called; then the ids are encoded, which takes longest."""
+        row, size, horizon, last_step = self._row, len(self._row), self.horizon, self.last_step
+        fields = {name: field[1 : size + 1].copy() for name, field in self._fields.items()}
+
+        def state() -> dict[str, Any]:
+            keys = encode_keys(list(row)[:size])  # ids are only ever added, and at the end
+            return {"horizon": horizon, "last_step": last_step, "keys": keys, "fields": fields}
+
+        return state
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> RewardHistory:

@@ -14,6 +14,8 @@ from functools import cached_property
 from numbers import Real
 from typing import ClassVar
 
+import array_api_compat.numpy as numpy_namespace
+import numpy as np
 from array_api_compat import array_namespace, device
 
 from kaestat.arrays import Array, Namespace
@@ -260,8 +262,6 @@ class CallableKernel(Kernel):
         return self._evaluate(0.0)
 
     def _evaluate(self, u: float) -> float:
-        import numpy as np
-
         try:
             weight = float(np.asarray(self.function(np.array([u], dtype=float)))[0])
         except (TypeError, ValueError, IndexError) as error:
@@ -278,7 +278,7 @@ class CallableKernel(Kernel):
 
 def _at_most_one(u: Array, xp: Namespace) -> Array:
     """``min(u, 1)`` as a new array; several times quicker than ``clip`` where there are few lags."""
-    return xp.minimum(u, xp.ones((), dtype=u.dtype, device=device(u)))
+    return np.minimum(u, 1.0) if xp is numpy_namespace else xp.minimum(u, xp.ones((), dtype=u.dtype, device=device(u)))
 
 
 def _is_number(value: object) -> bool:

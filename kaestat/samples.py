@@ -123,6 +123,20 @@ class Packing:
         packed[self.mask] = ordered
         return packed
 
+    def one_per_row(self, name: str, samples: np.ndarray) -> np.ndarray:
+        """What all samples of each row have in common, shape (P,).
+
+        Raises
+        ------
+        ValueError
+            If the samples of a row differ.
+        """
+        packed = self.pack(samples)
+        same = packed == packed[:, :1]
+        if not (same if self.mask is None else same | ~self.mask).all():
+            raise ValueError(f"{name} must be the same for all samples of a prompt.")
+        return packed[:, 0].copy()
+
     def unpack(self, packed: np.ndarray) -> np.ndarray:
         """The inverse of `pack`; may share memory with ``packed``."""
         ordered = packed.reshape(-1) if self.mask is None else packed[self.mask]

@@ -49,6 +49,8 @@ class KernelBaseline(Baseline):
         self, groups: Groups, visits: Visits, *, step: int | Array
     ) -> list[tuple[Array | float, Array | float]]:
         """Bandwidths of this step and the shares of their values; see `Selector.resolve`."""
+        if type(self.bandwidth) is Fixed:
+            return [(self.bandwidth.steps, 1.0)]  # counting completions would cost more than all else
         return self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel)
 
     def settled(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Baseline:
