@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from kaestat import specification
 from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_column, check_finite, check_ids, check_mask
-from kaestat.history import RewardHistory, stored_step, whole_step
+from kaestat.estimator_state import EstimatorState
+from kaestat.history import RewardHistory, visit_sums, whole_step
+from kaestat.record import StepRecord
 from kaestat.registry import SCALES, get_method, make_baseline
-from kaestat.samples import Packing, largest_like, like, scatter
+from kaestat.samples import CodedIds, Packing, code_ids, largest_like, like, scatter
 from kaestat.scaling import divide_by_group_std, rescale_informative, whiten_over_batch
-from kaestat.storage import decode_keys, encode_keys, load_state, pack_arrays, save_state, unpack_arrays
+from kaestat.storage import load_state, pack_arrays, save_state, unpack_arrays
 
 STEPS_BEFORE_WARNING = 100  # more than an epoch of most runs: by then some prompt has come back, if its id is stable
 
@@ -39,6 +42,8 @@ class AdvantageEstimator:
     ----------
     values : array, shape (N,)
         Values of the samples of the last step, in their order and array type; 0 where masked.
+    record : StepRecord or None
+        What the last step did, for metrics; None before the first, after a step without samples, and after loading.
 
     Raises
     ------
@@ -72,22 +77,19 @@ class AdvantageEstimator:
         self._named, self._params, self._scale = isinstance(method, str), params, scale
         self.scale = own_scale if scale is None else scale
         self.values: Array | None = None
-        self._history: RewardHistory | None = None
-        self._carry = self.baseline.initial_carry()
-        self._last_step = -1
-        self._recorded: dict[Hashable, None] = {}  # prompts of the last step, for methods with a carry but no history
-        self._with_streams: bool | None = None
+        self.record: StepRecord | None = None
+        self._state = EstimatorState(self.baseline.initial_carry())
         self._steps_without_return = 0
 
     @property
     def last_step(self) -> int:
         """The last step recorded; -1 before the first."""
-        return self._last_step
+        return self._state.last_step
 
     @property
     def history(self) -> RewardHistory | None:
         """The record of past visits; None before the first step, and for memoryless methods."""
-        return self._history
+        return self._state.history
 
     def step(
         self,
@@ -150,22 +152,23 @@ class AdvantageEstimator:
         reward = check_column("rewards", rewards)
         size = len(reward)
         keep = None if mask is None else check_mask(mask, size)
-        keys = check_ids("prompt_ids", prompt_ids, size, keep)
-        streams = None if stream_ids is None else check_ids("stream_ids", stream_ids, size, keep)
+        rows = code_ids("prompt_ids", prompt_ids, size, keep)
+        if stream_ids is not None and self.baseline.unit == "group":
+            rows = rows.paired(code_ids("stream_ids", stream_ids, size, keep))
+        elif stream_ids is not None:
+            check_ids("stream_ids", stream_ids, size, keep)
         weight = None if weights is None else check_column("weights", weights, size)
         drift = None if divergence is None else check_column("divergence", divergence, size)
         if keep is not None:
             reward = reward[keep]
             weight, drift = (None if a is None else a[keep] for a in (weight, drift))
         check_finite(reward, weight, drift)
-        self._check(step, weight, drift, streams)
-        if streams is not None and self.baseline.unit == "group":
-            keys = list(zip(keys, streams, strict=True))
+        self._check(step, weight, drift, stream_ids is not None)
 
         with np.errstate(over="ignore", invalid="ignore"):  # the results are tested: what is not finite is refused
-            advantages, values = self._advance(keys, reward, weight, drift, step, largest_like(rewards))
-        if keys and self._history is not None:
-            self._with_streams = streams is not None
+            advantages, values = self._advance(
+                rows, reward, weight, drift, step, stream_ids is not None, largest_like(rewards)
+            )
         self.values = like(scatter(values, keep), rewards)
         return like(scatter(advantages, keep), rewards)
 
@@ -174,7 +177,12 @@ class AdvantageEstimator:
 
         It survives pickle and ``torch.save`` with ``torch.load(weights_only=True)``.
         """
-        return pack_arrays(self._state())
+        return self.state_snapshot()()
+
+    def state_snapshot(self) -> Callable[[], dict[str, Any]]:
+        """`state_dict` as of now, for when it is called: a step then pays for a copy of the arrays alone."""
+        plain = self._state.snapshot(self.method)
+        return lambda: pack_arrays(plain())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state from `state_dict`; the estimator must have been built with the same method.
@@ -199,7 +207,7 @@ class AdvantageEstimator:
             "scale": self._scale,
             "params": {name: specification.dump(value) for name, value in self._params.items()},
         }
-        save_state(path, {"estimator": plan, "state": self._state()})
+        save_state(path, {"estimator": plan, "state": self._state.plain(self.method)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AdvantageEstimator:
@@ -222,119 +230,87 @@ class AdvantageEstimator:
         estimator._take(content.get("state"))
         return estimator
 
-    def _state(self) -> dict[str, Any]:
-        return {
-            "method": self.method,
-            "last_step": self._last_step,
-            "carry": None if self._carry is None else {name: np.array(a) for name, a in self._carry.items()},
-            "history": None if self._history is None else self._history.state_dict(),
-            "recorded": encode_keys(list(self._recorded)),
-            "with_streams": self._with_streams,
-        }
-
     def _take(self, state: Any) -> None:
-        if not isinstance(state, dict) or not set(self._state()) <= set(state):
-            raise ValueError("state: not a state_dict of an AdvantageEstimator.")
-        if not isinstance(state["method"], str) or state["method"] != self.method:
-            raise ValueError(f"state: saved by method {state['method']!r}, this estimator is {self.method!r}.")
-        history = None if state["history"] is None else RewardHistory.from_state_dict(state["history"])
-        if history is not None and history.horizon != self.baseline.horizon:
-            raise ValueError(
-                f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
-                f"{self.baseline.horizon:g}; build it with the parameters that were saved."
-            )
-        if history is not None and history.state_size != self.baseline.state_size:
-            raise ValueError(
-                f"state: its history keeps {history.state_size} numbers of each prompt, method {self.method!r} "
-                f"{self.baseline.state_size}; the state was altered."
-            )
-        carry = _stored_carry(state["carry"])
-        if not self.baseline.accepts_carry(carry):
-            raise ValueError(f"state: the carry of method {self.method!r} is incomplete; the state was altered.")
-        last_step = stored_step(state["last_step"])
-        try:
-            recorded = dict.fromkeys(decode_keys(state["recorded"]))
-        except TypeError as error:
-            raise ValueError(f"state: a recorded prompt is no id ({error}); the state was altered.") from error
-        if history is not None and history.last_step > last_step:
-            raise ValueError("state: the history has visits after its last step; the state was altered.")
-        if not (state["with_streams"] is None or isinstance(state["with_streams"], bool)):
-            raise ValueError(f"state: with_streams must be True, False or None, got {state['with_streams']!r}.")
-        self._carry, self._history, self._last_step, self._recorded = carry, history, last_step, recorded
-        self._with_streams, self._steps_without_return, self.values = state["with_streams"], 0, None
+        self._state = EstimatorState.of(state, self.method, self.baseline)
+        self._steps_without_return, self.values, self.record = 0, None, None
 
-    def _check(
-        self, step: int, weight: np.ndarray | None, divergence: np.ndarray | None, streams: list[Any] | None
-    ) -> None:
-        if step < self._last_step:
+    def _check(self, step: int, weight: np.ndarray | None, divergence: np.ndarray | None, with_streams: bool) -> None:
+        if step < self.last_step:
             raise ValueError(
-                f"step went backwards: got {step} after {self._last_step}. To resume or replay from step {step}, load "
+                f"step went backwards: got {step} after {self.last_step}. To resume or replay from step {step}, load "
                 "the state that was saved before it."
             )
         if weight is not None and not self.baseline.takes_weights:
             raise ValueError(f"weights: method {self.method!r} does not average rewards, so it takes none.")
         if divergence is not None and not self.baseline.takes_divergence:
             raise ValueError(f"divergence: method {self.method!r} makes no use of it; only spo without rho= does.")
-        if self._history is None:
+        if self.history is None:
             return
-        if self._history.weighted != (weight is not None):
+        if self.history.weighted != (weight is not None):
             raise ValueError("weights must be given at every step or at none: the history has been kept the other way.")
-        if self._history.with_divergence != (divergence is not None):
+        if self.history.with_divergence != (divergence is not None):
             raise ValueError("divergence must be given at every step or at none.")
-        if self.baseline.unit == "group" and self._with_streams != (streams is not None):
+        if self.baseline.unit == "group" and self._state.with_streams != with_streams:
             raise ValueError("stream_ids must be given at every step or at none: histories are kept by them.")
 
     def _advance(
         self,
-        keys: list[Any],
+        ids: CodedIds,
         reward: np.ndarray,
         weight: np.ndarray | None,
         divergence: np.ndarray | None,
         step: int,
+        with_streams: bool,
         largest: float,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Advantages and values in sample order; the state changes only once both are there."""
-        if not keys:
-            self._last_step = step
+        state = self._state
+        if not ids.keys:
+            self._state, self.record = replace(state, last_step=step), None
             return np.zeros(0), np.zeros(0)
-        packing = Packing.of(keys)
+        packing = Packing.of(ids)
         groups = Groups(
             reward=packing.pack(reward),
             mask=packing.mask,
             weight=None if weight is None else packing.pack(weight),
             prompt_ids=packing.keys,
-            divergence=None if divergence is None else _one_per_row(divergence, packing),
+            divergence=None if divergence is None else packing.one_per_row("divergence", divergence),
         )
         history, rows, visits = self._look_back(groups, packing.keys, step)
-        served = self.baseline.serve(groups, visits, step=step, carry=self._carry)
-        values, carry = served.values, served.carry
-        if values.shape != groups.reward.shape:
+        served = self.baseline.serve(groups, visits, step=step, carry=state.carry)
+        packed_values, carry = served.values, served.carry
+        if packed_values.shape != groups.reward.shape:
             raise ValueError(
-                f"method {self.method!r}: values have shape {values.shape}, rewards {groups.reward.shape}."
+                f"method {self.method!r}: values have shape {packed_values.shape}, rewards {groups.reward.shape}."
             )
-        advantages = packing.unpack(self._scaled(groups.reward - values, groups, visits, step))
-        values = packing.unpack(values)
-        sums = {} if history is None else _sums(groups)
+        packed_advantages = self._scaled(groups.reward - packed_values, groups, visits, step)
+        advantages, values = packing.unpack(packed_advantages), packing.unpack(packed_values)
+        sums = {} if history is None else visit_sums(groups)
         kept = (*sums.values(), *(() if carry is None else carry.values()))
         in_range = all((np.abs(numbers) <= largest).all() for numbers in (advantages, values))
         if not in_range or not all(np.isfinite(column).all() for column in kept):
             raise ValueError(f"rewards: method {self.method!r} gives numbers that are not finite; rewards too large?")
 
+        recorded = state.recorded
         if history is not None:
             self._watch_returns(rows)
             history.append(packing.keys, rows, step, sums, served.state)
         elif carry is not None:
-            self._recorded = (self._recorded if step == self._last_step else {}) | dict.fromkeys(packing.keys)
-        self._history, self._carry, self._last_step = history, carry, step
+            recorded = (recorded if step == state.last_step else {}) | dict.fromkeys(packing.keys)
+        self.record = StepRecord(
+            step, served.settled, packing, groups, visits, state.carry, packed_values, packed_advantages
+        )
+        kept_apart = state.with_streams if history is None else with_streams
+        self._state = EstimatorState(carry, history, step, recorded, kept_apart)
         return advantages, values
 
     def _look_back(
         self, groups: Groups, keys: list[Hashable], step: int
     ) -> tuple[RewardHistory | None, np.ndarray, Visits]:
         """The history (new at the first step, None for methods without), the prompts' rows in it, and their visits."""
-        history = self._history
+        history, recorded = self.history, self._state.recorded
         if self.baseline.horizon == 0:
-            again = [key for key in keys if key in self._recorded] if step == self._last_step else []
+            again = [key for key in keys if key in recorded] if step == self.last_step else []
             if again:
                 raise ValueError(
                     f"prompt {again[0]!r} was already recorded at step {step}: its rewards would count twice."
@@ -371,44 +347,3 @@ class AdvantageEstimator:
         if self.scale == "own":
             return advantages / self.baseline.deviation(groups, visits, step=step)
         return advantages
-
-
-def _sums(groups: Groups) -> dict[str, np.ndarray]:
-    """One visit's sufficient statistics of every row."""
-    reward = groups.reward
-    plain = reward if groups.mask is None else np.where(groups.mask, reward, 0.0)
-    sums = {
-        "count": np.sum(groups.present, axis=-1),
-        "total": np.sum(plain, axis=-1),
-        "total_sq": np.einsum("pg,pg->p", plain, plain),
-    }
-    if groups.weight is not None:
-        mass, carried = groups.mass, groups.carried
-        sums |= {
-            "weight": np.sum(mass, axis=-1),
-            "weight_sq": np.einsum("pg,pg->p", mass, mass),
-            "weighted_total": np.sum(carried, axis=-1),
-            "weighted_total_sq": np.einsum("pg,pg->p", carried, reward),
-        }
-    if groups.divergence is not None:
-        sums["divergence"] = groups.divergence
-    return sums
-
-
-def _one_per_row(samples: np.ndarray, packing: Packing) -> np.ndarray:
-    packed = packing.pack(samples)
-    same = packed == packed[:, :1]
-    if not (same if packing.mask is None else same | ~packing.mask).all():
-        raise ValueError("divergence must be the same for all samples of a prompt.")
-    return packed[:, 0].copy()
-
-
-def _stored_carry(carry: Any) -> dict[str, np.ndarray] | None:
-    if carry is None:
-        return None
-    if not isinstance(carry, dict) or not all(isinstance(array, np.ndarray) for array in carry.values()):
-        raise ValueError("state: the carry must be arrays by name; the state was altered.")
-    for name, array in carry.items():
-        if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
-            raise ValueError(f"state: carry {name!r} must hold finite numbers; the state was altered.")
-    return {name: np.array(array) for name, array in carry.items()}

@@ -16,6 +16,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import array_api_compat.numpy
+import numpy as np
 from array_api_compat import array_namespace, device
 
 BLOCK_NUMBERS = 131_072  # in an array several of which fit the processor's cache
@@ -50,7 +52,7 @@ class Groups:
     @property
     def xp(self) -> Namespace:
         """The array namespace (NumPy's or torch's) that the rewards live in."""
-        return array_namespace(self.reward)
+        return namespace(self.reward)
 
     @property
     def present(self) -> Array:
@@ -85,8 +87,9 @@ class Groups:
         """Mass and carried reward of the *other* completions of the same prompt; both broadcast to (..., P, G)."""
         xp = self.xp
         if self.mask is None and self.weight is None:
-            total = xp.vecdot(self.reward, xp.ones_like(self.reward[..., :1, :]))[..., None]  # faster than sum
-            return self.count - 1.0, total - self.reward
+            ones = xp.ones_like(self.reward[..., :1, :])
+            total = xp.vecdot(self.reward, ones)[..., None]  # faster than sum
+            return ones[..., :1] * (self.reward.shape[-1] - 1.0), total - self.reward
         total = xp.sum(self.carried, axis=-1, keepdims=True)
         mass = xp.sum(self.mass, axis=-1, keepdims=True) - self.mass
         return _clear_rounding(mass, self.mass, xp), total - self.carried
@@ -241,6 +244,11 @@ def over_prompts(
 def sum_over_others(per_prompt: Array, xp: Namespace) -> Array:
     """Sum over the other prompts of the step, for each prompt; of (..., P, 1), in that shape."""
     return xp.sum(per_prompt, axis=-2, keepdims=True) - per_prompt
+
+
+def namespace(array: Array) -> Namespace:
+    """`array_api_compat.array_namespace`, which looks longer at a NumPy array than a small formula takes."""
+    return array_api_compat.numpy if type(array) is np.ndarray else array_namespace(array)
 
 
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:

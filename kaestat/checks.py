@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
+from collections.abc import Iterable
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -222,35 +224,65 @@ def check_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | N
     ValueError
         If their number is wrong, or an id is missing.
     """
+    listed = list_ids(name, ids, size, keep)
+    if isinstance(listed, np.ndarray):
+        return listed.tolist()
+    try:
+        distinct = set(listed)
+    except TypeError as error:
+        raise unhashable(name, error) from None
+    check_distinct_ids(name, distinct)
+    return listed
+
+
+def list_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | None = None) -> list[Any] | np.ndarray:
+    """The ids of the samples that are not masked: arrays of integers or objects as they are, others listed.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no sequence, or their number is wrong.
+    """
     if isinstance(ids, str | bytes):
         raise TypeError(f"{name} must be a sequence with one id per sample, got one {type(ids).__name__}.")
-    ids = ids.tolist() if hasattr(ids, "tolist") else ids
-    try:
-        ids = list(ids)
-    except TypeError:
-        raise TypeError(f"{name} must be a sequence with one id per sample, got {type(ids).__name__}.") from None
+    if is_torch_array(ids):
+        ids = ids.detach().cpu().numpy() if not ids.is_floating_point() else ids.tolist()
+    if not (isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind in "iuO"):
+        ids = ids.tolist() if hasattr(ids, "tolist") else ids
+        try:
+            ids = list(ids)
+        except TypeError:
+            raise TypeError(f"{name} must be a sequence with one id per sample, got {type(ids).__name__}.") from None
     if size is not None and len(ids) != size:
         raise ValueError(f"{name} has {len(ids)} entries for {size} rewards; give one id per sample.")
-    if keep is not None:
-        ids = [key for key, kept in zip(ids, keep.tolist(), strict=True) if kept]
-    try:
-        distinct = set(ids)
-    except TypeError as error:
-        raise TypeError(
-            f"{name} must be hashable ({error}); turn lists into tuples, or hash the prompt text."
-        ) from None
-    for kind in set(map(type, distinct)):
+    if keep is None:
+        return ids
+    return (
+        ids[keep]
+        if isinstance(ids, np.ndarray)
+        else [key for key, kept in zip(ids, keep.tolist(), strict=True) if kept]
+    )
+
+
+def unhashable(name: str, error: TypeError) -> TypeError:
+    """The error for ids that are not hashable."""
+    return TypeError(f"{name} must be hashable ({error}); turn lists into tuples, or hash the prompt text.")
+
+
+def check_distinct_ids(name: str, distinct: Iterable[Any]) -> None:
+    """Raise if one of the ids is an array (TypeError), or is missing (ValueError)."""
+    kinds = set(map(type, distinct))
+    for kind in kinds:
         if hasattr(kind, "__array__") and not issubclass(kind, np.generic):
             raise TypeError(f"{name} holds arrays ({kind.__name__}), which differ at every step; pass ids.tolist().")
     try:
-        missing = None in distinct or any(map(operator.ne, distinct, distinct))
+        missing = NoneType in kinds or any(map(operator.ne, distinct, distinct))
     except (TypeError, ValueError):  # pandas.NA is neither equal to itself nor not
         missing = True
     if missing:
         raise ValueError(
             f"{name}: None or NaN is no id. Key prompts by (source, split, index), or by a hash of the prompt text."
         )
-    return ids
 
 
 def check_finite(reward: np.ndarray, weight: np.ndarray | None, divergence: np.ndarray | None) -> None:

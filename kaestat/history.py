@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from kaestat.arrays import Visits
+from kaestat.arrays import Groups, Visits
 from kaestat.checks import check_column, check_ids
 from kaestat.storage import decode_keys, encode_keys, load_state, save_state
 
@@ -210,9 +210,10 @@ class RewardHistory:
         if within and self.width < self.max_visits:
             self._widen()
         for name, field in self._fields.items():
-            if field.shape[1] > 1:
-                field[rows, :-1] = field[rows, 1:]
-            field[rows, -1] = step if name == "step" else columns[name]
+            shifted = np.take(field, rows, axis=0)
+            shifted[:, :-1] = shifted[:, 1:]
+            shifted[:, -1] = step if name == "step" else columns[name]
+            field[rows] = shifted
         if state is not None:
             self._state[rows] = state
         self._row.update(zip(map(keys.__getitem__, new.tolist()), rows[new].tolist(), strict=True))
@@ -220,14 +221,25 @@ class RewardHistory:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as plain data and NumPy arrays (copies)."""
-        return {
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """`state_dict` as of now, for when it is called; then the ids are encoded, which takes longest."""
+        row, size = self._row, len(self._row)
+        plain: dict[str, Any] = {
             "horizon": self.horizon,
             "last_step": self.last_step,
-            "keys": encode_keys(list(self._row)),
-            "fields": {name: field[1 : len(self._row) + 1].copy() for name, field in self._fields.items()},
-            "max_visits": self.max_visits,
-            "state": self._state[1 : len(self._row) + 1].copy(),
+            "fields": {name: field[1 : size + 1].copy() for name, field in self._fields.items()},
         }
+        if self.max_visits < math.inf:
+            plain["max_visits"] = self.max_visits
+        if self.state_size:
+            plain["state"] = self._state[1 : size + 1].copy()
+
+        def state() -> dict[str, Any]:
+            return plain | {"keys": encode_keys(list(row)[:size])}  # ids are only ever added, and at the end
+
+        return state
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> RewardHistory:
@@ -296,6 +308,28 @@ class RewardHistory:
         width = min(self.width + max(2, self.width // 4), most)
         for name, field in self._fields.items():
             self._fields[name] = _padded(field, (len(field), width))
+
+
+def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
+    """What `RewardHistory` keeps of a visit: the sums over each row's completions, shape (P,) each."""
+    reward = groups.reward
+    plain = reward if groups.mask is None else np.where(groups.mask, reward, 0.0)
+    sums = {
+        "count": groups.count[:, 0],
+        "total": np.sum(plain, axis=-1),
+        "total_sq": np.einsum("pg,pg->p", plain, plain),
+    }
+    if groups.weight is not None:
+        mass, carried = groups.mass, groups.carried
+        sums |= {
+            "weight": np.sum(mass, axis=-1),
+            "weight_sq": np.einsum("pg,pg->p", mass, mass),
+            "weighted_total": np.sum(carried, axis=-1),
+            "weighted_total_sq": np.einsum("pg,pg->p", carried, reward),
+        }
+    if groups.divergence is not None:
+        sums["divergence"] = groups.divergence
+    return sums
 
 
 def whole_step(step: Any) -> int:

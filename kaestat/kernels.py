@@ -14,7 +14,9 @@ from functools import cached_property
 from numbers import Real
 from typing import ClassVar
 
-from array_api_compat import array_namespace
+import array_api_compat.numpy as numpy_namespace
+import numpy as np
+from array_api_compat import array_namespace, device
 
 from kaestat.arrays import Array, Namespace
 
@@ -104,7 +106,10 @@ class Triangular(Kernel):
     polynomial: ClassVar[tuple[float, ...]] = (2.0, -2.0)
 
     def weight(self, u: Array, xp: Namespace) -> Array:
-        return xp.clip(u, None, 1.0) * -2.0 + 2.0
+        weight = _at_most_one(u, xp)
+        weight *= -2.0
+        weight += 2.0
+        return weight
 
     @property
     def at_zero(self) -> float:
@@ -140,7 +145,7 @@ class Epanechnikov(Kernel):
     polynomial: ClassVar[tuple[float, ...]] = (1.5, 0.0, -1.5)
 
     def weight(self, u: Array, xp: Namespace) -> Array:
-        inside = xp.clip(u, None, 1.0)  # a square of all could overflow
+        inside = _at_most_one(u, xp)  # a square of all could overflow
         return 1.5 - 1.5 * inside * inside
 
     @property
@@ -257,8 +262,6 @@ class CallableKernel(Kernel):
         return self._evaluate(0.0)
 
     def _evaluate(self, u: float) -> float:
-        import numpy as np
-
         try:
             weight = float(np.asarray(self.function(np.array([u], dtype=float)))[0])
         except (TypeError, ValueError, IndexError) as error:
@@ -271,6 +274,11 @@ class CallableKernel(Kernel):
         from scipy.integrate import quad
 
         return quad(lambda u: u**power * self._evaluate(u) ** exponent, 0, self.support, limit=200)[0]
+
+
+def _at_most_one(u: Array, xp: Namespace) -> Array:
+    """``min(u, 1)`` as a new array; several times quicker than ``clip`` where there are few lags."""
+    return np.minimum(u, 1.0) if xp is numpy_namespace else xp.minimum(u, xp.ones((), dtype=u.dtype, device=device(u)))
 
 
 def _is_number(value: object) -> bool:

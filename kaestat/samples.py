@@ -3,17 +3,80 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
+from operator import eq
 from typing import Any
 
 import array_api_compat
 import numpy as np
 
 from kaestat.arrays import Array
+from kaestat.checks import check_distinct_ids, list_ids, unhashable
 
+FEW_IDS = 64  # so many are numbered one by one
+TABLE_PER_ID, SMALL_TABLE = 16, 4096  # largest table of integer ids, in entries per id and in all
 _FLOATS = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
+
+
+@dataclass(frozen=True, eq=False)
+class CodedIds:
+    """Ids of samples as numbers, in the order in which they first appear.
+
+    Attributes
+    ----------
+    keys : list of hashables, length P
+        The distinct ids.
+    codes : ndarray of int, shape (N,)
+        Position in ``keys`` of each sample's id.
+    """
+
+    keys: list[Hashable]
+    codes: np.ndarray
+
+    @classmethod
+    def of(cls, ids: list[Any] | np.ndarray) -> CodedIds:
+        """Number the ids of a list, or of an array of integers.
+
+        Raises
+        ------
+        TypeError
+            If an id is not hashable.
+        """
+        starts = _run_starts(ids)
+        heads = ids if starts is None else ids[starts]  # the first sample of each run of equal ids
+        if isinstance(heads, np.ndarray) and heads.dtype.kind in "iu" and len(heads) > FEW_IDS:
+            keys, codes = _code_integers(heads)
+        else:
+            keys, codes = _code_objects(heads.tolist() if isinstance(heads, np.ndarray) else heads)
+        if starts is not None:
+            codes = codes[np.cumsum(starts) - 1]
+        return cls(keys, codes)
+
+    def paired(self, other: CodedIds) -> CodedIds:
+        """The pairs (id, other id) of the same samples as ids."""
+        width = max(len(other.keys), 1)
+        numbers, codes = _code_integers(self.codes * width + other.codes)
+        return CodedIds([(self.keys[pair // width], other.keys[pair % width]) for pair in numbers], codes)
+
+
+def code_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> CodedIds:
+    """The ids of the samples that are not masked, checked and numbered.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `kaestat.checks.check_ids`.
+    """
+    listed = list_ids(name, ids, size, keep)
+    try:
+        coded = CodedIds.of(listed)
+    except TypeError as error:
+        raise unhashable(name, error) from None
+    if not (isinstance(listed, np.ndarray) and listed.dtype.kind in "iu"):
+        check_distinct_ids(name, coded.keys)
+    return coded
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,53 +93,53 @@ class Packing:
         Samples sorted by row, original order kept within it; None if they are sorted already.
     counts : ndarray of int, shape (P,)
         Samples of each row.
+    mask : ndarray of bool, shape (P, G), or None
+        True where there is a sample; None if all rows are full.
     """
 
     keys: list[Hashable]
     codes: np.ndarray
     order: np.ndarray | None
     counts: np.ndarray
+    mask: np.ndarray | None
 
     @classmethod
-    def of(cls, sample_keys: Sequence[Hashable]) -> Packing:
-        """Group samples by key.
-
-        Raises
-        ------
-        TypeError
-            If a key is not hashable.
-        """
-        number: defaultdict[Hashable, int] = defaultdict(count().__next__)  # the next number for every new key
-        codes = np.fromiter(map(number.__getitem__, sample_keys), dtype=np.intp, count=len(sample_keys))
+    def of(cls, ids: CodedIds) -> Packing:
+        """One row for each distinct id."""
+        keys, codes = ids.keys, ids.codes
         sorted_already = len(codes) < 2 or bool((codes[1:] >= codes[:-1]).all())
-        narrow = codes.astype(np.min_scalar_type(len(number)))  # NumPy sorts 16 bits in linear time
-        order = None if sorted_already else np.argsort(narrow, kind="stable")
-        return cls(list(number), codes, order, np.bincount(codes, minlength=len(number)))
-
-    @property
-    def full(self) -> bool:
-        """Whether all rows have the same number of samples."""
-        return len(self.counts) == 0 or bool((self.counts == self.counts[0]).all())
-
-    @property
-    def mask(self) -> np.ndarray | None:
-        """Boolean (P, G), True where there is a sample; None if all rows are full."""
-        if self.full:
-            return None
-        return np.arange(self.counts.max()) < self.counts[:, None]
+        narrow = codes if sorted_already else codes.astype(np.min_scalar_type(len(keys)))
+        order = None if sorted_already else np.argsort(narrow, kind="stable")  # NumPy sorts 16 bits in linear time
+        counts = np.bincount(codes, minlength=len(keys))
+        full = len(counts) == 0 or bool((counts == counts[0]).all())
+        return cls(keys, codes, order, counts, None if full else np.arange(counts.max()) < counts[:, None])
 
     def pack(self, samples: np.ndarray) -> np.ndarray:
-        """Samples (N,) as an array (P, G), 0 in the padding."""
-        ordered = samples if self.order is None else samples[self.order]
-        if self.full:
+        """Samples (N,) as a new array (P, G), 0 in the padding."""
+        ordered = samples.copy() if self.order is None else samples[self.order]
+        if self.mask is None:
             return ordered.reshape(len(self.keys), self.counts.max(initial=0))
-        packed = np.zeros((len(self.keys), self.counts.max()), dtype=samples.dtype)
+        packed = np.zeros(self.mask.shape, dtype=samples.dtype)
         packed[self.mask] = ordered
         return packed
 
+    def one_per_row(self, name: str, samples: np.ndarray) -> np.ndarray:
+        """What all samples of each row have in common, shape (P,).
+
+        Raises
+        ------
+        ValueError
+            If the samples of a row differ.
+        """
+        packed = self.pack(samples)
+        same = packed == packed[:, :1]
+        if not (same if self.mask is None else same | ~self.mask).all():
+            raise ValueError(f"{name} must be the same for all samples of a prompt.")
+        return packed[:, 0].copy()
+
     def unpack(self, packed: np.ndarray) -> np.ndarray:
-        """The inverse of `pack`."""
-        ordered = packed.reshape(-1) if self.full else packed[self.mask]
+        """The inverse of `pack`; may share memory with ``packed``."""
+        ordered = packed.reshape(-1) if self.mask is None else packed[self.mask]
         if self.order is None:
             return ordered
         samples = np.empty_like(ordered)
@@ -104,7 +167,7 @@ def largest_like(template: Any) -> float:
 
 
 def like(samples: np.ndarray, template: Any) -> Array:
-    """``samples`` in the array type, device and floating type of ``template``."""
+    """``samples`` in the array type, device and floating type of ``template``; a new array."""
     if array_api_compat.is_torch_array(template):
         import torch
 
@@ -113,4 +176,39 @@ def like(samples: np.ndarray, template: Any) -> Array:
         rounded = samples.astype(np.float64 if dtype == torch.float64 else np.float32)
         return torch.from_numpy(rounded).to(device=template.device, dtype=dtype)
     dtype = getattr(template, "dtype", None)
-    return samples.astype(dtype) if dtype in _FLOATS else samples
+    return samples.astype(dtype if dtype in _FLOATS else np.float64)
+
+
+def _run_starts(ids: list[Any] | np.ndarray) -> np.ndarray | None:
+    """Boolean (N,), True where another id begins; None where equal ids are not side by side, or cannot be compared."""
+    if len(ids) <= FEW_IDS or isinstance(ids, list):
+        return None  # a look into a dictionary for each id costs no more
+    starts = np.ones(len(ids), dtype=bool)
+    try:
+        if ids.dtype.kind == "O" and sum(map(eq, ids[:FEW_IDS], ids[1 : FEW_IDS + 1])) < FEW_IDS / 2:
+            return None
+        np.not_equal(ids[1:], ids[:-1], out=starts[1:])
+    except Exception:  # arrays and pandas.NA compare in their own ways; they are refused once they are known
+        return None
+    return starts
+
+
+def _code_objects(ids: list[Any]) -> tuple[list[Hashable], np.ndarray]:
+    number: defaultdict[Hashable, int] = defaultdict(count().__next__)  # the next number for every new id
+    codes = np.fromiter(map(number.__getitem__, ids), dtype=np.intp, count=len(ids))
+    return list(number), codes
+
+
+def _code_integers(ids: np.ndarray) -> tuple[list[Any], np.ndarray]:
+    place = np.arange(len(ids))
+    low, high = (int(ids.min()), int(ids.max())) if len(ids) else (0, 0)
+    if high - low < TABLE_PER_ID * len(ids) + SMALL_TABLE:  # one pass over a table in place of a sort
+        offset = (ids - ids.dtype.type(low)).astype(np.intp) if ids.dtype.kind == "u" else ids.astype(np.intp) - low
+        first = np.full(high - low + 1, len(ids))
+        np.minimum.at(first, offset, place)
+        first = first[offset]
+    else:
+        _, index, inverse = np.unique(ids, return_index=True, return_inverse=True)
+        first = index[inverse]
+    new = first == place
+    return ids[new].tolist(), (np.cumsum(new) - 1)[first]

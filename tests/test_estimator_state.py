@@ -138,3 +138,12 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path, e
     with pytest.raises(TypeError, match="build the estimator from code"):
         estimator.save(tmp_path / "state")
     assert list(tmp_path.iterdir()) == []
+
+
+@every_method
+def test_a_snapshot_is_the_state_as_of_when_it_was_taken(name):
+    estimator = with_past(name)
+    then, snapshot = estimator.state_dict(), estimator.state_snapshot()
+    ids = PROMPTS if name == "critic" else ["new", *PROMPTS]
+    estimator.step(ids, np.ones(len(ids)), estimator.last_step + 1)
+    assert snapshot() == then and snapshot() == then

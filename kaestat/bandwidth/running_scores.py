@@ -15,6 +15,7 @@ from kaestat.kernels import Kernel
 
 ROUNDING = 1e-12  # relative to the squared rewards or the largest loss: losses nearer than this are equal
 SPANS = 20.0  # the largest candidate, in spans of the visits: a triangular kernel weighs them all alike
+NEGLIGIBLE = 1e-6  # share
 UNBOUNDED_REACH = 4.0  # gaps over smallest bandwidth for kernels of unbounded support, whose weight fades to nothing
 PRIOR_PER_OCTAVE = 0.35  # log share that a candidate loses for each factor of two from the rule of thumb
 CANDIDATES = 2.0 ** (np.arange(-12, 56) * 2 / 3)  # the last is more than 20 times the largest step number
@@ -44,6 +45,11 @@ class Ahead:
     lowest: np.ndarray
     highest: np.ndarray
     elapsed: np.ndarray
+
+    def pairs(self) -> list[tuple[Array, Array]]:
+        """Bandwidths with the shares of their values, as `Selector.resolve` gives them; negligible shares left out."""
+        pairs = ((self.bandwidths[place], self.shares[place]) for place in range(len(self.place)))
+        return [(bandwidth, share) for bandwidth, share in pairs if bool((share > NEGLIGIBLE).any())]
 
 
 @dataclass(frozen=True)

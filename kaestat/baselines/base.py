@@ -22,12 +22,16 @@ class Served:
         See `Baseline.values`.
     carry : dict of str to array, or None
         The carry after the step.
+    settled : Baseline
+        The baseline with what it learned from the past alone (a bandwidth) settled for this step: whoever asks more of
+        the step asks this one, and the learning is done once.
     state : array, shape (..., P, S), optional
         What is kept of each prompt after the step, for baselines with a `Baseline.state_size`.
     """
 
     values: Array
     carry: Any
+    settled: Baseline
     state: Array | None = None
 
 
@@ -121,6 +125,7 @@ class Baseline(ABC):
         return Served(
             values=self.values(groups, visits, step=step, carry=carry),
             carry=self.advance(carry, groups, visits, step=step),
+            settled=self,
         )
 
     def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:

@@ -129,7 +129,7 @@ class BayesFilter(Baseline):
             "last_scored": xp.where(any_scored, now, carry["last_scored"]),
             "dispersion": carry["dispersion"] + self._dispersion_sums(groups),
         }
-        return Served(values=ahead.values, carry=after, state=_packed(message, belief.share))
+        return Served(values=ahead.values, carry=after, settled=self, state=_packed(message, belief.share))
 
     def _ahead(self, groups: Groups, visits: Visits, step: int | Array, carry: Any) -> _Ahead:
         """What earlier steps say of this one, and its values."""

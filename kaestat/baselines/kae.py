@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
-from array_api_compat import array_namespace
-
-from kaestat.arrays import Array, Groups, Namespace, Visits, over_prompts, ratio
+from kaestat.arrays import Array, Groups, Namespace, Visits, namespace, over_prompts, ratio
 from kaestat.bandwidth import Fixed, Selector, as_selector
+from kaestat.bandwidth.base import FormulaSelector
+from kaestat.bandwidth.settled import Settled
 from kaestat.baselines.base import Baseline, Served
 from kaestat.checks import check_finite_number
 from kaestat.kernels import Kernel, as_kernel
@@ -32,8 +32,9 @@ class KernelBaseline(Baseline):
         A number of steps (``inf`` weighs all visits alike), the name of a selector, or a selector.
     """
 
-    kernel: str | Kernel | Callable[[Array], Array] = "triangular"
-    bandwidth: float | str | Selector = 10.0
+    # Held as the types say; `__post_init__` makes that of the other forms in which they may be given.
+    kernel: Kernel = "triangular"  # type: ignore[assignment]
+    bandwidth: Selector = 10.0  # type: ignore[assignment]
 
     takes_weights: ClassVar[bool] = True
     rule_of_thumb: ClassVar[float] = 10.0  # returns of the prompts: the bandwidth where nothing has been learned yet
@@ -44,38 +45,54 @@ class KernelBaseline(Baseline):
 
     @property
     def horizon(self) -> float:
-        return as_selector(self.bandwidth).memory * as_kernel(self.kernel).support
+        return self.bandwidth.memory * self.kernel.support
+
+    def bandwidths(
+        self, groups: Groups, visits: Visits, *, step: int | Array
+    ) -> list[tuple[Array | float, Array | float]]:
+        """Bandwidths of this step and the shares of their values; see `Selector.resolve`."""
+        if type(self.bandwidth) is Fixed:
+            return [(self.bandwidth.steps, 1.0)]  # counting completions would cost more than all else
+        return self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel)
 
     @property
     def max_visits(self) -> float:
-        return as_selector(self.bandwidth).max_visits
+        return self.bandwidth.max_visits
 
     def initial_carry(self) -> Any:
-        running = as_selector(self.bandwidth).running
+        running = self.bandwidth.running
         return None if running is None else running.initial_carry()
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
-        running, kernel = as_selector(self.bandwidth).running, as_kernel(self.kernel)
+        running = self.bandwidth.running
         if running is None:
-            return super().serve(groups, visits, step=step, carry=carry)
+            learned = not isinstance(self.bandwidth, FormulaSelector)
+            settled = self._settled(self.bandwidths(groups, visits, step=step)) if learned else self
+            values = settled.values(groups, visits, step=step, carry=carry)
+            return Served(values, self.advance(carry, groups, visits, step=step), settled)
         carry = running.initial_carry() if carry is None else carry
-        ahead = running.ahead(carry, groups, visits, step=step, kernel=kernel, rule=self.rule_of_thumb)
+        ahead = running.ahead(carry, groups, visits, step=step, kernel=self.kernel, rule=self.rule_of_thumb)
         of_each = self.values_at(_with_axis(groups), _with_axis(visits), ahead.bandwidths, step)
         return Served(
             values=groups.xp.sum(ahead.shares * of_each, axis=0),
             carry=running.after(carry, ahead, of_each, groups, visits, step=step),
+            settled=self._settled(ahead.pairs()),
         )
 
+    def _settled(self, resolved: list[tuple[Array | float, Array | float]]) -> KernelBaseline:
+        settled = copy(self)
+        object.__setattr__(settled, "bandwidth", Settled(tuple(resolved)))
+        return settled
+
     def advance(self, carry: Any, groups: Groups, visits: Visits, *, step: int | Array) -> Any:
-        running = as_selector(self.bandwidth).running
+        running = self.bandwidth.running
         return carry if running is None else self.serve(groups, visits, step=step, carry=carry).carry
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        if carry is not None and as_selector(self.bandwidth).running is not None:
+        if carry is not None and self.bandwidth.running is not None:
             return self.serve(groups, visits, step=step, carry=carry).values
         mixed: Array | None = None
-        selector, kernel = as_selector(self.bandwidth), as_kernel(self.kernel)
-        for bandwidth, share in selector.resolve(visits, groups.count, step=step, kernel=kernel):
+        for bandwidth, share in self.bandwidths(groups, visits, step=step):
             value = self.values_at(groups, visits, bandwidth, step)
             shared = value if isinstance(share, float) and share == 1.0 else share * value
             mixed = shared if mixed is None else mixed + shared
@@ -143,8 +160,7 @@ class Kae(KernelBaseline):
         self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array
     ) -> tuple[Array, Array]:
         """Value of each completion, and where there is one: M > 0."""
-        xp = groups.xp
-        kernel = as_kernel(self.kernel)
+        xp, kernel = groups.xp, self.kernel
         past_mass, past_carried = kernel_sums(visits, kernel, bandwidth)
         if self.normalization == "algorithm1":
             past_mass = _whole_history_mass(visits, bandwidth, step, xp)
@@ -156,7 +172,7 @@ class Kae(KernelBaseline):
 
 def kernel_sums(visits: Visits, kernel: Kernel, bandwidth: Array | float) -> tuple[Array, Array]:
     """Kernel-weighted mass and carried reward of the past visits; both (..., P, 1)."""
-    xp = array_namespace(visits.lag)
+    xp = namespace(visits.lag)
     weight = kernel.weight(visits.lag / bandwidth, xp)
     return xp.vecdot(weight, visits.mass)[..., None], xp.vecdot(weight, visits.carried)[..., None]
 

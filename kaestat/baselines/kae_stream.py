@@ -9,7 +9,6 @@ from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Visits, ratio
 from kaestat.baselines.kae import KernelBaseline, check_cold_start, cold_start_value
-from kaestat.kernels import as_kernel
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class KaeStream(KernelBaseline):
         check_cold_start(self.cold_start)
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
-        xp, kernel = groups.xp, as_kernel(self.kernel)
+        xp, kernel = groups.xp, self.kernel
         others_mass, others_carried = groups.others()
         current = kernel.at_zero * xp.astype(others_mass > 0, others_carried.dtype)
         others_mean = ratio(others_carried, others_mass, 0.0, xp)

@@ -9,7 +9,6 @@ from array_api_compat import array_namespace
 from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.baselines.kae import KernelBaseline, cold_start_value
 from kaestat.checks import check_whole
-from kaestat.kernels import as_kernel
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class LocalPolynomial(KernelBaseline):
         check_whole("degree", self.degree, most=5)  # degree 0 is kae
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
-        xp, kernel = groups.xp, as_kernel(self.kernel)
+        xp, kernel = groups.xp, self.kernel
         # Any common scale of the lags gives the same intercept; the largest lag in use keeps the moments near 1.
         u = visits.lag / bandwidth
         weight = kernel.weight(u, array_namespace(u)) * xp.astype(visits.mass > 0, u.dtype)

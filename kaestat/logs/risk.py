@@ -18,6 +18,7 @@ from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
 from kaestat.logs.replay import replay
 from kaestat.logs.reward_log import RewardLog
 from kaestat.registry import make_baseline, parse_method
+from kaestat.visit_error import unbiased_error
 
 LEAVE_ONE_OUT_METHODS = ("grpo", "reinforce++")  # as in the paper's Table 1
 RISK_COLUMNS = ["method", "mse", "se", "ci_low", "ci_high", "vs_grpo", "n_prompts", "n_visits"]
@@ -296,4 +297,4 @@ def visit_risk(log: RewardLog, baseline: Baseline, *, absolute: bool) -> np.ndar
     values, own_weights = replay(log, baseline)
     loss = np.add.reduceat((units.reward - values) ** 2, units.first) / units.counts
     own = np.add.reduceat(own_weights, units.first) / units.counts
-    return loss + np.where(own != 0, 2 * own * units.variance, 0.0) - (units.variance if absolute else 0.0)
+    return unbiased_error(loss, own, units.variance, absolute=absolute)

@@ -50,7 +50,7 @@ def hash_prompt(prompt: Any) -> str:
     try:
         if prompt is None or isinstance(prompt, int | float):
             raise TypeError
-        canonical = json.dumps(prompt, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_plain)
+        canonical = _CANONICAL.encode(prompt)
     except TypeError:
         raise TypeError(
             f"prompt must be text, token ids or chat messages, got {type(prompt).__name__}; give an id of your own."
@@ -107,7 +107,7 @@ class IdentityCheck:
         if len(ids) != len(hashes):
             raise ValueError(f"ids and hashes must have the same length, got {len(ids)} and {len(hashes)}.")
         pairs: dict[Hashable, str] = {}
-        for key, name in zip(ids, hashes, strict=True):
+        for key, name in dict.fromkeys(zip(ids, hashes, strict=True)):
             if key is None:
                 raise UnstablePromptIds("a prompt id is missing: " + FIX)
             if pairs.setdefault(key, name) != name or self._name_of.get(key, name) != name:
@@ -132,6 +132,42 @@ FIX = (
 )
 
 
+def hash_prompts(prompts: Sequence[Any]) -> list[str]:
+    """`hash_prompt` of each prompt; one that equals the prompt before it (completions of a group) is not hashed again.
+
+    Raises
+    ------
+    TypeError
+        As `hash_prompt`.
+    """
+    found: list[str] = []
+    before: Any = None
+    for prompt in prompts:
+        if not (found and _same(prompt, before)):
+            found.append(hash_prompt(prompt))
+        else:
+            found.append(found[-1])
+        before = prompt
+    return found
+
+
+def _same(prompt: Any, other: Any) -> bool:
+    """Whether two prompts are plainly one: the same text, or messages of the same texts in the same order."""
+    if type(prompt) is str:
+        return type(other) is str and prompt == other
+    if not (type(prompt) is list and type(other) is list and len(prompt) == len(other)):
+        return False
+    # 1 equals True and 1.0, but not in JSON: only text is compared.
+    for one, two in zip(prompt, other, strict=True):
+        if not (type(one) is dict and type(two) is dict and _all_text(one) and _all_text(two) and one == two):
+            return False
+    return True
+
+
+def _all_text(message: dict[Any, Any]) -> bool:
+    return all(type(key) is str and type(value) is str for key, value in message.items())
+
+
 def _plain(value: Any) -> Any:
     """What JSON cannot hold: media as digests, arrays and tensors as lists."""
     if isinstance(value, Mapping):
@@ -151,3 +187,6 @@ def _digest(*parts: bytes) -> str:
     for part in parts:
         digest.update(part)
     return digest.hexdigest()
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_plain)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import count
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.baselines.base import Baseline
-from kaestat.integrations.shared.metrics import StepMetrics
+from kaestat.integrations.shared.metrics import step_metrics
 from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
 from kaestat.storage import encode_keys, load_state, save_state, unpack_arrays
 
@@ -34,7 +34,7 @@ class WatchedEstimator:
     Attributes
     ----------
     metrics : dict of str to float
-        Of the last step: the figures of `StepMetrics.after`, each as ``baseline/NAME``.
+        Of the last step: the figures of `step_metrics`, each as ``baseline/NAME``.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class WatchedEstimator:
         self.metrics: dict[str, float] = {}
         self._watch = IdentityCheck()
         self._states_kept = states_kept
-        self._states: dict[int, dict[str, Any]] = {}  # step -> state after it
+        self._states: dict[int, Callable[[], dict[str, Any]]] = {}  # step -> state after it
 
     @property
     def stateful(self) -> bool:
@@ -123,17 +123,12 @@ class WatchedEstimator:
         names = hashes if ids is None else [key.item() if hasattr(key, "item") else key for key in ids]
         kept_names = [names[row] for row in kept]
         if ids is not None:
-            encode_keys(kept_names)  # what no checkpoint can hold is refused now, not at the first checkpoint
+            encode_keys(_distinct(kept_names))  # what no checkpoint can hold is refused now, not at the first one
             self._watch.check(kept_names, [name for name in hashes if name is not None], step)
         streams = None if groups is None else copies(names, groups, keep)
-        before = StepMetrics.before(
-            self.estimator, kept_names, step, None if streams is None else [streams[row] for row in kept]
-        )
         advantages = self.estimator.step(names, reward, step, mask=keep, stream_ids=streams, weights=weights)
-        values: Any = self.estimator.values
         self._keep_state(step)
-        kept_weights = None if weights is None else np.asarray(weights, dtype=np.float64)[kept]
-        figures = before.after(reward[kept], values[kept], advantages[kept], kept_weights)
+        figures = step_metrics(self.estimator.record)
         self.metrics = {f"baseline/{name}": value for name, value in figures.items()}
         return advantages
 
@@ -160,7 +155,7 @@ class WatchedEstimator:
                 f"step {step}: {self.estimator.last_step} has been recorded since, and of the states in between those "
                 f"after {sorted(states) or 'no step'} are held; make the WatchedEstimator with a larger states_kept."
             )
-        return states[max(held)]
+        return states[max(held)]()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of `state_dict`."""
@@ -189,7 +184,7 @@ class WatchedEstimator:
     def _keep_state(self, step: int) -> None:
         if not self.stateful or self._states_kept == 0:
             return
-        states = self._states | {step: self.estimator.state_dict()}
+        states = self._states | {step: self.estimator.state_snapshot()}
         # A new dict each time: some trainers ask for a state from another thread.
         self._states = {at: states[at] for at in sorted(states)[-self._states_kept :]}
 
@@ -218,6 +213,13 @@ def copies(names: Sequence[Hashable], groups: Sequence[Hashable], mask: Sequence
             of_group[name, group] = next(number[name])
         found.append(of_group[name, group])
     return found
+
+
+def _distinct(names: list[Any]) -> list[Any]:
+    try:
+        return list(dict.fromkeys(names))
+    except TypeError:  # an id that is not hashable, which is refused with a reason
+        return names
 
 
 def _hashes(prompts: Sequence[Any], keep: np.ndarray) -> list[str | None]:

@@ -17,7 +17,7 @@ from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
 from kaestat.checks import check_whole
-from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
+from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
 from kaestat.integrations.trl.sampler import ReuseSampler
@@ -154,7 +154,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
     ) -> torch.Tensor:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if self.model.training:
-            hashes = [hash_prompt(prompt) for prompt in prompts]  # images and an environment's first words in place
+            hashes = hash_prompts(prompts)  # images and an environment's first words in place
             ids = hashes if self.prompt_id is None else _column_ids(inputs, self.prompt_id)
             self._scored = _Scored(rewards, gather_object(ids), gather_object(hashes))
         return rewards

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
 from kaestat.arrays import Groups
-from kaestat.integrations.shared.metrics import StepMetrics
+from kaestat.bandwidth import ForwardCv
+from kaestat.baselines import Kae
+from kaestat.baselines.base import Baseline
+from kaestat.integrations.shared.metrics import step_metrics
 
 IDS = ["a", "a", "a", "b", "b"]
 CHANCES = np.array([0.3, 0.3, 0.3, 0.8, 0.8])
@@ -26,9 +31,8 @@ def estimator_with_past(method: str, **params) -> AdvantageEstimator:
 def measured(estimator: AdvantageEstimator, ids, rewards, step, weights=None, streams=None) -> dict[str, float]:
     rewards = np.asarray(rewards, dtype=float)
     streams = [0] * len(ids) if streams is None else streams
-    before = StepMetrics.before(estimator, ids, step, streams)
-    advantages = estimator.step(ids, rewards, step, stream_ids=streams, weights=weights)
-    return before.after(rewards, estimator.values, advantages, weights)
+    estimator.step(ids, rewards, step, stream_ids=streams, weights=weights)
+    return step_metrics(estimator.record)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +63,11 @@ def test_integration_metrics_without_the_own_weight_the_error_of_grpo_would_be_w
 def test_integration_metrics_ebpo_enters_with_the_carry_it_had_before_the_step():
     estimator = AdvantageEstimator("ebpo")
     estimator.step(["a", "a", "b", "b"], [1.0, 0.0, 1.0, 1.0], 0)
-    carry = {name: np.array(value) for name, value in estimator._carry.items()}
     rewards = np.array([[1.0, 0.0], [1.0, 0.0]])
     found = measured(estimator, ["c", "c", "d", "d"], rewards.reshape(-1), 1)["error"]
     before, fresh = (
-        np.mean(estimator.baseline.own_weight(Groups(rewards), None, step=1, carry=c)) for c in (carry, None)
+        np.mean(estimator.baseline.own_weight(Groups(rewards), None, step=1, carry=c))
+        for c in (estimator.record.carry, None)
     )
     loss = ((rewards.reshape(-1) - estimator.values) ** 2).mean()
     assert found == pytest.approx(loss - (1 - 2 * before) * 0.5)
@@ -117,3 +121,58 @@ def test_integration_metrics_weighted_values_are_measured_around_the_plain_value
     found = measured(AdvantageEstimator("rloo"), ["a"] * 3, [1.0, 0.0, 1.0], 0, weights=weights)
     values = np.array([2 / 3, 5 / 5, 3 / 4])
     assert found["error"] == pytest.approx(((np.array([1.0, 0.0, 1.0]) - values) ** 2).mean() - 1 / 3)
+
+
+@dataclass(frozen=True)
+class Leaning(Baseline):
+    """A user's baseline with a history and a carry: the own reward enters by a share that grows with the steps."""
+
+    stepwise: ClassVar[bool] = True
+    horizon: ClassVar[float] = 5.0
+
+    def initial_carry(self):
+        return {"steps": np.zeros(1)}
+
+    def advance(self, carry, groups, visits, *, step):
+        return {"steps": carry["steps"] + 1}
+
+    def values(self, groups, visits, *, step, carry=None):
+        past = visits.total.sum(axis=-1, keepdims=True) / np.maximum(visits.count.sum(axis=-1, keepdims=True), 1)
+        return past + self.own_weight(groups, visits, step=step, carry=carry) * groups.reward
+
+    def own_weight(self, groups, visits, *, step, carry=None):
+        return 0.25 * (0.0 if carry is None else carry["steps"][0])
+
+
+def test_integration_metrics_a_baseline_with_a_history_and_a_carry_enters_with_both():
+    estimator = AdvantageEstimator(Leaning())
+    estimator.step(["a", "a"], [1.0, 0.0], 0)
+    found = measured(estimator, ["a", "a"], [1.0, 0.0], 1)
+    values = np.array([0.5 + 0.25, 0.5])  # the carry says that one step went before
+    assert found["error"] == pytest.approx((0.25**2 + 0.5**2) / 2 - (1 - 2 * 0.25) * 0.5)
+    assert found["past_completions"] == 2.0
+    np.testing.assert_allclose(estimator.values, values)
+
+
+def test_integration_metrics_do_not_select_the_bandwidth_again(monkeypatch):
+    estimator = AdvantageEstimator("kae", bandwidth="forward_cv")
+    reference = AdvantageEstimator(Kae(bandwidth=ForwardCv()))
+    rng, selections, resolve = np.random.default_rng(0), [], ForwardCv.resolve
+
+    def counted(self, visits, count, **options):
+        selections.append(resolve(self, visits, count, **options))
+        return selections[-1]
+
+    for step in range(12):
+        ids, rewards = np.repeat(["a", "b", "c"], 4).tolist(), (rng.random(12) < 0.5).astype(float)
+        past = None if reference.history is None else reference.history.visits(["a", "b", "c"], step)
+        reference.step(ids, rewards, step)
+        with monkeypatch.context() as patch:
+            patch.setattr(ForwardCv, "resolve", counted)
+            found = measured(estimator, ids, rewards, step)
+        np.testing.assert_array_equal(estimator.values, reference.values)
+        assert len(selections) == step + 1
+    ((bandwidth, share),) = selections[-1]
+    assert share == 1.0 and bandwidth != ForwardCv()._fallback()
+    weight = np.maximum(1 - past.lag / bandwidth, 0) * past.count
+    assert found["effective_history"] == pytest.approx(weight.sum(axis=1).mean())

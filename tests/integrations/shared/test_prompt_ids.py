@@ -10,7 +10,13 @@ import pytest
 import torch
 from PIL import Image
 
-from kaestat.integrations.shared.prompt_ids import RETURNS_BEFORE_REFUSAL, IdentityCheck, UnstablePromptIds, hash_prompt
+from kaestat.integrations.shared.prompt_ids import (
+    RETURNS_BEFORE_REFUSAL,
+    IdentityCheck,
+    UnstablePromptIds,
+    hash_prompt,
+    hash_prompts,
+)
 
 
 def test_a_prompt_has_the_same_name_in_another_process():
@@ -188,3 +194,26 @@ def test_a_refused_step_leaves_no_trace():
     with pytest.raises(UnstablePromptIds):
         watch.check([1, 0], names("c", "b"), 1)
     watch.check([1], names("d"), 1)
+
+
+def test_integration_prompt_ids_many_prompts_are_hashed_as_each_alone():
+    def chat(*contents):
+        return [{"role": "user", "content": content} for content in contents]
+
+    prompts = [
+        "a",
+        "a",
+        "ab",
+        ["a"],
+        chat("a"),
+        chat("a"),
+        [{"content": "a", "role": "user"}],
+        chat("a", "b"),
+        chat("a"),
+    ]
+    prompts += [[1, 0], [True, False], [1.0, 0], chat(1), chat(True), chat(1.0), chat(["a"]), chat(["a"])]
+    prompts += [np.array([1, 0]), np.array([1, 0]), chat(np.array([1, 2])), chat(np.array([1, 2])), [], []]
+    assert hash_prompts(prompts) == [hash_prompt(prompt) for prompt in prompts]
+    assert hash_prompts([]) == []
+    with pytest.raises(TypeError, match="prompt must be"):
+        hash_prompts(["a", None])

@@ -1,0 +1,117 @@
+"""The state of an `AdvantageEstimator` between two steps, and its form in files and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kaestat.baselines.base import Baseline
+from kaestat.history import RewardHistory, stored_step
+from kaestat.storage import decode_keys, encode_keys
+
+PARTS = {"method", "last_step", "carry", "history", "recorded", "with_streams"}
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatorState:
+    """All that an `AdvantageEstimator` knows of the steps behind it.
+
+    Attributes
+    ----------
+    carry : dict of ndarray, or None
+        The baseline's state beyond its history.
+    history : RewardHistory or None
+        None before the first step, and for baselines without one.
+    last_step : int
+        The last step recorded; -1 before the first.
+    recorded : dict of hashables to None
+        Prompts of the last step, kept for baselines with a carry but no history.
+    with_streams : bool or None
+        Whether steps came with stream ids; None while there is no history.
+    """
+
+    carry: Any
+    history: RewardHistory | None = None
+    last_step: int = -1
+    recorded: dict[Hashable, None] = field(default_factory=dict)
+    with_streams: bool | None = None
+
+    def plain(self, method: str) -> dict[str, Any]:
+        """As plain data and NumPy arrays (copies).
+
+        Raises
+        ------
+        TypeError
+            If a prompt id cannot be stored.
+        """
+        return self.snapshot(method)()
+
+    def snapshot(self, method: str) -> Callable[[], dict[str, Any]]:
+        """`plain` as of now, for when it is called."""
+        history = None if self.history is None else self.history.snapshot()
+        carry = None if self.carry is None else {name: np.array(a) for name, a in self.carry.items()}
+
+        def plain() -> dict[str, Any]:
+            return {
+                "method": method,
+                "last_step": self.last_step,
+                "carry": carry,
+                "history": None if history is None else history(),
+                "recorded": encode_keys(list(self.recorded)),
+                "with_streams": self.with_streams,
+            }
+
+        return plain
+
+    @classmethod
+    def of(cls, state: Any, method: str, baseline: Baseline) -> EstimatorState:
+        """The inverse of `plain`.
+
+        Raises
+        ------
+        ValueError
+            If the state is of another method, or does not fit together or the baseline.
+        """
+        if not isinstance(state, dict) or not set(state) >= PARTS:
+            raise ValueError("state: not a state_dict of an AdvantageEstimator.")
+        if not isinstance(state["method"], str) or state["method"] != method:
+            raise ValueError(f"state: saved by method {state['method']!r}, this estimator is {method!r}.")
+        history = None if state["history"] is None else RewardHistory.from_state_dict(state["history"])
+        if history is not None and history.horizon != baseline.horizon:
+            raise ValueError(
+                f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
+                f"{baseline.horizon:g}; build it with the parameters that were saved."
+            )
+        if history is not None and history.state_size != baseline.state_size:
+            raise ValueError(
+                f"state: its history keeps {history.state_size} numbers of each prompt, method {method!r} "
+                f"{baseline.state_size}; the state was altered."
+            )
+        carry = _stored_carry(state["carry"])
+        if not baseline.accepts_carry(carry):
+            raise ValueError(f"state: the carry of method {method!r} is incomplete; the state was altered.")
+        last_step = stored_step(state["last_step"])
+        try:
+            recorded = dict.fromkeys(decode_keys(state["recorded"]))
+        except TypeError as error:
+            raise ValueError(f"state: a recorded prompt is no id ({error}); the state was altered.") from error
+        if history is not None and history.last_step > last_step:
+            raise ValueError("state: the history has visits after its last step; the state was altered.")
+        with_streams = state["with_streams"]
+        if not (with_streams is None or isinstance(with_streams, bool)):
+            raise ValueError(f"state: with_streams must be True, False or None, got {with_streams!r}.")
+        return cls(carry, history, last_step, recorded, with_streams)
+
+
+def _stored_carry(carry: Any) -> dict[str, np.ndarray] | None:
+    if carry is None:
+        return None
+    if not isinstance(carry, dict) or not all(isinstance(array, np.ndarray) for array in carry.values()):
+        raise ValueError("state: the carry must be arrays by name; the state was altered.")
+    for name, array in carry.items():
+        if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+            raise ValueError(f"state: carry {name!r} must hold finite numbers; the state was altered.")
+    return {name: np.array(array) for name, array in carry.items()}
