@@ -89,6 +89,11 @@ class AdvantageEstimator:
         """The record of past visits; None before the first step, and for memoryless methods."""
         return self._history
 
+    @property
+    def carry(self) -> dict[str, np.ndarray] | None:
+        """What the method keeps from step to step beyond the visits (a copy); None for methods without."""
+        return None if self._carry is None else {name: np.array(array) for name, array in self._carry.items()}
+
     def step(
         self,
         prompt_ids: Sequence[Hashable],
@@ -226,7 +231,7 @@ class AdvantageEstimator:
         return {
             "method": self.method,
             "last_step": self._last_step,
-            "carry": None if self._carry is None else {name: np.array(a) for name, a in self._carry.items()},
+            "carry": self.carry,
             "history": None if self._history is None else self._history.state_dict(),
             "recorded": encode_keys(list(self._recorded)),
             "with_streams": self._with_streams,

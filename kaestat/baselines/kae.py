@@ -73,12 +73,21 @@ class KernelBaseline(Baseline):
         if carry is not None and as_selector(self.bandwidth).running is not None:
             return self.serve(groups, visits, step=step, carry=carry).values
         mixed: Array | None = None
-        selector, kernel = as_selector(self.bandwidth), as_kernel(self.kernel)
-        for bandwidth, share in selector.resolve(visits, groups.count, step=step, kernel=kernel):
+        for bandwidth, share in self.mixture(groups, visits, step=step):
             value = self.values_at(groups, visits, bandwidth, step)
             shared = value if isinstance(share, float) and share == 1.0 else share * value
             mixed = shared if mixed is None else mixed + shared
         return mixed
+
+    def mixture(
+        self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None
+    ) -> list[tuple[Array | float, Array | float]]:
+        """Bandwidths in steps and the shares with which their values are mixed; see `Selector.resolve`."""
+        selector, kernel = as_selector(self.bandwidth), as_kernel(self.kernel)
+        if carry is None or selector.running is None:
+            return selector.resolve(visits, groups.count, step=step, kernel=kernel)
+        ahead = selector.running.ahead(carry, groups, visits, step=step, kernel=kernel, rule=self.rule_of_thumb)
+        return [(ahead.bandwidths[k], ahead.shares[k]) for k in range(len(ahead.place))]
 
     @abstractmethod
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.arrays import Groups, Visits
-from kaestat.bandwidth import as_selector
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
 from kaestat.kernels import as_kernel
 from kaestat.packing import Packing
-from kaestat.storage import unpack_arrays
 
 ZERO = 1e-6  # advantages this small are rounding: trainers hold them in float32
 
@@ -66,9 +65,7 @@ class StepMetrics:
         packing = Packing.of(ids if kept_apart is None else list(zip(ids, kept_apart, strict=True)))
         # Unlike `visits`, this lets a repeated step pass: the estimator refuses it with a message of its own.
         past = None if history is None else history.visits_of_rows(history.rows(packing.keys), step)
-        # Of all baselines with a carry, only those without a history contain the completion's own reward.
-        carry = None if baseline.horizon > 0 else unpack_arrays(estimator.state_dict()["carry"])
-        return cls(baseline, step, packing, past, carry)
+        return cls(baseline, step, packing, past, estimator.carry)
 
     def after(
         self, rewards: np.ndarray, values: np.ndarray, advantages: np.ndarray, weights: np.ndarray | None = None
@@ -125,7 +122,7 @@ class StepMetrics:
             completions = visits.count.sum(axis=-1)
             found |= {"known_prompts": float((completions > 0).mean()), "past_completions": float(completions.mean())}
         if isinstance(baseline, KernelBaseline):
-            found["effective_history"] = _effective_history(baseline, groups, visits, self.step)
+            found["effective_history"] = _effective_history(baseline, groups, visits, self.step, self.carry)
         return found
 
 
@@ -137,9 +134,9 @@ def _variance(groups: Groups) -> np.ndarray:
     return squares / np.maximum(count[:, 0] - 1, 1)
 
 
-def _effective_history(baseline: KernelBaseline, groups: Groups, visits: Visits, step: int) -> float:
+def _effective_history(baseline: KernelBaseline, groups: Groups, visits: Visits, step: int, carry: Any) -> float:
     total, kernel = 0.0, as_kernel(baseline.kernel)
-    for bandwidth, share in as_selector(baseline.bandwidth).resolve(visits, groups.count, step=step, kernel=kernel):
+    for bandwidth, share in baseline.mixture(groups, visits, step=step, carry=carry):
         weight = kernel.weight(visits.lag / bandwidth, groups.xp) / kernel.at_zero
         total = total + share * (weight * visits.count).sum(axis=-1, keepdims=True)
     return float(np.mean(total))
