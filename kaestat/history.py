@@ -226,7 +226,7 @@ class RewardHistory:
             "keys": encode_keys(list(self._row)),
             "fields": {name: field[1 : len(self._row) + 1].copy() for name, field in self._fields.items()},
             "max_visits": self.max_visits,
-            "state": self._state[1 : len(self._row) + 1].copy(),
+            "state": self._state[1 : len(self._row) + 1].copy() if self.state_size else None,
         }
 
     @classmethod
@@ -325,7 +325,7 @@ def _stored_field(name: str, field: Any) -> np.ndarray:
 
 
 def _stored_state(state: Any, size: int) -> np.ndarray:
-    """What was kept of each prompt, with the empty row 0 in front; none in states of earlier versions."""
+    """What was kept of each prompt, with the empty row 0 in front."""
     if state is None:
         return np.zeros((size + 1, 0), dtype=np.float32)
     if not isinstance(state, np.ndarray) or state.ndim != 2 or len(state) != size or state.dtype != np.float32:
