@@ -359,7 +359,7 @@ def _stored_field(name: str, field: Any) -> np.ndarray:
 
 
 def _stored_state(state: Any, size: int) -> np.ndarray:
-    """What was kept of each prompt, with the empty row 0 in front; none in states of earlier versions."""
+    """What was kept of each prompt, with the empty row 0 in front."""
     if state is None:
         return np.zeros((size + 1, 0), dtype=np.float32)
     if not isinstance(state, np.ndarray) or state.ndim != 2 or len(state) != size or state.dtype != np.float32:

@@ -358,3 +358,38 @@ def test_one_prompt_visited_now_is_enough_for_a_refusal():
     record(history, ["b"], 5)
     with pytest.raises(ValueError, match="visits are the past"):
         history.visits(["a", "never seen", "b"], 5)
+
+
+def test_no_more_than_the_stated_number_of_visits_is_kept():
+    history = RewardHistory(max_visits=3)
+    for step in range(9):
+        history.record(["a"], step=step, count=[1], total=[step], total_sq=[step**2])
+    assert history.width == 3
+    assert history.visits(["a"], 9).total.tolist() == [[6, 7, 8]]
+    assert RewardHistory.from_state_dict(history.state_dict()).max_visits == 3
+    with pytest.raises(ValueError, match="max_visits must be at least 1"):
+        RewardHistory(max_visits=0)
+
+
+def test_what_is_kept_of_a_prompt_comes_back_with_its_visits_and_from_a_file(tmp_path):
+    history = RewardHistory(max_visits=1, state_size=2)
+    sums = {"count": np.ones(2), "total": np.ones(2), "total_sq": np.ones(2)}
+    for step in range(2):
+        keys = ["a", f"b{step}"]
+        history.append(keys, history.rows(keys), step, sums, state=np.array([[step, 1], [step, 2]]))
+    history.save(tmp_path / "history")
+    for one in (history, RewardHistory.load(tmp_path / "history")):
+        assert one.visits(["b0", "never", "a", "b1"], 2).state.tolist() == [[0, 2], [0, 0], [1, 1], [1, 2]]
+        assert one.state_size == 2
+
+
+@pytest.mark.parametrize(
+    "altered", [np.zeros((3, 2), np.float32), np.zeros((1, 2)), np.full((1, 2), np.nan, np.float32)]
+)
+def test_an_altered_state_of_prompts_is_refused(altered):
+    history = RewardHistory(state_size=2)
+    history.append(
+        ["a"], history.rows(["a"]), 0, dict.fromkeys(("count", "total", "total_sq"), np.ones(1)), np.ones((1, 2))
+    )
+    with pytest.raises(ValueError, match="the state was altered"):
+        RewardHistory.from_state_dict(history.state_dict() | {"state": altered})

@@ -16,7 +16,7 @@ from paper_figures.shared.tidy import by_measure, span, with_error
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BOUND = "bayes_filter"
+BOUND = "known parameters"
 MARKS = {1: Mark(GREEN, "D", filled=False), 8: Mark(BLUE, "o")}
 PATHS = {
     "static": "Static",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -28,14 +29,15 @@ def compared() -> dict[str, Baseline]:
 
 def squared_errors(baseline: Baseline, reward: np.ndarray, value: np.ndarray) -> np.ndarray:
     """Mean squared value error of each replicate over steps, prompts and completions, shape (R,)."""
-    carry, errors = baseline.initial_carry(), []
+    carry, state, errors = baseline.initial_carry(), None, []
     for t in range(reward.shape[1]):
         groups = Groups(reward[:, t])
-        visits = Visits.of(np.arange(t, 0, -1), np.moveaxis(reward[:, :t], 1, 2))
-        values = baseline.values(groups, visits, step=t, carry=carry)
-        carry = baseline.advance(carry, groups, visits, step=t)
+        visits = replace(Visits.of(np.arange(t, 0, -1), np.moveaxis(reward[:, :t], 1, 2)), state=state)
+        served = baseline.serve(groups, visits, step=t, carry=carry)
+        carry, state = served.carry, served.state
         if t >= FIRST_SCORED:
-            errors.append(((values - value[:, t, :, None]) ** 2).mean(axis=(1, 2)))
+            error = served.values - value[:, t, :, None]
+            errors.append((error**2).mean(axis=(1, 2)))
     return np.mean(errors, axis=0)
 
 
@@ -51,7 +53,7 @@ def simulate(cell: Cell, streams: Streams) -> Samples:
     if cell["path"] in ("static", "random_walk"):
         bound = BayesFilter(START_MEAN, START_WITHIN, STEP_SD if cell["path"] == "random_walk" else 0.0)
         error = (bound.values_for(reward) - value[..., None])[:, FIRST_SCORED:]
-        columns["bayes_filter|mse"] = (error**2).mean(axis=(1, 2, 3))
+        columns["known parameters|mse"] = (error**2).mean(axis=(1, 2, 3))
     return columns
 
 
@@ -60,8 +62,8 @@ def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
     for name, column in samples.items():
         method = name.partition("|")[0]
         estimates.append(ratio_of_means(f"{method}|ratio_to_kae", column, samples["kae|mse"]))
-        if "bayes_filter|mse" in samples:
-            estimates.append(ratio_of_means(f"{method}|ratio_to_bound", column, samples["bayes_filter|mse"]))
+        if "known parameters|mse" in samples:
+            estimates.append(ratio_of_means(f"{method}|ratio_to_bound", column, samples["known parameters|mse"]))
     return estimates
 
 
@@ -70,7 +72,7 @@ STUDY = Study(
     aims="Which method estimates values best, on which path, and how far it is from the Bayes filter bound.",
     mechanisms=f"{N_PROMPTS} prompts sampled at each of {N_STEPS} steps; six kinds of value path; Bernoulli rewards.",
     estimands="Each prompt's current value, from the second step on.",
-    methods=(*methods(), "bayes_filter"),
+    methods=(*methods(), "known parameters"),
     measures=("mse", "ratio_to_kae", "ratio_to_bound"),
     cells=grid(path=tuple(PATHS), group_size=(1, 8)),
     replicates=15,

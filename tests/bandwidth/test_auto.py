@@ -223,3 +223,21 @@ def test_a_grid_of_ones_own_is_all_there_is():
 def test_a_discount_out_of_range_is_refused():
     with pytest.raises(ValueError, match="discount"):
         Auto(discount=0.0)
+
+
+def test_the_mixture_that_is_reported_is_the_one_that_is_used():
+    steps = random_steps(7)
+    estimator = AdvantageEstimator("kae", bandwidth="auto")
+    stream(estimator, steps[:8])
+    step, ids, rewards = steps[8]
+    names = list(dict.fromkeys(ids))
+    groups = Groups(np.array([rewards[np.array(ids) == name] for name in names]))
+    visits = estimator.history.visits(names, step)
+    mixture = estimator.baseline.mixture(groups, visits, step=step, carry=estimator.carry)
+    expected = sum(
+        share * make_baseline("kae", bandwidth=float(np.squeeze(b))).values(groups, visits, step=step)
+        for b, share in mixture
+    )
+    estimator.step(ids, rewards, step)
+    for row, name in enumerate(names):
+        np.testing.assert_allclose(estimator.values[np.array(ids) == name], expected[row], rtol=1e-12)

@@ -214,6 +214,28 @@ def test_the_filters_walk_has_its_variance_at_every_speed_it_accepts():
         BayesFilter(0.4, 0.15, 0.02)
 
 
+def test_narrow_walks_and_jumps_have_their_mean_and_variance():
+    bayes = BayesFilter(0.4, 0.15, 0.0)
+    logits = bayes.logits - bayes.logits[120]
+    for moves, deviation in ((bayes.walk(0.03), 0.03), (bayes.walk(0.5), 0.5), (bayes.walk(0.0), 0.0)):
+        np.testing.assert_allclose(moves.sum(axis=1), 1)
+        assert moves[120] @ logits == pytest.approx(0, abs=1e-12)
+        assert moves[120] @ logits**2 == pytest.approx(deviation**2, rel=1e-3)
+    jump = bayes.jump(1.3)[120]
+    assert jump @ logits == pytest.approx(0, abs=1e-12)
+    assert jump @ np.abs(logits) == pytest.approx(1.3) and (jump[np.abs(logits) < 1.1] == 0).all()
+
+
+def test_the_filter_takes_another_transition_before_each_step():
+    rng = generator(33)
+    reward = (rng.random((3, 3, 2, 2)) < 0.5).astype(float)
+    bayes, moving = BayesFilter(0.4, 0.15, 0.0), BayesFilter(0.4, 0.15, 0.3)
+    np.testing.assert_allclose(bayes.values_for(reward, [bayes.walk(0.3)] * 2), moving.values_for(reward), rtol=1e-12)
+    stands_first = bayes.values_for(reward, [bayes.walk(0.0), bayes.walk(0.3)])
+    np.testing.assert_allclose(stands_first[:, :2], bayes.values_for(reward)[:, :2], rtol=1e-12)
+    assert np.abs(stands_first[:, 2] - bayes.values_for(reward)[:, 2]).max() > 1e-3
+
+
 def test_the_filter_never_sees_the_completion_itself_nor_the_future():
     rng = generator(32)
     reward = (rng.random((6, 4, 2, 3)) < 0.5).astype(float)
