@@ -54,6 +54,11 @@ class Selector(ABC):
     name: ClassVar[str]
 
     @property
+    def pools_prompts(self) -> bool:
+        """Whether the bandwidth of a prompt depends on the rewards of others."""
+        return False
+
+    @property
     def memory(self) -> float:
         """Largest bandwidth it can return, in steps; ``inf`` if it must see the whole past."""
         return math.inf

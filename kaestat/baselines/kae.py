@@ -43,6 +43,10 @@ class KernelBaseline(Baseline):
     def horizon(self) -> float:
         return as_selector(self.bandwidth).memory * as_kernel(self.kernel).support
 
+    @property
+    def pools_prompts(self) -> bool:
+        return as_selector(self.bandwidth).pools_prompts
+
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         mixed: Array | None = None
         selector, kernel = as_selector(self.bandwidth), as_kernel(self.kernel)
