@@ -103,7 +103,11 @@ def theorem2_bound(
     0.004
     """
     kernel, norm2 = as_kernel(kernel), positive("score_norm2", score_norm2, allow_zero=True)
-    prompts, batch, group_size = whole("prompts", prompts), whole("batch", batch), whole("group_size", group_size, least=2)
+    prompts, batch, group_size = (
+        whole("prompts", prompts),
+        whole("batch", batch),
+        whole("group_size", group_size, least=2),
+    )
     if batch > prompts:
         raise ValueError(f"batch must be at most the number of prompts, {prompts}; got {batch}.")
     value = theorem1_bound(

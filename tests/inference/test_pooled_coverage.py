@@ -14,7 +14,7 @@ from kaestat.inference import cluster_bootstrap, jackknife_groups, jackknife_int
 from kaestat.reward_log import RewardLog
 from kaestat.risk import risk_baseline, visit_risk
 
-RUNS, PROMPTS, STEPS, GROUP = 900, 40, 5, 4
+RUNS, PROMPTS, STEPS, GROUP = 900, 40, 5, 2
 
 
 class Runs:
@@ -47,7 +47,9 @@ class Runs:
         """Estimates of each run and of each without a group: difference and ratio, and the prompts' differences."""
         everything = np.ones(len(self.run), dtype=bool)
         ours, theirs = (self.per_prompt(name, everything) for name in (method, reference))
-        left = [[self.per_prompt(name, self.group != k).mean(axis=1) for name in (method, reference)] for k in range(20)]
+        left = [
+            [self.per_prompt(name, self.group != k).mean(axis=1) for name in (method, reference)] for k in range(20)
+        ]
         a, b = np.moveaxis(np.array(left), 1, 0)
         return {
             "paired": ours - theirs,
@@ -76,20 +78,21 @@ def covers(low, high, truth):
 @pytest.mark.parametrize("method", ["james_stein", "kae_eb"])
 def test_the_jackknife_covers_differences_and_ratios(compared, method):
     found = compared[method]
-    for name, ratio_of_means in (("difference", None), ("ratio", found["risks"].mean(axis=(1, 2)))):
-        truth = found[name].mean() if ratio_of_means is None else ratio_of_means[0] / ratio_of_means[1]
+    risks = found["risks"].mean(axis=(1, 2))  # of so many runs: what each run estimates
+    for name, truth in (("difference", risks[0] - risks[1]), ("ratio", risks[0] / risks[1])):
         _, low, high = jackknife_interval(found[name], found[f"left_{name}"])
-        check_mean(covers(low, high, truth), target=0.95, detect=0.08, side="at least")
+        check_mean(covers(low, high, truth), target=0.93, detect=0.08, side="at least")
 
 
-@pytest.mark.parametrize("method", ["james_stein", "kae_eb"])
-def test_the_bootstrap_over_prompts_does_not(compared, method):
-    paired = compared[method]["paired"]
-    truth, covered = paired.mean(), np.empty(RUNS)
+def test_the_bootstrap_over_prompts_does_not(compared):
+    found = compared["james_stein"]
+    risks, covered = found["risks"].mean(axis=(1, 2)), np.empty((2, RUNS))
     for r in range(RUNS):
-        column = paired[r][:, None]
-        _, _, low, high = mean_with_interval(column, cluster_bootstrap(column, n_boot=300, seed=r))
-        covered[r] = covers(low, high, truth)[0]
-    print(method, covered.mean())
-    with pytest.raises(Discrepancy):
-        check_mean(covered, target=0.95, detect=0.08, side="at least")
+        columns = np.stack([found["paired"][r], *found["risks"][:, r]], axis=1)
+        draws = cluster_bootstrap(columns, n_boot=300, seed=r)
+        _, _, low, high = mean_with_interval(columns, draws)
+        covered[0, r] = covers(low[0], high[0], risks[0] - risks[1])
+        covered[1, r] = covers(*np.quantile(draws[:, 1] / draws[:, 2], [0.025, 0.975]), risks[0] / risks[1])
+    for column in covered:
+        with pytest.raises(Discrepancy):
+            check_mean(column, target=0.93, detect=0.14, side="at least")
