@@ -184,17 +184,19 @@ class PromptRisks:
             None if self.left_out is None else self.left_out[:, columns],
         )
 
-    def _jackknifed(self) -> np.ndarray:
-        """Which methods need the jackknife and have it, shape (M,)."""
-        return np.array(self.pooled if self.left_out is not None else [False] * len(self.methods), dtype=bool)
+    def _jackknifed(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which methods need the jackknife and have it, shape (M,); and ``left_out``, empty if there is none."""
+        if self.left_out is None:
+            return np.zeros(len(self.methods), dtype=bool), np.empty((0, len(self.methods)))
+        return np.array(self.pooled, dtype=bool), self.left_out
 
     def risk_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
         """The table of `value_risk` for all methods but the last, which must be GRPO."""
         draws = cluster_bootstrap(self.per_prompt, n_boot=n_boot, seed=seed)
         mean, se, low, high = mean_with_interval(self.per_prompt, draws)
-        again = self._jackknifed()
+        again, left_out = self._jackknifed()
         if again.any():
-            se[again], low[again], high[again] = jackknife_interval(mean[again], self.left_out[:, again])
+            se[again], low[again], high[again] = jackknife_interval(mean[again], left_out[:, again])
         return pd.DataFrame(
             {
                 "method": list(self.methods[:-1]),
@@ -216,10 +218,10 @@ class PromptRisks:
         draws = cluster_bootstrap(np.concatenate([self.per_prompt, paired], axis=1), n_boot=n_boot, seed=seed)
         drawn_risks, drawn_paired = np.split(draws, [len(self.methods)], axis=1)
         mean, se, low, high = mean_with_interval(paired, drawn_paired)
-        pooled = self._jackknifed()
+        pooled, left_out = self._jackknifed()
         again = pooled[:-1] | pooled[-1]
         if again.any():
-            left = self.left_out[:, :-1] - self.left_out[:, -1:]
+            left = left_out[:, :-1] - left_out[:, -1:]
             se[again], low[again], high[again] = jackknife_interval(mean[again], left[:, again])
         ratio = np.full((3, len(methods)), np.nan)
         if self.absolute:
@@ -230,7 +232,7 @@ class PromptRisks:
                     lowest, highest = np.quantile(drawn_risks[:, :-1] / drawn_risks[:, -1:], [0.025, 0.975], axis=0)
                     ratio[1:] = widened(ratio[0], lowest, highest, len(self.per_prompt))
                     if again.any():
-                        left = self.left_out[:, :-1][:, again] / self.left_out[:, -1:]
+                        left = left_out[:, :-1][:, again] / left_out[:, -1:]
                         ratio[1:, again] = jackknife_interval(ratio[0, again], left)[1:]
         return pd.DataFrame(
             {

@@ -57,10 +57,10 @@ class Ebpo(Baseline):
     def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         """Change of a completion's value with its own reward, per unit of reward, shape (..., P, G).
 
-        The own reward is in the group's mean, in mu, and in S by way of sigma^2 and tau^2, so the value is not linear in
-        it. For rewards 0 and 1 the covariance of reward and value is ``Var(Z) (b(1) - b(0))`` whatever b is, so the
-        weight is the difference quotient of the value between the reward and its mirror image in the range of the group:
-        exact for two possible rewards, an approximation for more.
+        The own reward is in the group's mean, in mu, and in S by way of sigma^2 and tau^2, so the value is not linear
+        in it. For rewards 0 and 1 the covariance of reward and value is ``Var(Z) (b(1) - b(0))`` whatever b is, so the
+        weight is the difference quotient of the value between the reward and its mirror image in the range of the
+        group: exact for two possible rewards, an approximation for more.
         """
         xp = groups.xp
         seen = self.advance(carry, groups, visits, step=step)

@@ -96,7 +96,7 @@ STUDY = Study(
     measures=("coverage", "length"),
     cells=grid(path=("worst_case", "random_walk", "static"), group_size=(1, 8), bandwidth=(0.5, 1.0, WIDEST)),
     common=("bandwidth",),
-    replicates=4000,
+    replicates=2000,
     shard=500,
     simulate=simulate,
     summarise=summarise,
