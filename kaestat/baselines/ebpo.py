@@ -70,8 +70,9 @@ class Ebpo(Baseline):
         far = xp.full_like(reward, np.inf)
         least = xp.min(xp.where(there, reward, far), axis=-1, keepdims=True)
         most = xp.max(xp.where(there, reward, -far), axis=-1, keepdims=True)
-        range_ = xp.where(most > least, most - least, xp.ones_like(most))
+        least, most = (xp.where(count > 0, end, xp.zeros_like(end)) for end in (least, most))
         change = xp.where(there, least + most - 2 * reward, xp.zeros_like(reward))
+        range_ = xp.where(most > least, most - least, xp.ones_like(most))
         # A reward in the middle of the range is its own image, and one of a group of equals too: any change will do.
         change = xp.where(there & (xp.abs(change) > 0.01 * range_), change, range_ + xp.zeros_like(reward))
         rewards, mu = _replaced(seen["rewards"], reward, change, xp)
