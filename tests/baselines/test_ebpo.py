@@ -41,8 +41,8 @@ def test_accumulators_equal_the_moments_of_everything_seen():
 
 
 def test_own_weight_of_a_hand_computed_step():
-    # The value of [1, 0] beside [1, 1] is 5/8 as in the first step by hand. With [0, 0], mu = 1/2, sigma^2 / G = 1/6 and
-    # tau^2 = 1/2, so S = 1/4 and the value 1/8; with [1, 1] nothing varies and it is 1.
+    # The value of [1, 0] beside [1, 1] is 5/8 as in the first step by hand. With [0, 0], mu = 1/2, sigma^2 / G = 1/6,
+    # tau^2 = 1/2 and S = 1/4, so the value is 1/8; with [1, 1] nothing varies and it is 1.
     own = make_baseline("ebpo").own_weight(groups([1, 0], [1, 1]), NO_PAST, step=0)
     np.testing.assert_allclose(own[0], [5 / 8 - 1 / 8, 1 - 5 / 8])
 
