@@ -17,14 +17,16 @@ def test_draws_are_means_of_whole_clusters_and_the_same_for_the_same_seed():
     assert abs(draws[:, 0].mean() - 0.5) < 4 * 0.25 / 500**0.5
 
 
-def test_the_interval_is_of_the_draws_or_normal_without_any():
+def test_the_interval_is_of_the_draws_or_students_without_any():
     mean, se, low, high = mean_with_interval(SAMPLES, np.empty((0, 2)))
     np.testing.assert_allclose(se, SAMPLES.std(axis=0, ddof=1) / 2)
-    np.testing.assert_allclose([low, high], [mean - 1.959964 * se, mean + 1.959964 * se], rtol=1e-6)
+    np.testing.assert_allclose([low, high], [mean - 3.1824463 * se, mean + 3.1824463 * se], rtol=1e-6)
     draws = np.arange(82.0).reshape(41, 2)
     _, _, low, high = mean_with_interval(SAMPLES, draws)
-    np.testing.assert_array_equal([low, high], [draws[1], draws[39]])
-    assert np.isnan(mean_with_interval(SAMPLES[:1], draws)[1]).all()
+    factor = (4 / 3) ** 0.5 * 3.1824463 / 1.959963985
+    ends = [mean + factor * (draw - mean) for draw in (draws[1], draws[39])]
+    np.testing.assert_allclose([low, high], ends, rtol=1e-6)
+    assert np.isnan(mean_with_interval(SAMPLES[:1], draws)[1:]).all()
 
 
 @pytest.mark.parametrize(

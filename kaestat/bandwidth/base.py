@@ -66,6 +66,11 @@ class Selector(ABC):
         return math.inf
 
     @property
+    def pools_prompts(self) -> bool:
+        """Whether the bandwidth of a prompt depends on the rewards of others."""
+        return False
+
+    @property
     def memory(self) -> float:
         """Largest bandwidth it can return, in steps; ``inf`` if it must see the whole past."""
         return math.inf

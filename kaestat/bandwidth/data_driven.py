@@ -61,6 +61,10 @@ class DataDriven(Selector):
         """Difference of risk that is only rounding."""
         return ROUNDING * mean_square(smoother)
 
+    @property
+    def pools_prompts(self) -> bool:
+        return True
+
     def resolve(
         self, visits: Visits, current_count: Array, *, step: int | Array, kernel: Kernel
     ) -> list[tuple[Array | float, Array | float]]:

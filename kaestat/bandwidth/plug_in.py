@@ -19,7 +19,7 @@ FARTHEST = 10  # visits back; the reuse cycle of the paper
 class PlugIn(DataDriven):
     """``b* = C (s^2 / (L^2 n))^(1/3)``, the minimiser of the worst-case MSE ``L^2 b^2 mu1^2 + s^2 R / (n b)``.
 
-    ``C = (R / (2 mu1^2))^(1/3)`` is the kernel's own constant (paper, Theorem 3 and Corollary 1, with explicit
+    ``C = (R / (2 mu1^2))^(1/3)`` is the kernel's own constant (paper, Theorem 1 and Corollary 1, with explicit
     constants). The three unknowns are estimated by moments, pooled over prompts:
 
     - ``n``, completions per prompt and step: completions after a prompt's first visit over the time since then;

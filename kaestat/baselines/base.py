@@ -92,6 +92,16 @@ class Baseline(ABC):
         return 0
 
     @property
+    def pools_prompts(self) -> bool:
+        """Whether the value of a prompt with a past in reach can depend on the rewards of *other* prompts.
+
+        Errors of different prompts are not independent then, and `value_risk` has its standard errors from replaying
+        the log again without groups of prompts. Falling back on the other prompts where nothing is known of a prompt
+        (a cold start) does not count.
+        """
+        return False
+
+    @property
     def takes_divergence(self) -> bool:
         """Whether the policy divergence between visits enters the value."""
         return False

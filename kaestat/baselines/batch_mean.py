@@ -26,6 +26,10 @@ class BatchMean(Baseline):
 
     takes_weights: ClassVar[bool] = True
 
+    @property
+    def pools_prompts(self) -> bool:
+        return True
+
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
         mass = xp.sum(groups.mass, axis=(-2, -1), keepdims=True)

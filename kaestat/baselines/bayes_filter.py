@@ -86,6 +86,10 @@ class BayesFilter(Baseline):
         return 1
 
     @property
+    def pools_prompts(self) -> bool:
+        return True
+
+    @property
     def state_size(self) -> int:
         return len(rates_of_change().walk) * (GRID_SIZE + 1)
 

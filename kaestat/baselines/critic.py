@@ -48,6 +48,10 @@ class Critic(Baseline):
         check_positive("ridge", self.ridge)
 
     @property
+    def pools_prompts(self) -> bool:
+        return True
+
+    @property
     def needs(self) -> str:
         return "" if self.features is not None else "features= (a mapping or a function of prompt ids)"
 

@@ -17,13 +17,17 @@ class Ebpo(Baseline):
 
     ``mu`` and ``sigma^2`` are the running mean and (unbiased) variance of all rewards so far, ``tau^2`` that of all
     group means; both include the current step, before use. The value therefore contains the completion's own
-    reward: the gradient is not unbiased, and `own_weight` treats S as given, which is exact up to O(1 / rewards seen).
+    reward, also through S: the gradient is not unbiased, and its risk in a log rests on `own_weight`.
 
     With fewer than two rewards or groups seen, the variances are 0; S is 0 where both are.
     """
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
     stepwise: ClassVar[bool] = True
+
+    @property
+    def pools_prompts(self) -> bool:
+        return True
 
     def initial_carry(self) -> dict[str, np.ndarray]:
         """Count, mean and sum of squared deviations (Welford) of rewards and of group means."""
@@ -51,11 +55,34 @@ class Ebpo(Baseline):
         return xp.astype(value, groups.reward.dtype)  # the moments of a whole run are doubles
 
     def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
+        """Change of a completion's value with its own reward, per unit of reward, shape (..., P, G).
+
+        The own reward is in the group's mean, in mu, and in S by way of sigma^2 and tau^2, so the value is not linear
+        in it. For rewards 0 and 1 the covariance of reward and value is ``Var(Z) (b(1) - b(0))`` whatever b is, so the
+        weight is the difference quotient of the value between the reward and its mirror image in the range of the
+        group: exact for two possible rewards, an approximation for more.
+        """
         xp = groups.xp
         seen = self.advance(carry, groups, visits, step=step)
-        shrinkage = self._shrinkage(groups, seen)
-        rewards_seen = seen["rewards"][..., 0][..., None, None]
-        return ratio(1 - shrinkage, groups.count, 0.0, xp) + ratio(shrinkage, rewards_seen, 0.0, xp)
+        count = groups.count
+        mean = ratio(xp.sum(groups.carried, axis=-1, keepdims=True), count, 0.0, xp)
+        there, reward = groups.present > 0, groups.reward
+        far = xp.full_like(reward, np.inf)
+        least = xp.min(xp.where(there, reward, far), axis=-1, keepdims=True)
+        most = xp.max(xp.where(there, reward, -far), axis=-1, keepdims=True)
+        least, most = (xp.where(count > 0, end, xp.zeros_like(end)) for end in (least, most))
+        change = xp.where(there, least + most - 2 * reward, xp.zeros_like(reward))
+        range_ = xp.where(most > least, most - least, xp.ones_like(most))
+        # A reward in the middle of the range is its own image, and one of a group of equals too: any change will do.
+        change = xp.where(there & (xp.abs(change) > 0.01 * range_), change, range_ + xp.zeros_like(reward))
+        rewards, mu = _replaced(seen["rewards"], reward, change, xp)
+        group_means, _ = _replaced(seen["group_means"], mean, ratio(change, count, 0.0, xp), xp)
+        noise, between = ratio(rewards, count, 0.0, xp), group_means
+        shrinkage = ratio(noise, noise + between, 0.0, xp)
+        changed = (1 - shrinkage) * (mean + ratio(change, count, 0.0, xp)) + shrinkage * mu
+        before = self._shrinkage(groups, seen)
+        value = (1 - before) * mean + before * seen["rewards"][..., 1][..., None, None]
+        return xp.where(there, (changed - value) / change, xp.zeros_like(changed))
 
     def _shrinkage(self, groups: Groups, seen: dict[str, Array]) -> Array:
         xp = groups.xp
@@ -81,6 +108,14 @@ def _welford(accumulator: Array, sample: Array, present: Array, xp: Namespace) -
         ],
         axis=-1,
     )
+
+
+def _replaced(accumulator: Array, sample: Array, change: Array, xp: Namespace) -> tuple[Array, Array]:
+    """Variance and mean if one of the samples seen were larger by ``change``; the shape of ``change``."""
+    n, mean, m2 = (accumulator[..., k][..., None, None] for k in range(3))
+    share = ratio(change, n + xp.zeros_like(change), 0.0, xp)
+    squares = m2 + change * (2 * (sample - mean) + change - share)
+    return ratio(xp.clip(squares, 0.0, None), n - 1 + xp.zeros_like(change), 0.0, xp), mean + share
 
 
 def _variance(accumulator: Array, xp: Namespace) -> Array:

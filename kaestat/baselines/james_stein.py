@@ -38,6 +38,10 @@ class JamesStein(Baseline):
     def __post_init__(self) -> None:
         check_positive("eps", self.eps, allow_zero=True)
 
+    @property
+    def pools_prompts(self) -> bool:
+        return True
+
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
         others_mass, others_carried = groups.others()

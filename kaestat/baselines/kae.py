@@ -88,6 +88,10 @@ class KernelBaseline(Baseline):
         running = self.bandwidth.running
         return carry if running is None else self.serve(groups, visits, step=step, carry=carry).carry
 
+    @property
+    def pools_prompts(self) -> bool:
+        return self.bandwidth.pools_prompts
+
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         if carry is not None and self.bandwidth.running is not None:
             return self.serve(groups, visits, step=step, carry=carry).values

@@ -69,6 +69,10 @@ class KaeEb(KernelBaseline):
         super().__post_init__()
         check_cold_start(self.cold_start)
 
+    @property
+    def pools_prompts(self) -> bool:
+        return True
+
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp, kernel = groups.xp, self.kernel
         sums = _KernelSums.of(groups, visits, kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)))

@@ -13,14 +13,18 @@ from kaestat.arrays import Array, Groups, Visits
 from kaestat.bandwidth import Selector
 from kaestat.checks import check_factors, check_factors_like, check_shapes
 from kaestat.inference.bernstein import bernstein_half_width
+from kaestat.inference.chernoff import chernoff_interval
 from kaestat.inference.honest import confidence_level, honest_half_width
 from kaestat.inference.linear_fit import LinearFit
+from kaestat.inference.score import score_interval
 from kaestat.kernels import Kernel
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KINDS = ("normal", "robust", "honest", "bernstein")
+KINDS = ("chernoff", "score", "normal", "robust", "honest", "bernstein")
+BOUNDED = ("chernoff", "score", "bernstein")  # rest on the range of the rewards, and lie within it
+DRIFTING = ("chernoff", "score", "honest", "bernstein")  # take a Lipschitz constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +83,7 @@ def value_interval(
     step: int | Array,
     kernel: str | Kernel | Callable[[Array], Array] = "triangular",
     bandwidth: float | str | Selector = 10.0,
-    kind: Literal["normal", "robust", "honest", "bernstein"] = "robust",
+    kind: Literal["chernoff", "score", "normal", "robust", "honest", "bernstein"] = "chernoff",
     level: float = 0.95,
     lipschitz: float | Array | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
@@ -90,22 +94,30 @@ def value_interval(
     Here, unlike for a baseline, the *whole* current group enters: nothing is left out. Weights of completions play no
     part, since the value is the plain mean reward.
 
-    ==============  =====================================  ===================================================
-    kind            centre                                 covers
-    ==============  =====================================  ===================================================
-    ``normal``      kernel mean                            the smoothed value ``sum_v w_v n_v V_v``, not V_i: at
-                                                           the MSE-optimal bandwidth and worst-case drift 89 %,
-                                                           not 95 %, for V_i
-    ``robust``      local linear fit: the kernel mean      V_i, if it drifts smoothly (two derivatives)
-                    less its estimated bias
-    ``honest``      kernel mean                            V_i, if it changes by at most ``lipschitz`` a step
-    ``bernstein``   kernel mean                            as ``normal`` without ``lipschitz``, as ``honest`` with
-                                                           it, and at every sample size
-    ==============  =====================================  ===================================================
+    =============  ======================================================  ============  ============
+    kind           covers                                                  everywhere    n >= 30
+    =============  ======================================================  ============  ============
+    ``chernoff``   V_i, if it changes by at most ``lipschitz`` a step:     0.98 to 1.00  0.98 to 1.00
+                   proven, at every sample size
+    ``score``      the same, from about 30 effective completions on,       0.89 to 0.98  0.93 to 0.98
+                   where it is a quarter shorter
+    ``bernstein``  the same, proven, and longer by a sixth to 3.5 times    1.00          1.00
+    ``honest``     the same, with many completions and a value away        0.21 to 0.99  0.80 to 0.98
+                   from the bounds
+    ``robust``     V_i, if it drifts smoothly (two derivatives), with      0.21 to 0.95  0.54 to 0.94
+                   many completions and a value away from the bounds
+    ``normal``     the smoothed value ``sum_v w_v n_v V_v``, not V_i: at   0.21 to 0.95  0.54 to 0.95
+                   the MSE-optimal bandwidth and worst-case drift 89 %
+    =============  ======================================================  ============  ============
 
-    The first three rest on the normal approximation and an estimated standard error (`LinearFit.reward_variance`; only
-    ``honest`` allows for its degrees of freedom). With few completions, or a value near the bounds, they cover less,
-    and a prompt whose rewards are all alike gets ``se = 0``. All take the bandwidth as given before the data.
+    The columns on the right are least and largest coverage of 95 % intervals in the study `interval_few_visits` (0/1
+    rewards of value .05, .2 and .5; groups of 1, 2 and 8; 4 and 12 visits; bandwidths 5, 10 and 100; values that are
+    constant or fall by .01 a step), over all its settings, and over those of 30 effective completions or more.
+
+    All are centred at the kernel mean but ``robust``, which is a local linear fit: the kernel mean less its estimated
+    bias. ``normal``, ``robust`` and ``honest`` rest on the normal approximation and an estimated standard error
+    (`LinearFit.reward_variance`; only ``honest`` allows for its degrees of freedom): a prompt whose rewards are all
+    alike gets ``se = 0``. All take the bandwidth as given before the data.
 
     Parameters
     ----------
@@ -117,16 +129,19 @@ def value_interval(
         Current step; only bandwidths that depend on it read it.
     kernel, bandwidth
         As in `kaestat.baselines.Kae`.
-    kind : {"normal", "robust", "honest", "bernstein"}
+    kind : {"chernoff", "score", "normal", "robust", "honest", "bernstein"}
         See above.
     level : float
         Confidence level, in [0.5, 1).
     lipschitz : float or array broadcastable to (..., P), optional
-        Largest change of the value in one step. ``honest`` needs it, ``bernstein`` may have it, the others ignore it.
+        Largest change of the value in one step. ``honest`` needs it; ``chernoff``, ``score`` and ``bernstein`` take
+        None for 0, a value that does not change within reach of the kernel; the others ignore it.
     bounds : (float, float)
-        Range of the rewards; ``bernstein`` needs it, and cuts its interval to it. The others ignore it.
+        Range of the rewards: ``chernoff``, ``score`` and ``bernstein`` rest on it, and lie within it. The others ignore
+        it.
     reward_variance : float or array broadcastable to (..., P), optional
-        Variance of a single reward where it is known; ``bernstein`` ignores it.
+        Variance of a single reward where it is known; ``chernoff``, ``score`` and ``bernstein`` have it in ``se``
+        alone.
 
     Returns
     -------
@@ -136,11 +151,12 @@ def value_interval(
     Raises
     ------
     ValueError
-        If ``kind`` is unknown, a number is out of range, ``honest`` has no ``lipschitz``, or ``bernstein`` meets
-        rewards outside ``bounds``.
+        If ``kind`` is unknown, a number is out of range, ``honest`` has no ``lipschitz``, or ``chernoff``, ``score`` or
+        ``bernstein`` meets rewards outside ``bounds``.
 
     References
     ----------
+    See `chernoff_interval` and `score_interval` for theirs.
     Calonico, S., Cattaneo, M. D. and Farrell, M. H. (2018), On the effect of bias estimation on coverage accuracy in
     nonparametric inference (``robust``, with equal bandwidths for estimate and bias).
     Armstrong, T. B. and Kolesar, M. (2020), Simple and honest confidence intervals in nonparametric regression.
@@ -152,11 +168,11 @@ def value_interval(
     >>> from kaestat import Groups, Visits
     >>> past = Visits(*(np.array([row]) for row in ([2.0, 1.0], [8.0, 8.0], [3.0, 5.0], [3.0, 5.0])))
     >>> interval = value_interval(
-    ...     Groups(np.array([[1.0, 0, 1, 1, 0, 1, 1, 0]])), past, step=2, bandwidth=4, kind="honest", lipschitz=0.01
+    ...     Groups(np.array([[1.0, 0, 1, 1, 0, 1, 1, 0]])), past, step=2, bandwidth=4, lipschitz=0.01
     ... )
     >>> interval.to_frame()[["estimate", "low", "high"]].round(3)
        estimate    low   high
-    0     0.569  0.338  0.801
+    0     0.569  0.285  0.826
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
@@ -164,7 +180,7 @@ def value_interval(
     if kind == "honest" and lipschitz is None:
         raise ValueError(
             "kind 'honest' needs lipschitz, the largest change of the value in one step (for example 0.01); without "
-            "such knowledge use kind='robust'."
+            "such knowledge use kind='robust', or kind='chernoff' for a value that is taken to be constant."
         )
     lipschitz = None if lipschitz is None else check_factors_like("lipschitz", lipschitz, least=0)
     reward_variance = (
@@ -178,18 +194,24 @@ def value_interval(
     if kind == "robust":
         fit = fit.local_linear()
     se = fit.standard_error(reward_variance)
-    if kind == "bernstein":
+    drift = 0.0 if lipschitz is None else lipschitz
+    if kind in BOUNDED:
         bounds = _checked_bounds(bounds, fit.sample)
-        half_width = bernstein_half_width(fit, level, bounds)
-        half_width = half_width if lipschitz is None else half_width + fit.bias_bound(lipschitz)
-    elif kind == "honest":
-        freedom = fit.degrees_of_freedom if reward_variance is None else None
-        half_width = honest_half_width(fit.bias_bound(lipschitz), se, level, freedom)
+    if kind == "chernoff":
+        low, high = chernoff_interval(fit, level, bounds, drift)
+    elif kind == "score":
+        low, high = score_interval(fit, _normal_quantile(level), bounds, fit.bias_bound(drift))
     else:
-        half_width = _normal_quantile(level) * se
-    low, high = fit.estimate - half_width, fit.estimate + half_width
-    if kind == "bernstein":
-        low, high = xp.clip(low, bounds[0], None), xp.clip(high, None, bounds[1])
+        if kind == "bernstein":
+            half_width = bernstein_half_width(fit, level, bounds) + fit.bias_bound(drift)
+        elif kind == "honest":
+            freedom = fit.degrees_of_freedom if reward_variance is None else None
+            half_width = honest_half_width(fit.bias_bound(lipschitz), se, level, freedom)
+        else:
+            half_width = _normal_quantile(level) * se
+        low, high = fit.estimate - half_width, fit.estimate + half_width
+        if kind == "bernstein":
+            low, high = xp.clip(low, bounds[0], None), xp.clip(high, None, bounds[1])
     return ValueInterval(fit.estimate, se, low, high, fit.effective_size, kind, level, groups.prompt_ids)
 
 
@@ -208,7 +230,10 @@ def _checked_bounds(bounds: tuple[float, float], sample: Visits) -> tuple[float,
     slack = 1e-6 * (high - low) * sample.count
     outside = (sample.total < low * sample.count - slack) | (sample.total > high * sample.count + slack)
     if bool(xp.any(outside)):
-        raise ValueError(f"rewards lie outside bounds={bounds!r}; give the range that they are sure to keep to.")
+        raise ValueError(
+            f"rewards lie outside bounds={bounds!r}; give the range that they are sure to keep to, or take one of the "
+            "kinds that need none ('normal', 'robust', 'honest')."
+        )
     return low, high
 
 

@@ -98,6 +98,28 @@ class RewardLog:
         time = f"{self.n_steps} steps" if self.time_axis == "step" else f"up to {self.n_steps} of a prompt"
         return f"RewardLog({len(self.frame)} completions, {len(self.prompts)} prompts, {self.n_visits} visits, {time})"
 
+    def subset(self, kept: np.ndarray) -> RewardLog:
+        """The rewards of some of the prompts.
+
+        Parameters
+        ----------
+        kept : ndarray of bool, shape (len(prompts),)
+
+        Raises
+        ------
+        ValueError
+            If no prompt is kept.
+        """
+        if not kept.any():
+            raise ValueError("kept is False for every prompt: a log needs one at least.")
+        code = self.frame["prompt"].to_numpy()
+        frame = self.frame[kept[code]].reset_index(drop=True)
+        frame["prompt"] = (np.cumsum(kept) - 1)[frame["prompt"].to_numpy()]
+        part = object.__new__(type(self))  # what `__init__` checks and sorts is checked and sorted
+        part.prompts = [prompt for prompt, keep in zip(self.prompts, kept.tolist(), strict=True) if keep]
+        part.frame, part.time_axis, part.has_groups = frame, self.time_axis, self.has_groups
+        return part
+
     @property
     def n_steps(self) -> int:
         """Number of distinct steps."""

@@ -13,7 +13,7 @@ from kaestat.bandwidth import BandwidthSelection
 from kaestat.bandwidth.base import PATH_COLUMNS
 from kaestat.baselines.base import Baseline
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.risk import LEAVE_ONE_OUT_METHODS, PromptRisks, score, value_risk
+from kaestat.logs.risk import LEAVE_ONE_OUT_METHODS, PromptRisks, draws_of, score, value_risk
 from kaestat.logs.selection import select_bandwidth
 from kaestat.registry import METHODS, make_baseline
 
@@ -144,7 +144,10 @@ def analyze(
     methods = default_methods() if methods is None else tuple(methods)
     if not methods:
         raise ValueError("methods is empty: name at least one, for example 'kae', or None for all.")
-    scored = score(log, [*methods, *REFERENCES], min_visits=min_visits, differences_only=True, track=track)
+    again = draws_of(n_boot) > 0
+    scored = score(
+        log, [*methods, *REFERENCES], min_visits=min_visits, differences_only=True, again=again, seed=seed, track=track
+    )
     kept = [k for k in range(len(methods)) if np.isfinite(scored.per_prompt[:, k]).all()]
     if not kept:
         raise ValueError(

@@ -57,7 +57,7 @@ def analyze(
     bandwidth_grid: Annotated[
         bool, typer.Option("--bandwidth-grid", help="Also show the MSE of kae along a grid of bandwidths.")
     ] = False,
-    n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts; 0 gives normal intervals.")] = 1000,
+    n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts, at least 40; 0: none.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     min_visits: Annotated[int, typer.Option(min=0, help="Score visits with at least this many earlier ones.")] = 1,
     out: Annotated[

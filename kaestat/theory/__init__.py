@@ -1,6 +1,7 @@
 """Closed forms, one topic per file: linear smoothers, optimal bandwidths and rates, the paper's Theorems 1 to 3."""
 
 from kaestat.theory.gradient import cross_term, excess_gradient_mse, gradient_mse_reduction, oracle_gradient_mse
+from kaestat.theory.gradient_bound import GradientBound, theorem2_bound
 from kaestat.theory.linear import LinearError, linear_error, minimax_weights, worst_case_bias, worst_case_error
 from kaestat.theory.policy import PolicyBound, suboptimality_recursion, theorem3_bound
 from kaestat.theory.rates import (
@@ -14,6 +15,7 @@ from kaestat.theory.rates import (
 from kaestat.theory.value import ValueBound, algorithm1_error, theorem1_bound
 
 __all__ = [
+    "GradientBound",
     "LinearError",
     "PolicyBound",
     "ValueBound",
@@ -32,6 +34,7 @@ __all__ = [
     "steady_state_gain",
     "suboptimality_recursion",
     "theorem1_bound",
+    "theorem2_bound",
     "theorem3_bound",
     "worst_case_bias",
     "worst_case_error",

@@ -16,7 +16,8 @@ does not, exactly. Then, with nothing asked of score and reward (Assumption 6 ma
 The proof: ``ghat - oracle = -(1/N) sum_j S_j e_j`` with the value errors ``e_j``. Of ``E[S_j . S_k e_j e_k]`` only the
 part survives in which ``e_j`` holds Z_k and ``e_k`` holds Z_j, since scores have mean zero otherwise, and
 ``E[S_j Z_j] = grad V_j``. The interaction ``-(2/N^2) sum_jk E[S_j e_j . S_k (Z_k - V_k)]`` leaves j = k alone, which is
-``Cov(W_j, Z_j) E[e_j]``. The paper's Theorem 2 has the first term and bounds the last, its I_2.
+``Cov(W_j, Z_j) E[e_j]``. The paper's Theorem 2 has the first term and bounds the last, its I_2; for its
+four-term bound with constants see `kaestat.theory.gradient_bound`.
 """
 
 from __future__ import annotations

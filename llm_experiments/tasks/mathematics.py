@@ -60,7 +60,7 @@ def mathematics(
     revision : str or None
         Commit on the hub, to pin the data.
     levels : sequence or None
-        Difficulties to take; None takes the source's own choice (MATH: 3 to 5).
+        Difficulties to take; None takes the source's own choice (MATH: 3 to 5), and an empty list all.
     template : str or None
         The prompt around ``{problem}``; None takes the source's.
     prompt_column, answer_column : str or None

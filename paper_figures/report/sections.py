@@ -19,6 +19,7 @@ from paper_figures.shared.finding import Finding
 from paper_figures.studies import (
     assumption6,
     coverage,
+    coverage_few,
     gradient,
     methods,
     one_shot,
@@ -256,6 +257,7 @@ SECTIONS = (
     _simple("All methods, and the Bayes filter bound", "all_methods", methods),
     _simple("Bandwidth selectors", "bandwidth_selectors", selectors),
     _simple("Confidence intervals for a value", "interval_coverage", coverage),
+    _simple("Confidence intervals from few visits", "interval_few_visits", coverage_few),
     Section(
         name="audit",
         title="Audit of the paper's own numbers",

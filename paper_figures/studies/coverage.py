@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from kaestat.report.plots import STYLE
-from paper_figures.shared.charts import BLACK, BLUE, GREEN, ORANGE, VERMILION, Mark, error_bars, key, line_key
+from paper_figures.shared.charts import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILION, Mark, error_bars, key, line_key
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding, below, critical
 from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.shared.tidy import span, with_error
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAMES = {
+    "chernoff": "Chernoff (default)",
+    "score": "Score",
     "normal": "Normal (naive)",
     "robust": "Robust bias-corrected",
     "honest": "Honest (bias-aware)",
     "bernstein": "Empirical Bernstein",
 }
 MARKS = {
+    "chernoff": Mark(BLACK, "o"),
+    "score": Mark(PURPLE, "v"),
     "normal": Mark(VERMILION, "s"),
     "robust": Mark(ORANGE, "^"),
     "honest": Mark(BLUE, "o"),
@@ -158,7 +162,7 @@ def _draw(axes: Axes, part: pd.DataFrame, measure: str) -> None:
     for position, (method, mark) in enumerate(MARKS.items()):
         for size, shift in ((1, -0.04), (8, 0.04)):
             rows = part[(part["method"] == method) & (part["group_size"] == size)]
-            x = rows["bandwidth"].map(place) + 0.18 * (position - 1.5) + shift
+            x = rows["bandwidth"].map(place) + 0.12 * (position - 2.5) + shift
             error_bars(axes, x, rows[measure], rows[f"{measure}_mcse"], Mark(mark.color, mark.marker, filled=size == 8))
     axes.set_xticks(range(len(widths)), [f"{width:g}" for width in widths])
     axes.grid(axis="y", color="0.92", linewidth=0.6)

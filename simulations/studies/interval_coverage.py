@@ -10,6 +10,7 @@ from scipy.special import expit, logit
 
 from kaestat import Groups, Visits
 from kaestat.inference import KINDS, value_interval
+from kaestat.inference.interval import DRIFTING
 from kaestat.theory import optimal_integer_bandwidth
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average
 from simulations.harness.performance import proportion
@@ -48,7 +49,7 @@ def simulate(cell: Cell, streams: Streams) -> Samples:
     groups, truth = Groups(reward[:, -1:].astype(float)), value[:, -1]
     columns = {}
     for kind in KINDS:
-        lipschitz = LIPSCHITZ if kind in ("honest", "bernstein") and cell["path"] != "static" else 0.0
+        drift = LIPSCHITZ if cell["path"] != "static" else 0.0
         interval = value_interval(
             groups,
             visits,
@@ -56,7 +57,7 @@ def simulate(cell: Cell, streams: Streams) -> Samples:
             bandwidth=cell["bandwidth"] * best,
             kind=kind,
             level=LEVEL,
-            lipschitz=lipschitz if kind in ("honest", "bernstein") else None,
+            lipschitz=drift if kind in DRIFTING else None,
         )
         low, high = interval.low[:, 0], interval.high[:, 0]
         columns[f"{kind}|coverage"] = ((low <= truth) & (truth <= high)).astype(float)
@@ -88,14 +89,14 @@ STUDY = Study(
     aims="Honest intervals cover at worst-case drift, naive ones do not; what the honesty costs in length.",
     mechanisms="One prompt, visited at every step, 0/1 rewards. Value falling by "
     f"{LIPSCHITZ:g} a step (worst case), walking on the logit with that standard deviation in values, or static. "
-    "Honest and Bernstein intervals are told that drift as their Lipschitz constant (0 for a static value); for the "
+    "All but the normal and robust intervals are told that drift as their Lipschitz constant (0 if static); for the "
     "walk it bounds nothing. Bandwidths are multiples of the best integer one for the worst case.",
     estimands="The prompt's current value.",
     methods=KINDS,
     measures=("coverage", "length"),
     cells=grid(path=("worst_case", "random_walk", "static"), group_size=(1, 8), bandwidth=(0.5, 1.0, WIDEST)),
     common=("bandwidth",),
-    replicates=4000,
+    replicates=2000,
     shard=500,
     simulate=simulate,
     summarise=summarise,

@@ -142,7 +142,7 @@ def test_any_log_has_a_positive_bandwidth_or_the_question_is_refused(log, select
         st.lists(st.sampled_from(methods()), min_size=1, max_size=2), st.lists(SPECIFICATIONS | JUNK, max_size=2) | JUNK
     ),
     reference=mostly(st.sampled_from(["grpo", "kae"])),
-    n_boot=mostly(SMALL, st.sampled_from([-1, 1.5, None, "2", True])),
+    n_boot=mostly(st.sampled_from([0, 40]), st.sampled_from([-1, 1, 1.5, None, "2", True])),
     min_visits=mostly(SMALL),
     seed=mostly(SMALL, st.sampled_from([-1, 1.5, "2"])),
 )

@@ -56,7 +56,7 @@ def command_lines(draw) -> list[str]:
     options = draw(st.lists(st.one_of(BANDWIDTH if command == "bandwidth" else ANALYZE), max_size=3))
     words = [word for part in options for word in part]
     if command in ("analyze", "bandwidth"):
-        words += ["--n-boot", draw(st.sampled_from(["0", "3"])), "LOG"]
+        words += ["--n-boot", draw(st.sampled_from(["0", "40"])), "LOG"]
     if command == "analyze" and not any(word == "--method" for word in words):
         words += ["--method", "kae"]
     return [command, *words, *draw(mostly(st.just([]), st.lists(WORDS, max_size=2)))]

@@ -28,7 +28,7 @@ LEFT = re.compile(r"\..*\.tmp")  # hidden files and folders that nothing reads
 def analyze(folder: Path) -> None:
     from kaestat.report.cli import run
 
-    options = ["--method", "kae", "--method", "grpo", "--n-boot", "5"]
+    options = ["--method", "kae", "--method", "grpo", "--n-boot", "40"]
     assert run(["analyze", str(folder.parent / "log.csv"), *options, "--out", str(folder)]) == 0
 
 

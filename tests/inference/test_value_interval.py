@@ -264,8 +264,10 @@ def test_no_data_and_lone_completions_give_nan_instead_of_a_false_interval(kind)
     assert np.isnan(interval.estimate[1])
     assert np.isnan(interval.low[1]) and np.isnan(interval.high[1])
     assert np.isnan(interval.se).all()
-    if kind == "bernstein":  # needs no estimate of the variance
-        assert (interval.low[0], interval.high[0]) == (0.0, 1.0)
+    if kind in ("chernoff", "score", "bernstein"):  # need no estimate of the variance
+        # One success of one: chernoff's end is the p at which that has probability .025, score's z^2 = 1 / (1 + z^2).
+        low = {"chernoff": 0.025, "score": 1 / (1 + Z**2), "bernstein": 0.0}[kind]
+        assert (interval.low[0], interval.high[0]) == pytest.approx((low, 1.0), abs=2e-6)
     else:
         assert np.isnan(interval.low[0])
 
@@ -334,7 +336,7 @@ def test_effective_sample_size_counts_equal_weights_and_ignores_their_scale():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(kind="wald"), "kind must be one of normal, robust, honest, bernstein, got 'wald'"),
+        (dict(kind="wald"), "kind must be one of chernoff, score, normal, robust, honest, bernstein, got 'wald'"),
         (dict(kind="honest"), "needs lipschitz"),
         (dict(kind="honest", lipschitz=-0.1), "lipschitz must be non-negative"),
         (dict(kind="honest", lipschitz=np.array([-0.1] * 6)), "lipschitz must be non-negative"),

@@ -9,7 +9,7 @@ from kaestat import RewardLog, risk_differences, value_risk
 from kaestat.baselines import GroupMean, Oracle
 from kaestat.logs.risk import DIFFERENCE_COLUMNS, RISK_COLUMNS, score, visit_risk
 
-NORMAL_975 = 1.959963984540054
+STUDENT_975 = {1: 12.706204736432095, 2: 4.302652729749462}  # by degrees of freedom
 
 
 def log_of(*visits):
@@ -30,6 +30,12 @@ SINGLES = log_of(
 )
 
 
+def widened(center, end, n_prompts=2):
+    """A percentile, as far from the centre as Student's distribution wants it."""
+    factor = np.sqrt(n_prompts / (n_prompts - 1)) * STUDENT_975[n_prompts - 1] / 1.959963984540054
+    return center + factor * np.subtract(end, center)
+
+
 def standard_error(risks):
     return abs(risks[0] - risks[1]) / 2  # of two prompts
 
@@ -43,8 +49,8 @@ def test_risk_is_the_mean_over_prompts_of_the_mean_over_their_visits():
     mse, se = np.mean(risks, axis=1), np.array([standard_error(risk) for risk in risks])
     np.testing.assert_allclose(table["mse"], mse, rtol=1e-12)
     np.testing.assert_allclose(table["se"], se, rtol=1e-12)
-    np.testing.assert_allclose(table["ci_low"], mse - NORMAL_975 * se, rtol=1e-12)
-    np.testing.assert_allclose(table["ci_high"], mse + NORMAL_975 * se, rtol=1e-12)
+    np.testing.assert_allclose(table["ci_low"], mse - STUDENT_975[1] * se, rtol=1e-9)
+    np.testing.assert_allclose(table["ci_high"], mse + STUDENT_975[1] * se, rtol=1e-9)
     np.testing.assert_allclose(table["vs_grpo"], mse / (1 / 6), rtol=1e-12)
     assert (table["n_prompts"] == 2).all() and (table["n_visits"] == 4).all()  # a lone completion has no risk
 
@@ -63,8 +69,8 @@ def test_only_visits_with_enough_earlier_ones_count():
 def test_the_bootstrap_draws_whole_prompts():
     # Two prompts: the drawn mean is that of (a, a), (a, b) or (b, b), and each end is drawn a quarter of the time.
     table = value_risk(LOG, ["none", "grpo"], min_visits=0)
-    np.testing.assert_allclose(table["ci_low"], [0.0, 1 / 12], rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(table["ci_high"], [0.5, 0.25], rtol=1e-12)
+    np.testing.assert_allclose(table["ci_low"], widened(table["mse"], [0.0, 1 / 12]), rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(table["ci_high"], widened(table["mse"], [0.5, 0.25]), rtol=1e-9)
 
 
 def test_differences_and_ratios_are_paired_by_prompt():
@@ -75,11 +81,13 @@ def test_differences_and_ratios_are_paired_by_prompt():
     assert table["method"].tolist() == ["none", "dr_grpo"] and table["reference"].tolist() == ["grpo"] * 2
     np.testing.assert_allclose(table["difference"], gaps.mean(axis=1), rtol=1e-12)
     np.testing.assert_allclose(table["se"], [standard_error(gap) for gap in gaps], rtol=1e-12)
-    np.testing.assert_allclose(table["ci_low"], gaps.min(axis=1), rtol=1e-12)
-    np.testing.assert_allclose(table["ci_high"], gaps.max(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(table["ci_low"], widened(gaps.mean(axis=1), gaps.min(axis=1)), rtol=1e-9)
+    np.testing.assert_allclose(table["ci_high"], widened(gaps.mean(axis=1), gaps.max(axis=1)), rtol=1e-9)
     np.testing.assert_allclose(table["ratio"], [1.5, 13 / 24], rtol=1e-12)
     # Numerator and denominator of a ratio come from the same draw: 2 at (a, a), 0 at (b, b) for none.
-    np.testing.assert_allclose(table[["ratio_low", "ratio_high"]], [[0, 2], [0.5, 2 / 3]], rtol=1e-12, atol=1e-15)
+    low, high = widened(table["ratio"], [0, 0.5]), widened(table["ratio"], [2, 2 / 3])
+    np.testing.assert_allclose(table["ratio_low"], low, rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(table["ratio_high"], high, rtol=1e-9)
     assert (table["n_prompts"] == 2).all() and (table["n_visits"] == 4).all()
 
 
@@ -117,12 +125,13 @@ def test_the_interval_of_a_ratio_cuts_off_a_fortieth_at_each_end():
     log = log_of(*((prompt, step, rewards) for prompt, past in visits.items() for step, rewards in enumerate(past)))
     table = risk_differences(log, ["none"], n_boot=4000, min_visits=0)
     np.testing.assert_allclose(table["ratio"], (0.5 + 0 + 0.75) / (0.25 + 0.5 + 0.125), rtol=1e-12)
-    np.testing.assert_allclose(table[["ratio_low", "ratio_high"]], [[0, 0.75 / 0.125]], rtol=1e-12, atol=1e-12)
+    ends = [widened(table["ratio"].item(), end, n_prompts=3) for end in (0, 0.75 / 0.125)]
+    np.testing.assert_allclose(table[["ratio_low", "ratio_high"]], [ends], rtol=1e-9, atol=1e-12)
 
 
 def test_one_completion_per_visit_identifies_differences_alone():
     # All rewards weigh alike: a 1 then 1/2, b 0 then 0, against rewards 0, 1 and 0, 1; "none" misses by 1 once each.
-    table = risk_differences(SINGLES, ["kae:bandwidth=inf"], "none", n_boot=20)
+    table = risk_differences(SINGLES, ["kae:bandwidth=inf"], "none", n_boot=40)
     assert table["difference"].item() == pytest.approx((0.625 + 0.5 - 0.5 - 0.5) / 2, rel=1e-12)
     assert table[["ratio", "ratio_low", "ratio_high"]].isna().all(axis=None)
     assert table["n_prompts"].item() == 2 and table["n_visits"].item() == 4
@@ -210,3 +219,62 @@ def test_methods_must_be_a_list(methods):
 
 def test_methods_may_come_from_an_iterator():
     assert value_risk(LOG, iter(["none"]), n_boot=0)["method"].tolist() == ["none"]
+
+
+def test_one_prompt_has_no_interval():
+    lone = log_of(("a", 0, [1, 0]), ("a", 1, [1, 1]))
+    for n_boot in (0, 100):
+        table = value_risk(lone, ["none", "james_stein"], n_boot=n_boot)
+        assert table[["se", "ci_low", "ci_high"]].isna().all(axis=None) and table["mse"].notna().all()
+        table = risk_differences(lone, ["none", "james_stein"], n_boot=n_boot)
+        assert table[["se", "ci_low", "ci_high", "ratio_low", "ratio_high"]].isna().all(axis=None)
+
+
+@pytest.mark.parametrize("n_boot", [1, 39])
+def test_too_few_draws_for_an_interval_are_refused(n_boot):
+    for table in (value_risk, risk_differences):
+        with pytest.raises(ValueError, match=f"n_boot must be 40 or more, got {n_boot}"):
+            table(LOG, ["none"], n_boot=n_boot)
+
+
+def test_methods_that_pool_prompts_have_the_interval_of_replays_without_each_group():
+    """Three prompts are three groups; the table must be that of the three logs without one of them."""
+    rng = np.random.default_rng(2)
+    visits = [(prompt, step, rng.integers(0, 2, 4).tolist()) for step in range(3) for prompt in "abc"]
+    methods, whole = ["james_stein", "none", "kae"], log_of(*visits)
+    table = risk_differences(whole, methods, n_boot=50, min_visits=0)
+    levels = value_risk(whole, methods, n_boot=50, min_visits=0)
+    less = [log_of(*(visit for visit in visits if visit[0] != gone)) for gone in "abc"]
+    parts = np.array([value_risk(log, [*methods, "grpo"], n_boot=0, min_visits=0)["mse"] for log in less])
+    for left, row, name in (
+        (parts[:, 0] - parts[:, 3], table, "difference"),
+        (parts[:, 0] / parts[:, 3], table, "ratio"),
+        (parts[:, 0], levels, "mse"),
+    ):
+        se = np.sqrt(2 / 3 * np.sum((left - left.mean()) ** 2))
+        ends = row.loc[0, ["ratio_low", "ratio_high"] if name == "ratio" else ["ci_low", "ci_high"]]
+        np.testing.assert_allclose(ends.astype(float), row[name][0] + STUDENT_975[2] * se * np.array([-1, 1]))
+        if name != "ratio":
+            assert row["se"][0] == pytest.approx(se)
+    alone = risk_differences(whole, ["none", "kae"], n_boot=50, min_visits=0)  # and the others keep the bootstrap
+    columns = ["se", "ci_low", "ci_high", "ratio_low", "ratio_high"]
+    np.testing.assert_allclose(table.loc[[1, 2], columns], alone[columns])
+    # Against a reference that pools, every comparison has the jackknife.
+    table = risk_differences(whole, ["none"], "james_stein", n_boot=50, min_visits=0)
+    left = parts[:, 1] - parts[:, 0]
+    assert table["se"].item() == pytest.approx(np.sqrt(2 / 3 * np.sum((left - left.mean()) ** 2)))
+
+
+def test_only_methods_that_pool_prompts_are_replayed_again():
+    served = []
+
+    def track(baselines):
+        for baseline in baselines:
+            served.append(type(baseline).__name__)
+            yield baseline
+
+    score(LOG, ["none", "james_stein", "grpo"], min_visits=0, again=True, track=track)
+    assert served == ["Zero", "JamesStein", "GroupMean"] + ["JamesStein"] * 2  # two prompts with a risk: two groups
+    served.clear()
+    score(LOG, ["none", "james_stein", "grpo"], min_visits=0, track=track)
+    assert served == ["Zero", "JamesStein", "GroupMean"]

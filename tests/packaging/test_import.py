@@ -35,7 +35,7 @@ def test_analysis_needs_no_optional_library():
     loaded = modules_after(
         "from kaestat.report.analysis import analyze\n"
         "from kaestat.datasets import simulated_run\n"
-        "analyze(simulated_run(n_prompts=20, n_epochs=5).log, bandwidth_paths=True, n_boot=10)"
+        "analyze(simulated_run(n_prompts=20, n_epochs=5).log, bandwidth_paths=True, n_boot=40)"
     )
     assert not loaded & {"torch", "transformers", "matplotlib", "typer", "rich", "jinja2"}
 

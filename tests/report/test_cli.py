@@ -52,7 +52,7 @@ def command(capsys):
 
 
 def test_analyze_prints_every_method_lowest_first(command, log_file):
-    status, out, err = command("analyze", log_file, "--n-boot", 20)
+    status, out, err = command("analyze", log_file, "--n-boot", 40)
     assert (status, err) == (0, "")
     names = [line.split()[0] for line in out.splitlines() if line and line.split()[0] in default_methods()]
     expected = value_risk(read_log(log_file), default_methods(), n_boot=0).sort_values("mse", kind="stable")
@@ -90,14 +90,14 @@ def test_json_has_null_for_what_is_no_number(command, log_file):
 
 
 def test_bandwidth_grid_shows_the_path_of_both_kernels(command, log_file):
-    status, out, _ = command("analyze", log_file, "--method", "kae", "--bandwidth-grid", "--n-boot", 10, "--json")
+    status, out, _ = command("analyze", log_file, "--method", "kae", "--bandwidth-grid", "--n-boot", 40, "--json")
     path = pd.DataFrame(json.loads(out)["bandwidth"])
     assert status == 0 and set(path["kernel"]) == {"triangular", "exponential"}
     log = read_log(log_file)
     rows = path.iloc[[0, 12, -1]]
     methods = [f"kae:kernel={row.kernel},bandwidth={row.bandwidth!r}" for row in rows.itertuples()]
     np.testing.assert_allclose(rows["risk"], value_risk(log, methods, n_boot=0)["mse"], rtol=1e-9)
-    _, text, _ = command("analyze", log_file, "--method", "kae", "--bandwidth-grid", "--n-boot", 10)
+    _, text, _ = command("analyze", log_file, "--method", "kae", "--bandwidth-grid", "--n-boot", 40)
     assert "triangular kernel" in text and "exponential kernel" in text
 
 
@@ -112,13 +112,13 @@ def test_bandwidth_agrees_with_select_bandwidth(command, log_file):
 
 
 def test_one_completion_per_visit_gives_differences_with_an_explanation(command, singles_file):
-    status, out, err = command("analyze", singles_file, "--n-boot", 20)
+    status, out, err = command("analyze", singles_file, "--n-boot", 40)
     assert (status, err) == (0, "")
     assert "MSE - kae" in out and "One completion per visit (G = 1)" in out
     assert "Left out" in out and "krpo" in out
-    _, text, _ = command("analyze", singles_file, "--method", "spo", "--n-boot", 20, "--json")
+    _, text, _ = command("analyze", singles_file, "--method", "spo", "--n-boot", 40, "--json")
     found = json.loads(text)
-    expected = risk_differences(read_log(singles_file), ["spo"], "kae", n_boot=20)
+    expected = risk_differences(read_log(singles_file), ["spo"], "kae", n_boot=40)
     assert found["risk"] is None
     assert found["differences"][0]["difference"] == expected["difference"].item()
 

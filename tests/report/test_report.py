@@ -32,7 +32,7 @@ def provenance(**changes):
 
 @pytest.fixture(scope="module")
 def analysis():
-    return analyze(simulated_run(n_prompts=60, n_epochs=12).log, bandwidth_paths=True, n_boot=20)
+    return analyze(simulated_run(n_prompts=60, n_epochs=12).log, bandwidth_paths=True, n_boot=40)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_nothing_is_written_when_a_file_cannot_be_made(analysis, tmp_path, monke
 
 
 def test_one_completion_per_visit_gives_a_report_of_differences(tmp_path):
-    analysis = analyze(simulated_run(n_prompts=40, n_epochs=8, group_size=1).log, bandwidth_paths=True, n_boot=20)
+    analysis = analyze(simulated_run(n_prompts=40, n_epochs=8, group_size=1).log, bandwidth_paths=True, n_boot=40)
     names = {path.name for path in write_report(analysis, provenance(), tmp_path)}
     assert names == {"differences.csv", "report.html", "provenance.json"}
     assert "levels are not identified" in (tmp_path / "report.html").read_text()
@@ -103,7 +103,7 @@ def test_one_completion_per_visit_gives_a_report_of_differences(tmp_path):
 
 def test_one_visit_per_prompt_gives_a_report_without_bandwidths(tmp_path):
     log = simulated_run(n_prompts=40, n_epochs=1).log
-    analysis = analyze(log, ["grpo", "james_stein"], bandwidth_paths=True, n_boot=20, min_visits=0)
+    analysis = analyze(log, ["grpo", "james_stein"], bandwidth_paths=True, n_boot=40, min_visits=0)
     names = {path.name for path in write_report(analysis, provenance(min_visits=0), tmp_path)}
     assert names == {"risk.csv", "differences.csv", "report.html", "provenance.json"}
 
@@ -130,7 +130,7 @@ def test_risks_at_or_below_zero_are_drawn_on_a_linear_axis():
     """With few prompts an unbiased estimate of a small MSE can be negative; a logarithmic axis would hide it."""
     log = simulated_run(n_prompts=12, n_epochs=6).log
     log = type(log)(log.frame["prompt"], log.frame["step"], (log.frame["prompt"] % 2).astype(float))
-    figure = risk_against_bandwidth(analyze(log, ["kae"], bandwidth_paths=True, n_boot=10))
+    figure = risk_against_bandwidth(analyze(log, ["kae"], bandwidth_paths=True, n_boot=40))
     assert figure.axes[0].get_yscale() == "linear"
     assert render(figure, "svg").startswith(b"<?xml")
 

@@ -21,6 +21,8 @@ import kaestat
 from llm_experiments import cli
 from llm_experiments.tasks.arithmetic import arithmetic
 from llm_experiments.tasks.base import Problem
+from llm_experiments.tasks.mathematics import _problems
+from llm_experiments.tasks.sources import SOURCES
 from llm_experiments.training.collect import binned, differences, final, run_ends
 from llm_experiments.training.config import RunConfig, load_experiment, load_run_config, run_label
 from llm_experiments.training.run import TrainingRun, last_whole_checkpoint, trl_config
@@ -123,6 +125,22 @@ def test_the_papers_sizes():
     assert found["dapo_qwen2.5_math_7b_g4"] == (500, 256, 128, 4, 8, 1e-6)
     assert found["gsm8k_qwen2.5_1.5b_g1"] == (400, 1024, 512, 1, 10, 1e-6)
     assert found["math_qwen2.5_math_1.5b_g1"] == (400, 1024, 512, 1, 10, 1e-6)
+
+
+def test_the_papers_training_sets_and_numbers_of_runs():
+    """MATH's levels 3 to 5 for the 7B model, all of it for the 1.5B; GSM8K five times, MATH once (section 5.3)."""
+    runs = {path.stem: load_experiment(path) for path in CONFIGS if "qwen" in path.stem}
+    rows = [{"problem": f"{level}?", "answer": "1", "level": f"Level {level}"} for level in (1, 2, 3, 4, 5)]
+    levels = {}
+    for name, (first, *_) in runs.items():
+        if first.task.name == "math":
+            chosen = first.task.options.get("levels")
+            problems = _problems(rows, SOURCES["math"], prefix="math/train", levels=chosen, origin="rows")
+            levels[name] = [int(problem.level) for problem in problems]
+    assert levels["math_qwen2.5_math_1.5b_g1"] == [1, 2, 3, 4, 5]
+    assert levels["math_qwen2.5_math_7b_g8"] == [3, 4, 5]
+    seeds = {name: {run.seed for run in each} for name, each in runs.items()}
+    assert len(seeds["gsm8k_qwen2.5_1.5b_g1"]) == 5 and len(seeds["math_qwen2.5_math_1.5b_g1"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from simulations.studies import (
     bandwidth_selectors,
     gradient_mse,
     interval_coverage,
+    interval_few_visits,
     one_shot,
     policy_regret,
     reuse_schedule,
@@ -188,6 +189,17 @@ def test_the_walk_moves_as_far_in_a_step_as_the_lipschitz_constant_says():
     value = interval_coverage.value_path("random_walk", streams, 40)
     target = interval_coverage.LIPSCHITZ**2
     check_mean((np.diff(value, axis=1) ** 2).mean(axis=1), target=target, detect=0.15 * target)
+
+
+# --- interval_few_visits
+
+
+def test_from_few_visits_the_default_covers_in_the_setting_where_the_robust_interval_covers_forty_percent():
+    factors = {"path": "constant", "value": 0.05, "group_size": 2, "visits": 12, "bandwidth": 10.0}
+    samples = simulated(interval_few_visits.STUDY, Cell(factors), 4_000)
+    check_mean(samples["chernoff|coverage"], target=0.95, detect=0.03, side="at least")
+    check_mean(samples["robust|coverage"], target=0.4, detect=0.07)
+    assert samples["chernoff|length"].mean() < 0.4 * samples["bernstein|length"].mean()
 
 
 # --- bandwidth_selectors
@@ -389,7 +401,7 @@ def test_the_gaps_lie_below_the_recursion_of_theorem_3(learned):
 
 
 def test_every_study_refuses_what_it_must_and_names_its_measures():
-    for study in (interval_coverage.STUDY, bandwidth_selectors.STUDY, value_rates.STUDY):
+    for study in (interval_coverage.STUDY, interval_few_visits.STUDY, bandwidth_selectors.STUDY, value_rates.STUDY):
         cell = study.cells[0]
         measures = {e.measure for e in study.summarise(cell, simulated(study, cell, 3))}
         assert measures == set(study.measures)

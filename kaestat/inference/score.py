@@ -1,0 +1,43 @@
+"""Score (Wilson-type) interval for a kernel mean of rewards of known range."""
+
+from __future__ import annotations
+
+from kaestat.arrays import Array
+from kaestat.inference.linear_fit import LinearFit
+
+
+def score_interval(
+    fit: LinearFit, quantile: float, bounds: tuple[float, float], bias: float | Array = 0.0
+) -> tuple[Array, Array]:
+    """Both ends of the interval, shape (..., P).
+
+    For rewards in [0, 1] a mean p leaves a variance of at most ``p (1 - p)``, all of it where they are 0 or 1. The
+    interval is every p that is no more than ``quantile`` of *its own* standard errors from the kernel mean m of
+    effective size n (Wilson, 1927)::
+
+        (m - p)^2 <= z^2 p (1 - p) / n       p = [m + c +- sqrt(2 c m (1 - m) + c^2)] / (1 + 2 c),   c = z^2 / (2 n)
+
+    and so has a width where all rewards are alike, unlike an interval whose standard error is estimated.
+
+    Parameters
+    ----------
+    fit : LinearFit
+        A kernel mean.
+    quantile : float
+        z, the normal quantile of the level.
+    bounds : (a, b)
+        Range of the rewards.
+    bias : float or array broadcastable to (..., P)
+        Worst-case bias, by which both ends move outwards.
+
+    References
+    ----------
+    Wilson, E. B. (1927), Probable inference, the law of succession, and statistical inference.
+    """
+    xp, (low, high) = fit.xp, bounds
+    width = high - low
+    mean = xp.clip((fit.estimate - low) / width, 0.0, 1.0)
+    half = quantile**2 / 2 * xp.sum(fit.weight**2 * fit.sample.count, axis=-1)
+    spread = xp.sqrt(2 * half * mean * (1 - mean) + half**2)
+    lower, upper = ((mean + half + sign * spread) / (1 + 2 * half) for sign in (-1, 1))
+    return xp.clip(low + width * lower - bias, low, None), xp.clip(low + width * upper + bias, None, high)
