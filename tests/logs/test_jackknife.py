@@ -10,7 +10,7 @@ import pytest
 from scipy.special import expit, logit
 
 from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
-from kaestat.inference import jackknife_groups, jackknife_interval
+from kaestat.logs.jackknife import jackknife_groups, jackknife_interval
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_baseline, visit_risk
 from tests.helpers.statistical import Discrepancy, check_mean, generator
