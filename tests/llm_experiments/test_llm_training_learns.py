@@ -114,6 +114,7 @@ def rise(before, after) -> float:
     return float(gain.mean() / (gain.std(ddof=1) / np.sqrt(len(gain))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", METHODS, ids=lambda each: f"{each[0]}-G{each[1]}-{each[2]}-J{each[4]}")
 def test_held_out_accuracy_rises_beyond_noise(variant, hesitant_model, tmp_path):
     before, after = rewards_before_and_after(hesitant_model, tmp_path, 5e-4, *variant)

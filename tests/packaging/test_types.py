@@ -5,6 +5,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 RIGHT = """
@@ -37,6 +39,7 @@ def mypy(*arguments):
     return ran.returncode, ran.stdout + ran.stderr
 
 
+@pytest.mark.slow
 def test_library_passes_the_strict_check():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
     assert settings.pop("strict") and settings.pop("packages") == ["kaestat"]

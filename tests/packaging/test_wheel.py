@@ -130,6 +130,7 @@ def test_what_needs_an_extra_names_it(python, tmp_path):
         assert f"pip install 'kaestat[{extra}]'" in said.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_library_s_own_tests_pass_with_the_minimal_requirements(python, tmp_path):
     """On a copy outside the checkout, where only the installed package can be imported."""
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
@@ -140,6 +141,7 @@ def test_library_s_own_tests_pass_with_the_minimal_requirements(python, tmp_path
     assert n_passed(run(python, *PYTEST, "tests/logs/readers/test_readers.py", "-k", "csv or jsonl", cwd=tmp_path)) > 20
 
 
+@pytest.mark.slow
 def test_installed_library_s_examples_run(python, tmp_path):
     """Those of the modules that need no optional library."""
     installed = python.parents[1].joinpath("lib").glob("python3.*/site-packages/kaestat")
