@@ -1,9 +1,10 @@
 """A command, killed with SIGKILL at chosen moments of its own writing, then run to the end.
 
-    python -m tests.helpers.killed_command COMMAND FOLDER
+    python -m tests.helpers.killed_command COMMAND FOLDER [once]
 
 The moments are exact, and so the same in every run: in the n-th file that is flushed to the disk, with half of its
-bytes there, before it takes its place, or after. The command's modules are imported once; each run is a fork.
+bytes there, before it takes its place, or after; ``once`` is in the middle of the run alone. The command's modules are
+imported once; each run is a fork.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def main() -> None:
-    """Kill the command again and again in one folder, let it finish, and print what was seen as JSON."""
+    """Kill the command in one folder, let it finish, and print what was seen as JSON."""
     name, folder = sys.argv[1], Path(sys.argv[2])
     work, modules = COMMANDS[name]
     for module in modules:
@@ -152,7 +153,9 @@ def main() -> None:
             shutil.copytree(folder / "results", folder / copy)
     total = writes(lambda: work(folder / "whole"), folder / "count")
     expected, kills, torn = files(folder / "whole"), 0, set()
-    for number, moment in ((1, "half"), (1, "before"), (total // 2, "half"), (2, "half"), (2, "after")):
+    middle = (total // 2, "half")
+    again_and_again = ((1, "half"), (1, "before"), middle, (2, "half"), (2, "after"))
+    for number, moment in (middle,) if sys.argv[3:] == ["once"] else again_and_again:
 
         def doomed(number: int = number, moment: str = moment) -> None:
             kill_in_write(number, moment)

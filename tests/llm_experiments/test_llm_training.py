@@ -273,6 +273,7 @@ def test_a_checkpoint_cut_short_is_passed_over(tmp_path):
     assert last_whole_checkpoint(tmp_path / "none") is None
 
 
+@pytest.mark.slow
 def test_a_run_survives_kill_9(tmp_path):
     """The whole command, with the model made in the run."""
     path = tmp_path / "run.yaml"
