@@ -12,6 +12,7 @@ from kaestat.kernels import as_kernel
 from kaestat.logs.replay import replay
 from kaestat.registry import parse_method
 from tests.helpers.selector_logs import GRID, LOGS, random_log, reward_log, transformed, visits_of
+from tests.helpers.tiers import slow_after
 
 DATA_DRIVEN = ["forward_cv", "loo_cv", "gcv", "aicc", "plug_in", "lepski", "aggregated"]
 FIELDS = ("lag", "count", "total", "total_sq")
@@ -29,8 +30,8 @@ def numbers(mixture):
 
 @pytest.mark.parametrize(
     ("baseline", "name"),
-    [("kae", name) for name in DATA_DRIVEN]
-    + [(baseline, "forward_cv") for baseline in ("kae_eb", "kae_stream", "local_linear")],
+    slow_after(1, [(baseline, "forward_cv") for baseline in ("kae_eb", "kae", "kae_stream", "local_linear")])
+    + slow_after(1, [("kae", name) for name in DATA_DRIVEN if name != "forward_cv"]),
 )
 def test_a_completions_own_reward_never_moves_its_value(baseline, name):
     estimator = make_baseline(baseline, bandwidth=name)

@@ -85,7 +85,7 @@ def peak_mib(pid: int) -> float | None:
     return next(int(line.split()[1]) / 1024 for line in status.read_text().splitlines() if line.startswith("VmPeak"))
 
 
-@pytest.mark.parametrize("name", SLOW | QUICK)
+@pytest.mark.parametrize("name", [*QUICK, *slow_after(2, SLOW)])
 def test_a_hostile_completion_gets_no_reward_in_bounded_time_and_memory_and_the_next_is_graded(verifier, name):
     assert verifier.rewards("81", [r"\boxed{81.0}"]) == [1]  # and the worker runs
     start = time.monotonic()
@@ -183,6 +183,7 @@ def test_threads_share_a_pool():
 START = f"""
 import os, sys, threading, time
 from llm_experiments.verifiers.worker_pool import WorkerPool
+from tests.helpers.tiers import slow_after
 pool = WorkerPool({GREEDY!r}, {{}}, timeout=2, memory_mib=512)
 assert pool.ask(["x"]) == ["x"]
 print(*pool.processes(), flush=True)

@@ -50,6 +50,7 @@ def test_library_passes_the_strict_check():
     assert "no issues found" in said
 
 
+@pytest.mark.slow
 def test_users_right_and_wrong_calls_are_told_apart(tmp_path):
     right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
     right.write_text(RIGHT)

@@ -104,6 +104,7 @@ def test_sdist_holds_what_the_wheel_is_built_from(built):
     }
 
 
+@pytest.mark.slow
 def test_installed_package_is_the_wheel_s_and_no_optional_library_is_there(python, tmp_path):
     code = (
         "import importlib.util, kaestat\n"
@@ -114,12 +115,14 @@ def test_installed_package_is_the_wheel_s_and_no_optional_library_is_there(pytho
     assert present == "[]"
 
 
+@pytest.mark.slow
 def test_command_without_its_extra_says_in_one_line_what_to_install(python, tmp_path):
     for arguments in (["--help"], ["analyze", "rewards.csv"], []):
         said = run(python.with_name("kaestat"), *arguments, cwd=tmp_path, status=2)
         assert re.fullmatch(r"kaestat: \w+ is not installed; .* pip install 'kaestat\[cli\]'\n", said)
 
 
+@pytest.mark.slow
 def test_what_needs_an_extra_names_it(python, tmp_path):
     (tmp_path / "log.parquet").write_bytes(b"PAR1")
     for code, extra in {
