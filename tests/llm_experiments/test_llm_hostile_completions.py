@@ -16,6 +16,7 @@ import pytest
 from llm_experiments.tasks.reasoning_gym_task import reasoning_gym_task
 from llm_experiments.verifiers import MathVerifier, NumberVerifier, final_number
 from llm_experiments.verifiers.worker_pool import WorkerPool
+from tests.helpers.tiers import slow_after
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT, MEMORY_MIB = 1.0, 512
@@ -183,7 +184,6 @@ def test_threads_share_a_pool():
 START = f"""
 import os, sys, threading, time
 from llm_experiments.verifiers.worker_pool import WorkerPool
-from tests.helpers.tiers import slow_after
 pool = WorkerPool({GREEDY!r}, {{}}, timeout=2, memory_mib=512)
 assert pool.ask(["x"]) == ["x"]
 print(*pool.processes(), flush=True)

@@ -15,6 +15,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from simulations.harness import RunSettings
+from tests.helpers.tiers import slow_after
 from tests.helpers.toy_studies import LOG, SLEEP, TOY, run_quietly, shard_bytes
 
 STUDY = replace(TOY, replicates=80, shard=8)
@@ -24,7 +25,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from tests.helpers.toy_studies import TOY, run_quietly
-from tests.helpers.tiers import slow_after
 if __name__ == "__main__":
     run_quietly(replace(TOY, replicates=80, shard=8), Path(sys.argv[1]), backend=sys.argv[2], jobs=int(sys.argv[3]))
 """
