@@ -27,6 +27,7 @@ from llm_experiments.training.data import reward_function, training_set, without
 from llm_experiments.training.run import TrainingRun, last_whole_checkpoint, trl_config
 from llm_experiments.training.tables import reward_log
 from llm_experiments.training.testing import summarise
+from tests.helpers.tiers import slow_after
 from tests.llm_experiments.small_policies import SIZE, small_policy
 
 CONFIGS = sorted((Path(cli.__file__).parent / "configs" / "training").glob("*.yaml"))
@@ -225,7 +226,7 @@ def tables(run: TrainingRun) -> pd.DataFrame:
     return pd.concat([curve, test], axis=1)
 
 
-@pytest.mark.parametrize("stop_at", [2, 3])
+@pytest.mark.parametrize("stop_at", slow_after(1, [3, 2]))
 def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, monkeypatch, stop_at):
     whole = training_run(tmp_path / "whole")
     whole.run()
@@ -246,6 +247,7 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, m
     pd.testing.assert_frame_equal(tables(again), tables(whole), check_exact=True)
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_run(tmp_path, models):
     one, two = (training_run(tmp_path, seed=seed) for seed in (0, 1))
     one.run(), two.run()
@@ -381,6 +383,7 @@ def test_labels_tell_runs_apart():
     assert len(set(names)) == 6
 
 
+@pytest.mark.slow
 def test_every_kind_of_method_trains(tmp_path, models):
     for method, weights, scale, group_size in (
         ("kae_eb", "score_norm", None, 2),
@@ -397,6 +400,7 @@ def test_every_kind_of_method_trains(tmp_path, models):
         assert len(pd.read_csv(run.folder / "curve.csv")) == 2
 
 
+@pytest.mark.slow
 def test_one_shot_training_has_copies_as_streams(tmp_path, models):
     one = {"name": "arithmetic", "n_prompts": 1, "options": {"kinds": ["add-1"], "style": "bare"}}
     updates = {"copies": 8, "steps": 3}
