@@ -19,6 +19,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
 
 from kaestat import storage
@@ -41,11 +42,13 @@ def simulations(folder: Path) -> None:
 
 
 def paper_figures(folder: Path) -> None:
+    from kaestat.datasets import simulated_run
     from paper_figures import logs
     from paper_figures.reproduce import reproduce
     from paper_figures.sections import SECTIONS
 
     logs.N_BOOT = 5
+    logs.simulated_run = partial(simulated_run, n_prompts=60, n_epochs=8)
     sections = [section for section in SECTIONS if section.name == "one_shot"]
     assert reproduce(folder, scale=0.01, jobs=1, sections=sections).failures == []
 
