@@ -12,7 +12,7 @@ ifneq ($(PIP_CONSTRAINT),)
 export PIP_CONSTRAINT := $(abspath $(PIP_CONSTRAINT))
 endif
 
-.PHONY: help reproduce llm test test-verl lint docs bench mutation clean
+.PHONY: help reproduce llm test test-slow test-all test-verl lint docs bench mutation clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -25,10 +25,16 @@ llm: $(VENV)/.llm ## Value and gradient diagnostics of a small language model, m
 	$(BIN)/python -m llm_experiments diagnose --config llm_experiments/configs/tiny.yaml
 	$(BIN)/python -m paper_figures.llm results/tiny
 
-# Two test workers: one BLAS thread each, or they get in each other's way.
-test: export OPENBLAS_NUM_THREADS := 1
-test: $(VENV)/.test ## Run the tests
-	$(BIN)/pytest -q -n 2
+# Two test workers: one thread each for linear algebra, or they get in each other's way.
+test test-slow: export OPENBLAS_NUM_THREADS := 1
+test test-slow: export OMP_NUM_THREADS := 1
+test: $(VENV)/.test ## Run the quick tests, in a few minutes
+	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
+
+test-slow: $(VENV)/.test ## Run the rest: whole studies, notebooks, training, properties on more examples
+	$(BIN)/pytest -q -n 2 --dist worksteal -m slow --hypothesis-profile=thorough
+
+test-all: test test-slow ## Run all tests
 
 test-verl: $(VERL)/.ready ## Run the tests of the verl adapter, in an environment of its own
 	$(VERL)/bin/python -m pytest -q kaestat/integrations/verl $(VERL_TESTS)

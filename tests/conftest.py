@@ -1,11 +1,26 @@
-"""Hypothesis is deterministic everywhere; helpers that need a framework are imported where it is installed."""
+"""Hypothesis is deterministic everywhere; helpers that need a framework are imported where it is installed.
+
+Properties are tried on few examples in the quick suite, and under ``--hypothesis-profile=thorough`` on four times as
+many; there they count as slow, so that ``-m slow`` runs them.
+"""
 
 from importlib.util import find_spec
 
-from hypothesis import settings
+import pytest
+from hypothesis import is_hypothesis_test, settings
 
-settings.register_profile("kaestat", derandomize=True, deadline=None, max_examples=40)
-settings.load_profile("kaestat")
+PROFILES = {"quick": 10, "thorough": 40}
+for name, examples in PROFILES.items():
+    settings.register_profile(name, derandomize=True, deadline=None, max_examples=examples)
+settings.load_profile("quick")
 
 needs = {"trl": ["helpers/tiny_trl.py", "helpers/two_ranks.py"], "verl": ["helpers/tiny_verl.py"]}
 collect_ignore = [file for framework, files in needs.items() if not find_spec(framework) for file in files]
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--hypothesis-profile") == "thorough":
+        for item in items:
+            if is_hypothesis_test(getattr(item, "obj", None)):
+                item.add_marker("slow")

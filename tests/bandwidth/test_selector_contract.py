@@ -12,8 +12,10 @@ from kaestat.kernels import as_kernel
 from kaestat.logs.replay import replay
 from kaestat.registry import parse_method
 from tests.helpers.selector_logs import GRID, LOGS, random_log, reward_log, transformed, visits_of
+from tests.helpers.tiers import slow_after
 
-DATA_DRIVEN = ["forward_cv", "loo_cv", "gcv", "aicc", "plug_in", "lepski", "aggregated", "auto"]
+DATA_DRIVEN = ["forward_cv", "loo_cv", "gcv", "plug_in", "lepski", "aggregated", "auto", "aicc"]
+OF_EACH_KIND = slow_after(7, DATA_DRIVEN)  # aicc differs from gcv by its criterion alone
 FIELDS = ("lag", "count", "total", "total_sq")
 TRIANGULAR = as_kernel("triangular")
 LOG = random_log(7, prompts=12, visits=12)
@@ -29,8 +31,8 @@ def numbers(mixture):
 
 @pytest.mark.parametrize(
     ("baseline", "name"),
-    [("kae", name) for name in DATA_DRIVEN]
-    + [(baseline, "forward_cv") for baseline in ("kae_eb", "kae_stream", "local_linear")],
+    slow_after(1, [(baseline, "forward_cv") for baseline in ("kae_eb", "kae", "kae_stream", "local_linear")])
+    + slow_after(1, [("kae", name) for name in DATA_DRIVEN if name != "forward_cv"]),
 )
 def test_a_completions_own_reward_never_moves_its_value(baseline, name):
     estimator = make_baseline(baseline, bandwidth=name)
@@ -46,7 +48,7 @@ def test_a_completions_own_reward_never_moves_its_value(baseline, name):
         assert values[0] == values[1]
 
 
-@pytest.mark.parametrize("name", DATA_DRIVEN)
+@pytest.mark.parametrize("name", OF_EACH_KIND)
 def test_rewards_of_the_present_and_future_do_not_enter_the_bandwidth(name):
     log = reward_log(LOG)
     step, reward = log.frame["step"], log.frame["reward"]
@@ -151,7 +153,7 @@ def test_unequal_weights_move_the_choice_only_through_the_weighted_means(name):
     np.testing.assert_allclose(numbers(resolve(selector, doubled)), numbers(resolve(selector, visits)), rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", [name for name in SELECTORS if name != "fixed"])
+@pytest.mark.parametrize("name", [*OF_EACH_KIND, *(name for name in SELECTORS if name not in ("fixed", *DATA_DRIVEN))])
 def test_estimator_step_by_step_is_the_replay_of_the_log(name):
     log = reward_log(LOG)
     expected = replay(log, make_baseline("kae", bandwidth=name))[0]

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
+import runpy
 import shlex
-import subprocess
 import sys
 import warnings
 from functools import cache
@@ -25,6 +24,7 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
 from kaestat.datasets import simulated_run
 from kaestat.report.cli import run
+from tests.helpers.tiers import slow_after
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -121,7 +121,9 @@ def commands() -> dict[str, str]:
 COMMANDS = commands()
 
 
-@pytest.mark.parametrize(("command", "page"), [entry for entry in COMMANDS.items() if entry[0].startswith("kaestat ")])
+@pytest.mark.parametrize(
+    ("command", "page"), slow_after(3, [entry for entry in COMMANDS.items() if entry[0].startswith("kaestat ")])
+)
 def test_kaestat_commands_run(command, page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     frame = simulated_run(n_prompts=30, n_epochs=8).log.frame
@@ -137,11 +139,15 @@ def test_make_targets_exist():
 
 @cache
 def help_text(module: str, *subcommand: str) -> str:
-    environment = os.environ | {"COLUMNS": "300", "TERM": "dumb", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
-    line = [sys.executable, "-m", module, *subcommand, "--help"]
-    done = subprocess.run(line, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        for name, setting in {"COLUMNS": "300", "TERM": "dumb", "NO_COLOR": "1"}.items():
+            patch.setenv(name, setting)
+        patch.setattr(sys, "argv", [module, *subcommand, "--help"])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_module(module, run_name="__main__")
+    assert not end.value.code
+    return printed.getvalue()
 
 
 @pytest.mark.parametrize(("command", "page"), [entry for entry in COMMANDS.items() if entry[0].startswith("-m ")])

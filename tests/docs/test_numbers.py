@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from kaestat import read_log
+from tests.helpers.tiers import slow_after
 
 DOCS = Path(__file__).parents[2] / "docs"
 FIGURES = DOCS / "figures"
@@ -40,12 +41,14 @@ def test_curves_are_what_the_script_measures():
     same(module("choice_numbers").curves(), table("choice_curves"))
 
 
+@pytest.mark.slow
 def test_map_is_what_the_script_measures():
     same(module("choice_numbers").choice_map(), table("choice_map"))
 
 
 if REAL.is_file():
 
+    @pytest.mark.slow
     def test_real_run_is_what_the_script_measures():
         same(module("choice_numbers").real_run(read_log(REAL)), table("choice_real_run"))
 
@@ -129,7 +132,7 @@ def test_correlations_on_the_theory_page_are_those_of_the_diagnoses():
     assert list(said) == [f"{each:.2f}" for each in measured]
 
 
-@pytest.mark.parametrize("name", ["choice_curves", "choice_map"])
+@pytest.mark.parametrize("name", slow_after(1, ["choice_curves", "choice_map"]))
 def test_figures_are_drawn_in_both_schemes_and_the_same_each_time(name):
     drawn = module("choice_figures").drawn
     light = drawn(name, "light")

@@ -74,6 +74,7 @@ def untranslated_formulas(pages: dict[Path, Page]) -> list[str]:
     return [path.name for path, text in texts.items() if left.search(text)]
 
 
+@pytest.mark.slow
 def test_site_builds_without_warning_or_network_and_its_links_files_and_formulas_are_whole(tmp_path):
     pages = build_site(tmp_path.resolve())
     assert len(pages) > 60

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from paper_figures.report.reproduce import reproduce
 from paper_figures.report.sections import SECTIONS
@@ -260,6 +261,7 @@ def selectors_found(tables: Tables) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.slow
 def test_every_number_that_a_page_quotes_from_a_study_is_what_the_study_gives(tmp_path):
     report = reproduce(tmp_path, jobs=1, sections=QUOTED)
     assert not report.failures

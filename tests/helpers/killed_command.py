@@ -1,9 +1,10 @@
 """A command, killed with SIGKILL at chosen moments of its own writing, then run to the end.
 
-    python -m tests.helpers.killed_command COMMAND FOLDER
+    python -m tests.helpers.killed_command COMMAND FOLDER [once]
 
 The moments are exact, and so the same in every run: in the n-th file that is flushed to the disk, with half of its
-bytes there, before it takes its place, or after. The command's modules are imported once; each run is a fork.
+bytes there, before it takes its place, or after; ``once`` is in the middle of the run alone. The command's modules are
+imported once; each run is a fork.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
 
 from kaestat import storage
@@ -40,11 +42,13 @@ def simulations(folder: Path) -> None:
 
 
 def paper_figures(folder: Path) -> None:
+    from kaestat.datasets import simulated_run
     from paper_figures.report import logs
     from paper_figures.report.reproduce import reproduce
     from paper_figures.report.sections import SECTIONS
 
     logs.N_BOOT = 5
+    logs.simulated_run = partial(simulated_run, n_prompts=60, n_epochs=8)
     sections = [section for section in SECTIONS if section.name == "one_shot"]
     assert reproduce(folder, scale=0.01, jobs=1, sections=sections).failures == []
 
@@ -145,7 +149,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def main() -> None:
-    """Kill the command again and again in one folder, let it finish, and print what was seen as JSON."""
+    """Kill the command in one folder, let it finish, and print what was seen as JSON."""
     name, folder = sys.argv[1], Path(sys.argv[2])
     work, modules = COMMANDS[name]
     for module in modules:
@@ -155,7 +159,9 @@ def main() -> None:
             shutil.copytree(folder / "results", folder / copy)
     total = writes(lambda: work(folder / "whole"), folder / "count")
     expected, kills, torn = files(folder / "whole"), 0, set()
-    for number, moment in ((1, "half"), (1, "before"), (total // 2, "half"), (2, "half"), (2, "after")):
+    middle = (total // 2, "half")
+    again_and_again = ((1, "half"), (1, "before"), middle, (2, "half"), (2, "after"))
+    for number, moment in (middle,) if sys.argv[3:] == ["once"] else again_and_again:
 
         def doomed(number: int = number, moment: str = moment) -> None:
             kill_in_write(number, moment)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, RewardLog, make_baseline, methods
@@ -13,7 +13,6 @@ from kaestat.logs.replay import replay
 from kaestat.registry import parse_method
 from tests.helpers.log_rows import PROMPTS, rows
 
-SETTINGS = settings(max_examples=25)
 KNOWN = {
     "oracle": {"value": {prompt: 0.1 * i for i, prompt in enumerate(PROMPTS)}},
     "critic": {"features": {prompt: [0.3 * i, 1.0 - i] for i, prompt in enumerate(PROMPTS)}},
@@ -49,7 +48,6 @@ def served_step_by_step(log: RewardLog, baseline) -> np.ndarray:
 
 @pytest.mark.parametrize("specification", SPECIFICATIONS)
 @given(columns=rows())
-@SETTINGS
 def test_replay_equals_a_training_loop_over_the_same_rewards(specification, columns):
     baseline, log = make(specification), RewardLog(*columns)
     np.testing.assert_allclose(replay(log, baseline)[0], served_step_by_step(log, baseline), rtol=1e-12, atol=1e-12)
@@ -57,7 +55,6 @@ def test_replay_equals_a_training_loop_over_the_same_rewards(specification, colu
 
 @pytest.mark.parametrize("specification", SPECIFICATIONS)
 @given(columns=rows(), data=st.data())
-@SETTINGS
 def test_rewards_of_later_steps_never_change_earlier_values(specification, columns, data):
     baseline, log = make(specification), RewardLog(*columns)
     step = log.frame["step"].to_numpy()
@@ -75,7 +72,6 @@ def test_rewards_of_earlier_steps_do_change_values_of_history_methods(specificat
 
 @pytest.mark.parametrize("specification", [s for s in SPECIFICATIONS if s != "krpo"])
 @given(columns=rows(), seed=st.integers(0, 2**32 - 1))
-@SETTINGS
 def test_the_order_of_rows_does_not_matter(specification, columns, seed):
     baseline, order = make(specification), np.random.default_rng(seed).permutation(len(columns[0]))
     shuffled = [None if column is None else [column[i] for i in order] for column in columns]

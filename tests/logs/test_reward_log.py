@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kaestat import RewardLog
 from tests.helpers.log_rows import rows
 
-SETTINGS = settings(max_examples=120)
+SETTINGS = settings(max_examples=3 * settings.default.max_examples)
 HORIZONS = st.sampled_from([0, 0.5, 1, 2.5, 3, 7, 40, np.inf])
 
 

@@ -72,6 +72,7 @@ def test_notebook_says_what_is_learnt_and_ends_with_what_to_try(name):
     assert len(re.findall(r"^- ", text[-1].partition("## What to try")[2], re.MULTILINE)) >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_notebook_runs_without_data_and_draws_labelled_figures(name, monkeypatch):
     monkeypatch.delenv("KAESTAT_DATA", raising=False)
@@ -88,12 +89,14 @@ def test_notebook_runs_without_data_and_draws_labelled_figures(name, monkeypatch
 # Readers' own runs: with the real log, where there is one.
 if os.environ.get("KAESTAT_DATA"):
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", READ_DATA)
     def test_notebook_runs_with_the_real_log_and_says_so(name, monkeypatch):
         given = outputs(run(source(name), monkeypatch))
         assert "The rewards are real: acc_step_500_dev.json." in "".join(output.get("text", "") for output in given)
 
 
+@pytest.mark.slow
 def test_a_failing_cell_is_seen(monkeypatch):
     """Negative control of the runs above."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")])

@@ -8,6 +8,7 @@ from kaestat import AdvantageEstimator, select_bandwidth
 from kaestat.datasets import simulated_run
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.kernels import KERNELS
+from tests.helpers.tiers import slow_after
 
 SINCE_NUMPY_2 = ("astype", "concat", "isdtype", "matrix_transpose", "permute_dims", "pow", "unique_values", "vecdot")
 
@@ -19,7 +20,7 @@ def numpy_1(monkeypatch):
         monkeypatch.delattr(np, name, raising=False)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", slow_after(1, KERNELS))
 @pytest.mark.parametrize("selector", ["loo_cv", "forward_cv", "lepski", "plug_in"])
 def test_selectors_need_nothing_that_came_with_numpy_2(selector, kernel):
     log = simulated_run(n_prompts=6, n_epochs=12, group_size=4).log

@@ -5,6 +5,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 RIGHT = """
@@ -37,6 +39,7 @@ def mypy(*arguments):
     return ran.returncode, ran.stdout + ran.stderr
 
 
+@pytest.mark.slow
 def test_library_passes_the_strict_check():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
     assert settings.pop("strict") and settings.pop("packages") == ["kaestat"]
@@ -47,6 +50,7 @@ def test_library_passes_the_strict_check():
     assert "no issues found" in said
 
 
+@pytest.mark.slow
 def test_users_right_and_wrong_calls_are_told_apart(tmp_path):
     right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
     right.write_text(RIGHT)

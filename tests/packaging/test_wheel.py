@@ -104,6 +104,7 @@ def test_sdist_holds_what_the_wheel_is_built_from(built):
     }
 
 
+@pytest.mark.slow
 def test_installed_package_is_the_wheel_s_and_no_optional_library_is_there(python, tmp_path):
     code = (
         "import importlib.util, kaestat\n"
@@ -114,12 +115,14 @@ def test_installed_package_is_the_wheel_s_and_no_optional_library_is_there(pytho
     assert present == "[]"
 
 
+@pytest.mark.slow
 def test_command_without_its_extra_says_in_one_line_what_to_install(python, tmp_path):
     for arguments in (["--help"], ["analyze", "rewards.csv"], []):
         said = run(python.with_name("kaestat"), *arguments, cwd=tmp_path, status=2)
         assert re.fullmatch(r"kaestat: \w+ is not installed; .* pip install 'kaestat\[cli\]'\n", said)
 
 
+@pytest.mark.slow
 def test_what_needs_an_extra_names_it(python, tmp_path):
     (tmp_path / "log.parquet").write_bytes(b"PAR1")
     for code, extra in {
@@ -130,6 +133,7 @@ def test_what_needs_an_extra_names_it(python, tmp_path):
         assert f"pip install 'kaestat[{extra}]'" in said.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_library_s_own_tests_pass_with_the_minimal_requirements(python, tmp_path):
     """On a copy outside the checkout, where only the installed package can be imported."""
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
@@ -140,6 +144,7 @@ def test_library_s_own_tests_pass_with_the_minimal_requirements(python, tmp_path
     assert n_passed(run(python, *PYTEST, "tests/logs/readers/test_readers.py", "-k", "csv or jsonl", cwd=tmp_path)) > 20
 
 
+@pytest.mark.slow
 def test_installed_library_s_examples_run(python, tmp_path):
     """Those of the modules that need no optional library."""
     installed = python.parents[1].joinpath("lib").glob("python3.*/site-packages/kaestat")

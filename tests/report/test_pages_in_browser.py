@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.helpers.report_pages import risk_in_thousandths
+from tests.helpers.tiers import slow_after
 
 WIDTHS = {"phone": 400, "desktop": 1280}
 ELSEWHERE = "http://127.0.0.1:9/pixel.png"
@@ -74,7 +75,7 @@ def number(text):
     return float(found[0]) if found else np.inf if text.startswith("∞") else None
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", slow_after(1, ["light", "dark"]))
 @pytest.mark.parametrize("device", WIDTHS)
 def test_nothing_overflows_is_fetched_or_fails(browser, report_page, device, scheme, tmp_path):
     with Visit(browser, report_page, width=WIDTHS[device], scheme=scheme) as visit:

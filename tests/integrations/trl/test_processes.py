@@ -12,6 +12,7 @@ import pytest
 
 from kaestat import AdvantageEstimator
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.trl import STATE_FILE
+from tests.helpers.tiers import slow_after
 from tests.helpers.tiny_trl import RecordingTrainer, tiny_trainer
 
 SAVING = {"save_strategy": "steps", "save_steps": 1}
@@ -27,7 +28,7 @@ def trainer_of(folder, method="kae", reuse=1, **config):
 
 @pytest.mark.parametrize(
     ("method", "reuse", "stop"),
-    [("kae", 1, 4), ("kae", 1, 3), ("kae", 2, 3), ("kae_eb", 1, 5), ("spo", 1, 4), ("rloo", 1, 4)],
+    slow_after(1, [("kae", 2, 3), ("kae", 1, 4), ("kae", 1, 3), ("kae_eb", 1, 5), ("spo", 1, 4), ("rloo", 1, 4)]),
 )
 def test_resumed_advantages_are_those_of_an_uninterrupted_run(method, reuse, stop, tmp_path):
     # 3 minibatches an epoch: the stops lie within the second epoch and between epochs.

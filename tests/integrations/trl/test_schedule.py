@@ -10,6 +10,7 @@ from trl.trainer.utils import RepeatSampler
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.trl.sampler import ReuseSampler
+from tests.helpers.tiers import slow_after
 from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
 
 
@@ -43,7 +44,7 @@ def generations(folder, *, reuse, max_steps, n_prompts=12, dataset=None, **confi
     ],
     ids=["plain", "accumulation", "steps_per_generation", "num_iterations"],
 )
-@pytest.mark.parametrize("reuse", [1, 3])
+@pytest.mark.parametrize("reuse", slow_after(1, [3, 1]))
 def test_each_minibatch_is_used_for_that_many_generations_in_a_row(reuse, config, updates, tmp_path):
     seen = generations(tmp_path, reuse=reuse, max_steps=6 * updates, **config)
     assert len(seen) == 6

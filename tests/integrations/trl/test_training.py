@@ -12,6 +12,7 @@ from datasets import concatenate_datasets
 from trl import GRPOConfig
 
 from kaestat import AdvantageEstimator
+from tests.helpers.tiers import slow_after
 from tests.helpers.tiny_trl import RecordingTrainer, parity_reward, questions, tiny_trainer
 
 METHODS = {"kae": {"bandwidth": 5.0}, "kae_eb": {"bandwidth": 5.0}, "rloo": {}, "spo": {}}
@@ -27,7 +28,7 @@ def replayed(trainer: RecordingTrainer, estimator: AdvantageEstimator) -> None:
     assert any(batch["advantages"].abs().max() > 0.1 for batch in batches)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", slow_after(1, METHODS))
 def test_advantages_in_the_loss_are_those_of_the_estimator(method, tmp_path):
     estimator = AdvantageEstimator(method, **METHODS[method])
     trainer = tiny_trainer(tmp_path, estimator, trainer_class=RecordingTrainer, max_steps=4)
@@ -85,7 +86,7 @@ def test_the_loss_types_tested_are_all_of_trl():
     assert set(re.findall(r'- `"(\w+)"`', documented)) == set(LOSS_TYPES)
 
 
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+@pytest.mark.parametrize("loss_type", slow_after(1, LOSS_TYPES))
 def test_every_loss_type_with_gradient_accumulation(loss_type, tmp_path):
     estimator = AdvantageEstimator("kae", bandwidth=5.0)
     trainer = tiny_trainer(

@@ -50,6 +50,7 @@ def test_provenance_tells_configuration_cost_and_no_path(finished):
     assert str(finished) not in json.dumps(provenance)
 
 
+@pytest.mark.slow
 def test_a_second_run_elsewhere_gives_the_same_tables(finished, tmp_path, monkeypatch):
     assert _diagnose(tmp_path, CONFIG, monkeypatch=monkeypatch) == 0
     for path in (finished / "results" / "smoke").glob("*.csv"):
@@ -65,6 +66,7 @@ def test_an_analysis_repeated_samples_nothing_anew(finished, monkeypatch):
     assert [path.stat().st_mtime_ns for path in pools] == before
 
 
+@pytest.mark.slow
 def test_updates_resumed_from_a_saved_state_make_the_same_checkpoint(finished, tmp_path, monkeypatch):
     from safetensors.numpy import load_file
 

@@ -17,6 +17,7 @@ from llm_experiments.diagnose.value_mse import (
     value_errors,
 )
 from tests.helpers.statistical import Discrepancy, check_mean, generator
+from tests.helpers.tiers import slow_after
 
 TABLE_1 = ("kae", "grpo", "reinforce++")
 
@@ -167,7 +168,7 @@ def test_debiasing_needs_no_rewards_of_0_and_1():
         check_mean(found.errors.per_prompt[:, 0], target=0.16 - 0.01, detect=0.02)
 
 
-@pytest.mark.parametrize("name", TABLE_1)
+@pytest.mark.parametrize("name", slow_after(1, TABLE_1))
 def test_standard_errors_are_the_spread_between_runs(many_runs, name):
     """REINFORCE++ too, although its prompts share the batch mean."""
     rows = [run.table().set_index("method").loc[name] for run in many_runs]

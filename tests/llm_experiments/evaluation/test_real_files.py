@@ -67,6 +67,7 @@ class KnownAnswers:
         return [[replace(self.some, text=self.text(self.number[prompt]))] * n for prompt in prompts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.filterwarnings("ignore:.*have no answer")
 def test_the_score_of_known_answers_comes_out_twice(name, tmp_path, monkeypatch):

@@ -53,6 +53,7 @@ def test_an_unknown_type_is_refused_before_anything_is_started():
         VllmPolicy("no folder", SamplingSettings(), chat=False, dtype="float16")
 
 
+@pytest.mark.slow
 def test_the_module_is_imported_without_vllm():
     code = "import sys; import llm_experiments.policies.vllm_policy; assert 'vllm' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -266,6 +266,7 @@ def test_reasoning_gym_scores_by_its_own_rules_and_always_makes_the_same_problem
     assert 0 < partial.rewards(problem, [f"{answer} it is"])[0] < 1
 
 
+@pytest.mark.slow
 def test_reasoning_gym_refuses_what_the_package_does_not_have():
     with pytest.raises(ValueError, match="no_such_set"):
         reasoning_gym_task("no_such_set")
@@ -273,6 +274,7 @@ def test_reasoning_gym_refuses_what_the_package_does_not_have():
         reasoning_gym_task("chain_sum", parameters={"no_such_parameter": 1})
 
 
+@pytest.mark.slow
 def test_parameters_of_reasoning_gym_are_part_of_the_ids():
     short = reasoning_gym_task("chain_sum", size=2, parameters={"min_terms": 2, "max_terms": 2}).problems
     long = reasoning_gym_task("chain_sum", size=2, parameters={"min_terms": 6, "max_terms": 6}).problems

@@ -40,6 +40,8 @@ METHODS = [
     ("kae_eb:bandwidth=20", 4, "none", None, 1),
 ]
 
+QUICK = ("kae:bandwidth=20", 1, "none", None, 1)
+
 
 @dataclass(frozen=True)
 class FirstDigits(Task):
@@ -114,7 +116,11 @@ def rise(before, after) -> float:
     return float(gain.mean() / (gain.std(ddof=1) / np.sqrt(len(gain))))
 
 
-@pytest.mark.parametrize("variant", METHODS, ids=lambda each: f"{each[0]}-G{each[1]}-{each[2]}-J{each[4]}")
+@pytest.mark.parametrize(
+    "variant",
+    [variant if variant == QUICK else pytest.param(variant, marks=pytest.mark.slow) for variant in METHODS],
+    ids=lambda each: f"{each[0]}-G{each[1]}-{each[2]}-J{each[4]}",
+)
 def test_held_out_accuracy_rises_beyond_noise(variant, hesitant_model, tmp_path):
     before, after = rewards_before_and_after(hesitant_model, tmp_path, 5e-4, *variant)
     assert len(before) == 300
@@ -122,12 +128,14 @@ def test_held_out_accuracy_rises_beyond_noise(variant, hesitant_model, tmp_path)
     assert after.mean() - before.mean() > 0.15
 
 
+@pytest.mark.slow
 def test_without_updates_that_matter_no_rise_is_found(hesitant_model, tmp_path):
     """The negative control of the test above."""
     before, after = rewards_before_and_after(hesitant_model, tmp_path, 1e-12, *METHODS[0])
     assert abs(rise(before, after)) < 5
 
 
+@pytest.mark.slow
 def test_the_papers_schedule_repeats_minibatches(hesitant_model, tmp_path):
     rewards_before_and_after(hesitant_model, tmp_path, 1e-12, *METHODS[1])
     records = [json.loads(path.read_text())["ids"] for path in sorted(tmp_path.rglob("records/*.json"))]

@@ -31,6 +31,7 @@ from llm_experiments.training.trl.data import reward_function, training_set, wit
 from llm_experiments.training.trl.resources import SHAPES
 from llm_experiments.training.trl.testing import summarise
 from tests.helpers.small_policies import SIZE, small_policy
+from tests.helpers.tiers import slow_after
 
 CONFIGS = sorted((Path(cli.__file__).parent / "configs" / "training").glob("*.yaml"))
 ROOT = Path(cli.__file__).parents[1]
@@ -253,7 +254,7 @@ def tables(run: TrainingRun) -> pd.DataFrame:
     return pd.concat([curve, test], axis=1)
 
 
-@pytest.mark.parametrize("stop_at", [2, 3])
+@pytest.mark.parametrize("stop_at", slow_after(1, [3, 2]))
 def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, monkeypatch, stop_at):
     whole = training_run(tmp_path / "whole")
     whole.run()
@@ -274,6 +275,7 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, m
     pd.testing.assert_frame_equal(tables(again), tables(whole), check_exact=True)
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_run(tmp_path, models):
     one, two = (training_run(tmp_path, seed=seed) for seed in (0, 1))
     one.run(), two.run()
@@ -301,6 +303,7 @@ def test_a_checkpoint_cut_short_is_passed_over(tmp_path):
     assert last_whole_checkpoint(tmp_path / "none") is None
 
 
+@pytest.mark.slow
 def test_a_run_survives_kill_9(tmp_path):
     """The whole command, with the model made in the run."""
     path = tmp_path / "run.yaml"
@@ -408,6 +411,7 @@ def test_labels_tell_runs_apart():
     assert len(set(names)) == 6
 
 
+@pytest.mark.slow
 def test_every_kind_of_method_trains(tmp_path, models):
     for method, weights, scale, group_size in (
         ("kae_eb", "score_norm", None, 2),
@@ -424,6 +428,7 @@ def test_every_kind_of_method_trains(tmp_path, models):
         assert len(pd.read_csv(run.folder / "curve.csv")) == 2
 
 
+@pytest.mark.slow
 def test_one_shot_training_has_copies_as_streams(tmp_path, models):
     one = {"name": "arithmetic", "n_prompts": 1, "options": {"kinds": ["add-1"], "style": "bare"}}
     updates = {"copies": 8, "steps": 3}

@@ -16,6 +16,7 @@ import pytest
 from llm_experiments.tasks.reasoning_gym_task import reasoning_gym_task
 from llm_experiments.verifiers import MathVerifier, NumberVerifier, final_number
 from llm_experiments.verifiers.worker_pool import WorkerPool
+from tests.helpers.tiers import slow_after
 
 ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT, MEMORY_MIB = 1.0, 512
@@ -85,7 +86,7 @@ def peak_mib(pid: int) -> float | None:
     return next(int(line.split()[1]) / 1024 for line in status.read_text().splitlines() if line.startswith("VmPeak"))
 
 
-@pytest.mark.parametrize("name", SLOW | QUICK)
+@pytest.mark.parametrize("name", [*QUICK, *slow_after(2, SLOW)])
 def test_a_hostile_completion_gets_no_reward_in_bounded_time_and_memory_and_the_next_is_graded(verifier, name):
     assert verifier.rewards("81", [r"\boxed{81.0}"]) == [1]  # and the worker runs
     start = time.monotonic()

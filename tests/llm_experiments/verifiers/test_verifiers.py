@@ -15,6 +15,7 @@ from llm_experiments.tasks.mathematics import mathematics
 from llm_experiments.verifiers import MathVerifier, NumberVerifier, final_number, read_number
 from llm_experiments.verifiers.final_answers import last_boxed, last_line, last_tagged
 from llm_experiments.verifiers.math_worker import prepare
+from tests.helpers.tiers import slow_after
 
 DATA = Path(os.environ.get("KAESTAT_DATA", ""))
 FILES = {
@@ -148,7 +149,7 @@ def test_every_answer_of_gsm8k_grades_itself_right_and_its_neighbours_wrong():
         assert grade(answer, wrong) == [0] * 5, answer
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if (DATA / name).is_file()] or ["inline"])
+@pytest.mark.parametrize("name", slow_after(1, ["inline", *(name for name in FILES if (DATA / name).is_file())]))
 def test_every_ground_truth_of_mathematics_grades_itself_right_and_a_changed_one_wrong(verifier, name):
     answers = ground_truths(name)
     right = verifier.grade(answers, [f"1 and 2, so \\boxed{{{answer}}}." for answer in answers])
@@ -157,7 +158,9 @@ def test_every_ground_truth_of_mathematics_grades_itself_right_and_a_changed_one
     assert [answer for answer, reward in zip(answers, wrong, strict=True) if reward != 0] == []
 
 
-@pytest.mark.parametrize("name", ["math500.jsonl"] if (DATA / "math500.jsonl").is_file() else ["inline"])
+@pytest.mark.parametrize(
+    "name", slow_after(1, ["inline", *(["math500.jsonl"] if (DATA / "math500.jsonl").is_file() else [])])
+)
 def test_math_verify_alone_grades_ground_truths_right_without_the_comparison_of_texts(name):
     grade = prepare({})
     answers = ground_truths(name)[::3]

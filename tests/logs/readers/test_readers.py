@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import RewardLog
@@ -108,7 +108,6 @@ def test_steps_written_as_floats_are_steps(write):
 
 
 @given(columns=rows(), kind=st.sampled_from(["csv", "jsonl", "parquet"]))
-@settings(max_examples=40)
 def test_a_written_log_reads_back_bit_for_bit(tmp_path_factory, columns, kind):
     prompt, step, reward, group = columns
     records = [

@@ -98,6 +98,7 @@ def break_study(monkeypatch, name):
     monkeypatch.setattr(studies, "get", lambda wanted: failing(get(wanted)) if wanted == name else get(wanted))
 
 
+@pytest.mark.slow
 def test_nothing_fails_and_every_promised_file_is_there(whole):
     report, folder = whole
     assert report.failures == []
@@ -112,6 +113,7 @@ def test_nothing_fails_and_every_promised_file_is_there(whole):
     assert (folder / "simulated" / "report.html").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COLUMNS)
 def test_machine_readable_tables_have_the_promised_columns_and_finite_numbers(whole, name):
     frame = pd.read_csv(whole[1] / f"{name}.csv")
@@ -123,6 +125,7 @@ def test_machine_readable_tables_have_the_promised_columns_and_finite_numbers(wh
         assert set(frame["role"]) == {"input", "predicted"} and len(frame) == 18
 
 
+@pytest.mark.slow
 def test_every_estimate_of_every_figure_has_an_error(whole):
     for section in SECTIONS:
         for name in section.csv:
@@ -132,6 +135,7 @@ def test_every_estimate_of_every_figure_has_an_error(whole):
                 assert (frame.loc[known, error] >= 0).all(), (name, error)
 
 
+@pytest.mark.slow
 def test_page_shows_the_numbers_of_the_csv_files(whole):
     _, folder = whole
     shown = Tables(page_of(folder))
@@ -151,6 +155,7 @@ def test_page_shows_the_numbers_of_the_csv_files(whole):
     assert slopes["Slope"].tolist() == expected
 
 
+@pytest.mark.slow
 def test_counts_at_the_top_are_those_of_the_findings(whole):
     report, folder = whole
     counts = Tables(page_of(folder)).with_head("Part", HOLDS, FAILS, OPEN, "failed").drop(columns="Part").astype(int)
@@ -163,6 +168,7 @@ def test_counts_at_the_top_are_those_of_the_findings(whole):
         assert not re.search(r"\bnan\b", finding.evidence), finding
 
 
+@pytest.mark.slow
 def test_page_is_self_contained_and_its_links_lead_somewhere(whole):
     _, folder = whole
     html = page_of(folder)
@@ -174,6 +180,7 @@ def test_page_is_self_contained_and_its_links_lead_somewhere(whole):
     assert all(link[1:] in anchors if link.startswith("#") else (folder / link).is_file() for link in beside)
 
 
+@pytest.mark.slow
 def test_provenance_names_the_run_behind_every_file(whole):
     report, folder = whole
     record = json.loads((folder / "provenance.json").read_text())
@@ -300,6 +307,7 @@ def test_nothing_to_judge_is_refused():
         below([], [])
 
 
+@pytest.mark.slow
 def test_a_claim_refuted_by_the_numbers_does_not_hold(whole):
     summary = whole[0].results["one_shot"].summary
     stream = (summary["method"] == "kae_stream") & (summary["measure"] == "reduction_vs_grpo_pct")
@@ -331,6 +339,7 @@ def test_numbers_are_shown_to_the_digits_of_their_error(value, mcse, text):
     assert with_error(value, mcse) == text
 
 
+@pytest.mark.slow
 def test_measures_are_laid_side_by_side_and_a_missing_one_is_refused(whole):
     summary = whole[0].results["one_shot"].summary
     frame = by_measure(summary, ["group_size", "method"], ("mse", "reduction_vs_grpo_pct"))
@@ -341,6 +350,7 @@ def test_measures_are_laid_side_by_side_and_a_missing_one_is_refused(whole):
         by_measure(summary, ["method"], ("length",))
 
 
+@pytest.mark.slow
 def test_tables_1_and_2_of_the_report_are_those_of_the_builders(whole):
     report, folder = whole
     for builder, name in ((table1, "table1"), (table2, "table2")):

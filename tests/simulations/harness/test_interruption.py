@@ -15,6 +15,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from simulations.harness import RunSettings
+from tests.helpers.tiers import slow_after
 from tests.helpers.toy_studies import LOG, SLEEP, TOY, run_quietly, shard_bytes
 
 STUDY = replace(TOY, replicates=80, shard=8)
@@ -57,7 +58,7 @@ def computed(log: Path) -> Counter:
     return Counter(path.name.rsplit("_", 1)[0] for path in log.iterdir())
 
 
-@pytest.mark.parametrize(("backend", "jobs"), [("sequential", 1), ("loky", 2)])
+@pytest.mark.parametrize(("backend", "jobs"), slow_after(1, [("sequential", 1), ("loky", 2)]))
 def test_killed_run_resumes_to_the_same_bits_and_computes_nothing_stored_again(tmp_path, backend, jobs):
     whole = run_quietly(STUDY, tmp_path / "whole")
     out, log = tmp_path / "out", tmp_path / "log"
@@ -80,6 +81,7 @@ def test_killed_run_resumes_to_the_same_bits_and_computes_nothing_stored_again(t
     assert shard_bytes(result.folder) == shard_bytes(whole.folder)
 
 
+@pytest.mark.slow
 def test_two_processes_in_one_folder_finish_with_the_same_bits(tmp_path):
     whole = run_quietly(STUDY, tmp_path / "whole")
     processes = [start(tmp_path / "out", "loky", 1, tmp_path / "log") for _ in range(2)]

@@ -20,6 +20,7 @@ from llm_experiments.training.verl import reward
 from llm_experiments.training.verl.command import ID_FIELD
 from llm_experiments.training.verl.data import N_STAND_IN, prepare_data, verl_rows, with_local_file, write_parquet
 from llm_experiments.training.verl.reward import compute_score
+from tests.helpers.tiers import slow_after
 
 REAL = Path(os.environ.get("KAESTAT_DATA", ""))
 LEVELS = ("Level 3", "Level 5", "Level 1")
@@ -212,7 +213,9 @@ GRADED = [
 ]
 
 
-@pytest.mark.parametrize("task", GRADED, ids=lambda task: "-".join(map(str, task.values())).replace("/", ""))
+@pytest.mark.parametrize(
+    "task", slow_after(len(TASKS), GRADED), ids=lambda task: "-".join(map(str, task.values())).replace("/", "")
+)
 def test_rewards_are_the_tasks_own(task, source, tmp_path):
     run = config(task)
     rows, _, _ = prepared(run, tmp_path, source)
@@ -227,6 +230,7 @@ def test_rewards_are_the_tasks_own(task, source, tmp_path):
     assert 0 < right < len(rows) * len(TEXTS)
 
 
+@pytest.mark.slow
 def test_hostile_completions_cost_their_own_zero_alone(source, tmp_path):
     limits = {"timeout": 1.0, "memory_mib": 512}
     rows, _, _ = prepared(config({"name": "math", "options": limits}), tmp_path, source)
@@ -238,6 +242,7 @@ def test_hostile_completions_cost_their_own_zero_alone(source, tmp_path):
     assert time.monotonic() - begin < len(HOSTILE) * (1.0 + 5.0)  # the limit, and a new worker where one died
 
 
+@pytest.mark.slow
 def test_threads_and_problems_of_a_process_share_one_worker(source, tmp_path):
     rows, _, _ = prepared(config({"name": "math", "options": {"timeout": 4.5}}), tmp_path, source)
     reward._task.cache_clear()
