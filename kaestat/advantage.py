@@ -14,12 +14,11 @@ from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_column, check_finite, check_ids, check_mask
 from kaestat.history import RewardHistory, stored_step, whole_step
+from kaestat.reach import ReturnWatch
 from kaestat.registry import SCALES, get_method, make_baseline
 from kaestat.samples import Packing, largest_like, like, scatter
 from kaestat.scaling import divide_by_group_std, rescale_informative, whiten_over_batch
 from kaestat.storage import decode_keys, encode_keys, load_state, pack_arrays, save_state, unpack_arrays
-
-STEPS_BEFORE_WARNING = 100  # more than an epoch of most runs: by then some prompt has come back, if its id is stable
 
 
 class AdvantageEstimator:
@@ -77,7 +76,7 @@ class AdvantageEstimator:
         self._last_step = -1
         self._recorded: dict[Hashable, None] = {}  # prompts of the last step, for methods with a carry but no history
         self._with_streams: bool | None = None
-        self._steps_without_return = 0
+        self._returns = ReturnWatch(self.method, self.baseline)
 
     @property
     def last_step(self) -> int:
@@ -144,7 +143,8 @@ class AdvantageEstimator:
         Warns
         -----
         UserWarning
-            If a method with a history has not seen a single prompt come back in 100 steps.
+            If a method with a history has not seen a single prompt come back in 100 steps, or nearly all that came
+            back did so after more steps than the history reaches.
         """
         step = whole_step(step)
         reward = check_column("rewards", rewards)
@@ -256,7 +256,8 @@ class AdvantageEstimator:
         if not (state["with_streams"] is None or isinstance(state["with_streams"], bool)):
             raise ValueError(f"state: with_streams must be True, False or None, got {state['with_streams']!r}.")
         self._carry, self._history, self._last_step, self._recorded = carry, history, last_step, recorded
-        self._with_streams, self._steps_without_return, self.values = state["with_streams"], 0, None
+        self._with_streams, self.values = state["with_streams"], None
+        self._returns = ReturnWatch(self.method, self.baseline)
 
     def _check(
         self, step: int, weight: np.ndarray | None, divergence: np.ndarray | None, streams: list[Any] | None
@@ -316,7 +317,7 @@ class AdvantageEstimator:
             raise ValueError(f"rewards: method {self.method!r} gives numbers that are not finite; rewards too large?")
 
         if history is not None:
-            self._watch_returns(rows)
+            self._watch_returns(visits)
             history.append(packing.keys, rows, step, sums)
         elif carry is not None:
             self._recorded = (self._recorded if step == self._last_step else {}) | dict.fromkeys(packing.keys)
@@ -345,14 +346,10 @@ class AdvantageEstimator:
         history.check_new(keys, rows, step)
         return history, rows, history.visits_of_rows(rows, step)
 
-    def _watch_returns(self, rows: np.ndarray) -> None:
-        self._steps_without_return = 0 if rows.any() else self._steps_without_return + 1
-        if self._steps_without_return == STEPS_BEFORE_WARNING:
-            warnings.warn(
-                f"{self.method}: no prompt has come back in {STEPS_BEFORE_WARNING} steps, so no value has a past. If "
-                "prompts do repeat, their prompt_ids (or stream_ids) are not stable: some trainers make random ones.",
-                stacklevel=4,
-            )
+    def _watch_returns(self, visits: Visits) -> None:
+        useless = self._returns.see(visits)
+        if useless is not None:
+            warnings.warn(useless, stacklevel=4)
 
     def _scaled(self, advantages: np.ndarray, groups: Groups, visits: Visits, step: int) -> np.ndarray:
         if self._informative:
