@@ -17,6 +17,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
 from kaestat.logs.replay import replay
 from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.reward_range import reward_range
 from kaestat.registry import make_baseline, parse_method
 
 LEAVE_ONE_OUT_METHODS = ("grpo", "reinforce++")  # as in the paper's Table 1
@@ -52,7 +53,8 @@ def value_risk(
         At least some visits must have two completions or more.
     methods : sequence of str or Baseline
         Names, specifications such as ``"kae:bandwidth=10,kernel=exponential"``, or baselines. As in the paper's
-        Table 1, ``grpo`` and ``reinforce++`` enter in leave-one-out form.
+        Table 1, ``grpo`` and ``reinforce++`` enter in leave-one-out form. Methods that are meant for rewards in [0, 1]
+        (`RangedBaseline`) and that were given no range are given that of the log (`reward_range`).
     n_boot : int
         Bootstrap draws of prompts behind the 95 % percentile interval; 0 gives the normal interval instead.
     seed : int
@@ -239,10 +241,11 @@ def score(
         raise TypeError(f"log must be a RewardLog (read_log reads files), got {type(log).__name__}.")
     if len(methods) < 2:
         raise ValueError("methods is empty: name at least one, for example 'kae'.")
-    baselines = [risk_baseline(method) for method in methods]
+    low_high = reward_range(log)
+    baselines = [risk_baseline(method).on_range(*low_high) for method in methods]
     units = log.prompt_units
     absolute = not differences_only or bool((units.counts > 1).any())
-    eligible = _eligible_visits(log, min_visits, absolute)
+    eligible = eligible_visits(log, min_visits, absolute)
     prompt = units.visit_prompt[eligible]
     n = np.bincount(prompt, minlength=len(log.prompts))
     per_prompt = []
@@ -263,7 +266,8 @@ def _listed(methods: Sequence[str | Baseline]) -> list[str | Baseline]:
     return listed
 
 
-def _eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndarray:
+def eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndarray:
+    """Which visits of `RewardLog.prompt_units` are scored, shape (W,); see `score`."""
     if isinstance(min_visits, bool) or not isinstance(min_visits, int | np.integer) or min_visits < 0:
         raise ValueError(f"min_visits must be a whole number from 0 on, got {min_visits!r}.")
     units = log.prompt_units

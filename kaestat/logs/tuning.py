@@ -1,0 +1,120 @@
+"""The bandwidth that a log asks for of any kernel method, and an honest risk of the method at it.
+
+A bandwidth that was chosen on the visits it is scored at looks better than it is. So prompts are split into two halves,
+and each half is scored at the bandwidth that was best on the other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kaestat.baselines.base import Baseline
+from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.risk import PromptRisks
+
+KERNELS = ("triangular", "exponential")
+CANDIDATES = 12
+SMALLEST, LARGEST = 1.5, 20.0  # times the gap between visits, and times the span of the log
+SHORT_GAPS = 0.1  # quantile of the gaps that the grid begins at
+MIN_PROMPTS = 10
+MARK = " (tuned)"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A method at the bandwidth and kernel that a log asks for.
+
+    Attributes
+    ----------
+    name : str
+        Of its row in the tables: ``specification`` with a mark, as the row is scored by halves.
+    specification : str
+        The method at the bandwidth that is best on all prompts, such as ``"kae_eb:bandwidth=190"``.
+    by_halves : tuple of str
+        The specifications that the two halves of the prompts were scored at.
+    """
+
+    name: str
+    specification: str
+    by_halves: tuple[str, str]
+
+
+def return_gaps(log: RewardLog) -> np.ndarray:
+    """Steps between each two consecutive visits of a prompt, shape (number of returns,)."""
+    units = log.prompt_units
+    step, prompt = units.visit_step[units.by_unit], units.visit_unit[units.by_unit]
+    return np.diff(step)[prompt[1:] == prompt[:-1]]
+
+
+def wide_grid(log: RewardLog, size: int = CANDIDATES) -> tuple[float, ...]:
+    """Bandwidths in geometric progression, rounded to two digits.
+
+    They run from 1.5 times a short gap between visits of a prompt to 20 times the span of the log, at which even the
+    triangular kernel weighs all visits alike.
+
+    Parameters
+    ----------
+    log : RewardLog
+        With a prompt that has two visits.
+    size : int
+        At most so many.
+    """
+    short = float(np.quantile(return_gaps(log), SHORT_GAPS))
+    step = log.prompt_units.visit_step
+    span = float(step.max() - step.min()) + short
+    return tuple(sorted({float(f"{b:.1e}") for b in np.geomspace(SMALLEST * short, LARGEST * span, size)}))
+
+
+def candidates(method: str, grid: Sequence[float]) -> list[str]:
+    """The specifications of a method that are tried."""
+    kernels = {kernel: "" if kernel == KERNELS[0] else f",kernel={kernel}" for kernel in KERNELS}
+    return [f"{method}:bandwidth={bandwidth:g}{kernel}" for kernel in kernels.values() for bandwidth in grid]
+
+
+def tune(scored: PromptRisks, tried: Sequence[int], *, seed: int = 0) -> tuple[Tuned, np.ndarray]:
+    """Choose among columns of risks, and score the choice on prompts that did not take part in it.
+
+    Parameters
+    ----------
+    scored : PromptRisks
+    tried : sequence of int
+        Positions of the candidates, all of them specifications.
+    seed : int
+        Seed of the split of the prompts into halves.
+
+    Returns
+    -------
+    tuned : Tuned
+    risk : ndarray, shape (C,)
+        Of each prompt, at the candidate that is best on the other half.
+
+    Raises
+    ------
+    ValueError
+        If there is no more than one prompt.
+    """
+    risks = scored.per_prompt[:, list(tried)]
+    if len(risks) < 2:
+        raise ValueError("a bandwidth is chosen on some prompts and scored on others: the log must have two or more.")
+    first = np.random.default_rng(seed).permutation(len(risks)) < len(risks) // 2
+    risk, by_halves = np.empty(len(risks)), []
+    for half in (first, ~first):
+        best = int(np.argmin(risks[~half].mean(axis=0)))
+        risk[half] = risks[half, best]
+        by_halves.append(str(scored.methods[tried[best]]))
+    chosen = str(scored.methods[tried[int(np.argmin(risks.mean(axis=0)))]])
+    return Tuned(chosen + MARK, chosen, (by_halves[0], by_halves[1])), risk
+
+
+def with_tuned(
+    scored: PromptRisks, tried: Sequence[Sequence[int]], *, seed: int = 0
+) -> tuple[PromptRisks, list[Tuned]]:
+    """`tune` for each group of candidates; their rows come after all others."""
+    found = [tune(scored, positions, seed=seed) for positions in tried]
+    names: tuple[str | Baseline, ...] = (*scored.methods, *(tuned.name for tuned, _ in found))
+    columns: list[Any] = [scored.per_prompt, *(risk[:, None] for _, risk in found)]
+    return replace(scored, methods=names, per_prompt=np.hstack(columns)), [tuned for tuned, _ in found]
