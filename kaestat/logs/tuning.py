@@ -17,7 +17,7 @@ from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import PromptRisks
 
 KERNELS = ("triangular", "exponential")
-CANDIDATES = 12
+CANDIDATES = 10
 SMALLEST, LARGEST = 1.5, 20.0  # times the gap between visits, and times the span of the log
 SHORT_GAPS = 0.1  # quantile of the gaps that the grid begins at
 MIN_PROMPTS = 10

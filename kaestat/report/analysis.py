@@ -167,11 +167,12 @@ def analyze(
     ValueError
         As in `kaestat.value_risk`; but a log with one completion per visit gives differences only.
     """
-    given = default_methods() if methods is None else tuple(methods)
-    if not given:
+    if methods is not None and not methods:
         raise ValueError("methods is empty: name at least one, for example 'kae', or None for all.")
     facts = LogFacts.of(log)
     returns = facts.visits_per_prompt[1] > 1
+    ready = default_methods() if returns else tuple(name for name in default_methods() if name in METHODS)
+    given = ready if methods is None else tuple(methods)
     if not returns and min_visits == 1:
         min_visits = 0
     scored, rows, tuned, left_out = _scored(log, given, methods is None and returns, min_visits, seed, track)

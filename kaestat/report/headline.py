@@ -26,13 +26,16 @@ def headline(analysis: Analysis) -> str:
     if found.tied:
         which = "Tied with it" if found.row == found.lowest else "It is the simplest of those tied for the lowest error"
         sentences.append(f"{which}: {_in_words(found.tied)}.")
-    return " ".join([*sentences, *_noise(analysis)])
+    sentences += _noise(analysis)
+    if analysis.risk is None:
+        sentences.append("With one completion per visit levels are not identified, only differences.")
+    return " ".join(sentences)
 
 
 def paste_lines(analysis: Analysis) -> list[tuple[str, str]]:
-    """What sets the recommended method up: where it goes, and the line."""
+    """What sets the recommended method up: where it goes, and the line; none where nothing is to be changed."""
     found, axis = analysis.recommendation, analysis.facts.time_axis
-    if not found.method:
+    if not (found.method and found.better):
         return []
     return [("TRL, or a loop of your own", found.python_line(axis)), ("verl", found.verl_line(axis))]
 
@@ -41,7 +44,7 @@ def paste_notes(analysis: Analysis) -> Iterator[str]:
     """What must be filled into the lines."""
     found = analysis.recommendation
     bandwidth = found.params.get("bandwidth")
-    if analysis.facts.time_axis != "visit":
+    if analysis.facts.time_axis != "visit" or not paste_lines(analysis):
         return
     if isinstance(bandwidth, int | float):
         yield (
@@ -78,8 +81,6 @@ def _setting(analysis: Analysis) -> str:
         return found.row
     params = dict(found.params)
     bandwidth, kernel = params.pop("bandwidth", None), params.pop("kernel", None)
-    if analysis.facts.return_gap is None:
-        bandwidth = None
     told = found.method
     if bandwidth is not None:
         steps = f"{bandwidth:g} {analysis.facts.time_axis}s" if isinstance(bandwidth, int | float) else str(bandwidth)
@@ -104,8 +105,8 @@ def _noise(analysis: Analysis) -> Iterator[str]:
         return
     variance = "p(1-p)" if analysis.facts.binary else "the reward variance"
     told = (
-        f"The noise of the gradient, {variance} + MSE per completion, falls by {_percent(found.noise_reduction)} with it "
-        "where score norms do not matter"
+        f"The noise of the gradient, {variance} + MSE per completion, falls by {_percent(found.noise_reduction)} with "
+        "it where score norms do not matter"
     )
     if math.isnan(found.mse_share):
         yield f"{told}."

@@ -42,9 +42,10 @@ def notes(
             f"numbers of successes. If it was a multiple of {size}, errors are overstated: set it (group_size=..., on "
             "the command line --hint group_size=...)."
         )
+    which = f", those with at least {min_visits} earlier" if min_visits else ""
     yield (
-        f"Scored at {scored.n_visits:,} visits of {len(scored.per_prompt):,} prompts, those with at least {min_visits} "
-        "earlier; averaged within prompts, then over prompts; 95 % intervals by bootstrap over prompts."
+        f"Scored at {scored.n_visits:,} visits of {len(scored.per_prompt):,} prompts{which}; averaged within prompts, "
+        "then over prompts; 95 % intervals by bootstrap over prompts."
     )
     if len(scored.per_prompt) == 1:
         yield "One prompt alone: there is nothing to draw from, and so there are no intervals."
@@ -78,8 +79,8 @@ def _on_time(log: RewardLog) -> Iterator[str]:
     renumber = 'number the steps 0, 1, 2, ... first (in pandas: frame["step"].rank(method="dense") - 1)'
     if steps[0] > LATEST_FIRST_STEP:
         yield (
-            f"Steps begin at {steps[0]:,}: they look like timestamps or token counts, and bandwidths count them as they "
-            f"are; {renumber}."
+            f"Steps begin at {steps[0]:,}: they look like timestamps or token counts, and bandwidths count them as "
+            f"they are; {renumber}."
         )
     elif (unit := int(np.gcd.reduce(between))) > 1:
         yield (

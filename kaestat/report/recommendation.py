@@ -37,7 +37,7 @@ class Recommendation:
     method : str
         Its name in `kaestat.registry.METHODS`; empty for a baseline object.
     params : dict
-        Its parameters, bandwidth and kernel spelled out.
+        Its parameters; bandwidth and kernel are spelled out where prompts come back.
     rival : str
         What it is compared with: ``grpo``, or ``reinforce++`` for a log with one completion per visit.
     difference, difference_low, difference_high : float
@@ -94,8 +94,9 @@ class Recommendation:
 def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: int, seed: int) -> Recommendation:
     """The simplest method among those that cannot be told apart from the one of lowest MSE.
 
-    Methods whose values contain the completion's own reward are passed over, as their gradient is biased, unless there
-    are no others.
+    Passed over, unless there are no others, are methods whose values contain the completion's own reward, as their
+    gradient is biased, and in a log where every prompt occurs once those that would have nothing but the prior that
+    they were given.
 
     Parameters
     ----------
@@ -107,14 +108,17 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
         As in `kaestat.value_risk`.
     """
     rival = len(scored.methods) - 1
-    rows = [k for k in range(rival) if not _biased(scored.methods[k])] or list(range(rival))
+    rows = [k for k in range(rival) if _eligible(scored.methods[k], log)] or list(range(rival))
     mean = scored.per_prompt.mean(axis=0)
     lowest = min(rows, key=lambda k: (mean[k], _complexity(scored.methods[k])))
     gaps = scored.take([*rows, lowest]).difference_table(n_boot=n_boot, seed=seed)
     tied = [k for k, low in zip(rows, gaps["ci_low"], strict=True) if not np.isnan(low) and low <= 0]
-    chosen = min({lowest, *tied}, key=lambda k: (_complexity(scored.methods[k]), mean[k]))
+    to_rival = scored.take([*rows, rival]).difference_table(n_boot=n_boot, seed=seed)
+    better = {k for k, high in zip(rows, to_rival["ci_high"], strict=True) if high < 0}
+    open_to = [k for k in {lowest, *tied} if k in better or lowest not in better]
+    chosen = min(open_to, key=lambda k: (_complexity(scored.methods[k]), mean[k]))
 
-    gap: Any = next(scored.take([chosen, rival]).difference_table(n_boot=n_boot, seed=seed).itertuples())
+    gap: Any = next(to_rival.iloc[[rows.index(chosen)]].itertuples())
     variance = _reward_variance(log, min_visits) if scored.absolute else 0.0
     noise = variance + mean[rival]
     level = mean[rival] if scored.absolute and mean[rival] > 0 else np.nan
@@ -138,7 +142,7 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
         rival_mse_share=float(mean[rival] / variance) if variance > 0 else np.nan,
         lowest=str(scored.methods[lowest]),
         tied=tuple(dict.fromkeys(str(scored.methods[k]) for k in tied if k != chosen)),
-        better=bool(gap.ci_high < 0),
+        better=chosen in better,
     )
 
 
@@ -158,12 +162,18 @@ def _complexity(row: str | Baseline) -> tuple[int, int]:
     return SIMPLEST_FIRST.index(name) if name in SIMPLEST_FIRST else len(SIMPLEST_FIRST), len(params)
 
 
-def _biased(row: str | Baseline) -> bool:
-    """Whether values contain the completion's own reward, tried out on two groups without a past."""
+def _eligible(row: str | Baseline, log: RewardLog) -> bool:
+    """Own rewards are tried out on two groups without a past."""
     baseline = risk_baseline(_specification(row))
+    if isinstance(baseline, RangedBaseline) and not _returns(log):
+        return False
     groups = Groups(np.array([[0.0, 1.0], [1.0, 1.0]]), prompt_ids=["a", "b"])
     own = baseline.own_weight(groups, Visits.empty(groups), step=0, carry=baseline.initial_carry())
-    return bool(np.any(np.asarray(own) != 0))
+    return not np.any(np.asarray(own) != 0)
+
+
+def _returns(log: RewardLog) -> bool:
+    return bool((log.prompt_units.earlier > 0).any())
 
 
 def _reward_variance(log: RewardLog, min_visits: int) -> float:
@@ -183,7 +193,7 @@ def _settings(row: str | Baseline, log: RewardLog) -> tuple[str, dict[str, Any]]
     name, params = parse_method(specification)
     name = LEFT_OUT.get(name, name)
     baseline = risk_baseline(specification)
-    if isinstance(baseline, KernelBaseline) and fixed_bandwidth(baseline) is not None:
+    if isinstance(baseline, KernelBaseline) and fixed_bandwidth(baseline) is not None and _returns(log):
         params = {**params, "bandwidth": fixed_bandwidth(baseline), "kernel": as_kernel(baseline.kernel).name}
     low_high = reward_range(log)
     if isinstance(baseline, RangedBaseline) and low_high != (0.0, 1.0):
@@ -201,4 +211,4 @@ def _in_visits(key: str, value: Any, time_axis: str) -> bool:
 
 
 def _plain(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
