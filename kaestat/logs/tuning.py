@@ -6,6 +6,7 @@ and each half is scored at the bandwidth that was best on the other one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,8 +18,10 @@ from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import PromptRisks
 
 KERNELS = ("triangular", "exponential")
-CANDIDATES = 10
-SMALLEST, LARGEST = 1.5, 20.0  # times the gap between visits, and times the span of the log
+CANDIDATES = 14
+SMALLEST = 1.5  # times the gap between visits
+LARGEST = (2.0, 6.0, 20.0)  # times the span of the log; from the first on, risks hardly change
+RATIO = 1.35  # of neighbours, where that takes no more candidates
 SHORT_GAPS = 0.1  # quantile of the gaps that the grid begins at
 MIN_PROMPTS = 10
 MARK = " (tuned)"
@@ -51,22 +54,25 @@ def return_gaps(log: RewardLog) -> np.ndarray:
 
 
 def wide_grid(log: RewardLog, size: int = CANDIDATES) -> tuple[float, ...]:
-    """Bandwidths in geometric progression, rounded to two digits.
+    """Bandwidths rounded to two digits, from 1.5 times a short gap between visits to 20 times the span of the log.
 
-    They run from 1.5 times a short gap between visits of a prompt to 20 times the span of the log, at which even the
-    triangular kernel weighs all visits alike.
+    They are in geometric progression up to twice the span; 20 times the span is where even the triangular kernel weighs
+    all visits alike.
 
     Parameters
     ----------
     log : RewardLog
         With a prompt that has two visits.
     size : int
-        At most so many.
+        At most so many up to twice the span.
     """
     short = float(np.quantile(return_gaps(log), SHORT_GAPS))
     step = log.prompt_units.visit_step
     span = float(step.max() - step.min()) + short
-    return tuple(sorted({float(f"{b:.1e}") for b in np.geomspace(SMALLEST * short, LARGEST * span, size)}))
+    lowest, highest = SMALLEST * short, LARGEST[0] * span
+    needed = math.ceil(math.log(highest / lowest) / math.log(RATIO)) + 1
+    grid = [*np.geomspace(lowest, highest, min(size, needed)), *(times * span for times in LARGEST[1:])]
+    return tuple(sorted({float(f"{bandwidth:.1e}") for bandwidth in grid}))
 
 
 def candidates(method: str, grid: Sequence[float]) -> list[str]:

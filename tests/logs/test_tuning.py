@@ -15,9 +15,11 @@ def test_gaps_are_those_between_consecutive_visits_of_a_prompt():
 
 
 def test_grid_goes_from_a_short_gap_to_twenty_times_the_span():
-    grid = wide_grid(epochs(n_prompts=50, n_epochs=5, steps=60, group_size=2), 12)
-    assert grid[0] == pytest.approx(90) and grid[-1] == pytest.approx(20 * (299 + 60), rel=0.05)
-    assert len(grid) == 12 and (np.diff(grid) > 0).all()
+    log = epochs(n_prompts=60, n_epochs=5, steps=60, group_size=2)
+    grid = wide_grid(log)  # 90 to 2 (299 + 60) in ratios of at most 1.35, and then 6 and 20 times the span
+    assert grid[0] == 90 and grid[-3:] == (720, 2200, 7200)
+    assert len(grid) == 10 and (np.diff(np.log(grid)[:-2]) < np.log(1.45)).all()
+    assert len(wide_grid(log, 4)) == 6
     assert all(float(f"{bandwidth:.1e}") == bandwidth for bandwidth in grid)
 
 
