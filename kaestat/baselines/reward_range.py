@@ -50,8 +50,13 @@ class RangedBaseline(Baseline):
         squares = visits.total_sq - 2 * self.low * visits.total + self.low**2 * visits.count
         return (
             replace(groups, reward=(groups.reward - self.low) / width),
-            replace(visits, total=(visits.total - self.low * visits.count) / width, total_sq=squares / width**2),
+            replace(visits, total=(visits.total - self.low * visits.count) / width, total_sq=squares / width / width),
         )
+
+    @property
+    def rounding(self) -> float:
+        """By how much a mapped square may be off: squares of rewards far from 0 cancel."""
+        return 1e-9 + 1e-15 * (max(abs(self.low), abs(self.high)) / (self.high - self.low)) ** 2
 
     def from_unit(self, value: Array) -> Array:
         """A value on [0, 1] on the rewards' own range."""

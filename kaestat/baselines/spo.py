@@ -10,8 +10,6 @@ from kaestat.arrays import Array, Groups, Namespace, Visits
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.checks import check_positive, check_share
 
-ROUNDING = 1e-9  # by which a reward may leave its range
-
 
 @dataclass(frozen=True)
 class Spo(RangedBaseline):
@@ -78,7 +76,7 @@ class Spo(RangedBaseline):
             (visits.total, visits.total_sq, visits.count),
             (groups.carried, groups.carried * groups.reward, groups.present),
         ):
-            rounding = ROUNDING * count
+            rounding = self.rounding * count
             if bool(xp.any((total < -rounding) | (total_sq > total + rounding))):
                 raise ValueError(
                     f"rewards: spo tracks success probabilities, so every reward must lie in [{self.low:g}, "

@@ -139,6 +139,13 @@ def test_large_rewards_are_shown_in_a_unit_of_their_size():
         assert all(float(row[1]) < 1e4 and float(row[1]) >= 0.1 for row in comparison(analysis)[1])
 
 
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 1e9), (1e-150, 0.0), (5e69, 0.0), (0.0, -3.0)])
+@pytest.mark.filterwarnings("error")
+def test_any_finite_rewards_can_be_analysed(scale, shift):
+    log = relabelled(several_rewards(small_run(n_prompts=15, n_epochs=5)), scale=scale, shift=shift)
+    assert np.isfinite(analyze(log, n_boot=20).risk["mse"]).all()
+
+
 def test_where_nothing_is_better_the_group_mean_is_kept_and_there_is_nothing_to_paste():
     rng = np.random.default_rng(0)
     prompt, step = np.repeat(np.arange(12), 8), np.tile(np.repeat(np.arange(2), 4), 12)
