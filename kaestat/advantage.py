@@ -16,13 +16,12 @@ from kaestat.baselines.base import Baseline
 from kaestat.checks import check_column, check_finite, check_ids, check_mask
 from kaestat.estimator_state import EstimatorState
 from kaestat.history import RewardHistory, visit_sums, whole_step
+from kaestat.reach import ReturnWatch
 from kaestat.record import StepRecord
 from kaestat.registry import SCALES, get_method, make_baseline
 from kaestat.samples import CodedIds, Packing, code_ids, largest_like, like, scatter
 from kaestat.scaling import divide_by_group_std, rescale_informative, whiten_over_batch
 from kaestat.storage import load_state, pack_arrays, save_state, unpack_arrays
-
-STEPS_BEFORE_WARNING = 100  # more than an epoch of most runs: by then some prompt has come back, if its id is stable
 
 
 class AdvantageEstimator:
@@ -79,7 +78,7 @@ class AdvantageEstimator:
         self.values: Array | None = None
         self.record: StepRecord | None = None
         self._state = EstimatorState(self.baseline.initial_carry())
-        self._steps_without_return = 0
+        self._returns = ReturnWatch(self.method, self.baseline)
 
     @property
     def last_step(self) -> int:
@@ -146,7 +145,8 @@ class AdvantageEstimator:
         Warns
         -----
         UserWarning
-            If a method with a history has not seen a single prompt come back in 100 steps.
+            If a method with a history has not seen a single prompt come back in 100 steps, or nearly all that came
+            back did so after more steps than the history reaches.
         """
         step = whole_step(step)
         reward = check_column("rewards", rewards)
@@ -232,7 +232,7 @@ class AdvantageEstimator:
 
     def _take(self, state: Any) -> None:
         self._state = EstimatorState.of(state, self.method, self.baseline)
-        self._steps_without_return, self.values, self.record = 0, None, None
+        self.values, self.record, self._returns = None, None, ReturnWatch(self.method, self.baseline)
 
     def _check(self, step: int, weight: np.ndarray | None, divergence: np.ndarray | None, with_streams: bool) -> None:
         if step < self.last_step:
@@ -293,7 +293,7 @@ class AdvantageEstimator:
 
         recorded = state.recorded
         if history is not None:
-            self._watch_returns(rows)
+            self._watch_returns(visits)
             history.append(packing.keys, rows, step, sums, served.state)
         elif carry is not None:
             recorded = (recorded if step == state.last_step else {}) | dict.fromkeys(packing.keys)
@@ -328,14 +328,10 @@ class AdvantageEstimator:
         history.check_new(keys, rows, step)
         return history, rows, history.visits_of_rows(rows, step)
 
-    def _watch_returns(self, rows: np.ndarray) -> None:
-        self._steps_without_return = 0 if rows.any() else self._steps_without_return + 1
-        if self._steps_without_return == STEPS_BEFORE_WARNING:
-            warnings.warn(
-                f"{self.method}: no prompt has come back in {STEPS_BEFORE_WARNING} steps, so no value has a past. If "
-                "prompts do repeat, their prompt_ids (or stream_ids) are not stable: some trainers make random ones.",
-                stacklevel=4,
-            )
+    def _watch_returns(self, visits: Visits) -> None:
+        useless = self._returns.see(visits)
+        if useless is not None:
+            warnings.warn(useless, stacklevel=4)
 
     def _scaled(self, advantages: np.ndarray, groups: Groups, visits: Visits, step: int) -> np.ndarray:
         if self._informative:

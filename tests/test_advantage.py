@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, methods
-from kaestat.advantage import STEPS_BEFORE_WARNING
 from kaestat.baselines import Baseline
 from tests.helpers.estimators import PROMPTS, REWARDS, make, with_past
 
@@ -268,28 +265,6 @@ class Shapeless(Baseline):
 def test_a_users_baseline_must_return_one_value_per_completion():
     with pytest.raises(ValueError, match=r"'Shapeless': values have shape \(1, 1\), rewards \(1, 2\)"):
         AdvantageEstimator(Shapeless()).step(["a", "a"], [1.0, 0.0], 0)
-
-
-def test_ids_that_never_come_back_bring_one_warning():
-    estimator = AdvantageEstimator("kae")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for step in range(STEPS_BEFORE_WARNING - 1):
-            estimator.step([f"uid-{step}"], [1.0], step)
-    with pytest.warns(UserWarning, match="no prompt has come back in 100 steps") as caught:
-        for step in range(STEPS_BEFORE_WARNING - 1, 3 * STEPS_BEFORE_WARNING):
-            estimator.step([f"uid-{step}"], [1.0], step)
-    assert len(caught) == 1 and caught[0].filename == __file__
-
-
-@pytest.mark.parametrize("name", ["kae", "grpo", "ebpo"])
-def test_no_warning_where_prompts_come_back_now_and_then_or_nothing_is_kept(name):
-    estimator = make(name)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for step in range(3 * STEPS_BEFORE_WARNING):
-            fresh = step % (STEPS_BEFORE_WARNING - 1) if name == "kae" else step
-            estimator.step([f"p{fresh}"], [1.0], step)
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=8))

@@ -146,6 +146,10 @@ class Baseline(ABC):
         fresh = self.initial_carry()
         return fresh is None or _shapes(fresh) == _shapes(carry or {})
 
+    def on_range(self, low: float, high: float) -> Baseline:
+        """The same baseline for rewards between ``low`` and ``high``, where its parameters have the unit of rewards."""
+        return self
+
     def leave_one_out(self) -> Baseline:
         """The same baseline without the completion's own reward, as the paper's Table 1 compares them."""
         return self

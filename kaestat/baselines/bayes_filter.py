@@ -10,8 +10,8 @@ import numpy as np
 from array_api_compat import device
 
 from kaestat.arrays import Array, Groups, Visits
-from kaestat.baselines.base import Baseline, Served
-from kaestat.checks import check_finite_number
+from kaestat.baselines.base import Served
+from kaestat.baselines.reward_range import RangedBaseline
 
 GRID_SIZE, GRID_EDGE = 49, 7.0  # logits -7..7
 WALKS = (0.03, 0.08, 0.2, 0.5, 1.2)  # standard deviations per visit, logits
@@ -26,7 +26,7 @@ SMALLEST_DISPERSION = 0.01
 
 
 @dataclass(frozen=True)
-class BayesFilter(Baseline):
+class BayesFilter(RangedBaseline):
     """Posterior mean of the prompt's value, given its past and the rest of its group, under a learned random walk.
 
     The logit x of a prompt's success rate walks from visit to visit, ``x' = x + d + q e`` with e standard normal, and
@@ -59,7 +59,7 @@ class BayesFilter(Baseline):
     Parameters
     ----------
     low, high : float
-        Range of the rewards.
+        Range of the rewards; see `RangedBaseline`.
 
     Raises
     ------
@@ -67,15 +67,7 @@ class BayesFilter(Baseline):
         If ``low`` is not below ``high``, or a reward lies outside them.
     """
 
-    low: float = 0.0
-    high: float = 1.0
-
     stepwise: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        low, high = check_finite_number("low", self.low), check_finite_number("high", self.high)
-        if not low < high:
-            raise ValueError(f"low must be less than high, got {self.low!r} and {self.high!r}.")
 
     @property
     def horizon(self) -> float:

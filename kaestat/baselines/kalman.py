@@ -1,4 +1,4 @@
-"""A local-level Kalman filter across steps, with binomial observation noise."""
+"""A local-level Kalman filter across steps, with the noise of a prompt's own past rewards."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Namespace, Visits
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.checks import check_finite_number, check_positive
 
 
 @dataclass(frozen=True)
-class Kalman(Baseline):
+class Kalman(RangedBaseline):
     """Filtered value of a random walk observed through group means.
 
     ``V_t = V_{t-1} + noise of variance drift_variance`` per step, and a visit of n completions observes V with
-    variance ``s2 / n``. The reward variance s2 of a prompt is ``m (1 - m)``, m its own past mean pulled towards
-    ``initial_mean`` by ``variance_count`` pseudo-completions, so rewards are taken to lie in [0, 1] (s2 is kept above
-    1e-4); a number given as ``reward_variance`` replaces it. Gains then do not depend on the current rewards, the
-    value is linear in them, and the completion itself is left out.
+    variance ``s2 / n``. The reward variance s2 of a prompt is that of its own past rewards and ``variance_count``
+    pseudo-completions, of which the share ``initial_mean`` succeeded: with m and q the mean and the mean square of all
+    these, ``s2 = q - m^2``, which is ``m (1 - m)`` where rewards are 0 and 1 (s2 is kept above 1e-4). A number given as
+    ``reward_variance`` replaces it. Gains then do not depend on the current rewards, the value is linear in them, and
+    the completion itself is left out.
 
     With constant group size and one visit a step the gain settles, and the filter is the exponential kernel:
     ``rho = 1 - K`` with ``K^2 / (1 - K) = drift_variance * n / s2``.
@@ -36,6 +37,8 @@ class Kalman(Baseline):
         Known variance of a single reward.
     variance_count : float
         Pseudo-completions behind the plug-in variance.
+    low, high : float
+        Range of the rewards; see `RangedBaseline`. All other parameters are meant for rewards mapped to [0, 1].
     """
 
     drift_variance: float = 2e-4
@@ -45,6 +48,7 @@ class Kalman(Baseline):
     variance_count: float = 2.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive("drift_variance", self.drift_variance, allow_zero=True)
         check_finite_number("initial_mean", self.initial_mean)
         check_positive("initial_variance", self.initial_variance)
@@ -58,19 +62,22 @@ class Kalman(Baseline):
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
+        groups, visits = self.to_unit(groups, visits)
         noise = self._reward_variance(groups, visits)
         mean, variance = self._predict(visits, noise)
         others_mass, others_carried = groups.others()
         gain = variance / (variance * others_mass + noise)  # per completion
-        return mean + gain * (others_carried - others_mass * mean) + xp.zeros_like(groups.reward)
+        return self.from_unit(mean + gain * (others_carried - others_mass * mean) + xp.zeros_like(groups.reward))
 
     def _reward_variance(self, groups: Groups, visits: Visits) -> Array:
         xp = groups.xp
         if self.reward_variance is not None:
             return xp.full_like(groups.reward[..., :1], self.reward_variance)
-        total = xp.sum(visits.total, axis=-1, keepdims=True) + self.variance_count * self.initial_mean
-        mean = total / (xp.sum(visits.count, axis=-1, keepdims=True) + self.variance_count)
-        return xp.clip(mean * (1 - mean), 1e-4, None)
+        successes = self.variance_count * self.initial_mean
+        count = xp.sum(visits.count, axis=-1, keepdims=True) + self.variance_count
+        mean = (xp.sum(visits.total, axis=-1, keepdims=True) + successes) / count
+        mean_square = (xp.sum(visits.total_sq, axis=-1, keepdims=True) + successes) / count
+        return xp.clip(mean_square - mean**2, 1e-4, None)
 
     def _predict(self, visits: Visits, noise: Array) -> tuple[Array, Array]:
         """Predicted mean and variance at the current step, both (..., P, 1).

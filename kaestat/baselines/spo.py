@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from kaestat.arrays import Array, Groups, Namespace, Visits
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.checks import check_positive, check_share
 
 
 @dataclass(frozen=True)
-class Spo(Baseline):
+class Spo(RangedBaseline):
     """``v = a / (a + b)`` from the past visits alone; then ``a <- rho a + r``, ``b <- rho b + 1 - r``.
 
-    A visit with several completions forgets once and adds them all. Rewards must lie in [0, 1].
+    A visit with several completions forgets once and adds them all. Rewards must lie in [0, 1], or in the range given.
     The method whitens its advantages over the batch unless another scaling is asked for.
 
     Parameters
@@ -31,11 +31,13 @@ class Spo(Baseline):
     prior_mean, prior_count : float, optional
         The tracker starts at ``a = prior_mean * prior_count``; the count defaults to 1 / (1 - rho_min), as in the
         reference.
+    low, high : float
+        Range of the rewards, which are mapped from it to [0, 1]; see `RangedBaseline`.
 
     Raises
     ------
     ValueError
-        If a factor lies outside (0, 1], or a reward outside [0, 1].
+        If a factor lies outside (0, 1], or a reward outside the range.
     """
 
     rho: float | None = None
@@ -46,6 +48,7 @@ class Spo(Baseline):
     prior_count: float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("rho", "rho_min", "rho_max"):
             value = getattr(self, name)
             if value is not None or name != "rho":
@@ -67,13 +70,21 @@ class Spo(Baseline):
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
+        groups, visits = self.to_unit(groups, visits)
         # z^2 > z for every reward outside [0, 1]; completions are checked one by one, visits by their sums.
-        for total, total_sq in ((visits.total, visits.total_sq), (groups.carried, groups.carried * groups.reward)):
-            if bool(xp.any((total < 0) | (total_sq > total * (1 + 1e-9)))):
-                raise ValueError("rewards: spo tracks success probabilities, so every reward must lie in [0, 1].")
+        for total, total_sq, count in (
+            (visits.total, visits.total_sq, visits.count),
+            (groups.carried, groups.carried * groups.reward, groups.present),
+        ):
+            rounding = self.rounding * count
+            if bool(xp.any((total < -rounding) | (total_sq > total + rounding))):
+                raise ValueError(
+                    f"rewards: spo tracks success probabilities, so every reward must lie in [{self.low:g}, "
+                    f"{self.high:g}]; give the range of others as low= and high=."
+                )
         count = self._initial_count()
         if visits.count.shape[-1] == 0:
-            return xp.full_like(groups.reward, self.prior_mean)
+            return self.from_unit(xp.full_like(groups.reward, self.prior_mean))
         # log of the product of the factors applied after each visit: a reversed cumulative sum, itself excluded
         visited = xp.astype(visits.count > 0, visits.count.dtype)
         log_rho = self._log_rho(visits, xp) * visited
@@ -82,7 +93,7 @@ class Spo(Baseline):
         start = xp.exp(whole)
         a = start * (self.prior_mean * count) + xp.sum(kept * visits.total, axis=-1, keepdims=True)
         seen = start * count + xp.sum(kept * visits.count, axis=-1, keepdims=True)
-        return a / seen + xp.zeros_like(groups.reward)
+        return self.from_unit(a / seen + xp.zeros_like(groups.reward))
 
     def _initial_count(self) -> float:
         if self.prior_count is not None:

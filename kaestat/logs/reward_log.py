@@ -36,6 +36,8 @@ class RewardLog:
     frame : pandas.DataFrame
         Columns ``prompt`` (code into ``prompts``), ``step``, ``reward`` and ``group`` (code, 0 without groups),
         sorted by step, then prompt, then group; the order of completions within a group is kept.
+    group_size_inferred : bool
+        Whether the number of completions of a visit was inferred, by a reader of accuracies.
 
     Raises
     ------
@@ -51,6 +53,8 @@ class RewardLog:
     >>> log.n_visits
     2
     """
+
+    group_size_inferred = False
 
     def __init__(
         self,

@@ -23,6 +23,7 @@ from kaestat.checks import check_whole
 from kaestat.logs.jackknife import jackknife_groups, jackknife_interval
 from kaestat.logs.replay import replay
 from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.reward_range import reward_range
 from kaestat.registry import make_baseline, parse_method
 from kaestat.visit_error import unbiased_error
 
@@ -60,7 +61,8 @@ def value_risk(
         At least some visits must have two completions or more.
     methods : sequence of str or Baseline
         Names, specifications such as ``"kae:bandwidth=10,kernel=exponential"``, or baselines. As in the paper's
-        Table 1, ``grpo`` and ``reinforce++`` enter in leave-one-out form.
+        Table 1, ``grpo`` and ``reinforce++`` enter in leave-one-out form. Methods that are meant for rewards in [0, 1]
+        (`RangedBaseline`) and that were given no range are given that of the log (`reward_range`).
     n_boot : int
         Bootstrap draws of prompts behind the 95 % percentile interval, 40 or more; 0 gives Student's interval from the
         spread over prompts instead, and replays nothing again: quick, and too short for methods that pool prompts.
@@ -299,9 +301,9 @@ def score(
         raise TypeError(f"log must be a RewardLog (read_log reads files), got {type(log).__name__}.")
     if len(methods) < 2:
         raise ValueError("methods is empty: name at least one, for example 'kae'.")
-    baselines = [risk_baseline(method) for method in methods]
+    baselines = [risk_baseline(method).on_range(*reward_range(log)) for method in methods]
     absolute = not differences_only or bool((log.prompt_units.counts > 1).any())
-    eligible = _eligible_visits(log, min_visits, absolute)
+    eligible = eligible_visits(log, min_visits, absolute)
     scored = np.bincount(log.prompt_units.visit_prompt[eligible], minlength=len(log.prompts)) > 0
     pooled = tuple(baseline.pools_prompts for baseline in baselines)
     repeated = [m for m, pools in enumerate(pooled) if pools] if again else []
@@ -326,7 +328,7 @@ def score(
 
 def _prompt_risks(log: RewardLog, baseline: Baseline, *, min_visits: int, absolute: bool) -> np.ndarray:
     """Mean risk over the eligible visits of each prompt that has any."""
-    eligible = _eligible_visits(log, min_visits, absolute)
+    eligible = eligible_visits(log, min_visits, absolute)
     prompt = log.prompt_units.visit_prompt[eligible]
     n = np.bincount(prompt, minlength=len(log.prompts))
     risk = visit_risk(log, baseline, absolute=absolute)[eligible]
@@ -359,7 +361,8 @@ def _listed(methods: Sequence[str | Baseline]) -> list[str | Baseline]:
     return listed
 
 
-def _eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndarray:
+def eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndarray:
+    """Which visits of `RewardLog.prompt_units` are scored, shape (W,); see `score`."""
     if isinstance(min_visits, bool) or not isinstance(min_visits, int | np.integer) or min_visits < 0:
         raise ValueError(f"min_visits must be a whole number from 0 on, got {min_visits!r}.")
     units = log.prompt_units

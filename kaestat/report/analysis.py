@@ -1,9 +1,10 @@
-"""What `kaestat analyze` computes: the risk of many methods on one log, as plain tables."""
+"""What `kaestat analyze` computes: the risk of many methods on one log, as plain tables, and what follows from it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,18 @@ from kaestat.bandwidth import BandwidthSelection
 from kaestat.bandwidth.base import PATH_COLUMNS
 from kaestat.baselines.base import Baseline
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.risk import LEAVE_ONE_OUT_METHODS, PromptRisks, draws_of, score, value_risk
+from kaestat.logs.risk import PromptRisks, draws_of, eligible_visits, risk_baseline, score, value_risk
 from kaestat.logs.selection import select_bandwidth
+from kaestat.logs.tuning import MIN_PROMPTS, Tuned, candidates, return_gaps, wide_grid, with_tuned
+from kaestat.reach import OUT_OF_REACH_SHARE, reached
 from kaestat.registry import METHODS, make_baseline
+from kaestat.report.notes import notes
+from kaestat.report.recommendation import Recommendation, recommend
 
 REFERENCES = ("kae", "grpo")  # of the paired differences
+RIVAL_OF_SINGLES = "reinforce++"  # with one completion per visit there is no group mean to compare with
+TUNED_METHODS = ("kae", "kae_eb", "local_linear")
+PATH_POINTS = 31
 LEVELS = ("grpo", "reinforce++")  # horizontal lines beside the bandwidth path, as in the paper's sensitivity figure
 PATH_KERNELS = ("triangular", "exponential")
 
@@ -36,6 +44,8 @@ class LogFacts:
         Whether every reward is 0 or 1, so that the mean reward is an accuracy.
     reward_start, reward_end : float
         Mean reward over the first and the last tenth of the completions, in the order of time.
+    return_gap : float or None
+        Median number of steps between two visits of a prompt; None where none comes back.
     """
 
     n_completions: int
@@ -48,6 +58,7 @@ class LogFacts:
     binary: bool
     reward_start: float
     reward_end: float
+    return_gap: float | None
 
     @classmethod
     def of(cls, log: RewardLog) -> LogFacts:
@@ -66,6 +77,7 @@ class LogFacts:
             binary=bool(np.isin(reward, (0.0, 1.0)).all()),
             reward_start=float(reward[:tenth].mean()),
             reward_end=float(reward[-tenth:].mean()),
+            return_gap=float(np.median(return_gaps(log))) if visits.max() > 1 else None,
         )
 
 
@@ -77,7 +89,8 @@ class Analysis:
     ----------
     facts : LogFacts
     risk : DataFrame or None
-        `kaestat.value_risk` of every method, lowest first. None for a log with one completion per visit.
+        `kaestat.value_risk` of every method, lowest first. None for a log with one completion per visit. Rows of
+        methods at bandwidths chosen on the log have a mark behind their specification; see `tuned`.
     differences : DataFrame
         `kaestat.risk_differences` to ``kae`` and to ``grpo``, lowest first within each.
     paths : mapping from kernel to BandwidthSelection
@@ -87,6 +100,15 @@ class Analysis:
         `kaestat.value_risk` of GRPO and REINFORCE++ at the same visits.
     notes : tuple of str
         What a reader must know to read the tables rightly.
+    recommendation : Recommendation
+        The method for the next run.
+    tuned : tuple of Tuned
+        Methods at the bandwidth that the log asks for, scored by halves of the prompts. By default of `TUNED_METHODS`;
+        none where methods were named, no prompt comes back, or there are fewer than ten.
+    out_of_reach : tuple of str
+        Methods of a fixed bandwidth whose history reaches hardly any earlier visit.
+    min_visits : int
+        Scored visits have at least this many earlier ones: 0 where every prompt occurs once.
     """
 
     facts: LogFacts
@@ -95,6 +117,10 @@ class Analysis:
     paths: Mapping[str, BandwidthSelection]
     levels: pd.DataFrame | None
     notes: tuple[str, ...]
+    recommendation: Recommendation
+    tuned: tuple[Tuned, ...]
+    out_of_reach: tuple[str, ...]
+    min_visits: int
 
     def path_table(self) -> pd.DataFrame:
         """All of ``paths`` in one table: ``kernel, bandwidth, risk, se, difference_se``."""
@@ -118,17 +144,17 @@ def analyze(
     min_visits: int = 1,
     track: Callable[[Sequence[Baseline]], Iterable[Baseline]] = iter,
 ) -> Analysis:
-    """Compare methods on a log.
+    """Compare methods on a log, and recommend one.
 
     Parameters
     ----------
     log : RewardLog
     methods : sequence of str or Baseline, optional
-        As in `kaestat.value_risk`; None means `default_methods`.
+        As in `kaestat.value_risk`; None means `default_methods`, and `TUNED_METHODS` at bandwidths chosen on the log.
     bandwidth_paths : bool
         Also follow the risk of KAE along a grid of bandwidths, for two kernels.
     n_boot, seed, min_visits
-        As in `kaestat.value_risk`.
+        As in `kaestat.value_risk`; but where every prompt occurs once, the default 1 becomes 0.
     track : callable
         Wraps the sequence of baselines that is worked through, for a progress bar.
 
@@ -141,67 +167,88 @@ def analyze(
     ValueError
         As in `kaestat.value_risk`; but a log with one completion per visit gives differences only.
     """
-    methods = default_methods() if methods is None else tuple(methods)
-    if not methods:
+    if methods is not None and not methods:
         raise ValueError("methods is empty: name at least one, for example 'kae', or None for all.")
     again = draws_of(n_boot) > 0
-    scored = score(
-        log, [*methods, *REFERENCES], min_visits=min_visits, differences_only=True, again=again, seed=seed, track=track
-    )
-    kept = [k for k in range(len(methods)) if np.isfinite(scored.per_prompt[:, k]).all()]
-    if not kept:
-        raise ValueError(
-            "the log has one completion per visit (G = 1), and all methods given contain the completion's own reward: "
-            "nothing is identified. Add one that does not, for example 'kae'."
-        )
-    reference = {name: len(methods) + k for k, name in enumerate(REFERENCES)}
+    facts = LogFacts.of(log)
+    returns = facts.visits_per_prompt[1] > 1
+    ready = default_methods() if returns else tuple(name for name in default_methods() if name in METHODS)
+    given = ready if methods is None else tuple(methods)
+    if not returns and min_visits == 1:
+        min_visits = 0
+    scorer = partial(score, log, min_visits=min_visits, differences_only=True, seed=seed, track=track)
+    scored, rows, tuned, left_out = _scored(log, given, methods is None and returns, again, seed, scorer)
     draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
+    reference = {name: len(given) + k for k, name in enumerate((*REFERENCES, RIVAL_OF_SINGLES))}
     risk = None
     if scored.absolute:
-        risk = _lowest_first(scored.take([*kept, reference["grpo"]]).risk_table(**draw), "mse")
+        risk = _lowest_first(scored.take([*rows, reference["grpo"]]).risk_table(**draw), "mse")
     differences = [
-        _lowest_first(scored.take([*kept, position]).difference_table(**draw), "difference")
-        for position in reference.values()
+        _lowest_first(scored.take([*rows, reference[name]]).difference_table(**draw), "difference")
+        for name in REFERENCES
     ]
-    facts, paths, levels = LogFacts.of(log), {}, None
-    if bandwidth_paths and scored.absolute and facts.visits_per_prompt[1] > 1:
-        paths = {kernel: select_bandwidth(log, "loo_cv", kernel, **draw) for kernel in PATH_KERNELS}
+    paths, levels = {}, None
+    if bandwidth_paths and scored.absolute and returns:
+        grid = wide_grid(log, PATH_POINTS)
+        paths = {kernel: select_bandwidth(log, "loo_cv", kernel, grid, **draw) for kernel in PATH_KERNELS}
         levels = value_risk(log, LEVELS, **draw)
-    left_out = [methods[k] for k in range(len(methods)) if k not in kept]
+    rival = reference["grpo" if scored.absolute else RIVAL_OF_SINGLES]
+    out_of_reach = tuple(str(m) for m in given if returns and _out_of_reach(log, m, min_visits, scored.absolute))
     return Analysis(
         facts=facts,
         risk=risk,
         differences=pd.concat(differences, ignore_index=True),
         paths=paths,
         levels=levels,
-        notes=tuple(_notes(log, scored, left_out, min_visits)),
+        notes=tuple(
+            notes(log, scored, left_out=left_out, tuned=tuned, out_of_reach=out_of_reach, min_visits=min_visits)
+        ),
+        recommendation=recommend(log, scored.take([*rows, rival]), min_visits=min_visits, **draw),
+        tuned=tuned,
+        out_of_reach=out_of_reach,
+        min_visits=min_visits,
     )
+
+
+def _scored(
+    log: RewardLog,
+    given: tuple[str | Baseline, ...],
+    tune: bool,
+    again: bool,
+    seed: int,
+    scorer: Callable[..., PromptRisks],
+) -> tuple[PromptRisks, list[int], tuple[Tuned, ...], list[str]]:
+    """Risks of the methods, the references and the tuned methods; which are rows; and what is not identified."""
+    plain = [*given, *REFERENCES, RIVAL_OF_SINGLES]
+    scored = scorer(plain, again=again)
+    tuned: tuple[Tuned, ...] = ()
+    if tune and len(scored.per_prompt) >= MIN_PROMPTS:
+        grid = wide_grid(log)
+        tried = [candidates(method, grid) for method in TUNED_METHODS]
+        scored, tuned = with_tuned(scored, tried, partial(scorer, again=False), partial(scorer, again=again), seed=seed)
+    kept = [k for k in range(len(given)) if np.isfinite(scored.per_prompt[:, k]).all()]
+    if not kept:
+        raise ValueError(
+            "the log has one completion per visit (G = 1), and all methods given contain the completion's own reward: "
+            "nothing is identified. Add one that does not, for example 'kae'."
+        )
+    left_out = [str(given[k]) for k in range(len(given)) if k not in kept]
+    return scored, [*kept, *range(len(plain), len(plain) + len(tuned))], tuned, left_out
 
 
 def _lowest_first(table: pd.DataFrame, column: str) -> pd.DataFrame:
     return table.sort_values(column, kind="stable", ignore_index=True)
 
 
-def _notes(log: RewardLog, scored: PromptRisks, left_out: list[str | Baseline], min_visits: int) -> Iterable[str]:
-    yield (
-        f"Scored at {scored.n_visits:,} visits of {len(scored.per_prompt):,} prompts, those with at least {min_visits} "
-        "earlier; averaged within prompts, then over prompts; 95 % intervals by bootstrap over prompts."
-    )
-    if log.time_axis == "visit":
-        yield "Time is each prompt's visit index, as the log has no training steps: bandwidths and lags count visits."
-    if scored.absolute:
-        yield (
-            f"{' and '.join(LEAVE_ONE_OUT_METHODS)} enter in leave-one-out form, as in the paper. Where a value "
-            "contains its completion's own reward with weight w (dr_grpo, gpg, ebpo, krpo), 2 w Var(Z) is added back, "
-            "so that every row is the MSE of the value. Methods that differ only in scaling have the same row."
-        )
-        return
-    yield (
-        "One completion per visit (G = 1): the reward variance is not identified and so no MSE is, but differences of "
-        "MSE are. Without other completions the values of grpo and rloo are 0, as those of none."
-    )
-    if left_out:
-        yield (
-            f"Left out, as their values contain the completion's own reward: {', '.join(map(str, left_out))}. At G = 1 "
-            "not even their differences are identified."
-        )
+def _out_of_reach(log: RewardLog, method: str | Baseline, min_visits: int, absolute: bool) -> bool:
+    """Whether hardly any scored visit has an earlier one that a baseline with a history still sees."""
+    baseline = risk_baseline(method)
+    if baseline.horizon == 0:
+        return False
+    units = log.prompt_units
+    lag = np.full(len(units.visit_step), np.inf)
+    later = units.by_unit[1:][units.visit_unit[units.by_unit][1:] == units.visit_unit[units.by_unit][:-1]]
+    lag[later] = return_gaps(log)
+    lag = lag[eligible_visits(log, min_visits, absolute)]
+    within = reached(baseline, lag[np.isfinite(lag)]).sum()
+    return bool(within <= (1 - OUT_OF_REACH_SHARE) * np.isfinite(lag).sum())

@@ -85,7 +85,7 @@ def analyze(
         sha256=None if log is None else checksum(log),
         seed=seed,
         n_boot=n_boot,
-        min_visits=min_visits,
+        min_visits=analysis.min_visits,
         versions=versions(),
     )
     written = [] if out is None else write_report(analysis, provenance, out)

@@ -12,7 +12,17 @@ from rich.text import Text
 from kaestat.bandwidth import BandwidthSelection
 from kaestat.registry import METHODS, make_baseline
 from kaestat.report.analysis import Analysis
-from kaestat.report.tables import PATH_HEADER, UNIT, comparison, fact_lines, headline, path_rows, selection_line
+from kaestat.report.headline import headline, paste_lines, paste_notes
+from kaestat.report.tables import (
+    PATH_HEADER,
+    comparison,
+    fact_lines,
+    path_rows,
+    selection_line,
+    unit_line,
+    unit_of,
+)
+from kaestat.report.unit import Unit
 
 STDERR = Console(stderr=True)
 WIDTH_OF_FILES = 120  # where the output is no terminal, and so has no width of its own
@@ -26,15 +36,21 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool) -> None:
         screen.print(Text(line))
     screen.print()
     screen.print(_table(*comparison(analysis)))
-    screen.print(Text(UNIT, style="dim"))
+    screen.print(Text(unit_line(analysis), style="dim"))
     screen.print()
     if with_paths:
         for kernel, selection in analysis.paths.items():
-            _show_path(screen, selection, f"MSE of kae, {kernel} kernel, at visits with an earlier one")
+            title = f"MSE of kae, {kernel} kernel, at visits with an earlier one"
+            _show_path(screen, selection, title, unit_of(analysis))
     for note in analysis.notes:
         screen.print(Text(note, style="dim"))
     screen.print()
     screen.print(Text(headline(analysis), style="bold"))
+    for where, line in paste_lines(analysis):
+        screen.print(Text(f"{where}:"))
+        screen.print(Text(f"  {line}"), soft_wrap=True)
+    for note in paste_notes(analysis):
+        screen.print(Text(note))
 
 
 def show_written(paths: Sequence[Path]) -> None:
@@ -47,7 +63,8 @@ def show_selection(selection: BandwidthSelection, kernel: str) -> None:
     """The selected bandwidth and its risk path."""
     screen = _screen()
     if len(selection.path):
-        _show_path(screen, selection, f"Risk of selector {selection.selector}, {kernel} kernel")
+        title = f"Risk of selector {selection.selector}, {kernel} kernel"
+        _show_path(screen, selection, title, Unit.of(selection.path["risk"]))
     screen.print(Text(selection_line(selection, kernel), style="bold"))
 
 
@@ -60,9 +77,9 @@ def show_methods() -> None:
     _screen().print(_table(("method", "value, scaling, source"), rows, numeric=False))
 
 
-def _show_path(screen: Console, selection: BandwidthSelection, title: str) -> None:
-    screen.print(Text(f"{title} (bandwidth in {selection.time_axis}s; the rest × 0.001)"))
-    screen.print(_table(PATH_HEADER, path_rows(selection)))
+def _show_path(screen: Console, selection: BandwidthSelection, title: str, unit: Unit) -> None:
+    screen.print(Text(f"{title} (bandwidth in {selection.time_axis}s; the rest in units of {unit.name})"))
+    screen.print(_table(PATH_HEADER, path_rows(selection, unit)))
     screen.print()
 
 

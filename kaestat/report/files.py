@@ -11,11 +11,12 @@ import pandas as pd
 
 from kaestat.provenance import Provenance
 from kaestat.report.analysis import Analysis
+from kaestat.report.headline import headline, paste_lines, paste_notes
 from kaestat.report.html_page import Cell, Download, environment
 from kaestat.report.interval_marks import interval_marks
 from kaestat.report.json_output import to_json
 from kaestat.report.plots import render, risk_against_bandwidth
-from kaestat.report.tables import UNIT, comparison, fact_lines, headline, selection_line
+from kaestat.report.tables import comparison, fact_lines, selection_line, unit_line, unit_of
 from kaestat.storage import write_atomically
 
 
@@ -71,8 +72,10 @@ def html_report(analysis: Analysis, provenance: Provenance) -> str:
         .get_template("report.html")
         .render(
             headline=headline(analysis),
+            paste_lines=paste_lines(analysis),
+            paste_notes=list(paste_notes(analysis)),
             facts=list(fact_lines(analysis.facts)),
-            unit=UNIT,
+            unit=unit_line(analysis),
             header=header,
             rows=rows,
             drawn=drawn,
@@ -95,7 +98,8 @@ def _drawn_table(analysis: Analysis) -> tuple[list[Cell], list[list[Cell]], str]
     else:
         to_kae = analysis.differences["reference"] == "kae"
         shown, estimate, what = analysis.differences[to_kae], "difference", "MSE - kae"
-    numbers = [(1e3 * shown[column]).tolist() for column in (estimate, "ci_low", "ci_high")]
+    unit = unit_of(analysis)
+    numbers = [(shown[column] / 10.0**unit.power).tolist() for column in (estimate, "ci_low", "ci_high")]
     axis, marks, logarithmic = interval_marks(*numbers)
     scale = "logarithmic" if logarithmic else "linear"
     place = 2  # beside the estimate, so that a phone shows it without scrolling
@@ -106,7 +110,7 @@ def _drawn_table(analysis: Analysis) -> tuple[list[Cell], list[list[Cell]], str]
         row = [Cell(cell, key=0.0 if cell == "reference" else None) for cell in text]
         row.insert(place, Cell("", css="drawing", drawing=mark))
         rows.append(row)
-    return header, rows, f"Dots and lines: {what} and 95 % interval, {scale} axis, × 0.001."
+    return header, rows, f"Dots and lines: {what} and 95 % interval, {scale} axis, in units of {unit.name}."
 
 
 def _tex(analysis: Analysis) -> Download:
@@ -115,7 +119,7 @@ def _tex(analysis: Analysis) -> Download:
     table = pd.DataFrame(texts, columns=list(names)).to_latex(
         index=False,
         column_format="l" + "r" * (len(names) - 1),
-        caption=f"Value MSE of each method. {UNIT}",
+        caption=f"Value MSE of each method. {unit_line(analysis)}",
         label="tab:value_mse",
         escape=True,
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from kaestat.provenance import Provenance
 from kaestat.report.analysis import Analysis
+from kaestat.report.headline import paste_lines
 
 
 def analysis_document(analysis: Analysis, provenance: Provenance) -> dict[str, Any]:
@@ -18,6 +19,7 @@ def analysis_document(analysis: Analysis, provenance: Provenance) -> dict[str, A
         "risk": None if analysis.risk is None else analysis.risk.to_dict("records"),
         "differences": analysis.differences.to_dict("records"),
         "bandwidth": analysis.path_table().to_dict("records") if analysis.paths else None,
+        "recommendation": asdict(analysis.recommendation) | {"lines": dict(paste_lines(analysis))},
         "notes": analysis.notes,
         "provenance": asdict(provenance),
     }

@@ -10,6 +10,7 @@ import numpy as np
 
 from kaestat.bootstrap import NORMAL_975
 from kaestat.report.analysis import Analysis
+from kaestat.report.tables import unit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +56,8 @@ def risk_against_bandwidth(analysis: Analysis, kernels: Sequence[str] | None = N
         for axes, kernel in zip(panels, kernels, strict=True):
             _draw(axes, analysis, kernel)
         _scale(panels[0], analysis)
-        panels[0].set_ylabel(f"Value MSE (× 0.001{', log scale' if panels[0].get_yscale() == 'log' else ''})")
+        told = [unit_of(analysis).times.strip(), "log scale" if panels[0].get_yscale() == "log" else ""]
+        panels[0].set_ylabel(f"Value MSE ({', '.join(filter(None, told))})" if any(told) else "Value MSE")
     return figure
 
 
@@ -72,8 +74,9 @@ def render(figure: Figure, file_format: str) -> bytes:
 
 def _draw(axes: Axes, analysis: Analysis, kernel: str) -> None:
     selection, levels = analysis.paths[kernel], analysis.levels
+    unit = 10.0 ** unit_of(analysis).power
     bandwidth = selection.path["bandwidth"].to_numpy()
-    risk, se = (1e3 * selection.path[name].to_numpy() for name in ("risk", "se"))
+    risk, se = (selection.path[name].to_numpy() / unit for name in ("risk", "se"))
     axes.fill_between(
         bandwidth, risk - NORMAL_975 * se, risk + NORMAL_975 * se, color=KAE_COLOR, alpha=0.25, linewidth=0
     )
@@ -93,11 +96,11 @@ def _draw(axes: Axes, analysis: Analysis, kernel: str) -> None:
     row: Any
     for row in levels.itertuples():
         label, color, dashes = LEVEL_STYLES[row.method]
-        axes.axhspan(1e3 * row.ci_low, 1e3 * row.ci_high, color=color, alpha=0.15, linewidth=0)
-        axes.axhline(1e3 * row.mse, color=color, linestyle=dashes, linewidth=1.6)
+        axes.axhspan(row.ci_low / unit, row.ci_high / unit, color=color, alpha=0.15, linewidth=0)
+        axes.axhline(row.mse / unit, color=color, linestyle=dashes, linewidth=1.6)
         axes.annotate(
-            f"{label}, {1e3 * row.mse:.1f}",
-            (1.0, 1e3 * row.mse),
+            f"{label}, {row.mse / unit:.1f}",
+            (1.0, row.mse / unit),
             xycoords=("axes fraction", "data"),
             xytext=(-2, 4),
             textcoords="offset points",
@@ -117,7 +120,8 @@ def _scale(axes: Axes, analysis: Analysis) -> None:
     """A logarithmic MSE axis for all panels; a linear one where some risk is estimated at or below 0."""
     assert analysis.levels is not None
     risks = [analysis.levels["mse"], *(selection.path["risk"] for selection in analysis.paths.values())]
-    lowest, highest = 1e3 * min(risk.min() for risk in risks), 1e3 * max(risk.max() for risk in risks)
+    unit = 10.0 ** unit_of(analysis).power
+    lowest, highest = (pick(pick(risk) for risk in risks) / unit for pick in (min, max))
     if lowest > 0:
         axes.set_yscale("log")
         axes.set_ylim(0.4 * lowest, 2.0 * highest)

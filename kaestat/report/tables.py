@@ -1,4 +1,4 @@
-"""The rows that people read, as text: the same on the terminal and in the report. Risks are shown times 1000."""
+"""The rows that people read, as text: the same on the terminal and in the report."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 from kaestat.bandwidth import BandwidthSelection
 from kaestat.report.analysis import Analysis, LogFacts
+from kaestat.report.unit import Unit
 
 RISK_HEADER = ("method", "MSE", "se", "95 % interval", "/ grpo", "- kae", "95 % interval")
 DIFFERENCE_HEADER = ("method", "MSE - kae", "se", "95 % interval")
-UNIT = "In units of 0.001, but for the ratio to grpo; se is the standard error over prompts."
+NO_PAST = " (no past in reach)"
 PATH_HEADER = ("bandwidth", "risk", "se", "se of difference to lowest")
 
 
@@ -22,51 +23,51 @@ def fact_lines(facts: LogFacts) -> Iterator[str]:
         f"{_span(facts.visits_per_prompt)} per prompt; groups of {_span(facts.group_size)}."
     )
     axis = "training step" if facts.time_axis == "step" else "visit index of each prompt (no training steps known)"
-    yield f"Time axis: {axis}; {facts.n_steps:,} {facts.time_axis}s."
+    gap = facts.return_gap
+    returns = "no prompt comes back" if gap is None else f"prompts return after {gap:g} (median)"
+    yield f"Time axis: {axis}; {facts.n_steps:,} {facts.time_axis}s; {returns}."
     yield (
         f"Mean {'accuracy' if facts.binary else 'reward'}: {facts.reward_start:.3f} over the first tenth of the "
         f"completions, {facts.reward_end:.3f} over the last."
     )
 
 
-def headline(analysis: Analysis) -> str:
-    """The main finding in one sentence."""
-    if analysis.risk is None:
-        best = analysis.differences.iloc[0]
-        gap = f"{signed(best['difference'])} × 0.001 against kae ({interval(best['ci_low'], best['ci_high'])}); "
-        return (
-            f"{best['method']} has the lowest value MSE of these methods: {'' if best['method'] == 'kae' else gap}"
-            "with one completion per visit, levels are not identified."
-        )
-    best = analysis.risk.iloc[0]
-    return (
-        f"{best['method']} has the lowest value MSE: {milli(best['mse'])} × 0.001 "
-        f"({interval(best['ci_low'], best['ci_high'])}), {_number(best['vs_grpo'], '.2f')} times that of GRPO."
-    )
+def unit_of(analysis: Analysis) -> Unit:
+    """The unit of all risks of an analysis."""
+    return Unit.of(analysis.differences["difference"] if analysis.risk is None else analysis.risk["mse"])
+
+
+def unit_line(analysis: Analysis) -> str:
+    """What the numbers of the main table are."""
+    ratio = "" if analysis.risk is None else ", but for the ratio to grpo"
+    return f"In units of {unit_of(analysis).name}{ratio}; se is the standard error over prompts."
 
 
 def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and rows of the main table: MSE of each method, or only differences where there is no more."""
     row: Any
+    unit = unit_of(analysis)
     to_kae = analysis.differences[analysis.differences["reference"] == "kae"]
     difference: dict[str, tuple[str, str, str]] = {}
     for row in to_kae.itertuples():
-        difference[str(row.method)] = signed(row.difference), milli(row.se), interval(row.ci_low, row.ci_high)
+        gap = unit.signed(row.difference), unit.number(row.se), unit.interval(row.ci_low, row.ci_high)
+        difference[str(row.method)] = gap
     difference["kae"] = ("reference", "", "")
     if analysis.risk is None:
-        return DIFFERENCE_HEADER, [(name, *difference[name]) for name in map(str, to_kae["method"])]
+        return DIFFERENCE_HEADER, [(_shown(analysis, name), *difference[name]) for name in map(str, to_kae["method"])]
     rows: list[tuple[str, ...]] = []
     for row in analysis.risk.itertuples():
-        gap, _, gap_interval = difference[str(row.method)]
-        level = milli(row.mse), milli(row.se), interval(row.ci_low, row.ci_high)
-        rows.append((str(row.method), *level, _number(row.vs_grpo, ".3f"), gap, gap_interval))
+        gap_to_kae, _, gap_interval = difference[str(row.method)]
+        level = unit.number(row.mse), unit.number(row.se), unit.interval(row.ci_low, row.ci_high)
+        ratio = _number(row.vs_grpo, ".3f")
+        rows.append((_shown(analysis, str(row.method)), *level, ratio, gap_to_kae, gap_interval))
     return RISK_HEADER, rows
 
 
-def path_rows(selection: BandwidthSelection) -> list[tuple[str, ...]]:
+def path_rows(selection: BandwidthSelection, unit: Unit) -> list[tuple[str, ...]]:
     """Rows of a selector's risk path."""
     return [
-        (f"{row['bandwidth']:.2f}", milli(row["risk"]), milli(row["se"]), milli(row["difference_se"]))
+        (f"{row['bandwidth']:.2f}", *(unit.number(row[name]) for name in ("risk", "se", "difference_se")))
         for row in selection.path.to_dict("records")
     ]
 
@@ -79,19 +80,8 @@ def selection_line(selection: BandwidthSelection, kernel: str) -> str:
     )
 
 
-def milli(risk: float) -> str:
-    """A risk times 1000."""
-    return _number(round(1e3 * risk, 2) + 0.0, ".2f")
-
-
-def signed(difference: float) -> str:
-    """A difference of risks times 1000, with its sign."""
-    return _number(round(1e3 * difference, 2) + 0.0, "+.2f")  # + 0.0 turns -0.0 into 0.0
-
-
-def interval(low: float, high: float) -> str:
-    """An interval of risks times 1000."""
-    return "-" if math.isnan(low) else f"{milli(low)} to {milli(high)}"
+def _shown(analysis: Analysis, method: str) -> str:
+    return method + NO_PAST if method in analysis.out_of_reach else method
 
 
 def _number(value: float, form: str) -> str:

@@ -12,7 +12,8 @@ from kaestat.datasets import simulated_run
 from kaestat.provenance import Provenance, checksum, versions
 from kaestat.report.analysis import Analysis, analyze
 from kaestat.report.files import write_report
-from kaestat.report.tables import comparison, headline, interval, milli, signed
+from kaestat.report.headline import headline
+from kaestat.report.tables import comparison, unit_line, unit_of
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding
 
 REAL_LOG = "acc_step_500_dev.json"
@@ -45,12 +46,15 @@ class LogReport:
     ----------
     headline : str
         The main finding in a sentence.
+    unit : str
+        What the numbers of the table are.
     table : DataFrame
         The methods' MSEs as text cells.
     findings : list of Finding
     """
 
     headline: str
+    unit: str
     table: pd.DataFrame
     findings: list[Finding]
 
@@ -75,24 +79,27 @@ def analyse(source: LogSource, out: Path, *, seed: int) -> LogReport:
         sha256=None if source.path is None else checksum(source.path),
         seed=seed,
         n_boot=N_BOOT,
-        min_visits=1,
+        min_visits=analysis.min_visits,
         versions=versions(),
     )
     write_report(analysis, provenance, out / source.name)
     header, rows = comparison(analysis)
-    return LogReport(headline(analysis), pd.DataFrame(rows, columns=list(header)), findings(analysis))
+    return LogReport(
+        headline(analysis), unit_line(analysis), pd.DataFrame(rows, columns=list(header)), findings(analysis)
+    )
 
 
 def findings(analysis: Analysis) -> list[Finding]:
     """KAE against GRPO and REINFORCE++, KAE-EB against KAE, with intervals by bootstrap over prompts."""
     rows = analysis.differences.astype({"method": str}).set_index(["method", "reference"])
+    unit = unit_of(analysis)
     pairs = (("kae", "grpo", "KAE", "GRPO"), ("kae_eb", "kae", "KAE-EB", "KAE"))
     return [
         Finding(
             f"{ours}'s values have a smaller MSE than {theirs}'s",
             HOLDS if row["ci_high"] < 0 else FAILS if row["ci_low"] > 0 else OPEN,
-            f"difference {signed(row['difference'])} × 0.001, standard error {milli(row['se'])}, 95 % interval "
-            f"{interval(row['ci_low'], row['ci_high'])}",
+            f"difference {unit.signed(row['difference'])}{unit.times}, standard error {unit.number(row['se'])}, 95 % "
+            f"interval {unit.interval(row['ci_low'], row['ci_high'])}",
             "paper" if method == "kae" else "ours",
         )
         for method, reference, ours, theirs in pairs

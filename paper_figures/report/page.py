@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from kaestat.report.html_page import MEDIA_TYPES, Cell, Download, environment
-from kaestat.report.tables import UNIT
 from paper_figures.report.outcome import Failure, Report
 from paper_figures.report.sections import PageTable
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding
@@ -169,7 +168,7 @@ def _logs(report: Report) -> list[Part]:
                 figure="",
                 width=0,
                 bars="",
-                tables=[PageTable(f"{found.headline} {UNIT}", found.table)] if found else (),
+                tables=[PageTable(f"{found.headline} {found.unit}", found.table)] if found else (),
                 files=_downloads(report.folder, [f"{source.name}/risk.csv"]) if found else (),
                 links=(f"{source.name}/report.html",) if found else (),
                 origin="",

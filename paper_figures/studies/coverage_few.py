@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from kaestat.report.plots import STYLE
-from paper_figures.coverage import MARKS, NAMES, SLACK
 from paper_figures.shared.charts import BLACK, error_bars, key, line_key
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding, below, critical
 from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.shared.tidy import span
+from paper_figures.studies.coverage import MARKS, NAMES, SLACK
 from simulations.studies.interval_few_visits import KEYS, LEVEL, conclude
 
 if TYPE_CHECKING:

@@ -338,7 +338,8 @@ def kalman(case, *, drift=2e-4, mean=0.5, variance=1 / 12, reward_variance=None,
     def value(p, g):
         past = [z for visit in case.past[p] for z in visit.rewards]
         m = (sum(past) + pseudo * mean) / (len(past) + pseudo)
-        s2 = max(m * (1 - m), 1e-4) if reward_variance is None else reward_variance
+        square = (sum(z * z for z in past) + pseudo * mean) / (len(past) + pseudo)
+        s2 = max(square - m * m, 1e-4) if reward_variance is None else reward_variance
         x, v, now = mean, variance, None
         visits = [(visit.step, visit.rewards) for visit in case.past[p]] + [(case.step, others(case.rewards[p], g))]
         for step, rewards in visits:

@@ -55,7 +55,9 @@ def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
     reward = np.random.default_rng(0).permuted(ordered, axis=1).astype(float)
     visit = np.arange(len(accuracy)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     prompt = np.repeat(np.repeat(np.array(list(sequences), dtype=object), lengths), size)
-    return RewardLog(prompt, np.repeat(visit, size), reward.reshape(-1), time_axis="visit")
+    log = RewardLog(prompt, np.repeat(visit, size), reward.reshape(-1), time_axis="visit")
+    log.group_size_inferred = group_size is None
+    return log
 
 
 def _load(path: Path) -> dict[str, list[Any]]:

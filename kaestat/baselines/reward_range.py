@@ -1,0 +1,63 @@
+"""Rewards of a known range on [0, 1], for the baselines whose parameters are meant for success rates."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TypeVar
+
+from kaestat.arrays import Array, Groups, Visits
+from kaestat.baselines.base import Baseline
+from kaestat.checks import check_finite_number
+
+RangedT = TypeVar("RangedT", bound="RangedBaseline")
+
+
+@dataclass(frozen=True)
+class RangedBaseline(Baseline):
+    """Shared by the baselines that read rewards as successes and failures, or shares of success.
+
+    Parameters
+    ----------
+    low, high : float
+        Range of the rewards, for example -1 and 1. Rewards are mapped from it to [0, 1], for which all other parameters
+        are meant, and values back.
+
+    Raises
+    ------
+    ValueError
+        If the range is empty.
+    """
+
+    _: KW_ONLY
+    low: float = 0.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_finite_number("low", self.low)
+        check_finite_number("high", self.high)
+        if not self.low < self.high:
+            raise ValueError(f"low must be less than high, got {self.low!r} and {self.high!r}.")
+
+    def on_range(self: RangedT, low: float, high: float) -> RangedT:
+        """The same baseline for rewards of that range; as it is where it has been given one already."""
+        return self if (self.low, self.high) != (0.0, 1.0) else replace(self, low=low, high=high)
+
+    def to_unit(self, groups: Groups, visits: Visits) -> tuple[Groups, Visits]:
+        """Groups and visits with their rewards mapped to [0, 1]."""
+        if (self.low, self.high) == (0.0, 1.0):
+            return groups, visits
+        width = self.high - self.low
+        squares = visits.total_sq - 2 * self.low * visits.total + self.low**2 * visits.count
+        return (
+            replace(groups, reward=(groups.reward - self.low) / width),
+            replace(visits, total=(visits.total - self.low * visits.count) / width, total_sq=squares / width / width),
+        )
+
+    @property
+    def rounding(self) -> float:
+        """By how much a mapped square may be off: squares of rewards far from 0 cancel."""
+        return 1e-9 + 1e-15 * (max(abs(self.low), abs(self.high)) / (self.high - self.low)) ** 2
+
+    def from_unit(self, value: Array) -> Array:
+        """A value on [0, 1] on the rewards' own range."""
+        return value if (self.low, self.high) == (0.0, 1.0) else self.low + (self.high - self.low) * value

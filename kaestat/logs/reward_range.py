@@ -1,0 +1,20 @@
+"""The range of a log's rewards, for the methods whose parameters are meant for rewards in [0, 1]."""
+
+from __future__ import annotations
+
+from kaestat.logs.reward_log import RewardLog
+
+
+def reward_range(log: RewardLog) -> tuple[float, float]:
+    """Lowest and highest reward where there are two different rewards, or some lie outside [0, 1]; else 0 and 1.
+
+    With 0 and 1 nothing need be mapped. Rewards that are all the same, and outside [0, 1], get a range that holds them
+    and [0, 1].
+    """
+    reward = log.prompt_units.reward
+    low, high = float(reward.min()), float(reward.max())
+    if low == high:
+        return min(low, 0.0), max(high, 1.0)
+    if low >= 0 and high <= 1 and not ((reward == low) | (reward == high)).all():
+        return 0.0, 1.0
+    return low, high

@@ -1,0 +1,164 @@
+"""The bandwidth that a log asks for of any kernel method, and an honest risk of the method at it.
+
+A bandwidth that was chosen on the visits it is scored at looks better than it is. So prompts are split into two halves,
+and each half is scored at the bandwidth that was best on the other one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kaestat.logs.jackknife import jackknife_groups
+from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.risk import PromptRisks
+
+KERNELS = ("triangular", "exponential")
+CANDIDATES = 14
+SMALLEST = 1.5  # times the gap between visits
+LARGEST = (2.0, 6.0, 20.0)  # times the span of the log; from the first on, risks hardly change
+RATIO = 1.35  # of neighbours, where that takes no more candidates
+SHORT_GAPS = 0.1  # quantile of the gaps that the grid begins at
+MIN_PROMPTS = 10
+MARK = " (tuned)"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A method at the bandwidth and kernel that a log asks for.
+
+    Attributes
+    ----------
+    name : str
+        Of its row in the tables: ``specification`` with a mark, as the row is scored by halves.
+    specification : str
+        The method at the bandwidth that is best on all prompts, such as ``"kae_eb:bandwidth=190"``.
+    by_halves : tuple of str
+        The specifications that the two halves of the prompts were scored at.
+    """
+
+    name: str
+    specification: str
+    by_halves: tuple[str, str]
+
+
+def return_gaps(log: RewardLog) -> np.ndarray:
+    """Steps between each two consecutive visits of a prompt, shape (number of returns,)."""
+    units = log.prompt_units
+    step, prompt = units.visit_step[units.by_unit], units.visit_unit[units.by_unit]
+    return np.diff(step)[prompt[1:] == prompt[:-1]]
+
+
+def wide_grid(log: RewardLog, size: int = CANDIDATES) -> tuple[float, ...]:
+    """Bandwidths rounded to two digits, from 1.5 times a short gap between visits to 20 times the span of the log.
+
+    They are in geometric progression up to twice the span; 20 times the span is where even the triangular kernel weighs
+    all visits alike.
+
+    Parameters
+    ----------
+    log : RewardLog
+        With a prompt that has two visits.
+    size : int
+        At most so many up to twice the span.
+    """
+    short = float(np.quantile(return_gaps(log), SHORT_GAPS))
+    step = log.prompt_units.visit_step
+    span = float(step.max() - step.min()) + short
+    lowest, highest = SMALLEST * short, LARGEST[0] * span
+    needed = math.ceil(math.log(highest / lowest) / math.log(RATIO)) + 1
+    grid = [*np.geomspace(lowest, highest, min(size, needed)), *(times * span for times in LARGEST[1:])]
+    return tuple(sorted({float(f"{bandwidth:.1e}") for bandwidth in grid}))
+
+
+def candidates(method: str, grid: Sequence[float]) -> list[str]:
+    """The specifications of a method that are tried."""
+    kernels = {kernel: "" if kernel == KERNELS[0] else f",kernel={kernel}" for kernel in KERNELS}
+    return [f"{method}:bandwidth={bandwidth:g}{kernel}" for kernel in kernels.values() for bandwidth in grid]
+
+
+def tune(scored: PromptRisks, tried: Sequence[int], *, seed: int = 0) -> tuple[Tuned, np.ndarray]:
+    """Choose among columns of risks, and score the choice on prompts that did not take part in it.
+
+    Parameters
+    ----------
+    scored : PromptRisks
+    tried : sequence of int
+        Positions of the candidates, all of them specifications.
+    seed : int
+        Seed of the split of the prompts into halves.
+
+    Returns
+    -------
+    tuned : Tuned
+    risk : ndarray, shape (C,)
+        Of each prompt, at the candidate that is best on the other half.
+
+    Raises
+    ------
+    ValueError
+        If there is no more than one prompt.
+    """
+    risks = scored.per_prompt[:, list(tried)]
+    if len(risks) < 2:
+        raise ValueError("a bandwidth is chosen on some prompts and scored on others: the log must have two or more.")
+    first = np.random.default_rng(seed).permutation(len(risks)) < len(risks) // 2
+    risk, by_halves = np.empty(len(risks)), []
+    for half in (first, ~first):
+        best = int(np.argmin(risks[~half].mean(axis=0)))
+        risk[half] = risks[half, best]
+        by_halves.append(str(scored.methods[tried[best]]))
+    chosen = str(scored.methods[tried[int(np.argmin(risks.mean(axis=0)))]])
+    return Tuned(chosen + MARK, chosen, (by_halves[0], by_halves[1])), risk
+
+
+def with_tuned(
+    scored: PromptRisks,
+    tried: Sequence[Sequence[str]],
+    scorer: Callable[[Sequence[str]], PromptRisks],
+    scorer_again: Callable[[Sequence[str]], PromptRisks],
+    *,
+    seed: int = 0,
+) -> tuple[PromptRisks, tuple[Tuned, ...]]:
+    """`tune` for each group of candidates; their columns come after all others.
+
+    Parameters
+    ----------
+    scored : PromptRisks
+    tried : sequence of sequences of str
+        Groups of candidates.
+    scorer, scorer_again : callable
+        Risks of specifications on the same log, without and with what the jackknife needs. Only the candidates that
+        are taken are replayed again: what that changes is added to the risks of the tuned method without each group.
+    seed : int
+        Of the split into halves, and of the groups of prompts of ``scored``.
+    """
+    among = scorer([specification for group in tried for specification in group])
+    every = scored.left_out
+    kept = np.ones((0, len(among.per_prompt)), dtype=bool)
+    if every is not None:
+        kept = jackknife_groups(len(among.per_prompt), seed=seed) != np.arange(len(every))[:, None]
+    found, start = [], 0
+    for specifications in tried:
+        positions = range(start, start + len(specifications))
+        tuned, risk = tune(among, positions, seed=seed)
+        pools = bool(among.pooled[start])
+        without = (kept * risk).sum(axis=1) / kept.sum(axis=1)
+        if pools and len(kept):
+            again = scorer_again(tuned.by_halves)
+            without += np.mean(again.left_out - kept @ again.per_prompt / kept.sum(axis=1, keepdims=True), axis=1)
+        found.append((tuned, risk, pools, without))
+        start += len(specifications)
+    columns: list[Any] = [scored.per_prompt, *(risk[:, None] for _, risk, _, _ in found)]
+    together = replace(
+        scored,
+        methods=(*scored.methods, *(tuned.name for tuned, _, _, _ in found)),
+        per_prompt=np.hstack(columns),
+        pooled=(*scored.pooled, *(pools for _, _, pools, _ in found)),
+        left_out=None if every is None else np.column_stack([every, *(without for _, _, _, without in found)]),
+    )
+    return together, tuple(tuned for tuned, _, _, _ in found)

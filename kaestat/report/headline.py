@@ -1,0 +1,139 @@
+"""The main finding of an analysis as an instruction: what to use, what it is worth, and the lines to paste."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from kaestat.report.analysis import Analysis
+from kaestat.report.tables import unit_of
+
+RIVALS = {"grpo": "GRPO's group mean", "reinforce++": "REINFORCE++'s batch mean"}  # both leave the completion out
+NAMED = 4  # tied rows; the others are counted
+
+
+def headline(analysis: Analysis) -> str:
+    """What to use and what it is worth, in a few sentences."""
+    found = analysis.recommendation
+    if not found.better:
+        return _keep(analysis)
+    once = "" if analysis.facts.return_gap is not None else "Every prompt occurs once: a history cannot help. "
+    reduction = _share_with_interval(found.reduction, found.reduction_low, found.reduction_high)
+    worth = f"{reduction} lower" if reduction else f"lower by {_difference(analysis)}"
+    sentences = [
+        f"{once}Use {_setting(analysis)}: its value error (MSE) is {worth} than that of {RIVALS[found.rival]}."
+    ]
+    if found.tied:
+        which = "Tied with it" if found.row == found.lowest else "It is the simplest of those tied for the lowest error"
+        sentences.append(f"{which}: {_in_words(found.tied)}.")
+    sentences += _noise(analysis)
+    if analysis.risk is None:
+        sentences.append("With one completion per visit levels are not identified, only differences.")
+    return " ".join(sentences)
+
+
+def paste_lines(analysis: Analysis) -> list[tuple[str, str]]:
+    """What sets the recommended method up: where it goes, and the line; none where nothing is to be changed."""
+    found, axis = analysis.recommendation, analysis.facts.time_axis
+    if not (found.method and found.better):
+        return []
+    return [("TRL, or a loop of your own", found.python_line(axis)), ("verl", found.verl_line(axis))]
+
+
+def paste_notes(analysis: Analysis) -> Iterator[str]:
+    """What must be filled into the lines."""
+    found = analysis.recommendation
+    bandwidth = found.params.get("bandwidth")
+    if analysis.facts.time_axis != "visit" or not paste_lines(analysis):
+        return
+    if isinstance(bandwidth, int | float):
+        yield (
+            f"The log counts visits, training counts steps: the bandwidth is {bandwidth:g} times the steps from one "
+            "visit of a prompt to the next (steps per epoch)."
+        )
+    elif found.method == "kalman":
+        yield (
+            "The log counts visits, training counts steps: drift_variance is its default, 0.0002, divided by the steps "
+            "from one visit of a prompt to the next (steps per epoch)."
+        )
+
+
+def _keep(analysis: Analysis) -> str:
+    """Where nothing is shown to be better than what everybody has."""
+    found = analysis.recommendation
+    once = "" if analysis.facts.return_gap is not None else "Every prompt occurs once: a history cannot help. "
+    rival = RIVALS[found.rival]
+    if math.isnan(found.difference_low):
+        return (
+            f"{once}Keep {rival}: with one prompt there are no intervals, and no method is shown to have a lower error."
+        )
+    lowest = (
+        f"; {found.lowest} is the lowest, but within the error of this log"
+        if found.lowest not in (found.row, found.rival)
+        else ""
+    )
+    return f"{once}Keep {rival}: no method here is shown to have a lower value error (MSE){lowest}."
+
+
+def _setting(analysis: Analysis) -> str:
+    found = analysis.recommendation
+    if not found.method:
+        return found.row
+    params = dict(found.params)
+    bandwidth, kernel = params.pop("bandwidth", None), params.pop("kernel", None)
+    told = found.method
+    if bandwidth is not None:
+        steps = f"{bandwidth:g} {analysis.facts.time_axis}s" if isinstance(bandwidth, int | float) else str(bandwidth)
+        told += f" with bandwidth {steps}"
+        told += f" and the {kernel} kernel" if kernel else ""
+    if params:
+        told += f" ({', '.join(f'{key}={value}' for key, value in params.items())})"
+    return told
+
+
+def _difference(analysis: Analysis) -> str:
+    found, unit = analysis.recommendation, unit_of(analysis)
+    told = f"{unit.number(-found.difference)}{unit.times}"
+    if math.isnan(found.difference_low):
+        return told
+    return f"{told} (95 % interval {unit.interval(-found.difference_high, -found.difference_low)})"
+
+
+def _noise(analysis: Analysis) -> Iterator[str]:
+    found = analysis.recommendation
+    if math.isnan(found.noise_reduction):
+        return
+    variance = "p(1-p)" if analysis.facts.binary else "the reward variance"
+    told = (
+        f"The noise of the gradient, {variance} + MSE per completion, falls by {_percent(found.noise_reduction)} with "
+        "it where score norms do not matter"
+    )
+    if math.isnan(found.mse_share):
+        yield f"{told}."
+        return
+    share = _percent(max(found.mse_share, 0.0))
+    yield f"{told}: the MSE is {share} of {variance}, and was {_percent(found.rival_mse_share)}."
+
+
+def _share_with_interval(share: float, low: float, high: float) -> str:
+    """Such as ``86 % (95 % interval 84 to 87 %)``; empty where the shares are none.
+
+    An unbiased estimate of a small error may be negative; no error is lower by more than the whole.
+    """
+    if math.isnan(share) or not low > 0:
+        return ""
+    top = min(high, 1.0)
+    digits = 0 if top - low > 0.02 else 1
+    return f"{_percent(min(share, 1.0), digits)} (95 % interval {100 * low:.{digits}f} to {_percent(top, digits)})"
+
+
+def _percent(share: float, digits: int | None = None) -> str:
+    if digits is None:
+        digits = 0 if abs(share) >= 0.1 else 1
+    return f"{100 * share:.{digits}f} %"
+
+
+def _in_words(rows: Sequence[str]) -> str:
+    if len(rows) > NAMED:
+        return f"{', '.join(rows[:NAMED])} and {len(rows) - NAMED} more"
+    return ", ".join(rows)

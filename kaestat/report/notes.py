@@ -1,0 +1,130 @@
+"""What a reader must know to read the tables of an analysis rightly, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from kaestat.baselines.reward_range import RangedBaseline
+from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.reward_range import reward_range
+from kaestat.logs.risk import LEAVE_ONE_OUT_METHODS, PromptRisks, risk_baseline
+from kaestat.logs.tuning import MARK, Tuned, return_gaps
+from kaestat.reach import wide_enough
+
+LATEST_FIRST_STEP = 100_000  # a run whose first step is later than this does not count from its start
+JUMP = 20  # times the usual distance between steps
+
+
+def notes(
+    log: RewardLog,
+    scored: PromptRisks,
+    *,
+    left_out: Sequence[str],
+    tuned: Sequence[Tuned],
+    out_of_reach: Sequence[str],
+    min_visits: int,
+) -> Iterator[str]:
+    """The notes of an analysis, the ones on this log first."""
+    yield from _on_time(log)
+    if out_of_reach:
+        gap = float(np.median(return_gaps(log)))
+        yield (
+            f"The history of {', '.join(out_of_reach)} reaches hardly any earlier visit here: prompts return about "
+            f"every {gap:.0f} {log.time_axis}s. A bandwidth of about {wide_enough(gap):g} would."
+        )
+    yield from _on_rewards(log, scored)
+    if log.group_size_inferred:
+        size = int(log.group_sizes.max())
+        yield (
+            f"That a visit has {size} completions is inferred: the smallest number that makes all accuracies whole "
+            f"numbers of successes. If it was a multiple of {size}, errors are overstated: set it (group_size=..., on "
+            "the command line --hint group_size=...)."
+        )
+    which = f", those with at least {min_visits} earlier" if min_visits else ""
+    yield (
+        f"Scored at {scored.n_visits:,} visits of {len(scored.per_prompt):,} prompts{which}; averaged within prompts, "
+        "then over prompts; 95 % intervals by bootstrap over prompts."
+    )
+    if len(scored.per_prompt) == 1:
+        yield "One prompt alone: there is nothing to draw from, and so there are no intervals."
+    if tuned:
+        yield (
+            f"Rows marked{MARK}: bandwidth and kernel are those of lowest MSE on this log, from 1.5 times a short gap "
+            "between visits to 20 times the span. As a choice looks best where it was made, each half of the prompts "
+            "is scored at what was best on the other half."
+        )
+    yield from _on_identification(scored, left_out)
+
+
+def _on_time(log: RewardLog) -> Iterator[str]:
+    units = log.prompt_units
+    if not (units.earlier > 0).any():
+        yield (
+            "Every prompt occurs once: a history cannot help on this log, and no bandwidth matters. What can help is "
+            "to borrow from the other prompts of the step. All visits are scored; methods with a history have none."
+        )
+        return
+    if log.time_axis == "visit":
+        yield (
+            "Time is each prompt's visit index, as the log has no training steps: bandwidths and lags count visits. In "
+            "training they count steps: multiply by the steps from one visit of a prompt to the next (steps per epoch)."
+        )
+        return
+    steps = np.unique(units.visit_step)
+    between = np.diff(steps)
+    if len(between) < 2:
+        return
+    renumber = 'number the steps 0, 1, 2, ... first (in pandas: frame["step"].rank(method="dense") - 1)'
+    if steps[0] > LATEST_FIRST_STEP:
+        yield (
+            f"Steps begin at {steps[0]:,}: they look like timestamps or token counts, and bandwidths count them as "
+            f"they are; {renumber}."
+        )
+    elif (unit := int(np.gcd.reduce(between))) > 1:
+        yield (
+            f"All steps are {unit} apart, or multiples of it. If only every {unit}th step was logged, histories are "
+            "thinner here than in training, where errors will be smaller; if the counter itself goes up by "
+            f"{unit}, bandwidths count it as it is."
+        )
+    if between.max() > JUMP * np.median(between):
+        at = int(np.argmax(between))
+        yield (
+            f"Steps jump from {steps[at]:,} to {steps[at + 1]:,}, where {np.median(between):g} is usual: across such a "
+            f"gap a history is as good as forgotten. If no training lies between, {renumber}."
+        )
+
+
+def _on_rewards(log: RewardLog, scored: PromptRisks) -> Iterator[str]:
+    low, high = reward_range(log)
+    named = [method for method in scored.methods if isinstance(method, str) and not method.endswith(MARK)]
+    ranged = [method for method in named if isinstance(risk_baseline(method), RangedBaseline)]
+    if (low, high) != (0.0, 1.0):
+        if ranged:
+            yield (
+                f"Rewards lie between {low:g} and {high:g}. {' and '.join(ranged)}, meant for rewards in [0, 1], "
+                f"get them mapped from that range; in training, give it as low={low:g}, high={high:g}."
+            )
+        if {"none", "krpo"} & set(named):
+            yield "none and krpo begin from a value of 0, as published, whatever 0 means in these rewards."
+
+
+def _on_identification(scored: PromptRisks, left_out: Sequence[str]) -> Iterator[str]:
+    if scored.absolute:
+        yield (
+            f"{' and '.join(LEAVE_ONE_OUT_METHODS)} enter in leave-one-out form, as in the paper. Where a value "
+            "contains its completion's own reward with weight w (dr_grpo, gpg, ebpo, krpo), 2 w Var(Z) is added back, "
+            "so that every row is the MSE of the value; such methods are not recommended, as their gradient is biased. "
+            "Methods that differ only in scaling have the same row."
+        )
+        return
+    yield (
+        "One completion per visit (G = 1): the reward variance is not identified and so no MSE is, but differences of "
+        "MSE are. Without other completions the values of grpo and rloo are 0, as those of none."
+    )
+    if left_out:
+        yield (
+            f"Left out, as their values contain the completion's own reward: {', '.join(left_out)}. At G = 1 "
+            "not even their differences are identified."
+        )

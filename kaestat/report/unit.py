@@ -1,0 +1,60 @@
+"""The unit that a log's risks are shown in, which goes by their size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+SMALLEST_SHOWN = 0.5  # of the middle risk, in its unit
+NAMES = {0: "1", -3: "0.001", 3: "1,000"}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A power of a thousand.
+
+    Attributes
+    ----------
+    power : int
+        Of ten.
+    """
+
+    power: int = -3
+
+    @classmethod
+    def of(cls, risks: Iterable[float]) -> Unit:
+        """The unit in which the middle one of some risks (in size) lies between 0.5 and 500."""
+        sizes = np.abs(np.asarray(list(risks), dtype=float))
+        sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
+        if len(sizes) == 0:
+            return cls()
+        return cls(3 * math.floor(math.log10(float(np.median(sizes)) / SMALLEST_SHOWN) / 3))
+
+    @property
+    def name(self) -> str:
+        """Such as ``0.001``."""
+        return NAMES.get(self.power, f"1e{self.power}")
+
+    @property
+    def times(self) -> str:
+        """What stands behind a number in this unit: nothing if it is one."""
+        return "" if self.power == 0 else f" × {self.name}"
+
+    def value(self, risk: float) -> float:
+        """A risk in this unit, to two decimals; a rounded zero has no sign."""
+        return round(risk / 10.0**self.power, 2) + 0.0
+
+    def number(self, risk: float) -> str:
+        """A risk."""
+        return "-" if math.isnan(risk) else f"{self.value(risk):.2f}"
+
+    def signed(self, difference: float) -> str:
+        """A difference of risks."""
+        return "-" if math.isnan(difference) else f"{self.value(difference):+.2f}"
+
+    def interval(self, low: float, high: float) -> str:
+        """An interval of risks."""
+        return "-" if math.isnan(low) else f"{self.number(low)} to {self.number(high)}"

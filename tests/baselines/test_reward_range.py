@@ -1,0 +1,62 @@
+"""Baselines whose parameters are meant for rewards in [0, 1], on rewards of another range."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator, make_baseline
+from kaestat.baselines.reward_range import RangedBaseline
+from kaestat.registry import METHODS
+from tests.helpers.cases import groups, visits
+
+RANGED = [name for name, method in METHODS.items() if issubclass(method.baseline, RangedBaseline)]
+
+
+def test_these_methods_have_a_range():
+    assert {"kalman", "spo"} <= set(RANGED)
+
+
+@pytest.mark.parametrize("name", RANGED)
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 100.0), (-0.3, 0.1)])
+def test_values_move_with_the_labels_of_the_rewards(name, low, high):
+    past, now = [(9, [1, 0, 0]), (4, [1]), (3, [1, 1, 0])], [1, 0, 1]
+
+    def label(rewards):
+        return [low + (high - low) * z for z in rewards]
+
+    plain = make_baseline(name).values(groups(now), visits(past), step=20)
+    labelled = visits([(lag, label(rewards)) for lag, rewards in past])
+    values = make_baseline(name, low=low, high=high).values(groups(label(now)), labelled, step=20)
+    np.testing.assert_allclose(values, low + (high - low) * plain, rtol=1e-10, atol=1e-12)
+
+
+def test_noise_is_the_variance_of_the_past_rewards_and_the_pseudo_completions():
+    # .2, .4 and two pseudo-completions 0 and 1: mean .4, mean square (.04 + .16 + 1) / 4 = .3, variance .14
+    past, group = visits([(2, [0.2, 0.4])]), groups([0.5, 0.1])
+    given = make_baseline("kalman", reward_variance=0.14).values(group, past, step=5)
+    np.testing.assert_allclose(make_baseline("kalman").values(group, past, step=5), given, rtol=1e-12)
+
+
+def test_a_range_given_is_kept():
+    given = make_baseline("spo", low=-1.0, high=3.0)
+    assert given.on_range(0.0, 5.0) == given
+    assert make_baseline("spo").on_range(-1.0, 1.0) == make_baseline("spo", low=-1.0, high=1.0)
+    assert make_baseline("kae").on_range(-1.0, 1.0) == make_baseline("kae")
+
+
+@pytest.mark.parametrize("name", RANGED)
+def test_an_empty_range_is_refused(name):
+    with pytest.raises(ValueError, match=r"low must be less than high, got 1.0 and 1.0"):
+        make_baseline(name, low=1.0, high=1.0)
+    with pytest.raises((ValueError, TypeError), match="high"):
+        make_baseline(name, high=np.inf)
+
+
+def test_spo_says_how_to_give_the_range_of_other_rewards():
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]; give the range of others as low= and high="):
+        AdvantageEstimator("spo").step(["a", "a"], [-1.0, 1.0], 0)
+    estimator = AdvantageEstimator("spo", scale="none", low=-1, high=1)
+    assert estimator.step(["a", "a"], [-1.0, 1.0], 0).tolist() == [-1.0, 1.0]
+    with pytest.raises(ValueError, match=r"must lie in \[-1, 1\]"):
+        estimator.step(["a"], [1.1], 1)

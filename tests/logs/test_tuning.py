@@ -1,0 +1,73 @@
+"""Bandwidths chosen on a log, and the risk of the choice on prompts that had no part in it."""
+
+import numpy as np
+import pytest
+
+from kaestat import RewardLog, value_risk
+from kaestat.logs.risk import PromptRisks, score
+from kaestat.logs.tuning import MARK, candidates, return_gaps, tune, wide_grid, with_tuned
+from tests.helpers.made_logs import epochs, small_run
+
+
+def test_gaps_are_those_between_consecutive_visits_of_a_prompt():
+    log = RewardLog(list("abaab"), [0, 2, 3, 10, 4], [0, 1, 0, 1, 1])
+    assert sorted(return_gaps(log)) == [2, 3, 7]
+
+
+def test_grid_goes_from_a_short_gap_to_twenty_times_the_span():
+    log = epochs(n_prompts=60, n_epochs=5, steps=60, group_size=2)
+    grid = wide_grid(log)  # 90 to 2 (299 + 60) in ratios of at most 1.35, and then 6 and 20 times the span
+    assert grid[0] == 90 and grid[-3:] == (720, 2200, 7200)
+    assert len(grid) == 10 and (np.diff(np.log(grid)[:-2]) < np.log(1.45)).all()
+    assert len(wide_grid(log, 4)) == 6
+    assert all(float(f"{bandwidth:.1e}") == bandwidth for bandwidth in grid)
+
+
+def test_candidates_are_specifications_for_both_kernels():
+    tried = candidates("kae_eb", (2.0, 30.0))
+    assert tried == [
+        "kae_eb:bandwidth=2",
+        "kae_eb:bandwidth=30",
+        "kae_eb:bandwidth=2,kernel=exponential",
+        "kae_eb:bandwidth=30,kernel=exponential",
+    ]
+    assert len(value_risk(small_run(n_prompts=10), tried, n_boot=0)) == 4
+
+
+def test_each_half_is_scored_at_what_is_best_on_the_other():
+    rng = np.random.default_rng(0)
+    scored = PromptRisks(("a", "b", "c"), rng.normal(size=(9, 3)), 99, True)
+    tuned, risk = tune(scored, [0, 2], seed=3)
+    first = np.random.default_rng(3).permutation(9) < 4
+    for half, chosen in zip((first, ~first), tuned.by_halves, strict=True):
+        other = scored.per_prompt[~half]
+        best = 0 if other[:, 0].mean() <= other[:, 2].mean() else 2
+        assert chosen == scored.methods[best]
+        np.testing.assert_array_equal(risk[half], scored.per_prompt[half, best])
+    assert tuned.name == tuned.specification + MARK
+
+
+def test_the_row_is_not_optimistic_where_choosing_on_the_same_prompts_is():
+    """Candidates of pure noise around the same risk: the best looks better than it is, the row by halves does not."""
+    rng, naive, honest = np.random.default_rng(1), [], []
+    for seed in range(400):
+        scored = PromptRisks(tuple(f"m{k}" for k in range(10)), rng.normal(size=(20, 10)), 20, True)
+        naive.append(scored.per_prompt.mean(axis=0).min())
+        honest.append(tune(scored, range(10), seed=seed)[1].mean())
+    error = 1 / np.sqrt(20 * 400)
+    assert np.mean(naive) < -20 * error and abs(np.mean(honest)) < 4 * error
+
+
+def test_tuned_rows_come_last_and_the_others_stay():
+    log = small_run(n_prompts=20)
+    tried = candidates("kae", wide_grid(log, 3))
+    scored = score(log, ["kae", *tried])
+    added, (tuned,) = with_tuned(scored, [range(1, 1 + len(tried))])
+    assert added.methods == (*scored.methods, tuned.name) and tuned.specification in tried
+    np.testing.assert_array_equal(added.per_prompt[:, :-1], scored.per_prompt)
+    np.testing.assert_array_equal(added.per_prompt[:, -1], tune(scored, range(1, 1 + len(tried)))[1])
+
+
+def test_one_prompt_has_no_halves():
+    with pytest.raises(ValueError, match="the log must have two or more"):
+        tune(PromptRisks(("a", "b"), np.zeros((1, 2)), 1, True), [0, 1])

@@ -1,0 +1,216 @@
+"""What `analyze` recommends on logs as people have them, and that what it says is so."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator, RewardLog, read_log, risk_differences, value_risk
+from kaestat.integrations.verl.options import Options
+from kaestat.report.analysis import analyze
+from kaestat.report.headline import headline, paste_lines, paste_notes
+from kaestat.report.tables import comparison, unit_line
+from tests.helpers.made_logs import epochs, relabelled, several_rewards, small_run
+
+MADE = {
+    "sparse epochs": lambda: epochs(n_prompts=300, group_size=8),
+    "one epoch": lambda: epochs(n_prompts=1280, n_epochs=1, steps=20, group_size=2),
+    "plus and minus one": lambda: relabelled(small_run(), scale=2, shift=-1),
+    "several rewards": lambda: several_rewards(small_run()),
+    "one completion": lambda: small_run(n_prompts=200, group_size=1),
+}
+
+
+@pytest.fixture(scope="module", params=MADE)
+def made(request):
+    log = MADE[request.param]()
+    return log, analyze(log, n_boot=200)
+
+
+@pytest.fixture(scope="module")
+def sparse():
+    log = MADE["sparse epochs"]()
+    return log, analyze(log, n_boot=200)
+
+
+def estimator_of(line, **names):
+    """The estimator that the pasted line makes."""
+    return eval(line, {"AdvantageEstimator": AdvantageEstimator, **names})
+
+
+def test_the_lines_make_the_method_that_was_scored(made):
+    log, analysis = made
+    found = analysis.recommendation
+    (_, python), (_, verl) = paste_lines(analysis)
+    estimator = estimator_of(python)
+    assert estimator.method == found.method
+    words = dict(word.removeprefix("+").split("=", 1) for word in verl.split())
+    prefix = "algorithm.kaestat.params."
+    params = {key.removeprefix(prefix): value for key, value in words.items() if key.startswith(prefix)}
+    algorithm = {"kaestat": {"params": params}} if params else {}
+    assert Options.read(words["algorithm.adv_estimator"], algorithm).estimator().baseline == estimator.baseline
+    assert ("trainer.v1.trainer_mode" in words) == (estimator.baseline.horizon > 0)
+    gap = risk_differences(log, [estimator.baseline], found.rival, n_boot=0, min_visits=analysis.min_visits)
+    assert gap["difference"].item() == pytest.approx(found.difference, rel=0.1)  # a tuned row is scored by halves
+
+
+def test_it_is_better_than_the_rival_and_nothing_is_clearly_better_than_it(made):
+    _, analysis = made
+    found = analysis.recommendation
+    assert found.better and found.difference_high < 0
+    text = headline(analysis)
+    if analysis.risk is None:
+        assert f"lower by {-1e3 * found.difference:.2f} × 0.001" in text and "levels are not identified" in text
+    else:
+        table = analysis.risk.set_index("method")["mse"]
+        assert found.reduction == pytest.approx(1 - table[found.row] / table["grpo"], rel=1e-12)
+        assert f"is {100 * found.reduction:.0f} % (95 % interval {100 * found.reduction_low:.0f} to " in text
+        assert found.reduction_low < found.reduction < found.reduction_high
+        assert table[found.row] <= 1.2 * table.drop(["ebpo", "dr_grpo", "gpg", "krpo"]).min()
+    assert not re.search(r"nan|inf\b|-\d|None|- times", text)
+
+
+def test_the_noise_of_the_gradient_is_that_of_the_rewards_about_the_value(made):
+    """E (Z - V)^2 = Var(Z) + MSE for the recommended row and the rival, from the replayed values themselves."""
+    from kaestat.logs.replay import replay
+    from kaestat.logs.risk import risk_baseline
+
+    log, analysis = made
+    found = analysis.recommendation
+    if found.row.endswith("(tuned)"):
+        pytest.skip("scored by halves of the prompts")
+    frame, noise = log.frame, []
+    first = frame.groupby("prompt")["step"].transform("min")
+    scored = (frame["step"] > first) | (analysis.min_visits == 0)
+    for method in (found.row, found.rival):
+        squared = (frame["reward"] - replay(log, risk_baseline(method))[0]) ** 2
+        visits = squared[scored].groupby([frame["prompt"], frame["step"]]).mean()
+        noise.append(visits.groupby("prompt").mean().mean())
+    assert found.noise_reduction == pytest.approx(1 - noise[0] / noise[1], rel=1e-9)
+
+
+def test_sparse_epochs_are_told_a_bandwidth_that_reaches_over_an_epoch(sparse):
+    log, analysis = sparse
+    found = analysis.recommendation
+    assert found.params["bandwidth"] > 200 and found.row.endswith("(tuned)")
+    assert found.reduction > 0.6  # KAE at 10 steps has GRPO's error
+    assert {"kae", "kae_eb", "kae:bandwidth=20"} <= set(analysis.out_of_reach)
+    assert not {"kalman", "spo", "rloo"} & set(analysis.out_of_reach)
+    shown = [row[0] for row in comparison(analysis)[1]]
+    assert "kae (no past in reach)" in shown and "kalman" in shown
+    assert any("prompts return about every 100 steps. A bandwidth of about 300 would." in n for n in analysis.notes)
+    tuned = {row.specification: row.name for row in analysis.tuned}
+    fixed = value_risk(log, list(tuned), n_boot=0)["mse"].to_numpy()
+    by_halves = analysis.risk.set_index("method").loc[list(tuned.values()), "mse"].to_numpy()
+    np.testing.assert_allclose(by_halves, fixed, rtol=0.1)  # a choice of one number from 300 prompts
+
+
+def test_one_epoch_is_told_what_can_help_without_a_history():
+    analysis = analyze(MADE["one epoch"](), n_boot=200)
+    assert headline(analysis).startswith("Every prompt occurs once: a history cannot help. Use kae_eb: ")
+    assert analysis.min_visits == 0 and analysis.notes[0].startswith("Every prompt occurs once")
+    ratio = analysis.risk.set_index("method")["vs_grpo"]
+    assert ratio["kae_eb"] < ratio["james_stein"] < 0.75 and ratio["kae"] == ratio["rloo"] == 1
+    assert "kae:bandwidth=20" not in ratio.index and not analysis.tuned and not analysis.out_of_reach
+    assert paste_lines(analysis)[0][1] == 'AdvantageEstimator("kae_eb")'
+
+
+def test_rewards_of_another_range_are_named_and_lead_to_the_same_recommendation():
+    log = small_run()
+    plain, labelled = analyze(log, n_boot=50), analyze(relabelled(log, scale=2, shift=-1), n_boot=50)
+    assert labelled.recommendation.row == plain.recommendation.row
+    assert labelled.recommendation.reduction == pytest.approx(plain.recommendation.reduction, rel=1e-6)
+    assert labelled.recommendation.noise_reduction == pytest.approx(plain.recommendation.noise_reduction, rel=1e-6)
+    assert any(note.startswith("Rewards lie between -1 and 1. kalman and spo") for note in labelled.notes)
+    assert not any("Rewards lie" in note for note in plain.notes)
+    kalman = analyze(relabelled(log, scale=2, shift=-1), ["kalman", "grpo"], n_boot=50)
+    assert paste_lines(kalman)[0][1] == 'AdvantageEstimator("kalman", low=-1, high=1)'
+
+
+def test_large_rewards_are_shown_in_a_unit_of_their_size():
+    log = small_run(n_prompts=30, n_epochs=6)
+    for scale, unit in ((1, "0.001"), (100, "1"), (1e4, "1,000"), (1e-3, "1e-9")):
+        analysis = analyze(relabelled(log, scale=scale), ["kae", "kalman", "grpo"], n_boot=20)
+        assert f"In units of {unit}, " in unit_line(analysis)
+        assert all(float(row[1]) < 1e4 and float(row[1]) >= 0.1 for row in comparison(analysis)[1])
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 1e9), (1e-150, 0.0), (5e69, 0.0), (0.0, -3.0)])
+@pytest.mark.filterwarnings("error")
+def test_any_finite_rewards_can_be_analysed(scale, shift):
+    log = relabelled(several_rewards(small_run(n_prompts=15, n_epochs=5)), scale=scale, shift=shift)
+    assert np.isfinite(analyze(log, n_boot=20).risk["mse"]).all()
+
+
+def test_where_nothing_is_better_the_group_mean_is_kept_and_there_is_nothing_to_paste():
+    rng = np.random.default_rng(0)
+    prompt, step = np.repeat(np.arange(12), 8), np.tile(np.repeat(np.arange(2), 4), 12)
+    log = RewardLog(prompt, step, rng.integers(0, 2, 96) * 1.0)
+    analysis = analyze(log, ["grpo", "krpo", "local_linear"], n_boot=100)
+    assert not analysis.recommendation.better and paste_lines(analysis) == []
+    assert headline(analysis).startswith("Keep GRPO's group mean: no method here is shown to have a lower value error")
+    constant = analyze(RewardLog(["a", "a", "b", "b"] * 3, np.repeat(range(3), 4), [1.0] * 12), n_boot=20)
+    assert headline(constant).startswith("Keep GRPO's group mean")
+    assert not re.search(r"nan", headline(constant) + str(comparison(constant)))
+
+
+def test_one_prompt_has_no_intervals_and_no_claim():
+    log = small_run(n_prompts=1, n_epochs=12)
+    analysis = analyze(log, n_boot=0)
+    assert "with one prompt there are no intervals" in headline(analysis) and not analysis.tuned
+    assert any(note.startswith("One prompt alone") for note in analysis.notes)
+
+
+def test_of_tied_methods_the_simplest_is_taken():
+    log = small_run()
+    analysis = analyze(log, ["kae_eb:bandwidth=20", "kae:bandwidth=20", "rloo"], n_boot=200)
+    gap = risk_differences(log, ["kae:bandwidth=20"], "kae_eb:bandwidth=20", n_boot=200)
+    tied = gap["ci_low"].item() <= 0
+    assert (analysis.recommendation.method == "kae") == tied
+    same = analyze(log, ["kae_stream", "kae:kernel=exponential", "kae_stream:bandwidth=10"], n_boot=200)
+    assert same.recommendation.method in ("kae", "kae_stream")
+
+
+def test_a_log_of_visits_says_how_bandwidths_become_steps():
+    frame = small_run().frame
+    log = RewardLog(frame["prompt"], frame["step"], frame["reward"], time_axis="visit")
+    analysis = analyze(log, ["kae:bandwidth=8", "grpo"], n_boot=50)
+    assert "with bandwidth 8 visits" in headline(analysis)
+    (_, python), (_, verl) = paste_lines(analysis)
+    assert estimator_of(python, steps_per_visit=9).baseline.horizon == 72
+    assert "bandwidth=BANDWIDTH_IN_STEPS" in verl and "8 times the steps" in next(paste_notes(analysis))
+
+
+def test_steps_that_are_no_training_steps_are_told():
+    log = small_run(n_prompts=20, n_epochs=6)
+
+    def told(steps):
+        return " ".join(analyze(relabelled(log, steps=steps), ["kae", "grpo"], n_boot=0).notes)
+
+    assert not re.search(r"Steps|All steps", told(lambda step: step))
+    assert "Steps begin at 1,700,000,000: they look like timestamps" in told(lambda step: 1_700_000_000 + 37 * step)
+    assert "All steps are 10 apart" in told(lambda step: 10 * step)
+    assert "Steps jump from 2 to 5,003, where 1 is usual" in told(lambda step: step + 5000 * (step > 2))
+
+
+def test_an_inferred_group_size_is_told_with_the_option_that_sets_it(tmp_path):
+    path = tmp_path / "accuracies.json"
+    path.write_text('{"a": [0.25, 0.5, 0.75], "b": [1.0, 0.75, 0.5]}')
+    inferred = analyze(read_log(path), ["kae", "grpo"], n_boot=0).notes
+    assert any("has 4 completions is inferred" in note and "--hint group_size=" in note for note in inferred)
+    given = analyze(read_log(path, group_size=8), ["kae", "grpo"], n_boot=0).notes
+    assert not any("inferred" in note for note in given)
+
+
+def test_the_real_run_is_told_to_borrow_strength_at_about_twenty_visits():
+    path = Path(os.environ.get("KAESTAT_DATA", "")) / "acc_step_500_dev.json"
+    if not path.is_file():
+        pytest.skip("KAESTAT_DATA points to no folder with acc_step_500_dev.json")
+    analysis = analyze(read_log(path), ["kae", "kae:bandwidth=20", "kae_eb", "kalman", "rloo"], n_boot=200)
+    found = analysis.recommendation
+    assert (found.method, found.params["bandwidth"], found.tied) == ("kae_eb", 20.0, ())
+    assert found.reduction == pytest.approx(0.88, abs=0.01) and found.noise_reduction == pytest.approx(0.11, abs=0.01)
