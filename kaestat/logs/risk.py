@@ -16,8 +16,9 @@ import pandas as pd
 from kaestat.baselines.base import Baseline
 from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
 from kaestat.logs.replay import replay
-from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.registry import make_baseline, parse_method
+from kaestat.spelling import named
 
 LEAVE_ONE_OUT_METHODS = ("grpo", "reinforce++")  # as in the paper's Table 1
 RISK_COLUMNS = ["method", "mse", "se", "ci_low", "ci_high", "vs_grpo", "n_prompts", "n_visits"]
@@ -37,7 +38,7 @@ DIFFERENCE_COLUMNS = [
 
 
 def value_risk(
-    log: RewardLog,
+    log: RewardLog | pd.DataFrame,
     methods: Sequence[str | Baseline],
     *,
     n_boot: int = 1000,
@@ -48,8 +49,9 @@ def value_risk(
 
     Parameters
     ----------
-    log : RewardLog
-        At least some visits must have two completions or more.
+    log : RewardLog or DataFrame
+        A DataFrame has one completion per row, under the usual names (`RewardLog.from_frame` takes others). At least
+        some visits must have two completions or more.
     methods : sequence of str or Baseline
         Names, specifications such as ``"kae:bandwidth=10,kernel=exponential"``, or baselines. As in the paper's
         Table 1, ``grpo`` and ``reinforce++`` enter in leave-one-out form.
@@ -73,14 +75,14 @@ def value_risk(
         If a method is unknown, no visit qualifies, or the log has one completion per visit throughout: then only
         differences between methods are identified (`risk_differences`).
     TypeError
-        If ``log`` is no `RewardLog`, or ``methods`` no list.
+        If ``log`` is neither, or ``methods`` no list.
     """
     scored = score(log, [*_listed(methods), "grpo"], min_visits=min_visits)
     return scored.risk_table(n_boot=n_boot, seed=seed)
 
 
 def risk_differences(
-    log: RewardLog,
+    log: RewardLog | pd.DataFrame,
     methods: Sequence[str | Baseline],
     reference: str | Baseline = "grpo",
     *,
@@ -212,7 +214,7 @@ def risk_baseline(method: str | Baseline) -> Baseline:
 
 
 def score(
-    log: RewardLog,
+    log: RewardLog | pd.DataFrame,
     methods: Sequence[str | Baseline],
     *,
     min_visits: int = 1,
@@ -235,8 +237,7 @@ def score(
     ValueError
         As in `value_risk`.
     """
-    if not isinstance(log, RewardLog):
-        raise TypeError(f"log must be a RewardLog (read_log reads files), got {type(log).__name__}.")
+    log = as_log(log)
     if len(methods) < 2:
         raise ValueError("methods is empty: name at least one, for example 'kae'.")
     baselines = [risk_baseline(method) for method in methods]
@@ -277,7 +278,7 @@ def _eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndar
         eligible &= units.counts > 1
     if not eligible.any():
         most = int(units.earlier.max())
-        raise ValueError(f"no visit has {min_visits} earlier ones (the most is {most}); lower min_visits.")
+        raise ValueError(f"no visit has {min_visits} earlier ones (the most is {most}); lower {named('min_visits')}.")
     return eligible
 
 
