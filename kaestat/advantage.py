@@ -14,7 +14,7 @@ from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_column, check_finite, check_ids, check_mask
 from kaestat.history import RewardHistory, stored_step, whole_step
-from kaestat.registry import SCALES, get_method, make_baseline
+from kaestat.registry import SCALES, changed_parameters, get_method, make_baseline, with_specified
 from kaestat.samples import Packing, largest_like, like, scatter
 from kaestat.scaling import divide_by_group_std, rescale_informative, whiten_over_batch
 from kaestat.storage import decode_keys, encode_keys, load_state, pack_arrays, save_state, unpack_arrays
@@ -28,7 +28,8 @@ class AdvantageEstimator:
     Parameters
     ----------
     method : str or Baseline
-        One of `kaestat.methods()`, or a baseline object, whose own scaling is none.
+        One of `kaestat.methods()`, or a specification with parameters such as ``"kae:bandwidth=10"``, as
+        `kaestat.value_risk` takes; or a baseline object, whose own scaling is none.
     scale : {"none", "group_std", "batch_std"}, optional
         Overrides the method's own scaling: none; division by the group's standard deviation; whitening over the
         batch. None keeps the published one (`kaestat.registry.METHODS`).
@@ -60,6 +61,7 @@ class AdvantageEstimator:
                 raise ValueError(f"{', '.join(params)}: a Baseline object has its parameters already; leave them out.")
             self.method, self.baseline, own_scale, self._informative = type(method).__name__, method, "none", False
         else:
+            method, params = with_specified(method, params)
             known = get_method(method)
             self.method, self.baseline = method, make_baseline(method, **params)
             own_scale, self._informative = known.scale, known.rescales_informative
@@ -78,6 +80,14 @@ class AdvantageEstimator:
         self._recorded: dict[Hashable, None] = {}  # prompts of the last step, for methods with a carry but no history
         self._with_streams: bool | None = None
         self._steps_without_return = 0
+
+    def __repr__(self) -> str:
+        given = [repr(self.method if self._named else self.baseline)]
+        given += [f"{name}={value!r}" for name, value in changed_parameters(self.baseline, self._params).items()]
+        given += [] if self._scale is None else [f"scale={self._scale!r}"]
+        when = "before its first step" if self.last_step < 0 else f"after step {self.last_step}"
+        known = "" if self._history is None else f", {len(self._history):,} prompts known"
+        return f"AdvantageEstimator({', '.join(given)}) {when}{known}"
 
     @property
     def last_step(self) -> int:

@@ -29,6 +29,11 @@ def spelled(argument: str, value: str | int | None = None) -> str:
     return f"{OPTIONS[argument]} {shown}" if argument in OPTIONS else f"--hint {argument}={shown}"
 
 
+def spelled_list(argument: str) -> str:
+    """``reward=[...]``; on the command line, the option once for each."""
+    return f"{spelled(argument)} (once for each)" if _ON_COMMAND_LINE.get() else f"{argument}=[...]"
+
+
 def named(argument: str) -> str:
     """``min_visits``; on the command line ``--min-visits``."""
     return OPTIONS.get(argument, f"--hint {argument}") if _ON_COMMAND_LINE.get() else argument

@@ -12,7 +12,7 @@ from kaestat.logs.labels import Labels
 from kaestat.logs.readers.json_table import load_json
 from kaestat.logs.readers.text_file import has_suffix
 from kaestat.logs.reward_log import RewardLog
-from kaestat.spelling import spelled
+from kaestat.spelling import named, spelled
 
 MAX_GROUP_SIZE = 64
 _LARGEST = 10**9  # completions per visit; the product with an accuracy must be a float
@@ -127,7 +127,7 @@ def _infer(path: Path, accuracy: np.ndarray) -> int:
 
 def _check(path: Path, accuracy: np.ndarray, size: int) -> int:
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= _LARGEST:
-        raise ValueError(f"group_size must be a whole number from 1 to {_LARGEST:,}, got {size!r}.")
+        raise ValueError(f"{named('group_size')} must be a whole number from 1 to {_LARGEST:,}, got {size!r}.")
     misfit = _misfit(accuracy, size)
     if misfit.max() > _ROUNDED:
         worst = accuracy[int(np.argmax(misfit))]

@@ -89,8 +89,8 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -
         A name in `FORMATS`; ``"auto"`` decides by the name, the folder's files and the columns. Text files may be
         packed, with names that end in ``.gz``.
     **hints
-        What the file cannot tell. Long tables (``csv, jsonl, parquet, records``): ``prompt, step, reward, group`` name
-        columns. ``verl``: ``prompt, reward, group``. ``trl``: ``reward, reward_weights``. ``accuracies``: ``group_size``.
+        What the file cannot tell. ``csv, jsonl, parquet, records``: ``prompt, step, reward, group`` name columns.
+        ``verl``: ``prompt, reward, group``. ``trl``: ``reward, reward_weights``. ``accuracies``: ``group_size``.
 
     Returns
     -------

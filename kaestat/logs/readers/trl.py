@@ -18,7 +18,7 @@ from kaestat.logs.columns import refuse_missing_column
 from kaestat.logs.labels import Labels
 from kaestat.logs.readers import parquet
 from kaestat.logs.reward_log import RewardLog
-from kaestat.spelling import spelled
+from kaestat.spelling import named, spelled, spelled_list
 
 if TYPE_CHECKING:
     import pyarrow
@@ -122,9 +122,13 @@ def _weights(names: list[str], weights: Sequence[float] | None) -> np.ndarray:
     try:
         numbers = np.ones(len(names)) if weights is None else np.asarray(weights, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(f"reward_weights must be numbers, one for each of {', '.join(names)} ({error}).") from error
+        raise TypeError(
+            f"{named('reward_weights')} must be numbers, one for each of {', '.join(names)} ({error})."
+        ) from error
     if numbers.shape != (len(names),) or not np.isfinite(numbers).all():
-        raise ValueError(f"reward_weights must be one finite number for each of {', '.join(names)}, got {numbers}.")
+        raise ValueError(
+            f"{named('reward_weights')} must be one finite number for each of {', '.join(names)}, got {numbers}."
+        )
     return numbers
 
 
@@ -168,6 +172,6 @@ def _check_advantages(path: Path, log: pd.DataFrame, names: list[str]) -> None:
     if len(varied) and (varied["ra"] < _PROPORTIONAL * np.sqrt(varied["rr"] * varied["aa"])).mean() > _ODD_GROUPS:
         raise ValueError(
             f"{path}: the sum of the columns {', '.join(names)} does not explain the logged advantages. One may be an "
-            "extra column (log_extra), or the run had reward_weights, a KL term in the reward or "
-            "normalize_then_sum. Name the rewards with reward=[...], and their weights with reward_weights=[...]."
+            "extra column (log_extra), or the run had reward_weights, a KL term in the reward or normalize_then_sum. "
+            f"Name the rewards with {spelled_list('reward')}, and their weights with {spelled_list('reward_weights')}."
         )
