@@ -51,5 +51,6 @@ def on_command_line() -> Iterator[None]:
 
 def option_first(message: str) -> str:
     """A message that begins with an argument's name, as checks write them, with the option's in its place."""
+    message = message.replace("....", "...")  # an option at the end of a sentence
     name = next((name for name in OPTIONS if message.startswith((f"{name} must", f"{name}:"))), None)
     return message if name is None else OPTIONS[name] + message[len(name) :]

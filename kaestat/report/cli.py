@@ -50,7 +50,8 @@ def run(arguments: list[str], *, imported: Callable[[], None] | None = None) -> 
             imported()
         try:
             with on_command_line():
-                return app(arguments, prog_name="kaestat", standalone_mode=False, obj=call) or 0
+                status = app(arguments, prog_name="kaestat", standalone_mode=False, obj=call) or 0
+            return _interrupted(call, None) if status == INTERRUPTED else status
         except Interruption as interruption:
             return _interrupted(call, interruption.__cause__)
         except UsageError as error:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ParamSpec
 
 import typer
 from rich.progress import track
@@ -27,7 +28,7 @@ from kaestat.report.json_output import analysis_document, to_json
 from kaestat.report.out_folder import check_folder, replace_files
 
 UsageError: Any = typer.BadParameter.__base__  # typer exports it under no name of its own
-Interruption = typer.Abort  # what typer makes of KeyboardInterrupt
+Interruption = typer.Abort
 SIMULATED = "simulated run"
 
 app = typer.Typer(rich_markup_mode=None)
@@ -40,6 +41,22 @@ Hint = Annotated[
     typer.Option(metavar="KEY=VALUE", help="What LOG cannot tell: group_size=8, prompt=question, ...; repeatable."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+P = ParamSpec("P")
+
+
+def _interruptible(command: Callable[P, None]) -> Callable[P, None]:
+    """Typer makes a mere status of KeyboardInterrupt, and its message is lost."""
+
+    @wraps(command)
+    def call(*arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt as cause:
+            raise Interruption from cause
+
+    return call
 
 
 def _show_version(wanted: bool) -> None:
@@ -58,6 +75,7 @@ def kaestat_command(
 
 
 @app.command()
+@_interruptible
 def analyze(
     context: typer.Context,
     log: Log = None,
@@ -118,6 +136,7 @@ def analyze(
 
 
 @app.command()
+@_interruptible
 def bandwidth(
     log: Log = None,
     selector: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(SELECTORS)}.")] = "forward_cv",
@@ -148,6 +167,7 @@ def bandwidth(
 
 
 @app.command()
+@_interruptible
 def methods() -> None:
     """Names of all methods, with their values and sources."""
     console.show_methods()
