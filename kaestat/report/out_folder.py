@@ -13,7 +13,7 @@ from pathlib import Path
 from kaestat.provenance import checksum
 from kaestat.storage import write_atomically
 
-_LIST = ".kaestat-analyze.json"
+_LIST = ".kaestat-manifest.json"
 
 
 def check_folder(folder: Path) -> None:

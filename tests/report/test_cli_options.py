@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
 import kaestat
 from kaestat.report import commands, out_folder
@@ -101,7 +103,7 @@ def test_files_that_no_analysis_wrote_are_left_alone(command, singles, tmp_path)
     out = tmp_path / "out"
     out.mkdir()
     (out / "bandwidth.csv").write_text("mine")
-    (out / ".kaestat-analyze.json").write_text('{"bandwidth.csv": ["0"], "../run.csv": ["0"], "x": 1, "notes": []}')
+    (out / ".kaestat-manifest.json").write_text('{"bandwidth.csv": ["0"], "../run.csv": ["0"], "x": 1, "notes": []}')
     assert command("analyze", singles, *QUICK, "--out", out)[0] == 0
     assert (out / "bandwidth.csv").read_text() == "mine" and singles.exists()
 
@@ -153,6 +155,16 @@ def test_hints_given_several_times_are_lists(command, tmp_path):
         "reward": ["right", "form"],
         "reward_weights": [1.0, 0.5],
     }
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_reading_and_writing_are_shown_on_a_terminal(command, log, tmp_path, monkeypatch, form):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(commands.console, "STDERR", screen)
+    options = ["--json"] if form == "json" else []
+    assert command("analyze", log, *QUICK, "--out", tmp_path / "out", *options)[0] == 0
+    told = screen.file.getvalue()
+    assert ("Reading run.csv" in told) == ("Writing to" in told) == (form == "text")
 
 
 def test_the_version_is_told(command):
