@@ -18,7 +18,7 @@ from kaestat.estimator_state import EstimatorState
 from kaestat.history import RewardHistory, visit_sums, whole_step
 from kaestat.reach import ReturnWatch
 from kaestat.record import StepRecord
-from kaestat.registry import SCALES, get_method, make_baseline
+from kaestat.registry import SCALES, changed_parameters, get_method, make_baseline, with_specified
 from kaestat.samples import CodedIds, Packing, code_ids, largest_like, like, scatter
 from kaestat.scaling import divide_by_group_std, rescale_informative, whiten_over_batch
 from kaestat.storage import load_state, pack_arrays, save_state, unpack_arrays
@@ -30,7 +30,8 @@ class AdvantageEstimator:
     Parameters
     ----------
     method : str or Baseline
-        One of `kaestat.methods()`, or a baseline object, whose own scaling is none.
+        One of `kaestat.methods()`, or a specification with parameters such as ``"kae:bandwidth=10"``, as
+        `kaestat.value_risk` takes; or a baseline object, whose own scaling is none.
     scale : {"none", "group_std", "batch_std"}, optional
         Overrides the method's own scaling: none; division by the group's standard deviation; whitening over the
         batch. None keeps the published one (`kaestat.registry.METHODS`).
@@ -64,6 +65,7 @@ class AdvantageEstimator:
                 raise ValueError(f"{', '.join(params)}: a Baseline object has its parameters already; leave them out.")
             self.method, self.baseline, own_scale, self._informative = type(method).__name__, method, "none", False
         else:
+            method, params = with_specified(method, params)
             known = get_method(method)
             self.method, self.baseline = method, make_baseline(method, **params)
             own_scale, self._informative = known.scale, known.rescales_informative
@@ -79,6 +81,14 @@ class AdvantageEstimator:
         self.record: StepRecord | None = None
         self._state = EstimatorState(self.baseline.initial_carry())
         self._returns = ReturnWatch(self.method, self.baseline)
+
+    def __repr__(self) -> str:
+        given = [repr(self.method if self._named else self.baseline)]
+        given += [f"{name}={value!r}" for name, value in changed_parameters(self.baseline, self._params).items()]
+        given += [] if self._scale is None else [f"scale={self._scale!r}"]
+        when = "before its first step" if self.last_step < 0 else f"after step {self.last_step}"
+        known = "" if self.history is None else f", {len(self.history):,} prompts known"
+        return f"AdvantageEstimator({', '.join(given)}) {when}{known}"
 
     @property
     def last_step(self) -> int:

@@ -270,7 +270,7 @@ class RewardHistory:
             raise ValueError("state: the fields of the history do not fit its keys; the state was altered.")
         if fields["step"].max(initial=-1, where=fields["count"] > 0) > last_step:
             raise ValueError("state: the history has visits after its last step; the state was altered.")
-        for name, field in fields.items():
+        for name, field in fields.items() if keys else ():  # an empty array may claim any width
             history._fields[name] = np.concatenate([np.zeros((1, shape[1]), dtype=field.dtype), field])
         history._state = _stored_state(state.get("state"), len(keys))
         history.last_step = last_step

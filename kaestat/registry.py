@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -166,3 +167,33 @@ def parse_method(specification: str) -> tuple[str, dict[str, Any]]:
     name, params = parse_specification(specification)
     get_method(name)
     return name, params
+
+
+def with_specified(method: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A method's name, and its parameters from a specification and from keywords together.
+
+    Raises
+    ------
+    ValueError
+        If the specification cannot be read, or a parameter is given in both.
+    """
+    if not isinstance(method, str) or ":" not in method:
+        return method, params
+    name, specified = parse_method(method)
+    twice = [key for key in specified if key in params]
+    if twice:
+        raise ValueError(f"parameter {twice[0]!r} is given twice: in {method!r}, and as {twice[0]}=; leave one out.")
+    return name, specified | params
+
+
+def changed_parameters(baseline: Baseline, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of ``params`` that differ from the defaults of the baseline's class."""
+    defaults = {field.name: field.default for field in dataclasses.fields(baseline)} if params else {}
+    return {key: value for key, value in params.items() if not _equal(value, defaults.get(key, dataclasses.MISSING))}
+
+
+def _equal(value: Any, default: Any) -> bool:
+    try:
+        return bool(value == default)
+    except ValueError:  # arrays
+        return False

@@ -5,17 +5,21 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import secrets
+import zipfile
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 FORMAT = "kaestat-state"
 VERSION = 1
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_LONGEST_HEADER = 10_000  # NumPy's own limit
 PACKED_DTYPE = re.compile(r"[<>|][biuf]\d{1,2}")  # of truth values, integers and floats, as `numpy.dtype.str` has them
 
 
@@ -82,6 +86,7 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
             )
         file.seek(len(first))
         try:
+            _check_archive(file)
             with np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
             state = _put_arrays(json.loads(arrays.pop("header").tobytes()), arrays)
@@ -90,6 +95,32 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise ValueError(f"{path}: holds a {type(state).__name__}, no state; it was altered.")
     return state
+
+
+def _check_archive(file: BinaryIO) -> None:
+    """Raise a ValueError unless each array of a NumPy archive is as large as it claims, before any is made.
+
+    `save_state` does not compress, so that no array is larger than the file: what is compressed, or claims more than
+    there is, is no state, and could take any amount of memory.
+    """
+    start = file.tell()
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        claimed = sum(member.file_size for member in members)
+        if claimed > (there := os.fstat(file.fileno()).st_size):
+            raise ValueError(f"its arrays claim {claimed:,} bytes, and the file has {there:,}")
+        for member in members:
+            if member.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{member.filename} is compressed, which states are not")
+            with archive.open(member) as content:
+                read = _HEADERS[np.lib.format.read_magic(content)]
+                shape, _, dtype = read(content, max_header_size=_LONGEST_HEADER)
+                claimed = math.prod(shape) * dtype.itemsize
+                if claimed != member.file_size - content.tell():
+                    raise ValueError(
+                        f"{member.filename} claims {claimed:,} bytes and has {member.file_size - content.tell():,}"
+                    )
+    file.seek(start)
 
 
 def pack_arrays(value: Any) -> Any:

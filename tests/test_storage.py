@@ -1,16 +1,19 @@
 """State files: whole or refused, never half written, never silently wrong."""
 
 import hashlib
+import io
 import json
 import os
+import tracemalloc
 from enum import IntEnum, StrEnum
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator, RewardHistory
+from kaestat import AdvantageEstimator, RewardHistory, storage
 from kaestat.storage import (
     decode_keys,
     encode_keys,
@@ -211,3 +214,54 @@ def test_a_checksum_that_was_made_to_fit_hides_nothing(tmp_path):
         (tmp_path / "altered").write_bytes(line + b"\n" + altered)
         with pytest.raises(ValueError, match="altered"):
             load_state(tmp_path / "altered")
+
+
+def altered(path, build):
+    """A state file around an archive of one's own, with the checksum that belongs to it."""
+    buffer = io.BytesIO()
+    header = np.frombuffer(b'{"a": {"__array__": "array0"}}', dtype=np.uint8)
+    build(buffer, header)
+    digest = hashlib.sha256(buffer.getvalue()).hexdigest()
+    path.write_bytes(storage._first_line(digest) + buffer.getvalue())
+    return path
+
+
+def test_a_compressed_state_is_refused_before_it_is_expanded(tmp_path):
+    def build(buffer, header):
+        np.savez_compressed(buffer, header=header, array0=np.zeros(2_000_000))
+
+    path = altered(tmp_path / "state", build)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"claim 16,000,\d+ bytes, and the file has"):
+            load_state(path)
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("shape", [(650_000_000,), (10**15,), (0, 10**9), (3,)])
+def test_an_array_that_claims_another_size_than_it_has_is_refused(tmp_path, shape):
+    def build(buffer, header):
+        np.savez(buffer, header=header)
+        member = io.BytesIO()
+        np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": False, "shape": shape})
+        with ZipFile(buffer, "a") as archive:
+            archive.writestr("array0.npy", member.getvalue() + b"\0" * 8)
+
+    with pytest.raises(ValueError, match=r"array0\.npy claims [\d,]+ bytes and has 8"):
+        load_state(altered(tmp_path / "state", build))
+
+
+def test_a_compressed_member_is_refused_however_small(tmp_path):
+    def build(buffer, header):
+        np.savez_compressed(buffer, header=header, array0=np.random.default_rng(0).random(100))
+
+    with pytest.raises(ValueError, match=r"is compressed, which states are not|claim"):
+        load_state(altered(tmp_path / "state", build))
+
+
+def test_a_history_without_prompts_may_claim_any_width():
+    state = RewardHistory(10.0).state_dict()
+    state["fields"] = {name: np.zeros((0, 10**12), dtype=field.dtype) for name, field in state["fields"].items()}
+    assert len(RewardHistory.from_state_dict(state)) == 0

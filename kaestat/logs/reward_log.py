@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -11,6 +11,9 @@ import pandas as pd
 
 from kaestat.checks import check_column, check_ids
 from kaestat.history import MAX_REWARD, MAX_STEP
+from kaestat.logs.columns import choose_columns
+from kaestat.logs.labels import Labels
+from kaestat.logs.table import Table
 from kaestat.logs.units import LogUnits
 
 
@@ -72,29 +75,104 @@ class RewardLog:
         if size == 0:
             raise ValueError("the log is empty: it holds no rewards.")
         steps = check_column("step", step, size)
-        prompts = check_ids("prompt", prompt, size)
-        groups = None if group is None else check_ids("group", group, size)
+        prompts = Labels.of(check_ids("prompt", prompt, size))
+        groups = None if group is None else Labels.of(check_ids("group", group, size))
         if not np.isfinite(rewards).all():
             bad = int(np.argmin(np.isfinite(rewards)))
             raise ValueError(f"reward must be finite: entry {bad} is {rewards[bad]}. Leave such completions out.")
-        if np.abs(rewards).max() > MAX_REWARD:
+        if max(rewards.max(), -rewards.min()) > MAX_REWARD:
             bad = int(np.argmax(np.abs(rewards)))
             raise ValueError(f"reward must lie within {MAX_REWARD:g}: entry {bad} is {rewards[bad]}. Rescale rewards.")
         whole = (steps >= 0) & (steps <= MAX_STEP) & (steps == np.floor(steps))
         if not whole.all():
             bad = int(np.argmin(whole))
             raise ValueError(f"step must be whole numbers from 0 to {MAX_STEP}: entry {bad} is {steps[bad]}.")
-        codes, self.prompts = _factorize(prompts)
-        frame = pd.DataFrame(
-            {
-                "prompt": codes,
-                "step": steps.astype(np.int64),
-                "reward": rewards,
-                "group": 0 if groups is None else _factorize(groups)[0],
-            }
+        self._hold(prompts, steps.astype(np.int64), rewards.copy(), groups, time_axis)
+
+    @classmethod
+    def of_labels(
+        cls,
+        prompt: Labels,
+        step: np.ndarray,
+        reward: np.ndarray,
+        group: Labels | None = None,
+        *,
+        time_axis: Literal["step", "visit"] = "step",
+    ) -> RewardLog:
+        """A log of columns that are coded and checked already, as readers have them; nothing is checked again.
+
+        Parameters
+        ----------
+        prompt : Labels, length N
+        step : ndarray of int64, shape (N,)
+        reward : ndarray of float64, shape (N,)
+        group : Labels, length N, optional
+        time_axis : {"step", "visit"}
+        """
+        log = cls.__new__(cls)
+        log._hold(prompt, step, reward, group, time_axis)
+        return log
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        prompt: str | None = None,
+        step: str | None = None,
+        reward: str | None = None,
+        group: str | None = None,
+    ) -> RewardLog:
+        """A log of a table with one completion per row.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame
+            Other columns, and the index, do not matter.
+        prompt, step, reward, group : str, optional
+            Columns. None takes the column that is called so, or by another usual name, as `kaestat.read_log` does;
+            ``group`` may be absent.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing or ambiguous, there is no row, or a value is missing or invalid.
+        TypeError
+            If ``frame`` is no DataFrame, or a column's name is no text.
+
+        Examples
+        --------
+        >>> frame = pd.DataFrame({"Prompt": ["a", "a"], "global_step": [0, 0], "score": [1, 0]})
+        >>> RewardLog.from_frame(frame)
+        RewardLog(2 completions, 1 prompts, 1 visits, 1 steps)
+        """
+        if not isinstance(frame, pd.DataFrame):
+            raise TypeError(f"frame must be a pandas DataFrame, got {type(frame).__name__}.")
+        found = [str(name) for name in frame.columns]
+        chosen = choose_columns("frame", found, {"prompt": prompt, "step": step, "reward": reward, "group": group})
+        columns = {name: frame.iloc[:, found.index(name)].copy() for name in chosen.values()}
+        if frame.empty:
+            raise ValueError("frame: has columns but no rows.")
+        return cls.of_table(Table("frame", columns, lambda row: f"row {row + 1}"), chosen)
+
+    @classmethod
+    def of_table(cls, table: Table, names: Mapping[str, str]) -> RewardLog:
+        """A log of a table whose columns for ``prompt``, ``step``, ``reward`` and perhaps ``group`` are known."""
+        return cls.of_labels(
+            table.labels(names["prompt"]),
+            table.steps(names["step"]),
+            table.rewards(names["reward"]),
+            table.labels(names["group"]) if "group" in names else None,
         )
-        order = np.lexsort((frame["group"], frame["prompt"], frame["step"]))
-        self.frame = frame.iloc[order].reset_index(drop=True)
+
+    def _hold(self, prompt: Labels, step: np.ndarray, reward: np.ndarray, group: Labels | None, time_axis: str) -> None:
+        codes = np.zeros(len(reward), dtype=np.int32) if group is None else group.codes
+        columns = {"prompt": prompt.codes, "step": step, "reward": reward, "group": codes}
+        order = _order(prompt.codes, step, codes)
+        if order is not None:
+            columns = {name: column[order] for name, column in columns.items()}
+        self.frame = pd.DataFrame(columns, copy=False)
+        self.prompts = prompt.distinct
         self.time_axis = time_axis
         self.has_groups = group is not None
 
@@ -149,7 +227,8 @@ class RewardLog:
         """Visits with a row for each (prompt, group); the same as `prompt_units` for a log without groups."""
         if not self.has_groups:
             return self.prompt_units
-        pairs = self.frame["prompt"].to_numpy() * (self.frame["group"].max() + 1) + self.frame["group"].to_numpy()
+        prompt, group = (self.frame[name].to_numpy().astype(np.int64) for name in ("prompt", "group"))
+        pairs = prompt * (group.max() + 1) + group
         return LogUnits.of(self.frame, pd.factorize(pairs)[0])
 
     def units(self, unit: Literal["prompt", "group"]) -> LogUnits:
@@ -157,8 +236,26 @@ class RewardLog:
         return self.prompt_units if unit == "prompt" else self.group_units
 
 
-def _factorize(labels: list[Hashable]) -> tuple[np.ndarray, list[Hashable]]:
-    """Codes in order of first appearance, and the distinct labels."""
-    distinct = list(dict.fromkeys(labels))
-    number = {label: code for code, label in enumerate(distinct)}
-    return np.fromiter(map(number.__getitem__, labels), dtype=np.int64, count=len(labels)), distinct
+def as_log(log: RewardLog | pd.DataFrame) -> RewardLog:
+    """The log itself, or the one in a table with the usual column names."""
+    if isinstance(log, pd.DataFrame):
+        return RewardLog.from_frame(log)
+    if not isinstance(log, RewardLog):
+        raise TypeError(f"log must be a RewardLog (read_log reads files) or a DataFrame, got {type(log).__name__}.")
+    return log
+
+
+def _order(prompt: np.ndarray, step: np.ndarray, group: np.ndarray) -> np.ndarray | None:
+    """Rows sorted by step, prompt and group, equal ones as they stand; None if they stand sorted.
+
+    Runs of equal rows are sorted, not rows: logs are written visit by visit.
+    """
+    changes = np.ones(len(step), dtype=bool)
+    changes[1:] = (step[1:] != step[:-1]) | (prompt[1:] != prompt[:-1]) | (group[1:] != group[:-1])
+    first = np.flatnonzero(changes)
+    order = np.lexsort((group[first], prompt[first], step[first]))
+    if (order[1:] > order[:-1]).all():
+        return None
+    size = np.diff(np.append(first, len(step)))[order]
+    ends = np.cumsum(size)
+    return np.repeat(first[order] - (ends - size), size) + np.arange(len(step))

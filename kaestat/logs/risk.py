@@ -22,9 +22,10 @@ from kaestat.bootstrap import cluster_bootstrap, mean_with_interval, widened
 from kaestat.checks import check_whole
 from kaestat.logs.jackknife import jackknife_groups, jackknife_interval
 from kaestat.logs.replay import replay
-from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
 from kaestat.registry import make_baseline, parse_method
+from kaestat.spelling import named
 from kaestat.visit_error import unbiased_error
 
 FEWEST_DRAWS = 40  # fewer have no quantile of 2.5 %
@@ -46,7 +47,7 @@ DIFFERENCE_COLUMNS = [
 
 
 def value_risk(
-    log: RewardLog,
+    log: RewardLog | pd.DataFrame,
     methods: Sequence[str | Baseline],
     *,
     n_boot: int = 1000,
@@ -57,8 +58,9 @@ def value_risk(
 
     Parameters
     ----------
-    log : RewardLog
-        At least some visits must have two completions or more.
+    log : RewardLog or DataFrame
+        A DataFrame has one completion per row, under the usual names (`RewardLog.from_frame` takes others). At least
+        some visits must have two completions or more.
     methods : sequence of str or Baseline
         Names, specifications such as ``"kae:bandwidth=10,kernel=exponential"``, or baselines. As in the paper's
         Table 1, ``grpo`` and ``reinforce++`` enter in leave-one-out form. Methods that are meant for rewards in [0, 1]
@@ -92,7 +94,7 @@ def value_risk(
         If a method is unknown, no visit qualifies, or the log has one completion per visit throughout: then only
         differences between methods are identified (`risk_differences`).
     TypeError
-        If ``log`` is no `RewardLog`, or ``methods`` no list.
+        If ``log`` is neither, or ``methods`` no list.
     """
     n_boot = draws_of(n_boot)
     scored = score(log, [*_listed(methods), "grpo"], min_visits=min_visits, again=n_boot > 0, seed=seed)
@@ -100,7 +102,7 @@ def value_risk(
 
 
 def risk_differences(
-    log: RewardLog,
+    log: RewardLog | pd.DataFrame,
     methods: Sequence[str | Baseline],
     reference: str | Baseline = "grpo",
     *,
@@ -268,7 +270,7 @@ def risk_baseline(method: str | Baseline) -> Baseline:
 
 
 def score(
-    log: RewardLog,
+    log: RewardLog | pd.DataFrame,
     methods: Sequence[str | Baseline],
     *,
     min_visits: int = 1,
@@ -297,8 +299,7 @@ def score(
     ValueError
         As in `value_risk`.
     """
-    if not isinstance(log, RewardLog):
-        raise TypeError(f"log must be a RewardLog (read_log reads files), got {type(log).__name__}.")
+    log = as_log(log)
     if len(methods) < 2:
         raise ValueError("methods is empty: name at least one, for example 'kae'.")
     baselines = [risk_baseline(method).on_range(*reward_range(log)) for method in methods]
@@ -376,7 +377,7 @@ def eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndarr
         eligible &= units.counts > 1
     if not eligible.any():
         most = int(units.earlier.max())
-        raise ValueError(f"no visit has {min_visits} earlier ones (the most is {most}); lower min_visits.")
+        raise ValueError(f"no visit has {min_visits} earlier ones (the most is {most}); lower {named('min_visits')}.")
     return eligible
 
 

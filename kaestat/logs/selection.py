@@ -6,14 +6,16 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pandas as pd
+
 from kaestat.arrays import Array
 from kaestat.bandwidth import BandwidthSelection, Selector, as_selector
 from kaestat.kernels import Kernel, as_kernel
-from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.reward_log import RewardLog, as_log
 
 
 def select_bandwidth(
-    log: RewardLog,
+    log: RewardLog | pd.DataFrame,
     selector: str | Selector = "forward_cv",
     kernel: str | Kernel | Callable[[Array], Array] = "triangular",
     grid: Sequence[float] | None = None,
@@ -25,7 +27,8 @@ def select_bandwidth(
 
     Parameters
     ----------
-    log : RewardLog
+    log : RewardLog or DataFrame
+        A DataFrame has one completion per row, under the usual names (`RewardLog.from_frame` takes others).
     selector : str or Selector
         A name from `kaestat.bandwidth.SELECTORS`, or a selector.
     kernel : str, Kernel or callable
@@ -49,7 +52,7 @@ def select_bandwidth(
         If a name is unknown, the grid is empty, unsorted or not positive, the selector takes no grid, or no
         prompt has two visits.
     TypeError
-        If ``log`` is no `RewardLog`.
+        If ``log`` is neither.
 
     Examples
     --------
@@ -57,8 +60,7 @@ def select_bandwidth(
     >>> select_bandwidth(log, grid=[1.5, 8.0]).bandwidth
     1.5
     """
-    if not isinstance(log, RewardLog):
-        raise TypeError(f"log must be a RewardLog (read_log reads files), got {type(log).__name__}.")
+    log = as_log(log)
     chooser: Any = as_selector(selector)
     if grid is not None:
         if "grid" not in {field.name for field in dataclasses.fields(chooser)}:

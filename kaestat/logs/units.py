@@ -51,14 +51,14 @@ class LogUnits:
         starts[1:] = (step[1:] != step[:-1]) | (unit[1:] != unit[:-1])
         first = np.flatnonzero(starts)
         counts = np.diff(np.append(first, len(frame)))
-        visit_unit = unit[first]
+        visit_unit = unit[first].astype(np.int64)
         earlier = pd.Series(visit_unit).groupby(visit_unit).cumcount().to_numpy()
         return cls(
             reward=frame["reward"].to_numpy(),
             first=first,
             counts=counts,
             visit_unit=visit_unit,
-            visit_prompt=prompt[first],
+            visit_prompt=prompt[first].astype(np.int64),
             visit_step=step[first],
             earlier=earlier,
             by_unit=np.argsort(visit_unit, kind="stable"),

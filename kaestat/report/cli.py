@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kaestat.spelling import on_command_line, option_first
+
+INTERRUPTED = 130  # the status by which shells know an interruption
+
+
+@dataclass
+class Call:
+    """One call of the command.
+
+    Attributes
+    ----------
+    arguments : list of str
+        As given.
+    outcome : str
+        What it has written so far, for the case that it is interrupted.
+    """
+
+    arguments: list[str]
+    outcome: str = "nothing was written"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; exits with status 0, or with 2 and one line on stderr.
+    """Run the command line; exits with status 0, with 2 and one line on stderr, or with 130 if interrupted.
 
     Parameters
     ----------
@@ -17,20 +38,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
-def run(arguments: list[str]) -> int:
-    """The same, returning the exit status."""
+def run(arguments: list[str], *, imported: Callable[[], None] | None = None) -> int:
+    """The same, returning the exit status; ``imported`` is called once all modules are loaded."""
+    call = Call(arguments)
     try:
-        from kaestat.report.commands import UsageError, app
-    except ModuleNotFoundError as error:
-        return _fail(f"{error.name} is not installed; the command line needs: pip install 'kaestat[cli]'")
-    try:
-        return app(arguments, prog_name="kaestat", standalone_mode=False, obj=arguments) or 0
-    except UsageError as error:
-        return _fail(f"{error.format_message().rstrip('.')}. See kaestat --help.")
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        return _fail(str(error))
-    except KeyboardInterrupt:
-        return _fail("interrupted; nothing was written.")
+        try:
+            from kaestat.report.commands import Interruption, UsageError, app
+        except ModuleNotFoundError as error:
+            return _fail(f"{error.name} is not installed; the command line needs: pip install 'kaestat[cli]'")
+        if imported is not None:
+            imported()
+        try:
+            with on_command_line():
+                status = app(arguments, prog_name="kaestat", standalone_mode=False, obj=call) or 0
+            return _interrupted(call, None) if status == INTERRUPTED else status
+        except Interruption as interruption:
+            return _interrupted(call, interruption.__cause__)
+        except UsageError as error:
+            return _fail(f"{error.format_message().rstrip('.')}. See kaestat --help.")
+        except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
+            return _fail(option_first(str(error) or type(error).__name__))
+    except KeyboardInterrupt as interruption:
+        return _interrupted(call, interruption)
+
+
+def _interrupted(call: Call, cause: BaseException | None) -> int:
+    _fail(str(cause or "") or f"interrupted; {call.outcome}.")
+    return INTERRUPTED
 
 
 def _fail(message: str) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ParamSpec
 
 import typer
 from rich.progress import track
 
+import kaestat
 from kaestat.bandwidth import SELECTORS
 from kaestat.baselines.base import Baseline
 from kaestat.datasets import simulated_run
@@ -23,26 +25,57 @@ from kaestat.report import console
 from kaestat.report.analysis import analyze as analyze_log
 from kaestat.report.files import write_report
 from kaestat.report.json_output import analysis_document, to_json
+from kaestat.report.out_folder import check_folder, replace_files
 
 UsageError: Any = typer.BadParameter.__base__  # typer exports it under no name of its own
+Interruption = typer.Abort
 SIMULATED = "simulated run"
 
-app = typer.Typer(
-    help="Which baseline would have had the lowest error on a reward log you already have?",
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = typer.Typer(rich_markup_mode=None)
 
 Log = Annotated[Path | None, typer.Argument(metavar="LOG", help="Reward log: a file or folder.", show_default=False)]
 Simulated = Annotated[bool, typer.Option("--simulated", help="Use the simulated run instead of LOG.")]
 Format = Annotated[str, typer.Option(metavar="NAME", help=f"Format of LOG: auto, {', '.join(FORMATS)}.")]
 Hint = Annotated[
-    list[str], typer.Option(metavar="KEY=VALUE", help="What LOG cannot tell: group_size=8, prompt=question, ...")
+    list[str],
+    typer.Option(metavar="KEY=VALUE", help="What LOG cannot tell: group_size=8, prompt=question, ...; repeatable."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
+P = ParamSpec("P")
+
+
+def _interruptible(command: Callable[P, None]) -> Callable[P, None]:
+    """Typer makes a mere status of KeyboardInterrupt, and its message is lost."""
+
+    @wraps(command)
+    def call(*arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt as cause:
+            raise Interruption from cause
+
+    return call
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"kaestat {kaestat.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def kaestat_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Which baseline would have had the lowest error on a reward log you already have?"""
+
+
 @app.command()
+@_interruptible
 def analyze(
     context: typer.Context,
     log: Log = None,
@@ -69,7 +102,7 @@ def analyze(
     """Value MSE of every method on LOG, with intervals, from its rewards alone."""
     if out is not None:
         _check_out(out)
-    rewards = _read(log, format, hint, simulated)
+    rewards = _read(log, format, hint, simulated, quiet=as_json)
     analysis = analyze_log(
         rewards,
         method or None,
@@ -79,25 +112,31 @@ def analyze(
         min_visits=min_visits,
         track=iter if as_json else _progress,
     )
-    provenance = Provenance(
-        command=shlex.join(["kaestat", *context.obj]),
-        source=SIMULATED if log is None else log.name,
-        sha256=None if log is None else checksum(log),
-        seed=seed,
-        n_boot=n_boot,
-        min_visits=analysis.min_visits,
-        versions=versions(),
-    )
-    written = [] if out is None else write_report(analysis, provenance, out)
+    with console.stage("Checksum of the log", quiet=as_json):
+        provenance = Provenance(
+            command=shlex.join(["kaestat", *context.obj.arguments]),
+            source=SIMULATED if log is None else log.name,
+            sha256=None if log is None else checksum(log),
+            seed=seed,
+            n_boot=n_boot,
+            min_visits=analysis.min_visits,
+            versions=versions(),
+        )
     if as_json:
         print(to_json(analysis_document(analysis, provenance)))
+    else:
+        console.show_analysis(analysis, source=provenance.source, with_paths=bandwidth_grid)
+    if out is None:
         return
-    console.show_analysis(analysis, source=provenance.source, with_paths=bandwidth_grid)
-    if written:
+    with console.stage(f"Writing to {out}", quiet=as_json):
+        written = replace_files(out, lambda folder: write_report(analysis, provenance, folder))
+    context.obj.outcome = f"the analysis was complete, and all its files are in {out}"
+    if not as_json:
         console.show_written(written)
 
 
 @app.command()
+@_interruptible
 def bandwidth(
     log: Log = None,
     selector: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(SELECTORS)}.")] = "forward_cv",
@@ -110,7 +149,9 @@ def bandwidth(
     as_json: Json = False,
 ) -> None:
     """The bandwidth that LOG asks for, with its standard error and risk path."""
-    selection = select_bandwidth(_read(log, format, hint, simulated), selector, kernel, n_boot=n_boot, seed=seed)
+    rewards = _read(log, format, hint, simulated, quiet=as_json)
+    with console.stage("Selecting the bandwidth", quiet=as_json):
+        selection = select_bandwidth(rewards, selector, kernel, n_boot=n_boot, seed=seed)
     if as_json:
         document = {
             "bandwidth": selection.bandwidth,
@@ -126,24 +167,38 @@ def bandwidth(
 
 
 @app.command()
+@_interruptible
 def methods() -> None:
     """Names of all methods, with their values and sources."""
     console.show_methods()
 
 
-def _read(log: Path | None, format: str, hints: list[str], simulated: bool) -> RewardLog:
+def _read(log: Path | None, format: str, hints: list[str], simulated: bool, *, quiet: bool) -> RewardLog:
     if (log is None) != simulated:
         raise ValueError("give a reward log (file or folder), or --simulated, and not both.")
     if log is None:
         return simulated_run().log
-    return read_log(log, format=format, **dict(map(_hint, hints)))
+    with console.stage(f"Reading {log.name}", quiet=quiet):
+        return read_log(log, format=format, **_hints(hints))
 
 
-def _hint(text: str) -> tuple[str, str | int]:
-    key, equals, value = text.partition("=")
-    if not (key and equals and value):
-        raise ValueError(f"--hint {text!r}: write KEY=VALUE, for example group_size=8.")
-    return key, int(value) if value.isdecimal() else value
+def _hints(texts: list[str]) -> dict[str, Any]:
+    """Hints by name; one that is given several times is a list."""
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (key and equals and value):
+            raise ValueError(f"--hint {text!r}: write KEY=VALUE, for example group_size=8.")
+        found.setdefault(key, []).append(_hint_value(key, value))
+    return {key: values if len(values) > 1 or key == "reward_weights" else values[0] for key, values in found.items()}
+
+
+def _hint_value(key: str, value: str) -> str | int | float:
+    kinds: dict[str, type[int] | type[float]] = {"group_size": int, "reward_weights": float}
+    try:
+        return kinds[key](value) if key in kinds else value
+    except ValueError:
+        raise ValueError(f"--hint {key}={value}: {key} must be a number.") from None
 
 
 def _check_out(out: Path) -> None:
@@ -151,8 +206,7 @@ def _check_out(out: Path) -> None:
     missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
     if missing:
         raise ModuleNotFoundError(f"--out needs {' and '.join(missing)}: pip install 'kaestat[plots]'")
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out}: is a file; name a folder.")
+    check_folder(out)
 
 
 def _progress(baselines: Sequence[Baseline]) -> Iterable[Baseline]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +29,18 @@ from kaestat.report.unit import Unit
 
 STDERR = Console(stderr=True)
 WIDTH_OF_FILES = 120  # where the output is no terminal, and so has no width of its own
+
+
+@contextmanager
+def stage(what: str, *, quiet: bool = False) -> Iterator[None]:
+    """Show on a terminal what is being done, and for how long, until it is done."""
+    if quiet or not STDERR.is_terminal:
+        yield
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=STDERR, transient=True) as progress:
+        progress.add_task(escape(what), total=None)
+        yield
 
 
 def show_analysis(analysis: Analysis, *, source: str, with_paths: bool) -> None:

@@ -82,6 +82,10 @@ WHOLE_CSV = b"prompt,step,reward,group\n" + b"".join(b"p%d,%d,%d,g\n" % (k % 3, 
 WHOLE_JSONL = rows_as_json([{"prompt": f"p{k % 3}", "step": k // 3, "reward": k % 2} for k in range(12)])
 WHOLE_VERL = rows_as_json([{"input": f"p{k % 3}", "output": "x", "score": k % 2, "step": 1} for k in range(12)])
 WHOLE_ACCURACIES = json.dumps({f"p{k}": [0.25, 0.5, 1.0] for k in range(4)}).encode()
+WHOLE_RECORDS = json.dumps([{"prompt": f"p{k % 3}", "step": k // 3, "reward": k % 2} for k in range(12)]).encode()
+WHOLE_WANDB = json.dumps(
+    {"columns": ["prompt", "step", "reward"], "data": [[f"p{k % 3}", k // 3, k % 2] for k in range(12)]}
+).encode()
 
 
 def as_parquet(columns: dict[str, list]) -> bytes:
@@ -107,9 +111,10 @@ def csv_tables(draw) -> bytes:
     rows = draw(st.lists(st.lists(CELLS, min_size=1, max_size=5), max_size=4))
     quote = draw(st.booleans())
     cells = ['"' + c.replace('"', '""') + '"' if quote else c for row in rows for c in row]
-    lines, at = [",".join(names)], 0
+    parted = draw(st.sampled_from([",", ",", ";", "\t", "|"]))
+    lines, at = [parted.join(names)], 0
     for row in rows:
-        lines.append(",".join(cells[at : at + len(row)]))
+        lines.append(parted.join(cells[at : at + len(row)]))
         at += len(row)
     return draw(st.sampled_from(["\n", "\r\n", "\r"])).join(lines).encode("utf-8", "surrogatepass")
 
@@ -153,7 +158,15 @@ def test_any_verl_dump_is_a_log_or_refused_by_name(content, hints, named):
         lambda accuracies: json.dumps(accuracies).encode()
     )
     | JSON.map(lambda value: json.dumps(value).encode())
-    | edited(WHOLE_ACCURACIES),
+    | edited(WHOLE_ACCURACIES)
+    | st.lists(st.dictionaries(NAMES, LEAVES | JSON, max_size=4), max_size=3).map(
+        lambda rows: json.dumps(rows).encode()
+    )
+    | st.fixed_dictionaries(
+        {"columns": st.lists(NAMES | LEAVES, max_size=4), "data": st.lists(st.lists(LEAVES | JSON, max_size=4)) | JSON}
+    ).map(lambda table: json.dumps(table).encode())
+    | edited(WHOLE_RECORDS)
+    | edited(WHOLE_WANDB),
     hints=HINTS,
 )
 def test_any_json_file_is_a_log_or_refused_by_name(content, hints):
@@ -222,11 +235,14 @@ def test_any_log_of_trl_is_a_log_or_refused_by_name(content, hints):
         (gzip.compress(WHOLE_CSV, mtime=0), "log.csv.gz"),
         (WHOLE_JSONL, "log.jsonl"),
         ({"1.jsonl": WHOLE_VERL}, "dump"),
+        (WHOLE_CSV.replace(b",", b"\t"), "log.tsv"),
         (WHOLE_ACCURACIES, "log.json"),
+        (WHOLE_RECORDS, "log.json"),
+        (WHOLE_WANDB, "log.json"),
         (WHOLE_TRL, "log.parquet"),
         ({"completions/completions_00001.parquet": WHOLE_TRL}, "out"),
     ],
-    ids=["csv", "packed csv", "jsonl", "verl", "accuracies", "parquet", "trl"],
+    ids=["csv", "packed csv", "jsonl", "verl", "tsv", "accuracies", "records", "wandb", "parquet", "trl"],
 )
 def test_the_files_that_the_fuzzer_edits_are_proper_ones(content, name):
     assert check_file(content, name, {}) is not REFUSED

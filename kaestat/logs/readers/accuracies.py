@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kaestat.logs.readers.text_file import has_suffix, text_file
+from kaestat.logs.labels import Labels
+from kaestat.logs.readers.json_table import load_json
+from kaestat.logs.readers.text_file import has_suffix
 from kaestat.logs.reward_log import RewardLog
+from kaestat.spelling import named, spelled
 
 MAX_GROUP_SIZE = 64
 _LARGEST = 10**9  # completions per visit; the product with an accuracy must be a float
@@ -54,31 +56,19 @@ def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
     ordered = np.arange(size) < successes[:, None]
     reward = np.random.default_rng(0).permuted(ordered, axis=1).astype(float)
     visit = np.arange(len(accuracy)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    prompt = np.repeat(np.repeat(np.array(list(sequences), dtype=object), lengths), size)
-    log = RewardLog(prompt, np.repeat(visit, size), reward.reshape(-1), time_axis="visit")
+    prompt = Labels.of_coded(np.repeat(np.arange(len(sequences)), lengths * size), sequences)
+    log = RewardLog.of_labels(prompt, np.repeat(visit, size), reward.reshape(-1), time_axis="visit")
     log.group_size_inferred = group_size is None
     return log
 
 
 def _load(path: Path) -> dict[str, list[Any]]:
-    with text_file(path) as file:
-        text = file.read()
-    if not text.strip():
-        raise ValueError(f"{path}: the file is empty.")
-    try:
-        # Integers as floats: one of thousands of digits is an error to Python, here it is no accuracy.
-        content = json.loads(text, object_pairs_hook=lambda pairs: _distinct(path, pairs), parse_int=float)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path}, line {error.lineno}, column {error.colno}: is no complete JSON ({error.msg}); it was cut short "
-            "or is something else. One JSON object per line is format 'jsonl'."
-        ) from error
-    except RecursionError as error:
-        raise ValueError(f"{path}: is nested too deep for accuracies ({error}).") from error
+    # Integers as floats: one of thousands of digits is an error to Python, here it is no accuracy.
+    content = load_json(path, object_pairs_hook=lambda pairs: _distinct(path, pairs), parse_int=float)
     if not isinstance(content, dict) or not all(isinstance(sequence, list) for sequence in content.values()):
         raise ValueError(
-            f'{path}: must be a JSON object of accuracy lists, {{"prompt": [0.25, ...]}}. Write other records as a '
-            "long table (CSV, JSONL or Parquet)."
+            f'{path}: must be a JSON object of accuracy lists, {{"prompt": [0.25, ...]}}. A table of '
+            "completions is format 'records', or CSV, JSONL or Parquet."
         )
     if not any(content.values()):
         raise ValueError(f"{path}: holds no accuracies.")
@@ -127,20 +117,24 @@ def _infer(path: Path, accuracy: np.ndarray) -> int:
     if not sizes:
         raise ValueError(
             f"{path}: no group size up to {MAX_GROUP_SIZE} makes all accuracies whole numbers of successes "
-            f"(they start {', '.join(f'{a:g}' for a in distinct[:4])}). Pass group_size=; it allows rounded accuracies."
+            f"(they start {', '.join(f'{a:g}' for a in distinct[:4])}). Pass {spelled('group_size')}; it "
+            "allows rounded accuracies."
         )
     if sizes[0] == 1:
-        raise ValueError(f"{path}: all accuracies are 0 or 1, so that any group size fits. Pass group_size=.")
+        raise ValueError(
+            f"{path}: all accuracies are 0 or 1, so that any group size fits. Pass {spelled('group_size')}."
+        )
     return sizes[0]
 
 
 def _check(path: Path, accuracy: np.ndarray, size: int) -> int:
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= _LARGEST:
-        raise ValueError(f"group_size must be a whole number from 1 to {_LARGEST:,}, got {size!r}.")
+        raise ValueError(f"{named('group_size')} must be a whole number from 1 to {_LARGEST:,}, got {size!r}.")
     misfit = _misfit(accuracy, size)
     if misfit.max() > _ROUNDED:
         worst = accuracy[int(np.argmax(misfit))]
         raise ValueError(
-            f"{path}: group_size={size} does not fit: accuracy {worst:g} would be {worst * size:g} successes of {size}."
+            f"{path}: {spelled('group_size', size)} does not fit: accuracy {worst:g} would be "
+            f"{worst * size:g} successes of {size}."
         )
     return int(size)

@@ -1,23 +1,28 @@
-"""CSV files: a header, then one row per completion."""
+"""CSV files: a header, then one row per completion; fields parted by commas, tabs, semicolons or bars."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from kaestat.logs.readers.table import Table
+from kaestat.logs.labels import Labels
 from kaestat.logs.readers.text_file import has_suffix, text_file
+from kaestat.logs.table import Table, code_labels
 
+_DELIMITERS = ("\t", ";", "|", ",")
+_FEWEST_COLUMNS = 3  # prompt, step, reward
 _CHUNK_ROWS = 200_000  # completions may stand in the file too; this bounds how much of them is in memory
 
 
 def recognises(path: Path) -> bool:
     """Whether the name says that this is a CSV file."""
-    return path.is_file() and has_suffix(path, ".csv")
+    return path.is_file() and has_suffix(path, ".csv", ".tsv")
 
 
 def column_names(path: Path) -> list[str]:
@@ -28,14 +33,25 @@ def column_names(path: Path) -> list[str]:
     ValueError
         If the file is empty.
     """
-    with text_file(path) as file:
-        try:
-            header = next((row for row in csv.reader(file) if row), None)
-        except csv.Error as error:
-            raise ValueError(f"{path}: its first line is no CSV header ({error}).") from error
-    if header is None:
-        raise ValueError(f"{path}: the file is empty.")
-    return header
+    return _header(path, delimiter(path))
+
+
+def delimiter(path: Path) -> str:
+    """What parts the fields: the name's own, comma or tab, unless only another gives the columns that a log must have.
+
+    A log has three columns or more. Another delimiter is taken only if it parts the header into so many and the
+    first row into as many as the header, and the name's own does not part the header so.
+    """
+    own = "\t" if has_suffix(path, ".tsv") else ","
+    if len(_header(path, own)) >= _FEWEST_COLUMNS:
+        return own
+    widths = {}
+    for other in _DELIMITERS:
+        with text_file(path) as file, suppress(csv.Error):
+            header, *row = islice(filter(None, csv.reader(file, delimiter=other)), 2)
+            if len(header) >= _FEWEST_COLUMNS and all(len(fields) == len(header) for fields in row):
+                widths[other] = len(header)
+    return max(widths, key=widths.__getitem__, default=own)
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
@@ -49,13 +65,17 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     """
     if not all(name.strip() for name in names):  # pandas makes up names for these, and skips a header of blanks
         raise ValueError(f"{path}: a column without a name cannot be read; name it in the file's first line.")
-    chunks = []
+    parted = delimiter(path)
+    coded: dict[str, list[Labels]] = {name: [] for name in labels}
+    plain: dict[str, list[pd.Series[Any]]] = {name: [] for name in names if name not in labels}
     with text_file(path) as file:
         try:
             # All columns are parsed although few are kept: given usecols, pandas accepts rows with too many fields,
             # and shifts them.
             reader = pd.read_csv(
                 file,
+                sep=parted,
+                decimal="," if parted == ";" else ".",  # that is why such files have semicolons; 0.5 is still a number
                 dtype=dict.fromkeys(labels, str),
                 keep_default_na=False,
                 low_memory=False,
@@ -64,23 +84,38 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
             for chunk in reader:
                 if not isinstance(chunk.index, pd.RangeIndex):
                     raise pd.errors.ParserError("the first rows have more fields than the header")
-                chunks.append(chunk[list(names)])
+                for name, column in coded.items():
+                    column.append(code_labels(chunk[name]))
+                for name, numbers in plain.items():
+                    numbers.append(chunk[name])
         except pd.errors.ParserError as error:
-            raise ValueError(
-                f"{path}: is no proper CSV ({str(error).strip()}); put texts that hold commas in quotes."
-            ) from error
-    table = pd.concat(chunks, ignore_index=True)
-    if table.empty:
+            open_quote = "a quote is never closed: the file was cut short, or a text holds a quote that is not doubled"
+            remedy = open_quote if "EOF inside string" in str(error) else "put texts that hold commas in quotes"
+            raise ValueError(f"{path}: is no proper CSV ({str(error).strip()}); {remedy}.") from error
+    columns = {name: Labels.joined(parts) for name, parts in coded.items()} | {
+        name: pd.concat(parts, ignore_index=True) for name, parts in plain.items()
+    }
+    if not all(map(len, columns.values())):
         raise ValueError(f"{path}: has a header but no rows.")
-    columns = {name: table[name].tolist() if name in labels else table[name] for name in names}
-    return Table(path, columns, lambda row: _line(path, row))
+    return Table(path, columns, lambda row: _line(path, row, parted))
 
 
-def _line(path: Path, row: int) -> str:
+def _header(path: Path, parted: str) -> list[str]:
+    with text_file(path) as file:
+        try:
+            header = next((row for row in csv.reader(file, delimiter=parted) if row), None)
+        except csv.Error as error:
+            raise ValueError(f"{path}: its first line is no CSV header ({error}).") from error
+    if header is None:
+        raise ValueError(f"{path}: the file is empty.")
+    return header
+
+
+def _line(path: Path, row: int, parted: str) -> str:
     """Line on which a row ends; quoted texts may hold line breaks, so rows must be counted."""
     try:
         with text_file(path) as file:
-            rows = csv.reader(file)
+            rows = csv.reader(file, delimiter=parted)
             return f"line {next(islice((rows.line_num for record in rows if record), row + 1, None))}"
     except csv.Error:  # a field longer than the module's limit
         return f"data row {row + 1}"

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kaestat.logs.readers import accuracies, csv_file, jsonl, parquet, trl, verl
+from kaestat.logs.readers import accuracies, csv_file, json_table, jsonl, parquet, trl, verl
 from kaestat.logs.readers.long import read_long
 from kaestat.logs.reward_log import RewardLog
+from kaestat.spelling import spelled
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,20 @@ FORMATS: dict[str, Format] = {
         Format(
             "verl", "verl's rollout_data_dir, {step}.jsonl files", verl.recognises, verl.read_verl, takes_folder=True
         ),
-        Format("csv", "one completion per row, .csv or .csv.gz", csv_file.recognises, partial(read_long, csv_file)),
-        Format("jsonl", "one completion per line, .jsonl or .jsonl.gz", jsonl.recognises, partial(read_long, jsonl)),
+        Format(
+            "csv",
+            "one completion per row, .csv or .tsv; fields parted by , ; tab or |",
+            csv_file.recognises,
+            partial(read_long, csv_file),
+        ),
+        Format("jsonl", "one completion per line, .jsonl or .ndjson", jsonl.recognises, partial(read_long, jsonl)),
         Format("parquet", "one completion per row", parquet.recognises, partial(read_long, parquet)),
+        Format(
+            "records",
+            "JSON list of completions, or a table of wandb",
+            json_table.recognises,
+            partial(read_long, json_table),
+        ),
         Format(
             "accuracies",
             'JSON {"prompt": [0.25, ...]}, an accuracy per visit',
@@ -74,9 +86,10 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -
     path : path
         A file, or a folder of files.
     format : str
-        A name in `FORMATS`; ``"auto"`` decides by the name, the folder's files and the columns.
+        A name in `FORMATS`; ``"auto"`` decides by the name, the folder's files and the columns. Text files may be
+        packed, with names that end in ``.gz``.
     **hints
-        What the file cannot tell. Long tables (``csv, jsonl, parquet``): ``prompt, step, reward, group`` name columns.
+        What the file cannot tell. ``csv, jsonl, parquet, records``: ``prompt, step, reward, group`` name columns.
         ``verl``: ``prompt, reward, group``. ``trl``: ``reward, reward_weights``. ``accuracies``: ``group_size``.
 
     Returns
@@ -130,4 +143,6 @@ def _detect(path: Path) -> Format:
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         found = f"it is a folder with {shown}" if names else "it is an empty folder"
     summaries = "; ".join(f"{known.name} ({known.summary})" for known in FORMATS.values())
-    raise ValueError(f"{path}: cannot tell the format: {found}. Give one file, or pass format= one of {summaries}.")
+    raise ValueError(
+        f"{path}: cannot tell the format: {found}. Give one file, or pass {spelled('format')} with one of {summaries}."
+    )

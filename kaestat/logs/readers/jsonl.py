@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kaestat.logs.readers.table import Table
-from kaestat.logs.readers.text_file import has_suffix, text_file
+from kaestat.logs.readers.text_file import has_suffix, lines_of, text_file
+from kaestat.logs.table import Table
 
 
 def recognises(path: Path) -> bool:
@@ -38,7 +39,8 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
         If a line is cut off or no JSON object, or a row lacks one of the keys.
     """
     columns: dict[str, list[Any]] = {name: [] for name in names}
-    lines = []
+    lines = array("q")
+    same: dict[str, str] = {}  # equal texts are one in memory
     for line, row in _rows(path):
         lines.append(line)
         for name, column in columns.items():
@@ -46,14 +48,15 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
                 raise ValueError(
                     f"{path}, line {line}: has no {name!r}, unlike the lines before; it has {', '.join(row)}."
                 )
-            column.append(row[name])
+            value = row[name]
+            column.append(same.setdefault(value, value) if isinstance(value, str) else value)
     return Table(path, columns, lambda row: f"line {lines[row]}")
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line number and content of every row; blank lines are passed over."""
     with text_file(path) as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(lines_of(path, file), start=1):
             if line.isspace():
                 continue
             try:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kaestat.logs.readers.table import Table
+import numpy as np
+
+from kaestat.logs.labels import Labels
+from kaestat.logs.readers.limits import check_rows, check_unpacked
 from kaestat.logs.readers.text_file import has_suffix
+from kaestat.logs.table import Table, code_labels
 
 if TYPE_CHECKING:
     import pyarrow
+
+_BATCH = 50_000  # conversations that are in memory as Python's own at once
 
 
 def recognises(path: Path) -> bool:
@@ -32,40 +38,98 @@ def column_names(path: Path) -> list[str]:
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-    """Some columns of the file.
+    """Some columns of the file, one after the other; those in ``labels`` in coded form, as the file has them.
 
     Raises
     ------
     ImportError, ValueError
         As `column_names`, or if there is no row.
     """
-    return as_table(path, load(path, columns=names), names)
+    columns: dict[str, Any] = {}
+    for name in names:  # by turns: what Arrow read is given back before the next
+        columns |= as_table(path, load(path, columns=[name], labels=labels), [name], labels=labels).columns
+    return Table(path, columns, _row)
 
 
-def as_table(path: Path, content: pyarrow.Table, names: Sequence[str]) -> Table:
+def as_table(path: Path, content: pyarrow.Table, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
     """Some columns of what `load` returned."""
     if content.num_rows == 0:
         raise ValueError(f"{path}: has columns but no rows.")
     try:
-        columns = {name: content.column(name).to_pylist() for name in names}
+        columns = {name: (_coded if name in labels else _values)(content.column(name)) for name in names}
     except (ValueError, OverflowError) as error:  # text that is no UTF-8, a date beyond Python's; Arrow's own errors
         raise ValueError(f"{path}: holds what cannot be read ({error}); it was altered. Copy it again.") from error
-    return Table(path, columns, lambda row: f"row {row + 1}")
+    return Table(path, columns, _row)
 
 
-def load(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
-    """The file as an Arrow table: all columns, or those named; without rows if none is named."""
+def load(path: Path, columns: Sequence[str] | None = None, *, labels: Sequence[str] = ()) -> pyarrow.Table:
+    """The file as an Arrow table: all columns, or those named; without rows if none is named.
+
+    Texts in ``labels`` stay coded by the dictionary that the file has of them.
+    """
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise ImportError(f"{path}: reading Parquet needs pyarrow; run pip install 'kaestat[parquet]'.") from error
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            if columns is not None and not columns:
-                return file.schema_arrow.empty_table()
-            return file.read(columns=None if columns is None else list(columns))
+        metadata = pyarrow.parquet.read_metadata(path)
+        if columns is not None and not columns:
+            return metadata.schema.to_arrow_schema().empty_table()
+        flat = {metadata.schema.column(k).path for k in range(metadata.num_columns)}
     except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no UTF-8
-        raise ValueError(
-            f"{path}: is no complete Parquet file ({error}); it was cut short or is something else. Copy it again."
-        ) from error
+        raise _torn(path, error) from error
+    _refuse_bomb(path, metadata, columns)
+    try:
+        with pyarrow.parquet.ParquetFile(path, metadata=metadata, read_dictionary=sorted(flat & set(labels))) as file:
+            return file.read(columns=None if columns is None else list(columns))
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise _torn(path, error) from error
+
+
+def _torn(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{path}: is no complete Parquet file ({error}); it was cut short or is something else. Copy it again."
+    )
+
+
+def _row(row: int) -> str:
+    return f"row {row + 1}"
+
+
+def _values(column: pyarrow.ChunkedArray) -> np.ndarray | list[Any]:
+    """Numbers as an array, NaN where one is missing; anything else as Python's own."""
+    import pyarrow
+
+    kind = column.type
+    if pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind):
+        return column.to_numpy()
+    if pyarrow.types.is_boolean(kind):
+        return column.cast(pyarrow.uint8()).to_numpy()
+    return column.to_pylist()
+
+
+def _coded(column: pyarrow.ChunkedArray) -> Labels:
+    """Codes into the distinct values; Python sees these only, and no row."""
+    import pyarrow
+
+    nested = pyarrow.types.is_nested(column.type)
+    parts = []
+    for chunk in column.chunks:
+        if nested:  # conversations: Arrow knows no dictionary of these
+            parts += [code_labels(chunk.slice(start, _BATCH).to_pylist()) for start in range(0, len(chunk), _BATCH)]
+            continue
+        coded = chunk if pyarrow.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+        codes = coded.indices.cast(pyarrow.int32()).fill_null(-1).to_numpy(zero_copy_only=False)
+        parts.append(Labels.of_coded(codes + 1, [None, *coded.dictionary.to_pylist()]))
+    return Labels.joined(parts)
+
+
+def _refuse_bomb(path: Path, metadata: pyarrow.parquet.FileMetaData, columns: Sequence[str] | None) -> None:
+    """Raise a ValueError if the file claims to hold far more than its size lets expect."""
+    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+    chunks = [group.column(k) for group in groups for k in range(metadata.num_columns)]
+    read = [c for c in chunks if columns is None or any(f"{c.path_in_schema}.".startswith(f"{n}.") for n in columns)]
+    packed = sum(chunk.total_compressed_size for chunk in read)
+    check_unpacked(path, packed, sum(chunk.total_uncompressed_size for chunk in read), "rewrite it uncompressed")
+    check_rows(path, metadata.num_rows)

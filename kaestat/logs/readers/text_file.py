@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
+
+from kaestat.logs.readers.limits import check_unpacked
+
+_LONGEST_LINE = 2**26  # characters
 
 
 @contextmanager
@@ -17,11 +22,11 @@ def text_file(path: Path) -> Iterator[TextIO]:
     Raises
     ------
     ValueError
-        If the packed file is cut short or damaged, or the content is no UTF-8 text, as soon as that shows.
+        If the packed file is cut short, damaged or packed beyond belief, or the content is no UTF-8 text, as soon as
+        that shows.
     """
-    opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+        with _opened(path) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
             yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(
@@ -31,6 +36,44 @@ def text_file(path: Path) -> Iterator[TextIO]:
         raise ValueError(f"{path}: is not UTF-8 text ({error}); convert it to UTF-8.") from error
 
 
+def lines_of(path: Path, file: TextIO) -> Iterator[str]:
+    """The file's lines, none of which may be longer than memory likes.
+
+    Raises
+    ------
+    ValueError
+        If one is longer than 67,108,864 characters.
+    """
+    number = 0
+    while line := file.readline(_LONGEST_LINE):
+        number += 1
+        if len(line) == _LONGEST_LINE and not line.endswith(("\n", "\r")):
+            raise ValueError(f"{path}, line {number}: is longer than {_LONGEST_LINE:,} characters; remove or mend it.")
+        yield line
+
+
+def whole_text(file: TextIO) -> str:
+    """All of the file, read by pieces, so that one that is packed beyond belief is noticed on the way."""
+    return "".join(iter(lambda: file.read(2**20), ""))
+
+
 def has_suffix(path: Path, *suffixes: str) -> bool:
     """Whether the file's name ends in one of the suffixes, with or without ``.gz`` behind it."""
     return path.name.lower().removesuffix(".gz").endswith(suffixes)
+
+
+def _opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
+    return _BoundedGzip(path) if path.name.lower().endswith(".gz") else open(path, "rb")
+
+
+class _BoundedGzip(gzip.GzipFile):
+    """Raises a ValueError once it has given more than a log would."""
+
+    def __init__(self, path: Path):
+        super().__init__(path, "rb")
+        self._path, self._packed = path, path.stat().st_size
+
+    def read1(self, size: int = -1) -> bytes:
+        content = super().read1(size)
+        check_unpacked(self._path, self._packed, self.tell(), "unpack it with gzip -d")
+        return content

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from kaestat.history import MAX_REWARD
+from kaestat.logs.columns import refuse_missing_column
+from kaestat.logs.labels import Labels
 from kaestat.logs.readers import parquet
-from kaestat.logs.readers.table import refuse_missing_column
 from kaestat.logs.reward_log import RewardLog
+from kaestat.spelling import named, spelled, spelled_list
 
 if TYPE_CHECKING:
     import pyarrow
@@ -73,12 +76,15 @@ def read_trl(
         if before is None or not batch.equals(before):
             parts.append(_read_file(file, content, names, weights))
         before = batch
-    log = pd.concat(parts, ignore_index=True)
+    prompts = Labels.joined([part for part, _ in parts])
+    log = pd.concat([frame for _, frame in parts], ignore_index=True)
     if log.empty:
         raise ValueError(f"{path}: every completion is without a reward ({', '.join(names)} are all empty).")
+    if not (log["reward"].abs() <= MAX_REWARD).all():
+        raise ValueError(f"{path}: with these reward_weights rewards are beyond {MAX_REWARD:g}; give smaller ones.")
     if reward is None and len(names) > 1:
-        _check_advantages(path, log, names)
-    return RewardLog(log["prompt"], log["step"], log["reward"])
+        _check_advantages(path, log.assign(prompt=prompts.codes), names)
+    return RewardLog.of_labels(prompts, log["step"].to_numpy(), log["reward"].to_numpy())
 
 
 def _files(folder: Path) -> list[Path]:
@@ -95,7 +101,7 @@ def _reward_names(path: Path, reward: str | Sequence[str] | None) -> list[str]:
     if not names:
         raise ValueError(
             f"{path}: no floating-point column besides TRL's own; it has {', '.join(schema.names)}. Name the reward "
-            "with reward=."
+            f"with {spelled('reward')}."
         )
     return names
 
@@ -116,30 +122,37 @@ def _weights(names: list[str], weights: Sequence[float] | None) -> np.ndarray:
     try:
         numbers = np.ones(len(names)) if weights is None else np.asarray(weights, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(f"reward_weights must be numbers, one for each of {', '.join(names)} ({error}).") from error
+        raise TypeError(
+            f"{named('reward_weights')} must be numbers, one for each of {', '.join(names)} ({error})."
+        ) from error
     if numbers.shape != (len(names),) or not np.isfinite(numbers).all():
-        raise ValueError(f"reward_weights must be one finite number for each of {', '.join(names)}, got {numbers}.")
+        raise ValueError(
+            f"{named('reward_weights')} must be one finite number for each of {', '.join(names)}, got {numbers}."
+        )
     return numbers
 
 
-def _read_file(path: Path, content: pyarrow.Table, names: list[str], weights: np.ndarray) -> pd.DataFrame:
-    """Prompt, step, reward and advantage (NaN if not logged) of the completions that have a reward."""
+def _read_file(
+    path: Path, content: pyarrow.Table, names: list[str], weights: np.ndarray
+) -> tuple[Labels, pd.DataFrame]:
+    """Prompts, and step, reward and advantage (NaN if not logged), of the completions that have a reward."""
     if not {"step", "prompt"} <= set(content.column_names):
         raise ValueError(f"{path}: is no log of TRL: it has {', '.join(content.column_names)}, not step and prompt.")
     for name in names:
         refuse_missing_column(path, name, "reward", content.column_names)
     logged = "advantage" in content.column_names
-    table = parquet.as_table(path, content, ["step", "prompt", *names, *(["advantage"] if logged else [])])
+    wanted = ["step", "prompt", *names, *(["advantage"] if logged else [])]
+    table = parquet.as_table(path, content, wanted, labels=["prompt"])
     rewards = np.stack([table.rewards(name, allow_missing=True) for name in names])
     frame = pd.DataFrame(
         {
-            "prompt": table.labels("prompt"),
             "step": table.steps("step"),
             "reward": weights @ np.nan_to_num(rewards),
             "advantage": table.numbers("advantage") if logged else np.nan,
         }
     )
-    return frame[~np.isnan(rewards).all(axis=0)]
+    kept = ~np.isnan(rewards).all(axis=0)
+    return table.labels("prompt").take(kept), frame[kept]
 
 
 def _check_advantages(path: Path, log: pd.DataFrame, names: list[str]) -> None:
@@ -159,6 +172,6 @@ def _check_advantages(path: Path, log: pd.DataFrame, names: list[str]) -> None:
     if len(varied) and (varied["ra"] < _PROPORTIONAL * np.sqrt(varied["rr"] * varied["aa"])).mean() > _ODD_GROUPS:
         raise ValueError(
             f"{path}: the sum of the columns {', '.join(names)} does not explain the logged advantages. One may be an "
-            "extra column (log_extra), or the run had reward_weights, a KL term in the reward or "
-            "normalize_then_sum. Name the rewards with reward=[...], and their weights with reward_weights=[...]."
+            "extra column (log_extra), or the run had reward_weights, a KL term in the reward or normalize_then_sum. "
+            f"Name the rewards with {spelled_list('reward')}, and their weights with {spelled_list('reward_weights')}."
         )

@@ -8,14 +8,17 @@ anew at every step.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from kaestat.history import MAX_STEP
+from kaestat.logs.columns import refuse_missing_column
+from kaestat.logs.labels import Labels
 from kaestat.logs.readers import jsonl
-from kaestat.logs.readers.table import Table, refuse_missing_column
 from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.table import Table
 
 _COLUMNS = {"input", "output", "score"}
 # Rows that fill the batch up, with reward 0; and further outputs of a rollout, each with the reward of the whole.
@@ -54,11 +57,13 @@ def read_verl(path: Path, *, prompt: str = "input", reward: str = "score", group
         raise ValueError(f"{path}: no file named after its step (1.jsonl, 2.jsonl, ...) is in this folder.")
     parts = [_read_file(file, prompt, reward, group) for file in files]
     prompts, steps, rewards, groups = zip(*parts, strict=True)
-    return RewardLog(
-        [label for labels in prompts for label in labels],
+    if not any(map(len, rewards)):
+        raise ValueError(f"{path}: holds padding only, and no completion.")
+    return RewardLog.of_labels(
+        Labels.joined(prompts),
         np.concatenate(steps),
         np.concatenate(rewards),
-        None if group is None else [label for labels in groups for label in labels],
+        None if group is None else Labels.joined(groups),
     )
 
 
@@ -68,7 +73,7 @@ def _numbered(folder: Path) -> list[Path]:
 
 def _read_file(
     path: Path, prompt: str, reward: str, group: str | None
-) -> tuple[list[Hashable], np.ndarray, np.ndarray, list[Hashable]]:
+) -> tuple[Labels, np.ndarray, np.ndarray, Labels]:
     found = jsonl.column_names(path)
     asked = {"prompt": prompt, "reward": reward} | ({} if group is None else {"group": group})
     for hint, name in asked.items():
@@ -80,19 +85,24 @@ def _read_file(
         table.labels(prompt),
         _steps(table, reward),
         table.rewards(reward),
-        [] if group is None else table.labels(group),
+        Labels.of([]) if group is None else table.labels(group),
     )
 
 
 def _real_rollouts(table: Table) -> Table:
-    rows = [row for row, uid in enumerate(table.columns["uid"]) if not _NO_ROLLOUT.fullmatch(str(uid))]
-    columns = {name: [column[row] for row in rows] for name, column in table.columns.items()}
-    return Table(table.path, columns, lambda row: table.place(rows[row]))
+    given: dict[str, Any] = dict(table.columns)
+    rows = [row for row, uid in enumerate(given["uid"]) if not _NO_ROLLOUT.fullmatch(str(uid))]
+    columns = {name: [column[row] for row in rows] for name, column in given.items()}
+    return Table(table.source, columns, lambda row: table.place(rows[row]))
 
 
 def _steps(table: Table, reward: str) -> np.ndarray:
     if "step" in table.columns:
         return table.steps("step")
-    if not table.path.stem.isdigit():
-        raise ValueError(f"{table.path}: its rows have no 'step' and its name is no number; name it after its step.")
-    return np.full(len(table.columns[reward]), int(table.path.stem))
+    stem = Path(table.source).stem
+    if not re.fullmatch(r"\d+", stem) or len(stem) > 10 or int(stem) > MAX_STEP:
+        raise ValueError(
+            f"{table.source}: its rows have no 'step' and its name is no step from 0 to {MAX_STEP}; name it after its "
+            "step."
+        )
+    return np.full(len(table.columns[reward]), int(stem), dtype=np.int64)

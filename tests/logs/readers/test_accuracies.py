@@ -100,7 +100,7 @@ def test_accuracies_of_0_and_1_alone_leave_the_group_size_open(tmp_path):
         ('{"x": [0.5], "x": [0.25]}', "prompt 'x' comes twice"),
         ('{"x": [0.5, 0.2', "line 1, column 16: is no complete JSON"),
         ('{"x": [0.5]}\n{"y": [0.5]}\n', "line 2, column 1: is no complete JSON"),
-        ([0.5], "must be a JSON object of accuracy lists"),
+        ([0.5], "record 1: must be a JSON object, got float"),
         ({"x": 0.5}, "must be a JSON object of accuracy lists"),
         ({}, "holds no accuracies"),
         ({"x": []}, "holds no accuracies"),

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat.history import MAX_REWARD, MAX_STEP
+from kaestat.logs.labels import Labels
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
@@ -23,16 +24,16 @@ class Table:
 
     Attributes
     ----------
-    path : Path
+    source : Path or str
         The file, for messages.
     columns : mapping of str to sequence
-        Values of each column as the file has them; None or NaN where one is missing.
+        Values of each column as the file has them; None or NaN where one is missing. `Labels` where it is coded.
     place : callable
         Where a row (0-based) stands in the file, for messages: ``"line 7"``.
     """
 
-    path: Path
-    columns: Mapping[str, Sequence[Any] | pd.Series[Any]]
+    source: Path | str
+    columns: Mapping[str, Sequence[Any] | np.ndarray | pd.Series[Any] | Labels]
     place: Callable[[int], str]
 
     def rewards(self, name: str, *, allow_missing: bool = False) -> np.ndarray:
@@ -44,9 +45,9 @@ class Table:
             If one of them is missing, no number or not finite.
         """
         values = self.numbers(name)
-        bad = ~(np.abs(values) <= MAX_REWARD)
+        bad = ~((values <= MAX_REWARD) & (values >= -MAX_REWARD))
         if allow_missing:
-            bad[[row for row in np.flatnonzero(bad).tolist() if _is_missing(self.columns[name][row])]] = False
+            bad[[row for row in np.flatnonzero(bad).tolist() if _is_missing(self._value(name, row))]] = False
         self._refuse(bad, name, "a reward must be a finite number, True or False. Remove or mend the row")
         return values
 
@@ -64,7 +65,7 @@ class Table:
         self._refuse(~whole, name, f"a step must be a whole number from 0 to {MAX_STEP}. Remove or mend the row")
         return values.astype(np.int64)
 
-    def labels(self, name: str) -> list[Hashable]:
+    def labels(self, name: str) -> Labels:
         """A column of prompts or groups; conversations (lists of messages) become their JSON text.
 
         Raises
@@ -72,43 +73,51 @@ class Table:
         ValueError
             If one of them is missing or empty.
         """
-        labels = [_hashable(value) for value in self.columns[name]]
-        self._refuse(
-            np.fromiter((_is_missing(label) for label in labels), dtype=bool, count=len(labels)),
-            name,
-            "every completion needs one. Remove or mend the row",
-        )
+        column = self.columns[name]
+        labels = column if isinstance(column, Labels) else code_labels(column)
+        missing = np.fromiter(map(_is_missing, labels.distinct), dtype=bool, count=len(labels.distinct))
+        self._refuse(missing[labels.codes], name, "every completion needs one. Remove or mend the row")
         return labels
 
     def numbers(self, name: str) -> np.ndarray:
         """A column as float64, NaN where a value is missing or no number."""
+        given = self.columns[name]
+        if isinstance(given, Labels):  # the same column plays two parts
+            return Table(self.source, {name: given.distinct}, self.place).numbers(name)[given.codes]
         try:
-            column = pd.Series(self.columns[name])
+            column = pd.Series(given)
         except OverflowError:  # pandas before 3.1, of an integer beyond any float
-            column = pd.Series(self.columns[name], dtype=object)
+            column = pd.Series(given, dtype=object)
         if column.dtype.kind not in "biuf":
             values = [_plain(value) for value in column]
             column = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce")
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
 
+    def _value(self, name: str, row: int) -> Any:
+        column = self.columns[name]
+        return column.iloc[row] if isinstance(column, pd.Series) else column[row]
+
     def _refuse(self, bad: np.ndarray, name: str, why: str) -> None:
         if bad.any():
             row = int(np.argmax(bad))
-            value = self.columns[name][row]
+            value = self._value(name, row)
             value = value.item() if isinstance(value, np.generic) else value
             what = "is missing" if _is_missing(value) else f"is {value!r}"
             more = f" ({bad.sum()} such rows)" if bad.sum() > 1 else ""
-            raise ValueError(f"{self.path}, {self.place(row)}: {name} {what}; {why}{more}.")
+            raise ValueError(f"{self.source}, {self.place(row)}: {name} {what}; {why}{more}.")
 
 
-def refuse_missing_column(path: Path, name: str, hint: str, found: Sequence[str]) -> None:
-    """Raise a ValueError unless the file has one column of that name, a TypeError if it is no name."""
-    if not isinstance(name, str):
-        raise TypeError(f"{hint} must be the name of a column, got {name!r}.")
-    if name not in found:
-        raise ValueError(f"{path}: has no column {name!r}; it has {', '.join(found)}. Name the right one with {hint}=.")
-    if list(found).count(name) > 1:
-        raise ValueError(f"{path}: column {name!r} comes twice; rename or remove one, or name another with {hint}=.")
+def code_labels(values: Sequence[Any] | np.ndarray | pd.Series[Any]) -> Labels:
+    """A column of prompts or groups in coded form; missing ones are labels too, of no use."""
+    if isinstance(values, pd.Series) and (
+        isinstance(values.dtype, pd.CategoricalDtype | pd.StringDtype) or values.dtype.kind in "iub"
+    ):
+        codes, distinct = pd.factorize(values, use_na_sentinel=True)
+        return Labels.of_coded(codes + 1, [None, *distinct.tolist()])  # missing ones have -1
+    try:
+        return Labels.of(map(_hashable, values.tolist() if hasattr(values, "tolist") else values))
+    except TypeError as error:
+        raise TypeError(f"prompts and groups must be hashable ({error}); use their text, or a number.") from None
 
 
 def _plain(value: Any) -> Any:
@@ -119,10 +128,18 @@ def _plain(value: Any) -> Any:
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and value != value) or value == ""
+    return (
+        value is None
+        or value is pd.NA
+        or value is pd.NaT
+        or (isinstance(value, float) and value != value)
+        or value == ""
+    )
 
 
 def _hashable(value: Any) -> Hashable:
+    if isinstance(value, np.ndarray):  # pandas has lists of Parquet files so
+        value = value.tolist()
     if isinstance(value, list | dict):
         return json.dumps(_without_nulls(value), sort_keys=True, ensure_ascii=False, default=str)
     return value

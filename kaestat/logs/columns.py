@@ -1,0 +1,88 @@
+"""Which columns of a table play the parts of prompt, step, reward and group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kaestat.spelling import named, spelled
+
+ALIASES = {
+    "prompt": (
+        "prompt_id", "prompt_text", "question", "question_id", "problem", "problem_id", "task_id", "input", "query",
+        "query_id",
+    ),
+    "step": ("global_step", "global_steps", "training_step", "train_step", "iteration"),
+    "reward": ("rewards", "score", "correct", "is_correct"),
+    "group": ("group_id", "stream", "stream_id"),
+}  # fmt: skip
+RANDOM_IDS = ("uid", "request_id", "uuid")
+
+
+def choose_columns(source: Path | str, found: Sequence[str], hints: Mapping[str, str | None]) -> dict[str, str]:
+    """The column of each part.
+
+    Parameters
+    ----------
+    source : Path or str
+        Where the table is from, for messages.
+    found : sequence of str
+        Names of all columns.
+    hints : mapping
+        The columns that were asked for. None takes the column of that very name, else the only one among `ALIASES`;
+        capitals, and spaces or hyphens for underscores, make no difference. ``group`` may be absent. A column ``uid``
+        is never taken for the prompt: frameworks draw it anew at every step.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, ambiguous or comes twice.
+    TypeError
+        If a hint is no text.
+    """
+    chosen = {part: _column(source, part, hint, found) for part, hint in hints.items()}
+    return {part: name for part, name in chosen.items() if name is not None}
+
+
+def refuse_missing_column(source: Path | str, name: str, hint: str, found: Sequence[str]) -> None:
+    """Raise a ValueError unless the table has one column of that name, a TypeError if it is no name."""
+    if not isinstance(name, str):
+        raise TypeError(f"{named(hint)} must be the name of a column, got {name!r}.")
+    if name not in found:
+        raise ValueError(
+            f"{source}: has no column {name!r}; it has {', '.join(found)}. Name the right one with {spelled(hint)}."
+        )
+    if list(found).count(name) > 1:
+        raise ValueError(
+            f"{source}: column {name!r} comes twice; rename or remove one, or name another with {spelled(hint)}."
+        )
+
+
+def _column(source: Path | str, part: str, hint: str | None, found: Sequence[str]) -> str | None:
+    """The column that plays a part; None only for a group that is not there."""
+    if hint is not None:
+        refuse_missing_column(source, hint, part, found)
+        return hint
+    plain = {name: _plain(name) for name in found}
+    candidates = [name for name in plain if plain[name] == part]
+    candidates = candidates or [name for alias in ALIASES[part] for name in plain if plain[name] == alias]
+    if len(candidates) > 1:
+        raise ValueError(
+            f"{source}: {part} could be {' or '.join(candidates)}; choose with {spelled(part, candidates[0])}."
+        )
+    if candidates:
+        refuse_missing_column(source, candidates[0], part, found)
+        return candidates[0]
+    if part == "group":
+        return None
+    known = ", ".join((part, *ALIASES[part]))
+    random = [name for name in plain if plain[name] in RANDOM_IDS] if part == "prompt" else []
+    note = f" ({random[0]} is drawn anew at every step, so it names no prompt)" if random else ""
+    raise ValueError(
+        f"{source}: no {part} column; it has {', '.join(found)}{note}. Name it with {spelled(part)}, or call it one "
+        f"of {known}."
+    )
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold().replace(" ", "_").replace("-", "_")

@@ -1,0 +1,73 @@
+"""Prompts and groups of completions as whole numbers: a column of labels, each distinct one stored once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """A column of labels in coded form.
+
+    Attributes
+    ----------
+    codes : ndarray of int32, shape (N,)
+        Position of each entry in ``distinct``.
+    distinct : list of hashables
+        Every label that occurs, once, in order of first appearance.
+    """
+
+    codes: np.ndarray
+    distinct: list[Hashable]
+
+    @classmethod
+    def of(cls, values: Iterable[Hashable]) -> Labels:
+        """Code a column; labels that are equal, such as 1 and 1.0, are one."""
+        number: dict[Hashable, int] = {}
+        codes = np.fromiter((number.setdefault(value, len(number)) for value in values), dtype=np.int32)
+        return cls(codes, list(number))
+
+    @classmethod
+    def of_coded(cls, codes: np.ndarray, values: Iterable[Hashable]) -> Labels:
+        """Take over a column that was coded elsewhere, whose values may be equal, out of order, or unused.
+
+        Parameters
+        ----------
+        codes : ndarray of int, shape (N,)
+            Positions in ``values``, 0 or more.
+        values : iterable of hashables
+        """
+        merged = cls.of(values)
+        codes = merged.codes[codes]
+        first = np.full(len(merged.distinct), len(codes), dtype=np.int64)
+        first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of entries written twice the last stays: the earliest
+        used = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(codes))]
+        if (used == np.arange(len(used))).all():
+            return cls(codes, merged.distinct[: len(used)])
+        rank = np.zeros(len(first), dtype=np.int32)
+        rank[used] = np.arange(len(used))
+        return cls(rank[codes], [merged.distinct[position] for position in used.tolist()])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Labels]) -> Labels:
+        """Columns one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        merged = cls.of(chain.from_iterable(part.distinct for part in parts))
+        starts = np.cumsum([0, *(len(part.distinct) for part in parts)])
+        codes = [merged.codes[start:][part.codes] for start, part in zip(starts, parts, strict=False)]
+        return cls(np.concatenate(codes), merged.distinct)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, position: int) -> Hashable:
+        return self.distinct[self.codes[position]]
+
+    def take(self, kept: np.ndarray) -> Labels:
+        """The entries at some positions, or where a mask is True."""
+        return Labels.of_coded(self.codes[kept], self.distinct)

@@ -1,0 +1,36 @@
+"""How much a file may hold: what claims more is refused before it is expanded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Logs pack to a tenth, with the same prompt in many rows to a fiftieth; what packs better is no log.
+MAX_RATIO = 100
+ALWAYS_ALLOWED = 2**27  # bytes; a small file may be as repetitive as it likes
+BYTES_PER_ROW = 40  # of a log in memory, and of what sorts it
+MAX_ROWS = 2**31 - 1  # more cannot be numbered by 32 bits
+
+
+def check_unpacked(path: Path, packed: int, unpacked: int, remedy: str) -> None:
+    """Raise a ValueError if so many bytes are more than a file of ``packed`` bytes may expand to."""
+    limit = max(ALWAYS_ALLOWED, MAX_RATIO * packed)
+    if unpacked > limit:
+        raise ValueError(
+            f"{path}: {packed:,} compressed bytes hold {unpacked:,} or more, over the limit of {limit:,} ({MAX_RATIO} "
+            f"times, at least {ALWAYS_ALLOWED:,}). If that is right, {remedy}: files that are not compressed have none."
+        )
+
+
+def check_rows(path: Path, rows: int) -> None:
+    """Raise a ValueError if a file claims more rows than this machine's memory holds."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not on every system
+        memory = BYTES_PER_ROW * MAX_ROWS
+    limit = min(MAX_ROWS, memory // BYTES_PER_ROW)
+    if rows > limit:
+        raise ValueError(
+            f"{path}: claims {rows:,} rows, over the limit of {limit:,} for the memory here. Read a part of it: a "
+            "sample of the prompts with all their rows."
+        )

@@ -1,0 +1,56 @@
+"""How messages spell an argument: as Python's keyword, or as the option of the command line that it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_ON_COMMAND_LINE = ContextVar("_ON_COMMAND_LINE", default=False)
+OPTIONS = {
+    name: f"--{name.replace('_', '-')}"
+    for name in ("format", "kernel", "method", "min_visits", "n_boot", "seed", "selector")
+}
+
+
+def spelled(argument: str, value: str | int | None = None) -> str:
+    """``step=`` or ``step='s'``; on the command line ``--hint step=...`` or ``--hint step=s``, or the option.
+
+    Parameters
+    ----------
+    argument : str
+        An option in `OPTIONS`; any other is a hint of `kaestat.read_log`.
+    value : str or int, optional
+        What to give.
+    """
+    if not _ON_COMMAND_LINE.get():
+        return f"{argument}={'' if value is None else repr(value)}"
+    shown = "..." if value is None else value
+    return f"{OPTIONS[argument]} {shown}" if argument in OPTIONS else f"--hint {argument}={shown}"
+
+
+def spelled_list(argument: str) -> str:
+    """``reward=[...]``; on the command line, the option once for each."""
+    return f"{spelled(argument)} (once for each)" if _ON_COMMAND_LINE.get() else f"{argument}=[...]"
+
+
+def named(argument: str) -> str:
+    """``min_visits``; on the command line ``--min-visits``."""
+    return OPTIONS.get(argument, f"--hint {argument}") if _ON_COMMAND_LINE.get() else argument
+
+
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """Within, arguments are spelled as options."""
+    token = _ON_COMMAND_LINE.set(True)
+    try:
+        yield
+    finally:
+        _ON_COMMAND_LINE.reset(token)
+
+
+def option_first(message: str) -> str:
+    """A message that begins with an argument's name, as checks write them, with the option's in its place."""
+    message = message.replace("....", "...")  # an option at the end of a sentence
+    name = next((name for name in OPTIONS if message.startswith((f"{name} must", f"{name}:"))), None)
+    return message if name is None else OPTIONS[name] + message[len(name) :]

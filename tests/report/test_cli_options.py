@@ -1,0 +1,189 @@
+"""What the command line does about its own options: folders, advice in its own words, version and completion."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+import kaestat
+from kaestat.report import commands, out_folder
+from kaestat.report.cli import run
+
+HEADER = "prompt,step,reward\n"
+
+
+@pytest.fixture
+def command(capsys):
+    """Run the command line in this process; returns status, stdout and stderr."""
+
+    def call(*arguments):
+        status = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "run.csv"
+    path.write_text(HEADER + "".join(f"p{k % 3},{k // 6},{k % 2}\n" for k in range(60)))
+    return path
+
+
+@pytest.fixture
+def singles(tmp_path):
+    path = tmp_path / "singles.csv"
+    path.write_text(HEADER + "".join(f"p{k % 3},{k // 3},{k % 2}\n" for k in range(60)))
+    return path
+
+
+QUICK = ("--method", "kae", "--n-boot", "50")
+
+
+def shown(folder):
+    return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_log_is_read(command, log, tmp_path, monkeypatch):
+    def deny(dir):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(out_folder.tempfile, "TemporaryFile", deny)
+    monkeypatch.setattr(commands, "read_log", lambda *a, **k: pytest.fail("the log was read"))
+    status, printed, err = command("analyze", log, *QUICK, "--out", tmp_path / "new" / "out")
+    assert (status, printed) == (2, "") and "nothing can be written to" in err and "Permission denied" in err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("inner", ["", "deeper/still"])
+def test_a_file_for_a_folder_is_refused_before_the_log_is_read(command, log, monkeypatch, inner):
+    monkeypatch.setattr(commands, "read_log", lambda *a, **k: pytest.fail("the log was read"))
+    status, _, err = command("analyze", log, *QUICK, "--out", log / inner)
+    assert status == 2 and "name a folder" in err
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_result_is_printed_even_if_writing_fails(command, log, tmp_path, monkeypatch, form):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(commands, "write_report", full)
+    options = ["--json"] if form == "json" else []
+    status, printed, err = command("analyze", log, *QUICK, "--out", tmp_path / "out", *options)
+    assert status == 2 and "No space left on device; nothing was written" in err
+    assert json.loads(printed)["risk"] if form == "json" else "kae" in printed
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_an_earlier_analysis_never_stay_beside_new_ones(command, log, singles, tmp_path):
+    out = tmp_path / "out"
+    assert command("analyze", log, *QUICK, "--out", out)[0] == 0
+    first = shown(out)
+    assert {"risk.csv", "bandwidth.csv", "risk_vs_bandwidth.png"} <= first
+    (out / "notes.txt").write_text("mine")
+    (out / "bandwidth.csv").write_text("also mine by now")
+    assert command("analyze", singles, *QUICK, "--out", out)[0] == 0
+    assert shown(out) == {"differences.csv", "provenance.json", "report.html", "notes.txt", "bandwidth.csv"} & (
+        first | {"notes.txt"}
+    )
+    assert (out / "bandwidth.csv").read_text() == "also mine by now"
+    (out / "bandwidth.csv").unlink()
+    assert command("analyze", log, *QUICK, "--out", out)[0] == 0
+    assert shown(out) == first | {"notes.txt"}
+
+
+def test_files_that_no_analysis_wrote_are_left_alone(command, singles, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "bandwidth.csv").write_text("mine")
+    (out / ".kaestat-manifest.json").write_text('{"bandwidth.csv": ["0"], "../run.csv": ["0"], "x": 1, "notes": []}')
+    assert command("analyze", singles, *QUICK, "--out", out)[0] == 0
+    assert (out / "bandwidth.csv").read_text() == "mine" and singles.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "words"),
+    [
+        ("run.csv", "prompt,s,reward\na,0,1\n", [], "Name it with --hint step=..., or"),
+        ("run.csv", "prompt,step,score,correct\na,0,1,1\n", [], "choose with --hint reward=score."),
+        ("run.csv", "prompt,step,reward\na,0,1\n", ["--hint", "step=s"], "Name the right one with --hint step=...\n"),
+        ("run.csv", "prompt,step,reward\na,0,1\n", ["--hint", "prompt=5"], "has no column '5'"),
+        ("run.json", '{"a": [0, 1]}', [], "Pass --hint group_size=...\n"),
+        ("run.json", '{"a": [0.3, 1]}', ["--hint", "group_size=2"], "--hint group_size=2 does not fit"),
+        ("run.json", '{"a": [0.3, 1]}', ["--hint", "group_size=x"], "group_size must be a number"),
+        ("run.txt", "prompt,step,reward\na,0,1\n", [], "pass --format ... with one of"),
+        ("run.csv", "prompt,step,reward\na,0,1\n", ["--format", "x"], "kaestat: --format: unknown 'x'"),
+        ("run.csv", "prompt,step,reward\na,0,1\na,0,1\na,1,1\na,1,0\n", ["--min-visits", "7"], "lower --min-visits."),
+        ("run.csv", "prompt,step,reward\na,0,1\na,0,1\na,1,1\na,1,0\n", ["--seed", "-1"], "kaestat: --seed must be"),
+    ],
+)
+def test_advice_is_in_the_command_line_s_own_words(command, tmp_path, name, content, options, words):
+    (tmp_path / name).write_text(content)
+    status, _, err = command("analyze", tmp_path / name, *QUICK, *options)
+    assert status == 2 and words in err
+
+
+def test_python_s_advice_stays_python_s(tmp_path, command):
+    path = tmp_path / "run.csv"
+    path.write_text("prompt,s,reward\na,0,1\n")
+    command("analyze", path)
+    with pytest.raises(ValueError, match="Name it with step=, or call"):
+        kaestat.read_log(path)
+
+
+def test_hints_given_several_times_are_lists(command, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    right, form = [1.0, 0.0] * 6, [0.5, 0.5] * 6
+    columns = {"step": sorted(range(3)) * 4, "prompt": ["a"] * 12, "completion": ["x"] * 12, "advantage": [0.0] * 12}
+    path = tmp_path / "completions_00001.parquet"
+    parquet.write_table(pyarrow.table(columns | {"right": right, "form": form}), path)
+    hints = ["--hint", "reward=right", "--hint", "reward=form"]
+    hints += ["--hint", "reward_weights=1", "--hint", "reward_weights=0.5"]
+    status, _, err = command("bandwidth", path, "--selector", "fixed", *hints)
+    assert (status, err) == (0, "")
+    log = kaestat.read_log(path, reward=["right", "form"], reward_weights=[1, 0.5])
+    assert sorted(set(log.frame["reward"])) == [0.25, 1.25]
+    assert commands._hints([h for h in hints if h != "--hint"]) == {
+        "reward": ["right", "form"],
+        "reward_weights": [1.0, 0.5],
+    }
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_reading_and_writing_are_shown_on_a_terminal(command, log, tmp_path, monkeypatch, form):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(commands.console, "STDERR", screen)
+    options = ["--json"] if form == "json" else []
+    assert command("analyze", log, *QUICK, "--out", tmp_path / "out", *options)[0] == 0
+    told = screen.file.getvalue()
+    assert ("Reading run.csv" in told) == ("Writing to" in told) == (form == "text")
+
+
+def test_the_version_is_told(command):
+    assert command("--version") == (0, f"kaestat {kaestat.__version__}\n", "")
+
+
+def test_the_shell_can_complete_commands():
+    words = {"_KAESTAT_COMPLETE": "complete_bash", "COMP_WORDS": "kaestat ana", "COMP_CWORD": "1"}
+    code = "from kaestat_command import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | words, capture_output=True, text=True, check=False
+    )
+    assert ran.stdout.split() == ["analyze"]
+    detected = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "--show-completion", "bash"],
+        env=os.environ | detected,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "_KAESTAT_COMPLETE" in ran.stdout and ran.returncode == 0

@@ -1,0 +1,92 @@
+"""Ctrl-C: the status 130, one line that is true, and no traceback."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kaestat.report import commands, out_folder
+from kaestat.report.cli import run
+
+STAGES = ["read_log", "analyze_log", "checksum", "write_report"]
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "run.csv"
+    path.write_text("prompt,step,reward\n" + "".join(f"p{k % 3},{k // 6},{k % 2}\n" for k in range(60)))
+    return path
+
+
+@pytest.fixture
+def analyze(log, tmp_path, capsys):
+    """Run ``analyze --out``; status, what was printed and what was told."""
+
+    def call():
+        out = tmp_path / "out"
+        status = run(["analyze", str(log), "--method", "kae", "--n-boot", "50", "--out", str(out)])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err.strip()
+
+    return call
+
+
+def interrupt(*arguments, **keywords):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_interruption_before_the_files_are_there_writes_nothing(analyze, tmp_path, monkeypatch, stage):
+    monkeypatch.setattr(commands, stage, interrupt)
+    status, _, err = analyze()
+    assert status == 130 and "Traceback" not in err
+    assert err.startswith("kaestat: interrupted; nothing was written") and len(err.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interruption_between_files_tells_which_are_there(analyze, tmp_path, monkeypatch):
+    replace, calls = out_folder.os.replace, []
+
+    def once(source, target):
+        if ".tmp" in str(source.parent) and len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.extend([target] if str(source.parent).endswith(".tmp") and ".tmp" not in str(target.parent) else [])
+        replace(source, target)
+
+    monkeypatch.setattr(out_folder.os, "replace", once)
+    status, printed, err = analyze()
+    there = {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")}
+    written, left = err.split("; not written: ")
+    assert status == 130 and "kae" in printed
+    assert len(there) == 2 and all(name in written and name not in left for name in there)
+    assert "report.html" in left
+
+
+def test_an_interruption_after_the_files_says_that_they_are_complete(analyze, tmp_path, monkeypatch):
+    monkeypatch.setattr(commands.console, "show_written", interrupt)
+    status, _, err = analyze()
+    assert status == 130 and "all its files are in" in err
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize("seconds", [0.15, 0.5, 1.0, 2.0])
+def test_a_signal_at_any_time_ends_the_command_quietly(log, tmp_path, seconds):
+    log.write_text("prompt,step,reward\n" + "".join(f"p{k % 997},{k // 800},{k % 2}\n" for k in range(400_000)))
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from kaestat_command import main\nprint('on', flush=True)\nmain()"
+    )
+    command = [sys.executable, "-c", code, "analyze", str(log), "--out", str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "on\n"
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "kaestat: interrupted; nothing was written" in err and "Traceback" not in err
+    assert not (tmp_path / "out").exists()
