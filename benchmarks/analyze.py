@@ -46,7 +46,7 @@ def run(size: str = "full") -> list[Row]:
 
 def _case(name: str, path: Path, repetitions: int) -> list[Row]:
     log = read_log(path)
-    served = [method for method in methods() if not make_baseline(method).needs]
+    served = [method for method in methods() if make_baseline(method).missing_input is None]
     contributions = np.random.default_rng(0).random((len(log.prompts), len(served)))
     seconds = interleaved(
         {

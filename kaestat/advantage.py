@@ -18,9 +18,9 @@ from kaestat.estimator_state import EstimatorState
 from kaestat.history import RewardHistory, visit_sums, whole_step
 from kaestat.reach import ReturnWatch
 from kaestat.record import StepRecord
-from kaestat.registry import SCALES, changed_parameters, get_method, make_baseline, with_specified
+from kaestat.registry import changed_parameters, get_method, make_baseline, with_specified
 from kaestat.samples import CodedIds, Packing, code_ids, largest_like, like, scatter
-from kaestat.scaling import divide_by_group_std, rescale_informative, whiten_over_batch
+from kaestat.scaling import DEVIATION, SCALINGS
 from kaestat.storage import load_state, pack_arrays, save_state, unpack_arrays
 
 
@@ -32,7 +32,7 @@ class AdvantageEstimator:
     method : str or Baseline
         One of `kaestat.methods()`, or a specification with parameters such as ``"kae:bandwidth=10"``, as
         `kaestat.value_risk` takes; or a baseline object, whose own scaling is none.
-    scale : {"none", "group_std", "batch_std"}, optional
+    scale : {"none", "group_std", "batch_std", "informative"}, optional
         Overrides the method's own scaling: none; division by the group's standard deviation; whitening over the
         batch. None keeps the published one (`kaestat.registry.METHODS`).
     **params
@@ -63,18 +63,18 @@ class AdvantageEstimator:
         if isinstance(method, Baseline):
             if params:
                 raise ValueError(f"{', '.join(params)}: a Baseline object has its parameters already; leave them out.")
-            self.method, self.baseline, own_scale, self._informative = type(method).__name__, method, "none", False
+            self.method, self.baseline, own_scale = type(method).__name__, method, "none"
         else:
             method, params = with_specified(method, params)
             known = get_method(method)
             self.method, self.baseline = method, make_baseline(method, **params)
-            own_scale, self._informative = known.scale, known.rescales_informative
-        if scale is not None and not (isinstance(scale, str) and scale in SCALES):
+            own_scale = known.scale
+        if scale is not None and not (isinstance(scale, str) and scale in SCALINGS):
             raise ValueError(
-                f"scale: unknown {scale!r}; choose one of {', '.join(SCALES)}, or None for the method's own."
+                f"scale: unknown {scale!r}; choose one of {', '.join(SCALINGS)}, or None for the method's own."
             )
-        if self.baseline.needs:
-            raise ValueError(f"method {self.method!r} needs {self.baseline.needs}.")
+        if self.baseline.missing_input is not None:
+            raise ValueError(f"method {self.method!r} needs {self.baseline.missing_input}.")
         self._named, self._params, self._scale = isinstance(method, str), params, scale
         self.scale = own_scale if scale is None else scale
         self.values: Array | None = None
@@ -344,12 +344,6 @@ class AdvantageEstimator:
             warnings.warn(useless, stacklevel=4)
 
     def _scaled(self, advantages: np.ndarray, groups: Groups, visits: Visits, step: int) -> np.ndarray:
-        if self._informative:
-            advantages = rescale_informative(advantages, groups)
-        if self.scale == "group_std":
-            return divide_by_group_std(advantages, groups)
-        if self.scale == "batch_std":
-            return whiten_over_batch(advantages, groups)
-        if self.scale == "own":
+        if self.scale == DEVIATION:
             return advantages / self.baseline.deviation(groups, visits, step=step)
-        return advantages
+        return SCALINGS[self.scale](advantages, groups)

@@ -13,8 +13,6 @@ from kaestat.baselines.base import Baseline
 from kaestat.checks import check_parameters
 from kaestat.specification import parse_specification
 
-SCALES = ("none", "group_std", "batch_std")
-
 
 @dataclass(frozen=True)
 class Method:
@@ -28,10 +26,9 @@ class Method:
         Class of the baseline.
     summary : str
         One line: value, scaling, source.
-    scale : {"none", "group_std", "batch_std", "own"}
-        Scaling of the published method; "own" divides by the baseline's own `deviation`.
-    rescales_informative : bool
-        GPG's factor B / (B - M).
+    scale : str
+        Scaling of the published method: a name in `kaestat.scaling.SCALINGS`, or "deviation", division by the
+        baseline's own `Baseline.deviation`.
     preset : mapping
         Parameters of the class that the name fixes.
     """
@@ -40,7 +37,6 @@ class Method:
     baseline: type[Baseline]
     summary: str
     scale: str = "none"
-    rescales_informative: bool = False
     preset: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -68,12 +64,14 @@ METHODS: dict[str, Method] = {
             "gpg",
             b.GroupMean,
             "group mean, times B/(B-M) for M samples in all-equal groups (Chu et al., 2025)",
-            rescales_informative=True,
+            scale="informative",
             preset={"without_own": False},
         ),
         Method("james_stein", b.JamesStein, "leave-one-out mean shrunk towards the other prompts (Zeng et al., 2025)"),
         Method("ebpo", b.Ebpo, "group mean shrunk towards a running global mean (Han et al., 2026)"),
-        Method("krpo", b.Krpo, "Kalman filter over the group's completions, over its std (Wang et al., 2025)", "own"),
+        Method(
+            "krpo", b.Krpo, "Kalman filter over the group's completions, over its std (Wang et al., 2025)", "deviation"
+        ),
         Method("kalman", b.Kalman, "local-level Kalman filter across steps, binomial noise"),
         Method("spo", b.Spo, "Beta-Bernoulli with forgetting, advantages whitened (Xu and Ding, 2025)", "batch_std"),
         Method("bayes_filter", b.BayesFilter, "logit filter whose prior, rate of change and drift are learned (ours)"),

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kaestat.arrays import Array, Groups, ratio
 
 GROUP_STD_EPS = 1e-6  # as in GRPO's published implementations (verl, open-instruct)
 WHITEN_EPS = 1e-8
+
+
+def leave_as_is(advantages: Array, groups: Groups) -> Array:
+    """``A``."""
+    return advantages
 
 
 def divide_by_group_std(advantages: Array, groups: Groups) -> Array:
@@ -51,3 +58,12 @@ def rescale_informative(advantages: Array, groups: Groups) -> Array:
     total = xp.sum(present, axis=(-2, -1), keepdims=True)
     mixed = xp.sum(present * xp.astype(high > low, present.dtype), axis=(-2, -1), keepdims=True)
     return advantages * ratio(total, mixed, 1.0, xp)
+
+
+SCALINGS: dict[str, Callable[[Array, Groups], Array]] = {
+    "none": leave_as_is,
+    "group_std": divide_by_group_std,
+    "batch_std": whiten_over_batch,
+    "informative": rescale_informative,
+}
+DEVIATION = "deviation"  # of methods whose baseline has one of its own

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def unbiased_error(
-    loss: np.ndarray, own_weight: np.ndarray, variance: np.ndarray, *, absolute: bool = True
+    loss: np.ndarray, own_derivative: np.ndarray, variance: np.ndarray, *, absolute: bool = True
 ) -> np.ndarray:
     """``mean_g (Z_g - V_g)^2 - (1 - 2 mean_g c_g) S^2`` of each visit.
 
@@ -18,7 +18,7 @@ def unbiased_error(
     ----------
     loss : ndarray, shape (W,)
         Mean of ``(Z_g - V_g)^2`` over the visit's completions.
-    own_weight : ndarray, shape (W,)
+    own_derivative : ndarray, shape (W,)
         Mean of the derivatives ``c_g`` of the values in their own rewards; 0 for leave-one-out baselines.
     variance : ndarray, shape (W,)
         Sample variance ``S^2`` of the visit's rewards (ddof 1); NaN where it is not known.
@@ -27,5 +27,5 @@ def unbiased_error(
         baselines, and known for leave-one-out baselines even where the variance is not.
     """
     if absolute:
-        return loss - (1 - 2 * own_weight) * variance
-    return loss + np.where(own_weight != 0, 2 * own_weight * variance, 0.0)
+        return loss - (1 - 2 * own_derivative) * variance
+    return loss + np.where(own_derivative != 0, 2 * own_derivative * variance, 0.0)

@@ -75,9 +75,9 @@ def test_torch_tensors_give_the_same_values_as_numpy_and_stay_tensors(method, ru
 
     assert isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float64
     np.testing.assert_allclose(tensor.numpy(), values, rtol=1e-9, atol=1e-9)
-    own = baseline.own_weight(as_torch(groups), as_torch(visits), step=case.step, carry=carry)
+    own = baseline.own_derivative(as_torch(groups), as_torch(visits), step=case.step, carry=carry)
     np.testing.assert_allclose(
-        np.asarray(own), baseline.own_weight(groups, visits, step=case.step, carry=carry), rtol=1e-12, atol=1e-12
+        np.asarray(own), baseline.own_derivative(groups, visits, step=case.step, carry=carry), rtol=1e-12, atol=1e-12
     )
 
 
@@ -124,7 +124,7 @@ def test_a_value_never_depends_on_its_own_reward(method, run, data):
     # Rewards are dyadic, so sums are exact; these two take prompts' means out of sums over all prompts.
     assert math.isclose(*values, rel_tol=0, abs_tol=1e-12 if method.name in ("james_stein", "kae_eb") else 0)
     case, baseline = case_at(run, len(run) - 1), method.baseline()
-    assert baseline.own_weight(groups_of(case), visits_of(case), step=case.step) == 0
+    assert baseline.own_derivative(groups_of(case), visits_of(case), step=case.step) == 0
 
 
 @only(lambda method: method.sees_own and method.name != "ebpo")
@@ -134,7 +134,9 @@ def test_own_weight_is_the_derivative_of_the_value_in_its_own_reward(method, run
     place = data.draw(st.integers(0, len(run[-1].groups[row].rewards) - 1))
     low, high = (values_of(method, with_reward(run, row, place, reward))[0][row, place] for reward in (0.0, 1.0))
     case, baseline = case_at(run, len(run) - 1), method.baseline()
-    own = baseline.own_weight(groups_of(case), visits_of(case), step=case.step) + np.zeros_like(groups_of(case).reward)
+    own = baseline.own_derivative(groups_of(case), visits_of(case), step=case.step) + np.zeros_like(
+        groups_of(case).reward
+    )
 
     assert own[row, place] > 0
     np.testing.assert_allclose(own[row, place], high - low, rtol=1e-9, atol=1e-12)

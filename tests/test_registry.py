@@ -12,7 +12,8 @@ from kaestat import bandwidth, make_baseline, methods, specification
 from kaestat import baselines as classes
 from kaestat.bandwidth import Fixed, Fraction, Rate
 from kaestat.kernels import Exponential, Triangular
-from kaestat.registry import METHODS, SCALES, parse_method
+from kaestat.registry import METHODS, parse_method
+from kaestat.scaling import DEVIATION, SCALINGS
 
 DESIGN = """none reinforce++ grpo rloo dr_grpo gpg james_stein ebpo krpo kalman spo bayes_filter critic oracle
 pooled kae kae_stream kae_eb local_linear local_polynomial sieve""".split()
@@ -28,7 +29,7 @@ def test_every_method_makes_its_baseline_with_its_presets(name):
     method, baseline = METHODS[name], make_baseline(name)
 
     assert type(baseline) is method.baseline and method.name == name and method.summary
-    assert method.scale in (*SCALES, "own")
+    assert method.scale in (*SCALINGS, DEVIATION)
     assert all(getattr(baseline, key) == value for key, value in method.preset.items())
     assert dataclasses.is_dataclass(baseline) and baseline.__dataclass_params__.frozen
     for key in method.preset:

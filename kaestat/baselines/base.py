@@ -107,11 +107,11 @@ class Baseline(ABC):
         return False
 
     @property
-    def needs(self) -> str:
-        """Plain words for an input beyond rewards that is still missing; empty if the baseline is ready."""
-        return ""
+    def missing_input(self) -> str | None:
+        """An input beyond rewards that has not been given yet, in plain words; None if the baseline is ready."""
+        return None
 
-    def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
+    def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         """Derivative of a completion's value in its own reward, broadcastable to (..., P, G).
 
         Zero for leave-one-out baselines, whose gradient is therefore unbiased.

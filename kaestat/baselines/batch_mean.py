@@ -38,7 +38,7 @@ class BatchMean(Baseline):
             mass, carried = mass - groups.mass, carried - groups.carried
         return ratio(carried, mass, 0.0, xp) + xp.zeros_like(groups.reward)
 
-    def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
+    def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         if self.without_own:
             return 0.0
         return ratio(groups.mass, groups.xp.sum(groups.mass, axis=(-2, -1), keepdims=True), 0.0, groups.xp)

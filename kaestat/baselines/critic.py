@@ -52,8 +52,8 @@ class Critic(Baseline):
         return True
 
     @property
-    def needs(self) -> str:
-        return "" if self.features is not None else "features= (a mapping or a function of prompt ids)"
+    def missing_input(self) -> str | None:
+        return None if self.features is not None else "features= (a mapping or a function of prompt ids)"
 
     def advance(self, carry: Any, groups: Groups, visits: Visits, *, step: int | Array) -> dict[str, np.ndarray]:
         design = self._design(groups)

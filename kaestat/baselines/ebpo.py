@@ -17,7 +17,7 @@ class Ebpo(Baseline):
 
     ``mu`` and ``sigma^2`` are the running mean and (unbiased) variance of all rewards so far, ``tau^2`` that of all
     group means; both include the current step, before use. The value therefore contains the completion's own
-    reward, also through S: the gradient is not unbiased, and its risk in a log rests on `own_weight`.
+    reward, also through S: the gradient is not unbiased, and its risk in a log rests on `own_derivative`.
 
     With fewer than two rewards or groups seen, the variances are 0; S is 0 where both are.
     """
@@ -54,7 +54,7 @@ class Ebpo(Baseline):
         value = (1 - shrinkage) * mean + shrinkage * mu + xp.zeros_like(groups.reward)
         return xp.astype(value, groups.reward.dtype)  # the moments of a whole run are doubles
 
-    def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
+    def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         """Change of a completion's value with its own reward, per unit of reward, shape (..., P, G).
 
         The own reward is in the group's mean, in mu, and in S by way of sigma^2 and tau^2, so the value is not linear

@@ -36,7 +36,7 @@ class GroupMean(Baseline):
         carried = xp.sum(groups.carried, axis=-1, keepdims=True)
         return ratio(carried, mass, 0.0, xp) + xp.zeros_like(groups.reward)
 
-    def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
+    def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         if self.without_own:
             return 0.0
         return ratio(groups.mass, groups.xp.sum(groups.mass, axis=-1, keepdims=True), 0.0, groups.xp)

@@ -45,7 +45,7 @@ class Krpo(Baseline):
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         return self._filter(groups)[0]
 
-    def own_weight(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+    def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         return self._filter(groups)[1]
 
     def deviation(self, groups: Groups, visits: Visits, *, step: int | Array) -> Array:

@@ -33,13 +33,13 @@ class Oracle(Baseline):
     stepwise: ClassVar[bool] = True
 
     @property
-    def needs(self) -> str:
-        return "" if self.value is not None else "value= (a mapping, a function of prompt ids and step, or an array)"
+    def missing_input(self) -> str | None:
+        return None if self.value is not None else "value= (a mapping, a function of prompt ids and step, or an array)"
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
         if self.value is None:
-            raise ValueError(f"oracle: give it {self.needs}.")
+            raise ValueError(f"oracle: give it {self.missing_input}.")
         value = self.value
         if isinstance(value, Mapping) or callable(value):
             if groups.prompt_ids is None:

@@ -24,7 +24,7 @@ def replay(log: RewardLog, baseline: Baseline) -> tuple[np.ndarray, np.ndarray]:
     -------
     values : ndarray, shape (N,)
         In the order of ``log.frame``.
-    own_weights : ndarray, shape (N,)
+    own_derivatives : ndarray, shape (N,)
         Derivative of each value in its own reward; 0 for leave-one-out baselines.
     """
     units = log.units(baseline.unit)
@@ -45,7 +45,7 @@ def replay(log: RewardLog, baseline: Baseline) -> tuple[np.ndarray, np.ndarray]:
         present = slice(None) if groups.mask is None else groups.mask
         where = _positions(block, units)
         served = baseline.serve(groups, visits, step=step, carry=carry)
-        weight = served.settled.own_weight(groups, visits, step=step, carry=carry) + np.zeros_like(groups.reward)
+        weight = served.settled.own_derivative(groups, visits, step=step, carry=carry) + np.zeros_like(groups.reward)
         values[where] = served.values[present].reshape(-1)
         own[where] = weight[present].reshape(-1)
         carry = served.carry

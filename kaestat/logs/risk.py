@@ -97,7 +97,7 @@ def value_risk(
         If ``log`` is neither, or ``methods`` no list.
     """
     n_boot = draws_of(n_boot)
-    scored = score(log, [*_listed(methods), "grpo"], min_visits=min_visits, again=n_boot > 0, seed=seed)
+    scored = prompt_risks(log, [*_listed(methods), "grpo"], min_visits=min_visits, again=n_boot > 0, seed=seed)
     return scored.risk_table(n_boot=n_boot, seed=seed)
 
 
@@ -136,7 +136,7 @@ def risk_differences(
         are refused.
     """
     n_boot = draws_of(n_boot)
-    scored = score(
+    scored = prompt_risks(
         log, [*_listed(methods), reference], min_visits=min_visits, differences_only=True, again=n_boot > 0, seed=seed
     )
     unidentified = ~np.isfinite(scored.per_prompt).all(axis=0)
@@ -264,12 +264,12 @@ def risk_baseline(method: str | Baseline) -> Baseline:
     else:
         name, params = parse_method(method)
         baseline = make_baseline(name, **params)
-    if baseline.needs:
-        raise ValueError(f"method {name!r} needs {baseline.needs}: pass a Baseline object that has it.")
+    if baseline.missing_input is not None:
+        raise ValueError(f"method {name!r} needs {baseline.missing_input}: pass a Baseline object that has it.")
     return baseline.leave_one_out() if name in LEAVE_ONE_OUT_METHODS else baseline
 
 
-def score(
+def prompt_risks(
     log: RewardLog | pd.DataFrame,
     methods: Sequence[str | Baseline],
     *,
@@ -393,7 +393,7 @@ def visit_risk(log: RewardLog, baseline: Baseline, *, absolute: bool) -> np.ndar
         reward variance, which is the same for all baselines.
     """
     units = log.prompt_units
-    values, own_weights = replay(log, baseline)
+    values, own_derivatives = replay(log, baseline)
     loss = np.add.reduceat((units.reward - values) ** 2, units.first) / units.counts
-    own = np.add.reduceat(own_weights, units.first) / units.counts
+    own = np.add.reduceat(own_derivatives, units.first) / units.counts
     return unbiased_error(loss, own, units.variance, absolute=absolute)

@@ -14,7 +14,7 @@ from kaestat.bandwidth import BandwidthSelection
 from kaestat.bandwidth.base import PATH_COLUMNS
 from kaestat.baselines.base import Baseline
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.risk import PromptRisks, draws_of, eligible_visits, risk_baseline, score, value_risk
+from kaestat.logs.risk import PromptRisks, draws_of, eligible_visits, prompt_risks, risk_baseline, value_risk
 from kaestat.logs.selection import select_bandwidth
 from kaestat.logs.tuning import MIN_PROMPTS, Tuned, candidates, return_gaps, wide_grid, with_tuned
 from kaestat.reach import OUT_OF_REACH_SHARE, reached
@@ -130,7 +130,7 @@ class Analysis:
 
 def default_methods() -> tuple[str, ...]:
     """Every method that needs no more than rewards, and ``kae`` at half and at twice its bandwidth."""
-    ready = [name for name in METHODS if not make_baseline(name).needs]
+    ready = [name for name in METHODS if make_baseline(name).missing_input is None]
     return (*ready, "kae:bandwidth=5", "kae:bandwidth=20")
 
 
@@ -176,7 +176,7 @@ def analyze(
     given = ready if methods is None else tuple(methods)
     if not returns and min_visits == 1:
         min_visits = 0
-    scorer = partial(score, log, min_visits=min_visits, differences_only=True, seed=seed, track=track)
+    scorer = partial(prompt_risks, log, min_visits=min_visits, differences_only=True, seed=seed, track=track)
     scored, rows, tuned, left_out = _scored(log, given, methods is None and returns, again, seed, scorer)
     draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
     reference = {name: len(given) + k for k, name in enumerate((*REFERENCES, RIVAL_OF_SINGLES))}

@@ -168,7 +168,7 @@ def _eligible(row: str | Baseline, log: RewardLog) -> bool:
     if isinstance(baseline, RangedBaseline) and not _returns(log):
         return False
     groups = Groups(np.array([[0.0, 1.0], [1.0, 1.0]]), prompt_ids=["a", "b"])
-    own = baseline.own_weight(groups, Visits.empty(groups), step=0, carry=baseline.initial_carry())
+    own = baseline.own_derivative(groups, Visits.empty(groups), step=0, carry=baseline.initial_carry())
     return not np.any(np.asarray(own) != 0)
 
 

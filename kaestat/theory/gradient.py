@@ -35,7 +35,7 @@ def excess_gradient_mse(
     group_size: int,
     bias: np.ndarray | float = 0.0,
     covariance: np.ndarray | float = 0.0,
-    own_weight: np.ndarray | float = 0.0,
+    own_derivative: np.ndarray | float = 0.0,
     value_gradient_norm2: np.ndarray | float = 0.0,
 ) -> float:
     """``MSE(ghat) - MSE(oracle)`` of an estimator that smooths within prompts, exactly.
@@ -55,7 +55,7 @@ def excess_gradient_mse(
         Of the value.
     covariance : array, shape (P,)
         ``Cov(W, Z)`` of a completion; zero under the paper's Assumption 6.
-    own_weight : array, shape (P,)
+    own_derivative : array, shape (P,)
         a, root mean square weight that a value gives to one other completion of its group: ``K(0) / M`` for KAE,
         ``1 / (G - 1)`` for GRPO.
     value_gradient_norm2 : array, shape (P,)
@@ -77,12 +77,12 @@ def excess_gradient_mse(
         "score_norm2": check_factors("score_norm2", score_norm2, least=0),
         "bias": check_factors("bias", bias),
         "covariance": check_factors("covariance", covariance),
-        "own_weight": check_factors("own_weight", own_weight),
+        "own_derivative": check_factors("own_derivative", own_derivative),
         "value_gradient_norm2": check_factors("value_gradient_norm2", value_gradient_norm2),
     }
     check_shapes(**each)
     smoothed = each["score_norm2"] * each["value_mse"] - 2 * each["covariance"] * each["bias"]
-    mutual = (group_size - 1) * each["own_weight"] ** 2 * each["value_gradient_norm2"]
+    mutual = (group_size - 1) * each["own_derivative"] ** 2 * each["value_gradient_norm2"]
     return float(np.mean(smoothed + mutual)) / (batch * group_size)
 
 

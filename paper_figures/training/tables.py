@@ -181,7 +181,7 @@ def _difference(differences: pd.DataFrame, variant: Variant, reference: Variant,
 def _unscaled(variant: Variant) -> bool:
     """Whether advantages are rewards less values, so that gradients of such variants are of one size."""
     method = get_method(variant[0].partition(":")[0])
-    return variant[2] == "none" or (variant[2] == "own" and method.scale == "none" and not method.rescales_informative)
+    return variant[2] == "none" or (variant[2] == "own" and method.scale == "none")
 
 
 def _with_se(mean: float, se: float) -> str:

@@ -32,8 +32,8 @@ def test_a_baseline_of_values_alone_has_no_past_no_carry_no_scale_and_no_share_o
     assert (half.unit, half.takes_weights, half.stepwise) == ("prompt", False, False)
     assert half.horizon == 0.0
     assert half.takes_divergence is False
-    assert half.needs == ""
-    assert half.own_weight(group, NO_PAST, step=0) == 0.0
+    assert half.missing_input is None
+    assert half.own_derivative(group, NO_PAST, step=0) == 0.0
     assert half.deviation(group, NO_PAST, step=0) is None
     assert half.initial_carry() is None
     carry = object()

@@ -27,7 +27,7 @@ def test_weighted_batch_mean_and_own_share():
     # (2*1 + 1*0 + 1*1) / 4; shares 2/4, 1/4, 1/4
     weighted = groups([1, 0], [1], weights=[[2, 1], [1]])
     values = make_baseline("reinforce++").values(weighted, NO_PAST, step=0)
-    own = make_baseline("reinforce++").own_weight(weighted, NO_PAST, step=0)
+    own = make_baseline("reinforce++").own_derivative(weighted, NO_PAST, step=0)
     np.testing.assert_allclose([values[0, 0], values[1, 0]], 3 / 4)
     np.testing.assert_allclose([own[0, 0], own[0, 1], own[1, 0]], [0.5, 0.25, 0.25])
 
@@ -44,7 +44,7 @@ def test_a_lone_completion_is_not_whitened():
 
 def test_a_step_of_no_weight_has_value_and_own_weight_zero():
     weightless = groups([1, 1], [0, 1], weights=[[0.0, 0.0], [0.0, 0.0]])
-    for of in (make_baseline("reinforce++").values, make_baseline("reinforce++").own_weight):
+    for of in (make_baseline("reinforce++").values, make_baseline("reinforce++").own_derivative):
         np.testing.assert_array_equal(of(weightless, NO_PAST, step=0), np.zeros((2, 2)))
 
 

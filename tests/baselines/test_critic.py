@@ -58,8 +58,8 @@ def test_parameters_out_of_range_are_refused(parameters):
 
 
 def test_it_needs_features_and_says_so_until_it_has_them():
-    assert make_baseline("critic").needs.startswith("features= ")
-    assert make_baseline("critic", features={"a": [1.0]}).needs == ""
+    assert make_baseline("critic").missing_input.startswith("features= ")
+    assert make_baseline("critic", features={"a": [1.0]}).missing_input is None
 
 
 def test_values_have_the_precision_of_the_rewards():

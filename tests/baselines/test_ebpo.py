@@ -43,7 +43,7 @@ def test_accumulators_equal_the_moments_of_everything_seen():
 def test_own_weight_of_a_hand_computed_step():
     # The value of [1, 0] beside [1, 1] is 5/8 as in the first step by hand. With [0, 0], mu = 1/2, sigma^2 / G = 1/6,
     # tau^2 = 1/2 and S = 1/4, so the value is 1/8; with [1, 1] nothing varies and it is 1.
-    own = make_baseline("ebpo").own_weight(groups([1, 0], [1, 1]), NO_PAST, step=0)
+    own = make_baseline("ebpo").own_derivative(groups([1, 0], [1, 1]), NO_PAST, step=0)
     np.testing.assert_allclose(own[0], [5 / 8 - 1 / 8, 1 - 5 / 8])
 
 
@@ -56,7 +56,7 @@ def test_the_carry_keeps_its_shape_from_the_start():
 
 def test_a_prompt_without_completions_changes_nothing_for_the_others():
     baseline, with_it, without = make_baseline("ebpo"), groups([1, 0, 1], [], [0, 1]), groups([1, 0, 1], [0, 1])
-    for of in (baseline.values, baseline.own_weight):
+    for of in (baseline.values, baseline.own_derivative):
         present = with_it.mask[[0, 2]]
         rows = (of(with_it, NO_PAST, step=0) + np.zeros((3, 3)))[[0, 2]]
         np.testing.assert_allclose(rows[present], (of(without, NO_PAST, step=0) + np.zeros((2, 3)))[present])
@@ -66,7 +66,7 @@ def test_rewards_that_never_vary_are_not_shrunk():
     # sigma^2 = tau^2 = 0: S is 0. One reward less by 1 brings the value from 1 to the 5/8 of the first step by hand.
     baseline, alike = make_baseline("ebpo"), groups([1, 1], [1, 1])
     np.testing.assert_array_equal(baseline.values(alike, NO_PAST, step=0), np.ones((2, 2)))
-    np.testing.assert_allclose(baseline.own_weight(alike, NO_PAST, step=0), np.full((2, 2), 3 / 8))
+    np.testing.assert_allclose(baseline.own_derivative(alike, NO_PAST, step=0), np.full((2, 2), 3 / 8))
 
 
 def test_values_have_the_precision_of_the_rewards():

@@ -35,7 +35,7 @@ def test_others_without_weight_leave_nothing_to_average_and_the_value_is_zero():
 
 
 def test_own_weight_is_the_samples_share():
-    own = make_baseline("grpo").own_weight(groups([1, 0, 1], weights=[[1, 2, 3]]), NO_PAST, step=0)
+    own = make_baseline("grpo").own_derivative(groups([1, 0, 1], weights=[[1, 2, 3]]), NO_PAST, step=0)
     np.testing.assert_allclose(own, [[1 / 6, 2 / 6, 3 / 6]])
 
 
@@ -74,7 +74,7 @@ def test_leave_one_out_turns_grpo_into_rloo():
 
 def test_a_group_of_no_weight_has_value_and_own_weight_zero():
     weightless = groups([1, 1], [1, 0], weights=[[0.0, 0.0], [1.0, 1.0]])
-    for of, expected in ((make_baseline("grpo").values, 0.5), (make_baseline("grpo").own_weight, 0.5)):
+    for of, expected in ((make_baseline("grpo").values, 0.5), (make_baseline("grpo").own_derivative, 0.5)):
         np.testing.assert_array_equal(of(weightless, NO_PAST, step=0), [[0, 0], [expected, expected]])
 
 

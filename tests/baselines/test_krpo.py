@@ -41,7 +41,7 @@ def test_samples_count_in_the_order_given_even_where_prompts_interleave():
 
 def test_own_weight_is_the_gain():
     # K1 = P-/(P- + R) with P- = 1 + Q
-    own = make_baseline("krpo").own_weight(groups([1, 0]), NO_PAST, step=0)
+    own = make_baseline("krpo").own_derivative(groups([1, 0]), NO_PAST, step=0)
     assert own[0, 0] == pytest.approx(1.00001 / 1.01001, rel=1e-12)
 
 
@@ -54,7 +54,7 @@ def test_a_masked_completion_leaves_no_trace_in_the_filter():
     rewards = np.array([[1.0, 9.0, 0.0, 0.0]])
     masked = Groups(reward=rewards, mask=np.array([[True, False, True, True]]))
     baseline, plain = make_baseline("krpo", process_noise=0.5), groups([1, 0, 0])
-    for of in (baseline.values, baseline.deviation, baseline.own_weight):
+    for of in (baseline.values, baseline.deviation, baseline.own_derivative):
         np.testing.assert_allclose(of(masked, NO_PAST, step=0)[:, [0, 2, 3]], of(plain, NO_PAST, step=0), rtol=1e-12)
 
 

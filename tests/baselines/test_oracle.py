@@ -41,8 +41,8 @@ def test_values_that_are_not_finite_are_refused():
 
 
 def test_it_needs_values_and_says_so_until_it_has_them():
-    assert make_baseline("oracle").needs.startswith("value= ")
-    assert make_baseline("oracle", value={"a": 0.5}).needs == ""
+    assert make_baseline("oracle").missing_input.startswith("value= ")
+    assert make_baseline("oracle", value={"a": 0.5}).missing_input is None
 
 
 @pytest.mark.parametrize("value", [{"a": 0.25}, lambda prompts, step: [0.25], np.array([0.25])])

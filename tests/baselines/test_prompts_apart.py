@@ -50,11 +50,11 @@ def test_leading_axes_are_so_many_steps_of_their_own(method):
     past = Visits(**{name: np.stack([getattr(v, name) for _, v in cases])[:, None] for name in fields})
 
     values = baseline.values(stacked, past, step=10)
-    own = baseline.own_weight(stacked, past, step=10) + np.zeros_like(stacked.reward)
+    own = baseline.own_derivative(stacked, past, step=10) + np.zeros_like(stacked.reward)
     for k, (one, before) in enumerate(cases):
         for together, alone in (
             (values, baseline.values(one, before, step=10)),
-            (own, baseline.own_weight(one, before, step=10)),
+            (own, baseline.own_derivative(one, before, step=10)),
         ):
             alone = alone + np.zeros_like(one.reward)
             np.testing.assert_allclose(together[k, 0][one.mask], alone[one.mask], rtol=1e-9, atol=1e-12)

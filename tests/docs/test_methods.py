@@ -22,7 +22,8 @@ ADVANTAGES = {
     "none": "as it is",
     "group_std": "over the group's standard deviation",
     "batch_std": "whitened over the batch",
-    "own": "over the filter's standard deviation",
+    "informative": "times B / (B - M)",
+    "deviation": "over the filter's standard deviation",
 }
 COLUMNS = ("looks back", "own reward", "weights", "advantage", "class")
 
@@ -51,13 +52,13 @@ def looks_back(baseline: Baseline) -> str:
 
 def sees_own(baseline: Baseline) -> bool:
     groups = Groups(np.array([[1.0, 0.0], [1.0, 1.0]]), prompt_ids=["a", "b"])
-    return bool(np.any(np.asarray(baseline.own_weight(groups, Visits.empty(groups), step=0)) != 0))
+    return bool(np.any(np.asarray(baseline.own_derivative(groups, Visits.empty(groups), step=0)) != 0))
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_page_of_a_method_has_its_facts(name):
     method, baseline = METHODS[name], baseline_of(name)
-    advantage = "times B / (B - M)" if method.rescales_informative else ADVANTAGES[method.scale]
+    advantage = ADVANTAGES[method.scale]
     path = f"{method.baseline.__module__}.{method.baseline.__name__}"
     expected = {
         "looks back": looks_back(baseline),

@@ -95,7 +95,7 @@ FORMULAS: dict[Callable[..., Any], dict[str, st.SearchStrategy]] = {
         "group_size": WHOLE,
         "bias": NUMBER | array(SHARES, 3),
         "covariance": NUMBER | array(SHARES, 3),
-        "own_weight": NUMBER | array(SHARES, 3),
+        "own_derivative": NUMBER | array(SHARES, 3),
         "value_gradient_norm2": NUMBER | array(SHARES, 3),
     },
     theory.oracle_gradient_mse: {

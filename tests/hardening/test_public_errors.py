@@ -166,7 +166,12 @@ BAD_PARAMETERS = {
     "parameter of a method with none": (ValueError, "unknown parameter 'bandwidth'", ("grpo",), {"bandwidth": 3}),
     "parameters beside an object": (ValueError, "bandwidth: a Baseline object has", (Kae(),), {"bandwidth": 3}),
     "unknown scale": (ValueError, "scale: unknown 'std'; choose one of none", ("kae",), {"scale": "std"}),
-    "a scale that is not to be asked for": (ValueError, "scale: unknown 'own'", ("krpo",), {"scale": "own"}),
+    "a scale that is not to be asked for": (
+        ValueError,
+        "scale: unknown 'deviation'",
+        ("krpo",),
+        {"scale": "deviation"},
+    ),
     "unknown kernel": (
         ValueError,
         "kernel: unknown name 'gauss'; choose one of triangular",
@@ -176,9 +181,9 @@ BAD_PARAMETERS = {
     "a kernel that is none": (TypeError, "kernel must be a name, a Kernel or a function", ("kae",), {"kernel": 3}),
     "unknown selector": (
         ValueError,
-        "selector: unknown name 'auto'; choose one of fixed",
+        "selector: unknown name 'best'; choose one of fixed",
         ("kae",),
-        {"bandwidth": "auto"},
+        {"bandwidth": "best"},
     ),
     "unknown normalization": (ValueError, "normalization must be one of", ("kae",), {"normalization": "nw"}),
     "an oracle without values": (ValueError, "method 'oracle' needs value=", ("oracle",), {}),

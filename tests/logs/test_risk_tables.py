@@ -7,7 +7,7 @@ import pytest
 
 from kaestat import RewardLog, risk_differences, value_risk
 from kaestat.baselines import GroupMean, Oracle
-from kaestat.logs.risk import DIFFERENCE_COLUMNS, RISK_COLUMNS, score, visit_risk
+from kaestat.logs.risk import DIFFERENCE_COLUMNS, RISK_COLUMNS, prompt_risks, visit_risk
 
 STUDENT_975 = {1: 12.706204736432095, 2: 4.302652729749462}  # by degrees of freedom
 
@@ -100,7 +100,7 @@ def test_the_reference_may_be_any_method_and_has_ratio_one_to_itself():
 
 def test_differences_by_default_count_visits_with_a_past():
     assert risk_differences(LOG, ["none"], n_boot=0)["difference"].item() == pytest.approx(0.5 - 1 / 12, rel=1e-12)
-    assert score(LOG, ["none", "grpo"]).n_visits == 2
+    assert prompt_risks(LOG, ["none", "grpo"]).n_visits == 2
 
 
 @pytest.mark.filterwarnings("error")
@@ -148,7 +148,7 @@ def test_a_method_with_its_own_reward_inside_is_refused_by_name_where_visits_hav
 
 def test_a_method_with_its_own_reward_inside_for_one_prompt_alone_is_refused_too():
     class KeptInFromStepTwoOn(GroupMean):
-        def own_weight(self, groups, visits, *, step, carry=None):
+        def own_derivative(self, groups, visits, *, step, carry=None):
             return np.where(np.asarray(step) < 2, 0.0, np.ones_like(groups.reward))
 
     # The other prompt is not visited so late.
@@ -185,7 +185,7 @@ def test_an_oracle_has_no_error_beyond_noise():
 
 
 def test_chosen_methods_keep_their_risks_and_the_last_is_the_reference():
-    scored = score(LOG, ["none", "dr_grpo", "grpo"], min_visits=0)
+    scored = prompt_risks(LOG, ["none", "dr_grpo", "grpo"], min_visits=0)
     taken = scored.take([1, 0])
     assert taken.methods == ("dr_grpo", "none") and (taken.n_visits, taken.absolute) == (4, True)
     np.testing.assert_allclose(taken.per_prompt, np.transpose([DR_GRPO, NONE]), rtol=1e-12, atol=1e-15)
@@ -273,8 +273,8 @@ def test_only_methods_that_pool_prompts_are_replayed_again():
             served.append(type(baseline).__name__)
             yield baseline
 
-    score(LOG, ["none", "james_stein", "grpo"], min_visits=0, again=True, track=track)
+    prompt_risks(LOG, ["none", "james_stein", "grpo"], min_visits=0, again=True, track=track)
     assert served == ["Zero", "JamesStein", "GroupMean"] + ["JamesStein"] * 2  # two prompts with a risk: two groups
     served.clear()
-    score(LOG, ["none", "james_stein", "grpo"], min_visits=0, track=track)
+    prompt_risks(LOG, ["none", "james_stein", "grpo"], min_visits=0, track=track)
     assert served == ["Zero", "JamesStein", "GroupMean"]

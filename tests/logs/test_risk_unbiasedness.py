@@ -65,7 +65,7 @@ def test_value_risk_is_unbiased_for_the_true_squared_error(runs, table, method):
 class WithoutAddBack(GroupMean):
     """Dr. GRPO's baseline, hiding that the value contains the completion's own reward."""
 
-    def own_weight(self, groups, visits, *, step, carry=None):
+    def own_derivative(self, groups, visits, *, step, carry=None):
         return 0.0
 
 

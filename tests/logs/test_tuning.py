@@ -1,10 +1,13 @@
 """Bandwidths chosen on a log, and the risk of the choice on prompts that had no part in it."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from kaestat import RewardLog, value_risk
-from kaestat.logs.risk import PromptRisks, score
+from kaestat.logs.jackknife import jackknife_groups
+from kaestat.logs.risk import PromptRisks, prompt_risks
 from kaestat.logs.tuning import MARK, candidates, return_gaps, tune, wide_grid, with_tuned
 from tests.helpers.made_logs import epochs, small_run
 
@@ -61,11 +64,27 @@ def test_the_row_is_not_optimistic_where_choosing_on_the_same_prompts_is():
 def test_tuned_rows_come_last_and_the_others_stay():
     log = small_run(n_prompts=20)
     tried = candidates("kae", wide_grid(log, 3))
-    scored = score(log, ["kae", *tried])
-    added, (tuned,) = with_tuned(scored, [range(1, 1 + len(tried))])
+    scored, scorer = prompt_risks(log, ["none", "kae"]), partial(prompt_risks, log)
+    added, (tuned,) = with_tuned(scored, [tried], scorer, scorer)
     assert added.methods == (*scored.methods, tuned.name) and tuned.specification in tried
     np.testing.assert_array_equal(added.per_prompt[:, :-1], scored.per_prompt)
-    np.testing.assert_array_equal(added.per_prompt[:, -1], tune(scored, range(1, 1 + len(tried)))[1])
+    np.testing.assert_array_equal(added.per_prompt[:, -1], tune(scorer(tried), range(len(tried)))[1])
+    assert added.left_out is None
+
+
+def test_a_tuned_method_that_pools_prompts_is_replayed_without_each_group():
+    log = small_run(n_prompts=20)
+    scorer = partial(prompt_risks, log, seed=3)
+    scored = scorer(["none", "kae_eb:bandwidth=7"], again=True)
+    again = partial(scorer, again=True)
+    added, (tuned, plain) = with_tuned(scored, [["kae_eb:bandwidth=7"] * 2, ["kae:bandwidth=7"] * 2], scorer, again)
+    assert added.pooled == (False, True, True, False)
+    # Both halves took the same candidate, so its row is that of the method itself, replays included.
+    np.testing.assert_allclose(added.left_out[:, 2], scored.left_out[:, 1], rtol=1e-12)
+    group = jackknife_groups(20, seed=3)
+    means = [added.per_prompt[group != k, 3].mean() for k in range(len(added.left_out))]
+    np.testing.assert_allclose(added.left_out[:, 3], means, rtol=1e-12)
+    assert (tuned.specification, plain.specification) == ("kae_eb:bandwidth=7", "kae:bandwidth=7")
 
 
 def test_one_prompt_has_no_halves():

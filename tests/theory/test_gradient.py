@@ -106,7 +106,7 @@ def within_prompt_terms(bandit: SoftmaxBandit, estimator: str) -> dict:
         "score_norm2": known["norm2"],
         "bias": error.bias,
         "covariance": known["covariance"],
-        "own_weight": own / mass,
+        "own_derivative": own / mass,
         "value_gradient_norm2": (known["gradient"] ** 2).sum(axis=1),
     }
 
@@ -118,7 +118,7 @@ def test_the_identity_gives_the_enumerated_excess_of_estimators_within_prompts(b
     terms = within_prompt_terms(bandit, estimator)
     assert excess_gradient_mse(**terms, batch=batch, group_size=G) == pytest.approx(excess, rel=1e-9)
     # Each term is there for a reason: without it the numbers differ.
-    needed = ("own_weight", "bias") if estimator == "kae" else ("own_weight",)  # GRPO has no bias
+    needed = ("own_derivative", "bias") if estimator == "kae" else ("own_derivative",)  # GRPO has no bias
     for name in needed:
         incomplete = excess_gradient_mse(**(terms | {name: 0.0}), batch=batch, group_size=G)
         assert incomplete != pytest.approx(excess, rel=1e-3)
@@ -145,7 +145,7 @@ def test_the_cross_term_of_a_group_is_the_one_within_prompts(bandit):
     gradient = moments(bandit)["gradient"]
     weights = np.kron(np.eye(2), np.full((3, 3), 0.3))
     within = excess_gradient_mse(
-        0.0, 1.0, batch=2, group_size=3, own_weight=0.3, value_gradient_norm2=(gradient**2).sum(axis=1)
+        0.0, 1.0, batch=2, group_size=3, own_derivative=0.3, value_gradient_norm2=(gradient**2).sum(axis=1)
     )
     assert cross_term(weights, np.repeat(gradient, 3, axis=0)) == pytest.approx(within, rel=1e-12)
 

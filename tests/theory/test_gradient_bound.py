@@ -63,7 +63,7 @@ def exact_excess(made: dict, *, step: int, prompts: int, batch: int, group_size:
                 made["norm2"],
                 batch=batch,
                 group_size=group_size,
-                own_weight=2 / mass,
+                own_derivative=2 / mass,
                 value_gradient_norm2=made["gradient_norm2"],
             )
     return excess

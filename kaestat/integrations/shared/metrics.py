@@ -49,7 +49,7 @@ def step_metrics(record: StepRecord | None) -> dict[str, float]:
     }
     several = count > 1
     if several.any():
-        own = np.asarray(baseline.own_weight(groups, visits, step=record.step, carry=record.carry), dtype=float)
+        own = np.asarray(baseline.own_derivative(groups, visits, step=record.step, carry=record.carry), dtype=float)
         own = (present * own).sum(axis=1) / count
         found["error"] = float(unbiased_error(loss, own, _variance(groups))[several].mean())
     if baseline.horizon > 0:

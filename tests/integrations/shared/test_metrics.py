@@ -66,7 +66,7 @@ def test_integration_metrics_ebpo_enters_with_the_carry_it_had_before_the_step()
     rewards = np.array([[1.0, 0.0], [1.0, 0.0]])
     found = measured(estimator, ["c", "c", "d", "d"], rewards.reshape(-1), 1)["error"]
     before, fresh = (
-        np.mean(estimator.baseline.own_weight(Groups(rewards), None, step=1, carry=c))
+        np.mean(estimator.baseline.own_derivative(Groups(rewards), None, step=1, carry=c))
         for c in (estimator.record.carry, None)
     )
     loss = ((rewards.reshape(-1) - estimator.values) ** 2).mean()
@@ -138,9 +138,9 @@ class Leaning(Baseline):
 
     def values(self, groups, visits, *, step, carry=None):
         past = visits.total.sum(axis=-1, keepdims=True) / np.maximum(visits.count.sum(axis=-1, keepdims=True), 1)
-        return past + self.own_weight(groups, visits, step=step, carry=carry) * groups.reward
+        return past + self.own_derivative(groups, visits, step=step, carry=carry) * groups.reward
 
-    def own_weight(self, groups, visits, *, step, carry=None):
+    def own_derivative(self, groups, visits, *, step, carry=None):
         return 0.25 * (0.0 if carry is None else carry["steps"][0])
 
 

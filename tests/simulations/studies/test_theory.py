@@ -255,11 +255,11 @@ def test_the_excess_gradient_mse_is_the_identity_of_theorem_2():
     samples = simulated(gradient_mse.STUDY, cell, 4_000)
     bandit = gradient_mse._bandit(cell)
     gradient2 = (bandit.prompt_gradients(np.zeros(gradient_mse.N_ACTIONS)) ** 2).sum(axis=1)
-    for name, own_weight in (("none", 0.0), ("grpo", 1.0)):
+    for name, own_derivative in (("none", 0.0), ("grpo", 1.0)):
         excess = samples[f"{name}|gradient_mse"] - samples["oracle|gradient_mse"]
         predicted = samples[f"{name}|identity_excess"]
         cross = excess_gradient_mse(
-            0.0, 0.0, batch=8, group_size=2, own_weight=own_weight, value_gradient_norm2=gradient2
+            0.0, 0.0, batch=8, group_size=2, own_derivative=own_derivative, value_gradient_norm2=gradient2
         )
         level = predicted.mean()
         check_mean((excess - predicted) / level, target=cross / level, detect=0.15)

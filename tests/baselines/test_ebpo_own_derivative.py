@@ -30,7 +30,7 @@ def test_it_is_the_difference_quotient_of_flipping_the_reward(later):
         carry = Ebpo().advance(None, earlier, Visits.empty(earlier), step=0)
     reward = (rng.random((6, 4)) < 0.5).astype(float)
     groups = Groups(reward)
-    own = Ebpo().own_weight(groups, Visits.empty(groups), step=1, carry=carry)
+    own = Ebpo().own_derivative(groups, Visits.empty(groups), step=1, carry=carry)
     mixed = np.ptp(reward, axis=1) > 0  # where all rewards are alike it is multiplied by a variance of 0
     assert mixed.sum() >= 4
     np.testing.assert_allclose(own[mixed], flipped(reward, carry)[mixed], rtol=1e-9)
@@ -39,9 +39,9 @@ def test_it_is_the_difference_quotient_of_flipping_the_reward(later):
 def test_masked_completions_have_none_and_change_nothing():
     reward, mask = np.array([[1.0, 0.0, 9.0], [0.0, 1.0, 1.0]]), np.array([[True, True, False], [True, True, True]])
     groups = Groups(reward, mask=mask)
-    own = Ebpo().own_weight(groups, Visits.empty(groups), step=0)
+    own = Ebpo().own_derivative(groups, Visits.empty(groups), step=0)
     other = Groups(np.where(mask, reward, -5.0), mask=mask)
-    np.testing.assert_array_equal(own, Ebpo().own_weight(other, Visits.empty(other), step=0))
+    np.testing.assert_array_equal(own, Ebpo().own_derivative(other, Visits.empty(other), step=0))
     assert own[0, 2] == 0 and (own[mask] > 0).all()
 
 
@@ -60,7 +60,7 @@ def test_the_risk_with_few_prompts_is_off_by_little_and_with_shrinkage_taken_as_
         estimated = ((groups.reward - assigned) ** 2 - variance + 2 * own * variance).mean(axis=(1, 2))
         return (estimated - true) / true.mean()
 
-    check_mean(excess(baseline.own_weight(groups, none, step=0)), target=0.0, detect=0.04)
+    check_mean(excess(baseline.own_derivative(groups, none, step=0)), target=0.0, detect=0.04)
     seen = baseline.advance(None, groups, none, step=0)
     given = baseline._shrinkage(groups, seen)
     with pytest.raises(Discrepancy):
