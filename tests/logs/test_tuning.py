@@ -77,7 +77,9 @@ def test_a_tuned_method_that_pools_prompts_is_replayed_without_each_group():
     scorer = partial(prompt_risks, log, seed=3)
     scored = scorer(["none", "kae_eb:bandwidth=7"], again=True)
     again = partial(scorer, again=True)
-    added, (tuned, plain) = with_tuned(scored, [["kae_eb:bandwidth=7"] * 2, ["kae:bandwidth=7"] * 2], scorer, again)
+    added, (tuned, plain) = with_tuned(
+        scored, [["kae_eb:bandwidth=7"] * 2, ["kae:bandwidth=7"] * 2], scorer, again, seed=3
+    )
     assert added.pooled == (False, True, True, False)
     # Both halves took the same candidate, so its row is that of the method itself, replays included.
     np.testing.assert_allclose(added.left_out[:, 2], scored.left_out[:, 1], rtol=1e-12)
