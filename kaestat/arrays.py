@@ -251,6 +251,12 @@ def namespace(array: Array) -> Namespace:
     return array_api_compat.numpy if type(array) is np.ndarray else array_namespace(array)
 
 
+def steps_like(visits: Visits, value: Any) -> Array:
+    """``value`` as an array of the visits' own kind, on their device."""
+    xp = array_namespace(visits.lag)
+    return xp.asarray(value, dtype=visits.lag.dtype, device=device(visits.lag))
+
+
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:
     """``numerator / denominator`` where the denominator is positive, elsewhere ``otherwise``; never warns."""
     positive = denominator > 0

@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from array_api_compat import array_namespace, device
+from typing import TYPE_CHECKING, ClassVar
 
 from kaestat.arrays import Array, Visits
 from kaestat.kernels import Kernel
@@ -138,9 +136,3 @@ class FormulaSelector(Selector):
         bandwidth = float(np.median(np.asarray(resolved[0][0], dtype=float)))
         path = pd.DataFrame(columns=PATH_COLUMNS, dtype=float)
         return BandwidthSelection(bandwidth=bandwidth, se=math.nan, path=path, selector=self.name)
-
-
-def steps_like(visits: Visits, value: Any) -> Array:
-    """``value`` as an array of the visits' own kind, on their device."""
-    xp = array_namespace(visits.lag)
-    return xp.asarray(value, dtype=visits.lag.dtype, device=device(visits.lag))

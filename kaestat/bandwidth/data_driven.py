@@ -11,8 +11,8 @@ import array_api_compat
 import numpy as np
 import pandas as pd
 
-from kaestat.arrays import Array, Visits
-from kaestat.bandwidth.base import PATH_COLUMNS, BandwidthSelection, Selector, steps_like
+from kaestat.arrays import Array, Visits, steps_like
+from kaestat.bandwidth.base import PATH_COLUMNS, BandwidthSelection, Selector
 from kaestat.bandwidth.grid import check_grid, default_grid
 from kaestat.bandwidth.smoothing import CausalSmoother
 from kaestat.bootstrap import cluster_bootstrap

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kaestat.arrays import Array, Visits
-from kaestat.bandwidth.base import FormulaSelector, steps_like
+from kaestat.arrays import Array, Visits, steps_like
+from kaestat.bandwidth.base import FormulaSelector
 from kaestat.checks import check_positive
 from kaestat.kernels import Kernel
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Visits
-from kaestat.bandwidth.base import FormulaSelector, steps_like
+from kaestat.arrays import Array, Visits, steps_like
+from kaestat.bandwidth.base import FormulaSelector
 from kaestat.checks import check_positive
 from kaestat.kernels import Kernel
 

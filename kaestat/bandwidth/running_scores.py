@@ -9,8 +9,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from kaestat.arrays import Array, Groups, Visits
-from kaestat.bandwidth.base import steps_like
+from kaestat.arrays import Array, Groups, Visits, steps_like
 from kaestat.kernels import Kernel
 
 ROUNDING = 1e-12  # relative to the squared rewards or the largest loss: losses nearer than this are equal
