@@ -6,7 +6,8 @@ import numpy as np
 
 from kaestat.checks import check_factors, check_seed, check_whole
 
-GROUPS = 20
+GROUPS, FEWER_GROUPS = 20, 10
+LARGE = 100_000  # completions of a log from which on fewer groups do: each is another replay of the rest
 
 
 def jackknife_groups(n_clusters: int, *, seed: int, n_groups: int = GROUPS) -> np.ndarray:
