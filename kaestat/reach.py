@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kaestat.arrays import Visits
+from kaestat.arrays import Visits, namespace
 from kaestat.bandwidth import Fixed
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
@@ -39,7 +39,7 @@ def reached(baseline: Baseline, lag: np.ndarray) -> np.ndarray:
     steps = fixed_bandwidth(baseline)
     if isinstance(baseline, KernelBaseline) and steps is not None:
         kernel = as_kernel(baseline.kernel)
-        return np.asarray(kernel.weight(lag / steps, np) > FAINT * kernel.at_zero)
+        return np.asarray(kernel.weight(lag / steps, namespace(lag)) > FAINT * kernel.at_zero)
     return lag <= baseline.horizon
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kaestat.checks import check_factors, check_seed, check_whole
+from kaestat.checks import LARGEST_FACTOR, check_factors, check_seed, check_whole
 
-GROUPS, FEWER_GROUPS = 20, 10
-LARGE = 100_000  # completions of a log from which on fewer groups do: each is another replay of the rest
+LARGEST_SQUARE = LARGEST_FACTOR**2 * 1e3  # of estimates that are mean squares of rewards, and some times that
+GROUPS = 10  # each costs another replay of the rest
 
 
 def jackknife_groups(n_clusters: int, *, seed: int, n_groups: int = GROUPS) -> np.ndarray:
@@ -66,8 +66,10 @@ def jackknife_interval(
     """
     from scipy.special import stdtrit
 
-    left_out = check_factors("left_out", left_out, ndim=2, finite=False)
-    estimate = np.broadcast_to(check_factors("estimate", estimate, finite=False), left_out.shape[1:])
+    limits = -LARGEST_SQUARE, LARGEST_SQUARE
+    left_out = check_factors("left_out", left_out, least=limits[0], most=limits[1], ndim=2, finite=False)
+    estimate = check_factors("estimate", estimate, least=limits[0], most=limits[1], finite=False)
+    estimate = np.broadcast_to(estimate, left_out.shape[1:])
     n_groups = len(left_out)
     if n_groups < 2:
         nothing = np.full(estimate.shape, np.nan)

@@ -20,7 +20,7 @@ import pandas as pd
 from kaestat.baselines.base import Baseline
 from kaestat.bootstrap import cluster_bootstrap, mean_with_interval, widened
 from kaestat.checks import check_whole
-from kaestat.logs.jackknife import FEWER_GROUPS, GROUPS, LARGE, jackknife_groups, jackknife_interval
+from kaestat.logs.jackknife import jackknife_groups, jackknife_interval
 from kaestat.logs.replay import replay
 from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
@@ -84,9 +84,9 @@ def value_risk(
     -----
     A method that pools prompts (`Baseline.pools_prompts`: ``james_stein``, ``ebpo``, ``kae_eb``, ``reinforce++``,
     ``critic``, ``bayes_filter``, and kernel methods whose bandwidth is selected) has its standard error and interval
-    from a delete-a-group jackknife: the log is replayed again without each of 20 groups of prompts (10 from 100,000
-    completions on), and the interval is Student's. Such a method takes as many times as long as without intervals. With
-    fewer prompts each is a group, and with a single one there is no interval (NaN).
+    from a delete-a-group jackknife: the log is replayed again without each of 10 groups of prompts, and the interval is
+    Student's with 9 degrees of freedom. Such a method takes 11 times as long as without intervals. With fewer prompts
+    each is a group, and with a single one there is no interval (NaN).
 
     Raises
     ------
@@ -309,8 +309,7 @@ def prompt_risks(
     pooled = tuple(baseline.pools_prompts for baseline in baselines)
     repeated = [m for m, pools in enumerate(pooled) if pools] if again else []
     group = np.full(len(log.prompts), -1)
-    enough = GROUPS if len(log.frame) < LARGE else FEWER_GROUPS
-    group[scored] = jackknife_groups(int(scored.sum()), seed=seed, n_groups=enough)
+    group[scored] = jackknife_groups(int(scored.sum()), seed=seed)
     n_groups = int(group.max()) + 1 if repeated and scored.sum() > 1 else 0
     tracked = iter(track([*baselines, *[baselines[m] for m in repeated] * n_groups]))
     per_prompt = np.stack(

@@ -141,7 +141,7 @@ def with_tuned(
     every = scored.left_out
     kept = np.ones((0, len(among.per_prompt)), dtype=bool)
     if every is not None:
-        group = jackknife_groups(len(among.per_prompt), seed=seed, n_groups=len(every))
+        group = jackknife_groups(len(among.per_prompt), seed=seed)
         kept = group != np.arange(len(every))[:, None]
     found, start = [], 0
     for specifications in tried:

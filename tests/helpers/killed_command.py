@@ -47,7 +47,7 @@ def paper_figures(folder: Path) -> None:
     from paper_figures.report.reproduce import reproduce
     from paper_figures.report.sections import SECTIONS
 
-    logs.N_BOOT = 5
+    logs.N_BOOT = 40
     logs.simulated_run = partial(simulated_run, n_prompts=60, n_epochs=8)
     sections = [section for section in SECTIONS if section.name == "one_shot"]
     assert reproduce(folder, scale=0.01, jobs=1, sections=sections).failures == []

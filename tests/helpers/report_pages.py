@@ -31,7 +31,7 @@ def reproduce_page(folder: Path) -> Path:
     """Write a reproduction at a tiny scale; return its page."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(logs, "simulated_run", lambda: simulated_run(n_prompts=60, n_epochs=8))
-        patch.setattr(logs, "N_BOOT", 20)
+        patch.setattr(logs, "N_BOOT", 40)
         sections = tuple(section for section in SECTIONS if section.name in PARTS)
         report = reproduce.reproduce(folder, scale=0.02, jobs=1, sections=sections)
     assert not report.failures

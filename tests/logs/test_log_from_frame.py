@@ -23,7 +23,7 @@ def frame():
 
 def test_tables_of_risk_take_frames(frame):
     log = RewardLog(frame["Query"], frame["global_step"], frame["Score"])
-    options = {"n_boot": 20}
+    options = {"n_boot": 40}
     pd.testing.assert_frame_equal(
         value_risk(frame, ["kae", "rloo"], **options), value_risk(log, ["kae", "rloo"], **options)
     )

@@ -7,7 +7,6 @@ import pytest
 
 from kaestat import RewardLog, risk_differences, value_risk
 from kaestat.baselines import GroupMean, Oracle
-from kaestat.datasets import simulated_run
 from kaestat.logs.risk import DIFFERENCE_COLUMNS, RISK_COLUMNS, prompt_risks, visit_risk
 
 STUDENT_975 = {1: 12.706204736432095, 2: 4.302652729749462}  # by degrees of freedom
@@ -279,10 +278,3 @@ def test_only_methods_that_pool_prompts_are_replayed_again():
     served.clear()
     prompt_risks(LOG, ["none", "james_stein", "grpo"], min_visits=0, track=track)
     assert served == ["Zero", "JamesStein", "GroupMean"]
-
-
-def test_a_large_log_is_replayed_without_fewer_groups(monkeypatch):
-    log = simulated_run(n_prompts=24, n_epochs=2, group_size=2).log
-    several = prompt_risks(log, ["james_stein", "grpo"], again=True)
-    monkeypatch.setattr("kaestat.logs.risk.LARGE", len(log.frame))
-    assert (len(several.left_out), len(prompt_risks(log, ["james_stein", "grpo"], again=True).left_out)) == (20, 10)

@@ -190,6 +190,7 @@ def test_out_that_is_a_file_is_refused_before_the_work(command, log_file):
     assert status == 2 and "name a folder" in err
 
 
+@pytest.mark.slow
 def test_real_run_has_the_known_risks(command):
     folder = os.environ.get("KAESTAT_DATA")
     path = Path(folder or "") / "acc_step_500_dev.json"

@@ -25,7 +25,10 @@ MADE = {
 }
 
 
-@pytest.fixture(scope="module", params=MADE)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.slow) if name == "sparse epochs" else name for name in MADE],
+)
 def made(request):
     log = MADE[request.param]()
     return log, analyze(log, n_boot=200)
@@ -93,6 +96,7 @@ def test_the_noise_of_the_gradient_is_that_of_the_rewards_about_the_value(made):
     assert found.noise_reduction == pytest.approx(1 - noise[0] / noise[1], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_sparse_epochs_are_told_a_bandwidth_that_reaches_over_an_epoch(sparse):
     log, analysis = sparse
     found = analysis.recommendation
@@ -134,7 +138,7 @@ def test_rewards_of_another_range_are_named_and_lead_to_the_same_recommendation(
 def test_large_rewards_are_shown_in_a_unit_of_their_size():
     log = small_run(n_prompts=30, n_epochs=6)
     for scale, unit in ((1, "0.001"), (100, "1"), (1e4, "1,000"), (1e-3, "1e-9")):
-        analysis = analyze(relabelled(log, scale=scale), ["kae", "kalman", "grpo"], n_boot=20)
+        analysis = analyze(relabelled(log, scale=scale), ["kae", "kalman", "grpo"], n_boot=40)
         assert f"In units of {unit}, " in unit_line(analysis)
         assert all(float(row[1]) < 1e4 and float(row[1]) >= 0.1 for row in comparison(analysis)[1])
 
@@ -143,7 +147,7 @@ def test_large_rewards_are_shown_in_a_unit_of_their_size():
 @pytest.mark.filterwarnings("error")
 def test_any_finite_rewards_can_be_analysed(scale, shift):
     log = relabelled(several_rewards(small_run(n_prompts=15, n_epochs=5)), scale=scale, shift=shift)
-    assert np.isfinite(analyze(log, n_boot=20).risk["mse"]).all()
+    assert np.isfinite(analyze(log, n_boot=40).risk["mse"]).all()
 
 
 def test_where_nothing_is_better_the_group_mean_is_kept_and_there_is_nothing_to_paste():
@@ -153,7 +157,7 @@ def test_where_nothing_is_better_the_group_mean_is_kept_and_there_is_nothing_to_
     analysis = analyze(log, ["grpo", "krpo", "local_linear"], n_boot=100)
     assert not analysis.recommendation.better and paste_lines(analysis) == []
     assert headline(analysis).startswith("Keep GRPO's group mean: no method here is shown to have a lower value error")
-    constant = analyze(RewardLog(["a", "a", "b", "b"] * 3, np.repeat(range(3), 4), [1.0] * 12), n_boot=20)
+    constant = analyze(RewardLog(["a", "a", "b", "b"] * 3, np.repeat(range(3), 4), [1.0] * 12), n_boot=40)
     assert headline(constant).startswith("Keep GRPO's group mean")
     assert not re.search(r"nan", headline(constant) + str(comparison(constant)))
 

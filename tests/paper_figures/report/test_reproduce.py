@@ -35,7 +35,7 @@ QUICK = tuple(section for section in SECTIONS if section.name in ("table1", "one
 def small_log(monkeypatch):
     """The simulated run at a size at which its analysis takes no time."""
     monkeypatch.setattr(logs, "simulated_run", lambda: simulated_run(n_prompts=60, n_epochs=8))
-    monkeypatch.setattr(logs, "N_BOOT", 20)
+    monkeypatch.setattr(logs, "N_BOOT", 40)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reproduce") / "new"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(logs, "simulated_run", lambda: simulated_run(n_prompts=60, n_epochs=8))
-        patch.setattr(logs, "N_BOOT", 20)
+        patch.setattr(logs, "N_BOOT", 40)
         report = reproduce.reproduce(folder, scale=SCALE, jobs=1)
     return report, folder
 

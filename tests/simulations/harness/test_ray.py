@@ -26,6 +26,7 @@ def test_ray_gives_the_same_bits_as_this_process_and_stores_in_this_process(tmp_
     assert run_quietly(TOY, tmp_path / "ray", backend="ray", jobs=2).computed == 0
 
 
+@pytest.mark.slow
 def test_failure_on_ray_is_recorded_and_costs_its_cell_alone(tmp_path):
     result = run_quietly(FRAGILE, tmp_path, backend="ray", jobs=2)
     assert [failure["replicates"] for failure in result.failures] == [[17], [17]]

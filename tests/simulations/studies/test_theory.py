@@ -283,6 +283,7 @@ def test_the_value_is_the_best_baseline_under_assumption_6_and_not_without():
 # --- all_methods
 
 
+@pytest.mark.slow
 def test_no_method_beats_the_bayes_filter_and_kae_beats_grpo():
     for path in ("static", "random_walk"):
         samples = simulated(all_methods.STUDY, Cell({"path": path, "group_size": 8}), 100)
