@@ -29,6 +29,12 @@ LABELS = paper.LABELS | {
     "kae_stream": "KAE by stream",
     "kae:bandwidth=80": "KAE, bandwidth 80",
     "kae_eb:bandwidth=80": "KAE-EB, bandwidth 80",
+    "kae:bandwidth=10": "KAE, bandwidth 10",
+    "kae:bandwidth=auto": "KAE, bandwidth auto",
+    "kae, best bandwidth": "KAE, best bandwidth",
+    "kae_eb:bandwidth=20": "KAE-EB, bandwidth 20",
+    "kae_eb:bandwidth=auto": "KAE-EB, bandwidth auto",
+    "kae_eb, best bandwidth": "KAE-EB, best bandwidth",
     "rloo": "GRPO",
     "pooled": "Oracle (pooled step)",
     "pooled_oracle": "Oracle (pooled step)",
@@ -113,7 +119,7 @@ def dot_plot(
         offset = 0.44 * ((position + 0.5) / len(marks) - 0.5)
         axes.errorbar(
             part[x],
-            part[row].map(place) + offset,
+            part[row].map(place).astype(float) + offset,  # a series may be without rows, which have no number type
             xerr=NORMAL_975 * part[f"{x}_mcse"],
             linestyle="",
             elinewidth=1,

@@ -52,6 +52,9 @@ if REAL.is_file():
     def test_real_run_is_what_the_script_measures():
         same(module("choice_numbers").real_run(read_log(REAL)), table("choice_real_run"))
 
+    def test_defaults_on_the_real_run_are_what_the_script_measures():
+        same(module("choice_numbers").real_run_defaults(read_log(REAL)), table("choice_defaults"))
+
 
 def test_table_of_the_real_run_shows_the_measured_numbers():
     rows = re.findall(r"^\| (\[`.*?) \| (.*?) ± (.*?) \| (.*?) \|$", (DOCS / "choose.md").read_text(), re.MULTILINE)
@@ -61,6 +64,14 @@ def test_table_of_the_real_run_shows_the_measured_numbers():
         for row in table("choice_real_run").itertuples()
     }
     assert shown == kept
+
+
+def test_table_of_defaults_on_the_real_run_shows_the_measured_numbers():
+    rows = re.findall(r"^\| `([^|]*?)` \| ([\d.]+) ± ([\d.]+) \|$", (DOCS / "efficiency.md").read_text(), re.MULTILINE)
+    kept = [
+        (row.method, f"{1e3 * row.mse:.3f}", f"{1e3 * row.se:.3f}") for row in table("choice_defaults").itertuples()
+    ]
+    assert rows == kept
 
 
 def test_example_on_large_groups_uses_the_measured_numbers():

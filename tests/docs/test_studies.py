@@ -11,6 +11,7 @@ import pytest
 
 from paper_figures.report.reproduce import reproduce
 from paper_figures.report.sections import SECTIONS
+from paper_figures.studies.efficiency import setting
 
 DOCS = Path(__file__).parents[2] / "docs"
 QUOTED = [section for section in SECTIONS if section.name not in ("coverage", "coverage_few")]
@@ -178,6 +179,36 @@ def plug_in_with_one_completion(tables: Tables) -> list[str]:
     return span(100 * (loss - 1), ".0f")
 
 
+def near_the_best(tables: Tables, method: str) -> pd.DataFrame:
+    return tables["efficiency"].query("method == @method").set_index("path").dropna(subset="ratio_to_best")
+
+
+def recommended_default(tables: Tables) -> list[str]:
+    row = tables["efficiency_worst"].set_index("method").loc["bayes_filter"]
+    worst = [f"{row[f'max_ratio_to_best{end}']:.2f}" for end in ("", "_mcse")]
+    return [str(int(row["settings"])), *worst, *(f"{row[f'mean_ratio_to_best{end}']:.3f}" for end in ("", "_mcse"))]
+
+
+def recommended_with_weights(tables: Tables) -> list[str]:
+    ratio = near_the_best(tables, "kae_eb:bandwidth=auto")["ratio_to_best"]
+    in_hindsight = near_the_best(tables, "kae_eb, best bandwidth")["ratio_to_best"]
+    each = (ratio[["walk 0.03", "walk 0.13", "walk 0.5"]], ratio["jump"], ratio["fast, then slow"], in_hindsight)
+    return [f"{part.max():.2f}" for part in each]
+
+
+def without_borrowing(tables: Tables) -> list[str]:
+    found = near_the_best(tables, "kae:bandwidth=auto")
+    return [f"{found.query('visits == 5 and group_size == 1')['ratio_to_best'].max():.2f}"]
+
+
+def rare_returns(tables: Tables) -> list[str]:
+    rare = tables["efficiency"].query("every > 1").set_index("method")
+    ratio = rare["ratio_to_best"]
+    assert (rare.loc["kae:bandwidth=10", "mse"].to_numpy() == rare.loc["rloo", "mse"].to_numpy()).all()
+    largest = [f"{ratio[method].max():.2f}" for method in ("bayes_filter", "kae_eb:bandwidth=auto")]
+    return [*largest, *span(ratio["rloo"], ".1f")]
+
+
 CLAIMS: dict[str, list[tuple[str, Callable[[Tables], list[str]]]]] = {
     "theory.md": [
         (r"all (\d+) simulated slopes .*? \(largest deviation (\S+) standard .*? to the power (\S+ \(\S+\))", rates),
@@ -224,6 +255,20 @@ CLAIMS: dict[str, list[tuple[str, Callable[[Tables], list[str]]]]] = {
             better_estimators,
         ),
     ],
+    "efficiency.md": [
+        (r"on (\d+) settings .*? at most (\S+) ± (\S+) times its MSE, (\S+) ± (\S+) on average", recommended_default),
+        (
+            r"At most (\S+) times the best where values keep .*? up to (\S+) times after a jump .*? and (\S+) after a "
+            r"change .*? for the truth has (\S+) times",
+            recommended_with_weights,
+        ),
+        (r"five visits and one completion each that costs up to (\S+) times", without_borrowing),
+        (
+            r"give `bayes_filter` at most (\S+) times the best MSE and .*? at most (\S+) times\. .*?, (\S+) to (\S+) "
+            r"times the best\.",
+            rare_returns,
+        ),
+    ],
     "methods/kalman.md": [
         (
             r"in (\d+) of (\d+) settings .*? down to (\S+) of its error\), but not after a jump \((\S+) at G = 8\) or "
@@ -261,13 +306,33 @@ def selectors_found(tables: Tables) -> dict[str, list[str]]:
     }
 
 
+def defaults_said() -> dict[str, list[str]]:
+    rows = re.findall(r"^\| `(.*?)` \| (.*? \| .*?) \|$", (DOCS / "efficiency.md").read_text(), re.MULTILINE)
+    return {name: cells.split(" | ") for name, cells in rows}
+
+
+def defaults_found(tables: Tables) -> dict[str, list[str]]:
+    def cell(row: pd.Series, name: str, places: int) -> str:
+        return f"{row[name]:.{places}f} ± {row[f'{name}_mcse']:.{places}f}"
+
+    return {
+        row["method"]: [
+            cell(row, "max_ratio_to_best", 2),
+            setting(row),
+            cell(row, "mean_ratio_to_best", 3),
+            cell(row, "max_ratio_to_known", 2),
+        ]
+        for _, row in tables["efficiency_worst"].iterrows()
+    }
+
+
 @pytest.mark.slow
 def test_every_number_that_a_page_quotes_from_a_study_is_what_the_study_gives(tmp_path):
     report = reproduce(tmp_path, jobs=1, sections=QUOTED)
     assert not report.failures
     tables = {path.stem: pd.read_csv(path) for path in tmp_path.glob("*.csv")}
-    said: dict[str, list[str]] = {"selectors": selectors_said()}
-    found = {"selectors": selectors_found(tables)}
+    said: dict[str, object] = {"selectors": selectors_said(), "defaults": defaults_said()}
+    found: dict[str, object] = {"selectors": selectors_found(tables), "defaults": defaults_found(tables)}
     for page, claims in CLAIMS.items():
         for pattern, measured in claims:
             place = f"{page}: {measured.__name__}"
