@@ -18,7 +18,7 @@ DISCOUNT = 0.9  # on past log likelihoods, per return of the prompts
 PRIOR_DISCOUNT, PRIOR_COUNT = 0.8, 8.0  # per return; pseudo-prompts of the first prior
 EM_STEPS = 3
 SMALLEST_DISPERSION = 0.01
-BLOCK = 64  # series of messages whose arrays fit the processor's cache
+BLOCK = 128  # series of messages whose arrays fit the processor's cache
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class BayesFilter(RangedBaseline):
         now = like(step, groups.reward)
         now = now[..., 0, 0] if now.ndim >= 2 else now
         known = _known(grid, groups, visits, now, carry)
-        completions = self._completions(groups)
+        completions = self._completions(grid, groups, known.dispersion)
         parts = [self._seen(grid, known, completions, visits, rows) for rows in _blocks(groups.reward)]
         value, evidence, mixed, share, state = (
             parts[0][k] if len(parts) == 1 else xp.concat([part[k] for part in parts], axis=axis)
@@ -134,20 +134,16 @@ class BayesFilter(RangedBaseline):
     ) -> tuple[Array, Array, Array, Array, Array]:
         """Of some prompts: values on the unit scale (..., P, G); log predictive likelihoods (..., M, P); their messages
         with all rates mixed (..., P, K), and shares of the prior (..., P, 1), for the next prior; and their states."""
-        xp, phi = grid.xp, known.dispersion
-        own, distinct = completions.own[..., rows, :], completions.distinct
-        total, count = completions.total[..., rows, :], completions.count[..., rows, :]
+        xp, own, distinct = grid.xp, completions.own[..., rows, :], completions.distinct
         belief = self._belief(grid, known, visits, rows, own.shape)
-        likelihood = grid.likelihood(total[..., 0] / phi, count[..., 0] / phi)[..., None, :, :]
+        likelihood = completions.likelihood[..., rows, :][..., None, :, :]
         posterior = belief.message * belief.share_of_prior(xp.log(known.prior))
         predictive = xp.vecdot(posterior, likelihood) / xp.sum(posterior, axis=-1)
 
-        each = own if distinct is None else distinct + xp.zeros_like(own[..., :1])
-        others = count - 1 + xp.zeros_like(each)
-        rest = grid.likelihood((total - each) / phi[..., None], others / phi[..., None])  # (..., P, C, K)
+        rest = completions.rest[..., rows, :, :]
         both = xp.moveaxis(xp.concat([rest * grid.success, rest], axis=-2), -1, -2)
         sums = xp.matmul(xp.moveaxis(posterior, -3, -2), both)  # (..., P, M, 2 C)
-        size = each.shape[-1]
+        size = rest.shape[-2]
         value = xp.sum(known.weight[..., None, :, None] * sums[..., :size] / sums[..., size:], axis=-2)
         if distinct is not None:
             chosen = own[..., None] == distinct
@@ -161,14 +157,16 @@ class BayesFilter(RangedBaseline):
 
     def _belief(self, grid: LogitGrid, known: _Known, visits: Visits, rows: slice, shape: tuple[int, ...]) -> Belief:
         """Of some prompts at their present visit: from what is kept, or filtered anew with what is known by now."""
+        returning = known.returning[..., rows]
+        if visits.state is not None and bool(grid.xp.all(returning)):
+            kept = Belief.unpacked(like(visits.state[..., rows, :], grid.logit))
+            return kept.moved(grid, known.source, known.prior_variance)
         belief = grid.unknown(shape[-2], shape[:-2])
         if visits.lag.shape[-1] == 0:
             return belief
-        returning = known.returning[..., rows]
         if visits.state is not None:
-            kept = Belief.unpacked(like(visits.state[..., rows, :], grid.logit))
-            belief = kept.where(returning, belief)
-            return belief.moved(grid, known.source, known.prior_variance).where(returning, belief)
+            kept = Belief.unpacked(like(visits.state[..., rows, :], grid.logit)).where(returning, belief)
+            return kept.moved(grid, known.source, known.prior_variance).where(returning, belief)
         count = visits.count[..., rows, :]
         total = (visits.total[..., rows, :] - self.low * count) / (self.high - self.low)
         before = grid.xp.zeros_like(count[..., 0]) > 0
@@ -181,12 +179,19 @@ class BayesFilter(RangedBaseline):
             before = before | here
         return belief.moved(grid, known.source, known.prior_variance).where(returning, belief)
 
-    def _completions(self, groups: Groups) -> _Completions:
+    def _completions(self, grid: LogitGrid, groups: Groups, phi: Array) -> _Completions:
         xp, own, scale = groups.xp, self._scaled(groups.reward), self.high - self.low
         total = (xp.sum(groups.carried, axis=-1, keepdims=True) - self.low * groups.count) / scale
+        # One likelihood serves all completions of equal reward; 0/1 rewards need two.
         distinct = xp.unique_values(own if groups.mask is None else own[groups.mask])
         few = distinct.shape[0] < own.shape[-1]
-        return _Completions(own=own, distinct=distinct if few else None, total=total, count=groups.count)
+        each = distinct + xp.zeros_like(own[..., :1]) if few else own
+        return _Completions(
+            own=own,
+            distinct=distinct if few else None,
+            likelihood=grid.likelihoods(total[..., 0] / phi, groups.count[..., 0] / phi),
+            rest=grid.likelihoods((total - each) / phi[..., None], (groups.count - 1) / phi[..., None]),
+        )
 
     def _scaled(self, reward: Array) -> Array:
         return (reward - self.low) / (self.high - self.low)
@@ -217,12 +222,13 @@ class BayesFilter(RangedBaseline):
 @dataclass(frozen=True, eq=False)
 class _Completions:
     """Rewards of the step on the unit scale (..., P, G), their distinct values (C,) if these are fewer than the
-    completions of a group, and each prompt's sum and count (..., P, 1)."""
+    completions of a group, the likelihood of the group (..., P, K), and that of the group without a completion of each
+    of these values (..., P, C, K), or without each completion."""
 
     own: Array
     distinct: Array | None
-    total: Array
-    count: Array
+    likelihood: Array
+    rest: Array
 
 
 @dataclass(frozen=True, eq=False)

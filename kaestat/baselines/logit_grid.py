@@ -19,6 +19,7 @@ SWITCH = 0.02  # probability per visit that another rate of change takes over
 PRIOR_SD = 2.0  # of the logits of prompts of which nothing is known
 SMALLEST = 1e-30  # of messages and priors: what is ruled out for good could not come back
 SMALLEST_VARIANCE = 1e-3
+FEW = 4  # groups for each likelihood, from which on it pays to look for equal ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +99,8 @@ class LogitGrid:
         The points, ``log (1 - p)`` and ``p`` there.
     moments : array, shape (K, 2)
         The points and their squares.
+    smallest_variance : array, shape ()
+        Of a logit.
     first_prior : array, shape (K,)
     rate_prior : array, shape (M,)
     walk_variance : array, shape (M, 1)
@@ -111,6 +114,7 @@ class LogitGrid:
     log_failure: Array
     success: Array
     moments: Array
+    smallest_variance: Array
     first_prior: Array
     rate_prior: Array
     walk_variance: Array
@@ -127,6 +131,7 @@ class LogitGrid:
             "log_failure": -np.logaddexp(0.0, points),
             "success": 1 / (1 + np.exp(-points)),
             "moments": np.stack([points, points**2], axis=-1),
+            "smallest_variance": SMALLEST_VARIANCE,
             "first_prior": first_prior(),
             "rate_prior": rates.prior,
             "walk_variance": rates.walk[:, None] ** 2,
@@ -138,16 +143,33 @@ class LogitGrid:
     def likelihood(self, successes: Array, count: Array) -> Array:
         """``p^s (1 - p)^(n - s)`` over the grid, relative to its largest; (...,) to (..., K)."""
         log = successes[..., None] * self.logit + count[..., None] * self.log_failure
-        return self.xp.exp(log - self.xp.max(log, axis=-1, keepdims=True))
+        log -= self.xp.max(log, axis=-1, keepdims=True)
+        return self.xp.exp(log)
+
+    def likelihoods(self, successes: Array, count: Array) -> Array:
+        """`likelihood`, but once for each pair of a sum and a count where these are few, as with 0/1 rewards."""
+        xp = self.xp
+        count = count + xp.zeros_like(successes)
+        sums, counts = xp.unique_inverse(successes), xp.unique_inverse(count)
+        n_counts = counts.values.shape[0]
+        n_pairs = sums.values.shape[0] * n_counts
+        if FEW * n_pairs > xp.reshape(successes, (-1,)).shape[0]:
+            return self.likelihood(successes, count)
+        table = self.likelihood(sums.values[:, None], counts.values[None, :])
+        place = xp.reshape(sums.inverse_indices * n_counts + counts.inverse_indices, (-1,))
+        found = xp.take(xp.reshape(table, (n_pairs, GRID_SIZE)), place, axis=0)
+        return xp.reshape(found, (*successes.shape, GRID_SIZE))
 
     def normalised(self, density: Array) -> Array:
-        """The density over the grid that sums to one, with nothing ruled out; shape (..., K)."""
-        return density * (1 / self.xp.sum(density, axis=-1, keepdims=True)) + SMALLEST
+        """The density over the grid that sums to one, with nothing ruled out; shape (..., K); overwritten."""
+        density *= 1 / self.xp.sum(density, axis=-1, keepdims=True)
+        density += SMALLEST
+        return density
 
     def variance(self, distribution: Array) -> Array:
         """Variance of the logit; (..., K) to (...,)."""
         moments = self.xp.matmul(distribution, self.moments)
-        return self.xp.clip(moments[..., 1] - moments[..., 0] ** 2, SMALLEST_VARIANCE, None)
+        return self.xp.maximum(moments[..., 1] - moments[..., 0] ** 2, self.smallest_variance)
 
     def sources(self, weight: Array) -> Array:
         """Where the prompts of each rate of change come from, if rates may switch; (..., M) to (..., M, M)."""
@@ -211,8 +233,11 @@ class Belief:
     def packed(self) -> Array:
         """As a state of each prompt, shape (..., P, M (K + 1))."""
         xp = namespace(self.message)
-        both = xp.moveaxis(xp.concat([self.message, self.share[..., None]], axis=-1), -3, -2)
-        return xp.reshape(both, (*both.shape[:-2], -1))
+        message = xp.moveaxis(self.message, -3, -2)
+        state = xp.empty((*message.shape[:-1], GRID_SIZE + 1), dtype=message.dtype, device=device(message))
+        state[..., :-1] = message
+        state[..., -1] = xp.moveaxis(self.share, -2, -1)
+        return xp.reshape(state, (*state.shape[:-2], -1))
 
     @classmethod
     def unpacked(cls, state: Array) -> Belief:
