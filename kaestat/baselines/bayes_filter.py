@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
-from array_api_compat import device
 
 from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Served
+from kaestat.baselines.logit_grid import GRID_SIZE, SWITCH, Belief, LogitGrid, first_prior, like, rates_of_change
 from kaestat.baselines.reward_range import RangedBaseline
 
-GRID_SIZE, GRID_EDGE = 49, 7.0  # logits -7..7
-WALKS = (0.03, 0.08, 0.2, 0.5, 1.2)  # standard deviations per visit, logits
-DRIFTS = ((0.1, 0.03),)  # walks with a common drift, and its size, per visit
-DRIFTING_SHARE = 0.25  # prior probability of a common drift
-SWITCH = 0.02  # probability per visit that another rate of change takes over
 DISCOUNT = 0.9  # on past log likelihoods, per return of the prompts
-PRIOR_DISCOUNT, PRIOR_COUNT, PRIOR_SD = 0.8, 8.0, 2.0  # per return; pseudo-prompts of the first prior, and its spread
+PRIOR_DISCOUNT, PRIOR_COUNT = 0.8, 8.0  # per return; pseudo-prompts of the first prior
 EM_STEPS = 3
-SMALLEST = 1e-30  # of messages and priors: what is ruled out for good could not come back
 SMALLEST_DISPERSION = 0.01
+BLOCK = 128  # series of messages whose arrays fit the processor's cache
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ class BayesFilter(RangedBaseline):
         rates = rates_of_change()
         return {
             "log_weight": np.log(rates.prior),
-            "prompts": PRIOR_COUNT * _first_prior(),
+            "prompts": PRIOR_COUNT * first_prior(),
             "last_scored": np.array(-1.0),
             "dispersion": np.zeros(2),
         }
@@ -99,126 +95,106 @@ class BayesFilter(RangedBaseline):
         return super().accepts_carry(carry) and carry is not None and bool((carry["prompts"] > 0).all())
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        return self._ahead(groups, visits, step, carry).values
+        return self.serve(groups, visits, step=step, carry=carry).values
 
     def advance(self, carry: Any, groups: Groups, visits: Visits, *, step: int | Array) -> dict[str, Array]:
         return self.serve(groups, visits, step=step, carry=carry).carry
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
-        ahead = self._ahead(groups, visits, step, carry)
-        xp, carry, belief = groups.xp, ahead.carry, ahead.belief
-        total, count = (sums[..., 0] / ahead.dispersion for sums in self._successes(groups))
-        likelihood = _likelihood(total, count)[..., None, :, :]
-        predictive = xp.vecdot(ahead.posterior, likelihood) / xp.sum(ahead.posterior, axis=-1)  # (..., M, P)
-        scored = ahead.returning[..., None, :]
-        evidence = xp.sum(xp.where(scored, xp.log(predictive), xp.zeros_like(predictive)), axis=-1)
-        message = _normalised(belief.message * likelihood)
-        any_scored = xp.any(ahead.returning, axis=-1)
-        kept = DISCOUNT ** ahead.elapsed[..., None]
-        first = _like(np.log(rates_of_change().prior), groups)
-        log_weight = kept * xp.log(ahead.weight) + (1 - kept) * first + evidence
-        now = _like(step, groups)
+        self._check(groups, visits)
+        grid = LogitGrid.like(groups.reward)
+        xp = grid.xp
+        before = self.initial_carry() if carry is None else carry
+        carry = {name: like(array, groups.reward) for name, array in before.items()}
+        now = like(step, groups.reward)
         now = now[..., 0, 0] if now.ndim >= 2 else now
+        known = _known(grid, groups, visits, now, carry)
+        completions = self._completions(grid, groups, known.dispersion)
+        parts = [self._seen(grid, known, completions, visits, rows) for rows in _blocks(groups.reward)]
+        value, evidence, mixed, share, state = (
+            parts[0][k] if len(parts) == 1 else xp.concat([part[k] for part in parts], axis=axis)
+            for k, axis in enumerate((-2, -1, -2, -2, -2))
+        )
+
+        scored = xp.where(known.returning[..., None, :], evidence, xp.zeros_like(evidence))
+        kept = DISCOUNT ** known.elapsed[..., None]
+        first = xp.log(grid.rate_prior)
+        log_weight = kept * xp.log(known.weight) + (1 - kept) * first + xp.sum(scored, axis=-1)
         after = {
             "log_weight": log_weight - xp.max(log_weight, axis=-1, keepdims=True),
-            "prompts": _prompts_at(carry["prompts"], message, belief.share, ahead),
-            "last_scored": xp.where(any_scored, now, carry["last_scored"]),
+            "prompts": _prompts_at(grid, known, carry["prompts"], mixed, share),
+            "last_scored": xp.where(xp.any(known.returning, axis=-1), now, carry["last_scored"]),
             "dispersion": carry["dispersion"] + self._dispersion_sums(groups),
         }
-        return Served(values=ahead.values, carry=after, settled=self, state=_packed(message, belief.share))
+        values = self.low + (self.high - self.low) * value + xp.zeros_like(groups.reward)
+        return Served(values=values, carry=after, settled=self, state=state)
 
-    def _ahead(self, groups: Groups, visits: Visits, step: int | Array, carry: Any) -> _Ahead:
-        """What earlier steps say of this one, and its values."""
-        xp = groups.xp
-        carry = {name: _like(a, groups) for name, a in (self.initial_carry() if carry is None else carry).items()}
-        self._check(groups, visits)
-        visited = visits.count > 0
-        newest = (
-            xp.min(xp.where(visited, visits.lag, xp.full_like(visits.lag, np.inf)), axis=-1)
-            if (visits.lag.shape[-1])
-            else xp.full_like(groups.reward[..., 0], np.inf)
-        )
-        returning = newest < np.inf
-        lag = xp.where(returning, newest, xp.zeros_like(newest))
-        returns = xp.sum(xp.astype(returning, lag.dtype), axis=-1)
-        mean_lag = xp.where(returns > 0, xp.sum(lag, axis=-1) / xp.clip(returns, 1.0, None), xp.ones_like(returns))
-        now = _like(step, groups)
-        since = (now[..., 0, 0] if now.ndim >= 2 else now) - carry["last_scored"]
-        since = xp.where((carry["last_scored"] >= 0) & (returns > 0), xp.clip(since, 0.0, None), xp.zeros_like(returns))
-        elapsed = since / mean_lag
+    def _seen(
+        self, grid: LogitGrid, known: _Known, completions: _Completions, visits: Visits, rows: slice
+    ) -> tuple[Array, Array, Array, Array, Array]:
+        """Of some prompts: values on the unit scale (..., P, G); log predictive likelihoods (..., M, P); their messages
+        with all rates mixed (..., P, K), and shares of the prior (..., P, 1), for the next prior; and their states."""
+        xp, own, distinct = grid.xp, completions.own[..., rows, :], completions.distinct
+        belief = self._belief(grid, known, visits, rows, own.shape)
+        likelihood = completions.likelihood[..., rows, :][..., None, :, :]
+        posterior = belief.message * belief.share_of_prior(xp.log(known.prior))
+        predictive = xp.vecdot(posterior, likelihood) / xp.sum(posterior, axis=-1)
 
-        weight = xp.exp(carry["log_weight"] - xp.max(carry["log_weight"], axis=-1, keepdims=True))
-        weight = weight / xp.sum(weight, axis=-1, keepdims=True)
-        prior = carry["prompts"] / xp.sum(carry["prompts"], axis=-1, keepdims=True)
-        within, between = carry["dispersion"][..., 0], carry["dispersion"][..., 1]
-        phi = xp.where(within > 0, within / xp.where(within > 0, within + between, xp.ones_like(within)), 1.0)
-        phi = xp.clip(phi, SMALLEST_DISPERSION, 1.0)[..., None]
-        belief = self._belief(groups, visits, weight, prior, phi).moved(weight, prior, returning)
-        switched = (1 - SWITCH) ** elapsed[..., None]
-        weight = switched * weight + (1 - switched) * _like(rates_of_change().prior, groups)
-        total, count = self._successes(groups)
-        # One likelihood serves all completions of equal reward; 0/1 rewards need two.
-        own = self._scaled(groups.reward)
-        distinct = xp.unique_values(own if groups.mask is None else own[groups.mask])
-        if distinct.shape[0] < own.shape[-1]:
-            each = distinct + xp.zeros_like(own[..., :1])
-        else:
-            each, distinct = own, None
-        rest = _likelihood(
-            (total - each) / phi[..., None], (count - 1 + xp.zeros_like(each)) / phi[..., None]
-        )  # (..., P, C, K)
-        posterior = belief.posterior(prior)
-        both = xp.concat([rest * _like(_success_rates(), groups), rest], axis=-2)
-        both = xp.matmul(xp.moveaxis(posterior, -3, -2), xp.moveaxis(both, -1, -2))  # (..., P, M, 2 C)
-        size = each.shape[-1]
-        value = xp.sum(weight[..., None, :, None] * both[..., :size] / both[..., size:], axis=-2)
+        rest = completions.rest[..., rows, :, :]
+        both = xp.moveaxis(xp.concat([rest * grid.success, rest], axis=-2), -1, -2)
+        sums = xp.matmul(xp.moveaxis(posterior, -3, -2), both)  # (..., P, M, 2 C)
+        size = rest.shape[-2]
+        value = xp.sum(known.weight[..., None, :, None] * sums[..., :size] / sums[..., size:], axis=-2)
         if distinct is not None:
-            place = xp.astype(own[..., None] == distinct, value.dtype)
-            value = xp.sum(xp.where(place > 0, value[..., None, :], xp.zeros_like(place)), axis=-1)
-        return _Ahead(
-            values=self.low + (self.high - self.low) * value + xp.zeros_like(groups.reward),
-            carry=carry,
-            belief=belief,
-            posterior=posterior,
-            weight=weight,
-            prior=prior,
-            dispersion=phi,
-            returning=returning,
-            elapsed=elapsed,
-        )
+            chosen = own[..., None] == distinct
+            value = xp.sum(xp.where(chosen, value[..., None, :], xp.zeros_like(value[..., None, :])), axis=-1)
+        belief = Belief(message=grid.normalised(belief.message * likelihood), share=belief.share)
+        mixing = known.weight[..., None, :]
+        flat = xp.reshape(belief.message, (*belief.message.shape[:-2], -1))
+        mixed = xp.reshape(xp.matmul(mixing, flat), (*flat.shape[:-2], -1, GRID_SIZE))
+        share = xp.matmul(mixing, belief.share)[..., 0, :, None]
+        return value, xp.log(predictive), mixed, share, belief.packed()
 
-    def _belief(self, groups: Groups, visits: Visits, weight: Array, prior: Array, phi: Array) -> Belief:
-        """Of each prompt after its newest visit: as kept, or filtered anew with what is known by now."""
-        xp, size = groups.xp, len(rates_of_change().walk)
-        fresh = xp.zeros_like(groups.reward[..., None, :, :1]) + _like(np.zeros((size, 1, 1)), groups)
-        belief = Belief(message=fresh + _like(np.full(GRID_SIZE, 1 / GRID_SIZE), groups), share=fresh[..., 0] + 1)
+    def _belief(self, grid: LogitGrid, known: _Known, visits: Visits, rows: slice, shape: tuple[int, ...]) -> Belief:
+        """Of some prompts at their present visit: from what is kept, or filtered anew with what is known by now."""
+        returning = known.returning[..., rows]
+        if visits.state is not None and bool(grid.xp.all(returning)):
+            kept = Belief.unpacked(like(visits.state[..., rows, :], grid.logit))
+            return kept.moved(grid, known.source, known.prior_variance)
+        belief = grid.unknown(shape[-2], shape[:-2])
         if visits.lag.shape[-1] == 0:
             return belief
         if visits.state is not None:
-            kept = _like(visits.state, groups)
-            kept = xp.moveaxis(xp.reshape(kept, (*kept.shape[:-1], size, GRID_SIZE + 1)), -2, -3)
-            kept = Belief(message=kept[..., :-1], share=kept[..., -1])
-            return kept.where(xp.any(visits.count > 0, axis=-1), belief)
-        scale = self.high - self.low
-        before = xp.zeros_like(visits.count[..., 0]) > 0
-        for column in range(visits.lag.shape[-1]):
-            count = visits.count[..., column]
-            here = count > 0
-            total = (visits.total[..., column] - self.low * count) / scale
-            seen = belief.moved(weight, prior, before)
-            likelihood = _likelihood(total / phi, count / phi)[..., None, :, :]
-            seen = Belief(message=_normalised(seen.message * likelihood), share=seen.share)
+            kept = Belief.unpacked(like(visits.state[..., rows, :], grid.logit)).where(returning, belief)
+            return kept.moved(grid, known.source, known.prior_variance).where(returning, belief)
+        count = visits.count[..., rows, :]
+        total = (visits.total[..., rows, :] - self.low * count) / (self.high - self.low)
+        before = grid.xp.zeros_like(count[..., 0]) > 0
+        for column in range(count.shape[-1]):
+            here = count[..., column] > 0
+            likelihood = grid.likelihood(total[..., column] / known.dispersion, count[..., column] / known.dispersion)
+            seen = belief.moved(grid, known.source, known.prior_variance).where(before, belief)
+            seen = Belief(message=grid.normalised(seen.message * likelihood[..., None, :, :]), share=seen.share)
             belief = seen.where(here, belief)
             before = before | here
-        return belief
+        return belief.moved(grid, known.source, known.prior_variance).where(returning, belief)
+
+    def _completions(self, grid: LogitGrid, groups: Groups, phi: Array) -> _Completions:
+        xp, own, scale = groups.xp, self._scaled(groups.reward), self.high - self.low
+        total = (xp.sum(groups.carried, axis=-1, keepdims=True) - self.low * groups.count) / scale
+        # One likelihood serves all completions of equal reward; 0/1 rewards need two.
+        distinct = xp.unique_values(own if groups.mask is None else own[groups.mask])
+        few = distinct.shape[0] < own.shape[-1]
+        each = distinct + xp.zeros_like(own[..., :1]) if few else own
+        return _Completions(
+            own=own,
+            distinct=distinct if few else None,
+            likelihood=grid.likelihoods(total[..., 0] / phi, groups.count[..., 0] / phi),
+            rest=grid.likelihoods((total - each) / phi[..., None], (groups.count - 1) / phi[..., None]),
+        )
 
     def _scaled(self, reward: Array) -> Array:
         return (reward - self.low) / (self.high - self.low)
-
-    def _successes(self, groups: Groups) -> tuple[Array, Array]:
-        """Sum of the rewards on the unit scale, and the count; both (..., P, 1)."""
-        total = groups.xp.sum(groups.carried, axis=-1, keepdims=True)
-        return (total - self.low * groups.count) / (self.high - self.low), groups.count
 
     def _dispersion_sums(self, groups: Groups) -> Array:
         """Squares within groups of two or more, and ``u (1 - u)`` per degree of freedom; (..., 2)."""
@@ -244,183 +220,81 @@ class BayesFilter(RangedBaseline):
 
 
 @dataclass(frozen=True, eq=False)
-class Belief:
-    """What each rate of change says of each prompt.
+class _Completions:
+    """Rewards of the step on the unit scale (..., P, G), their distinct values (C,) if these are fewer than the
+    completions of a group, the likelihood of the group (..., P, K), and that of the group without a completion of each
+    of these values (..., P, C, K), or without each completion."""
 
-    Attributes
-    ----------
-    message : array, shape (..., M, P, K)
-        Likelihood of the prompt's present logit given its past, as a distribution over the grid.
-    share : array, shape (..., M, P)
-        The share rho of the prior that is left.
-    """
-
-    message: Array
-    share: Array
-
-    def where(self, chosen: Array, other: Belief) -> Belief:
-        """This where ``chosen`` (shape (..., P)), elsewhere the other."""
-        xp = _namespace(self.message)
-        if bool(xp.all(chosen)):
-            return self
-        return Belief(
-            message=xp.where(chosen[..., None, :, None], self.message, other.message),
-            share=xp.where(chosen[..., None, :], self.share, other.share),
-        )
-
-    def posterior(self, prior: Array) -> Array:
-        """Distribution over the grid under the prior, up to a factor; shape (..., M, P, K)."""
-        xp = _namespace(self.message)
-        return self.message * xp.exp(self.share[..., None] * xp.log(prior[..., None, None, :]))
-
-    def moved(self, weight: Array, prior: Array, seen: Array) -> Belief:
-        """One visit on, for the prompts that have been seen: rates may switch, then logits walk."""
-        xp, rates = _namespace(self.message), rates_of_change()
-        first = _like(rates.prior, self.message)
-        switch = (1 - SWITCH) * _like(np.eye(len(rates.prior)), self.message) + SWITCH * first[:, None]
-        source = switch * weight[..., None, :]
-        source = source / xp.sum(source, axis=-1, keepdims=True)  # where a filter's prompts come from, (..., M, M)
-        flat = (*self.message.shape[:-2], -1)
-        message = xp.reshape(xp.matmul(source, xp.reshape(self.message, flat)), self.message.shape)
-
-        logits, variance = _like(_logits(), message), _like(rates.walk**2, message)[:, None]
-        precision = 1 / _variance(message, logits)
-        share = xp.matmul(source, self.share)
-        left = share / _variance(prior, logits)[..., None, None]
-        share = share / ((1 + variance * precision) * (1 + variance * (precision + left)))
-        moved = Belief(message=xp.matmul(message, _like(rates.transition, message)), share=share)
-        return moved.where(seen, self)
+    own: Array
+    distinct: Array | None
+    likelihood: Array
+    rest: Array
 
 
 @dataclass(frozen=True, eq=False)
-class RatesOfChange:
-    """The rates of change that are averaged over.
+class _Known:
+    """What earlier steps say of this one, as in the docstring of the class.
 
-    Attributes
-    ----------
-    walk, drift, prior : ndarray, shape (M,)
-        Standard deviation and mean of a move, in logits per visit, and the prior probability.
-    transition : ndarray, shape (M, K, K)
-        Probabilities of the moves between the logits of the grid.
+    ``weight`` (..., M), ``prior`` (..., K) with the variance of its logit (...,), ``source`` (..., M, M),
+    ``dispersion`` (..., 1), which prompts have returned (..., P), and the returns that have passed (...,).
     """
 
-    walk: np.ndarray
-    drift: np.ndarray
-    prior: np.ndarray
-    transition: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class _Ahead:
-    values: Array
-    carry: dict[str, Array]
-    belief: Belief
-    posterior: Array
     weight: Array
     prior: Array
+    prior_variance: Array
+    source: Array
     dispersion: Array
     returning: Array
     elapsed: Array
 
 
-@cache
-def rates_of_change() -> RatesOfChange:
-    """Five walks without drift, and one that drifts up or down."""
-    still = [(q, 0.0, (1 - DRIFTING_SHARE) / len(WALKS)) for q in WALKS]
-    moving = [(q, sign * d, DRIFTING_SHARE / (2 * len(DRIFTS))) for q, d in DRIFTS for sign in (-1, 1)]
-    walk, drift, prior = np.array([*still, *moving]).T
-    return RatesOfChange(walk, drift, prior, np.stack([transition(q, d) for q, d in zip(walk, drift, strict=True)]))
+def _known(grid: LogitGrid, groups: Groups, visits: Visits, now: Array, carry: dict[str, Array]) -> _Known:
+    xp = grid.xp
+    if visits.lag.shape[-1]:
+        newest = xp.min(xp.where(visits.count > 0, visits.lag, xp.full_like(visits.lag, np.inf)), axis=-1)
+    else:
+        newest = xp.full_like(groups.reward[..., 0], np.inf)
+    returning = newest < np.inf
+    lag = xp.where(returning, newest, xp.zeros_like(newest))
+    returns = xp.sum(xp.astype(returning, lag.dtype), axis=-1)
+    mean_lag = xp.where(returns > 0, xp.sum(lag, axis=-1) / xp.clip(returns, 1.0, None), xp.ones_like(returns))
+    since = now - carry["last_scored"]
+    since = xp.where((carry["last_scored"] >= 0) & (returns > 0), xp.clip(since, 0.0, None), xp.zeros_like(returns))
+    elapsed = since / mean_lag
 
-
-def transition(walk: float, drift: float) -> np.ndarray:
-    """Probabilities of moving from each logit of the grid (rows) to each other, shape (K, K).
-
-    A normal density at the points of the grid, which has the walk's variance almost exactly; a walk narrower than the
-    grid moves by one point at most, with the same mean and variance. What would leave the grid stays at its end.
-    """
-    logits = _logits()
-    spacing = logits[1] - logits[0]
-    if walk >= 0.8 * spacing:
-        density = np.exp(-0.5 * ((logits - logits[:, None] - drift) / walk) ** 2)
-        return density / density.sum(axis=1, keepdims=True)
-    mean, square = drift / spacing, (walk**2 + drift**2) / spacing**2
-    moves = {-1: (square - mean) / 2, 0: 1 - square, 1: (square + mean) / 2}
-    if min(moves.values()) < 0:
-        raise ValueError(f"a walk of {walk} with a drift of {drift} is too fine for the grid.")
-    matrix, row = np.zeros((GRID_SIZE, GRID_SIZE)), np.arange(GRID_SIZE)
-    for points, probability in moves.items():
-        np.add.at(matrix, (row, np.clip(row + points, 0, GRID_SIZE - 1)), probability)
-    return matrix
-
-
-@cache
-def _logits() -> np.ndarray:
-    return np.linspace(-GRID_EDGE, GRID_EDGE, GRID_SIZE)
-
-
-@cache
-def _success_rates() -> np.ndarray:
-    return 1 / (1 + np.exp(-_logits()))
-
-
-@cache
-def _first_prior() -> np.ndarray:
-    density = np.exp(-0.5 * (_logits() / PRIOR_SD) ** 2)
-    return density / density.sum()
-
-
-def _prompts_at(prompts: Array, message: Array, share: Array, ahead: _Ahead) -> Array:
-    """Prompts at each logit, discounted, after some steps of EM with those of this step; (..., K)."""
-    xp = _namespace(message)
-    weight = ahead.weight[..., None, :]
-    mixed = xp.reshape(
-        xp.matmul(weight, xp.reshape(message, (*message.shape[:-2], -1))), (*message.shape[:-3], *message.shape[-2:])
+    weight = xp.exp(carry["log_weight"] - xp.max(carry["log_weight"], axis=-1, keepdims=True))
+    weight = weight / xp.sum(weight, axis=-1, keepdims=True)
+    prior = carry["prompts"] / xp.sum(carry["prompts"], axis=-1, keepdims=True)
+    within, between = carry["dispersion"][..., 0], carry["dispersion"][..., 1]
+    phi = xp.where(within > 0, within / xp.where(within > 0, within + between, xp.ones_like(within)), 1.0)
+    switched = (1 - SWITCH) ** elapsed[..., None]
+    return _Known(
+        weight=switched * weight + (1 - switched) * grid.rate_prior,
+        prior=prior,
+        prior_variance=grid.variance(prior),
+        source=grid.sources(weight),
+        dispersion=xp.clip(phi, SMALLEST_DISPERSION, 1.0)[..., None],
+        returning=returning,
+        elapsed=elapsed,
     )
-    share = xp.matmul(weight, share)[..., 0, :, None]
-    kept = PRIOR_DISCOUNT ** ahead.elapsed[..., None]
-    base = kept * prompts + (1 - kept) * PRIOR_COUNT * _like(_first_prior(), message)
-    prior, total = ahead.prior, base
+
+
+def _blocks(reward: Array) -> Iterator[slice]:
+    """Rows of so many prompts that their messages stay in the cache."""
+    n_prompts = reward.shape[-2]
+    size = max(BLOCK // max(math.prod(reward.shape[:-2]), 1), BLOCK // 8)
+    return (slice(first, first + size) for first in range(0, max(n_prompts, 1), size))
+
+
+def _prompts_at(grid: LogitGrid, known: _Known, prompts: Array, message: Array, share: Array) -> Array:
+    """Prompts at each logit, discounted, after some steps of EM with those of this step; (..., K)."""
+    xp = grid.xp
+    kept = PRIOR_DISCOUNT ** known.elapsed[..., None]
+    base = kept * prompts + (1 - kept) * PRIOR_COUNT * grid.first_prior
+    prior, total = known.prior, base
     for _ in range(EM_STEPS):
-        posterior = _normalised(mixed * xp.exp(share * xp.log(prior[..., None, :])))
-        total = base + xp.sum(share * posterior, axis=-2)
+        posterior = message * xp.exp(share * xp.log(prior[..., None, :]))
+        each = share / xp.sum(posterior, axis=-1, keepdims=True)
+        total = base + xp.matmul(xp.moveaxis(each, -1, -2), posterior)[..., 0, :]
         prior = total / xp.sum(total, axis=-1, keepdims=True)
     return total
-
-
-def _likelihood(successes: Array, count: Array) -> Array:
-    """``p^s (1 - p)^(n - s)`` over the grid, relative to its largest; (...,) to (..., K)."""
-    xp = _namespace(successes)
-    logits = _like(_logits(), successes)
-    log_failure = _like(-np.logaddexp(0.0, _logits()), successes)
-    log = successes[..., None] * logits + count[..., None] * log_failure
-    return xp.exp(log - xp.max(log, axis=-1, keepdims=True))
-
-
-def _normalised(density: Array) -> Array:
-    xp = _namespace(density)
-    return density / xp.sum(density, axis=-1, keepdims=True) + SMALLEST
-
-
-def _variance(distribution: Array, points: Array) -> Array:
-    xp = _namespace(distribution)
-    mean = xp.vecdot(distribution, points)
-    return xp.clip(xp.vecdot(distribution, points**2) - mean**2, 1e-3, None)
-
-
-def _packed(message: Array, share: Array) -> Array:
-    """State of each prompt, shape (..., P, S)."""
-    xp = _namespace(message)
-    both = xp.moveaxis(xp.concat([message, share[..., None]], axis=-1), -3, -2)
-    return xp.reshape(both, (*both.shape[:-2], -1))
-
-
-def _namespace(array: Array) -> Any:
-    from array_api_compat import array_namespace
-
-    return array_namespace(array)
-
-
-def _like(array: Any, other: Groups | Array) -> Array:
-    """``array`` in the kind, floating type and device of the rewards."""
-    model = other.reward if isinstance(other, Groups) else other
-    return _namespace(model).asarray(array, dtype=model.dtype, device=device(model))

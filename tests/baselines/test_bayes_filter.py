@@ -10,7 +10,7 @@ import torch
 
 from kaestat import AdvantageEstimator, Groups, RewardLog, Visits, make_baseline
 from kaestat.baselines import BayesFilter
-from kaestat.baselines.bayes_filter import rates_of_change, transition
+from kaestat.baselines.logit_grid import rates_of_change, transition
 from kaestat.logs.replay import replay
 
 GRID = [-7 + 14 * k / 48 for k in range(49)]

@@ -1,0 +1,252 @@
+"""Random walks on a grid of logits: likelihoods, moves, and what each rate of change believes of each prompt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from array_api_compat import device
+
+from kaestat.arrays import Array, Namespace, namespace
+
+GRID_SIZE, GRID_EDGE = 49, 7.0  # logits -7..7
+WALKS = (0.03, 0.08, 0.2, 0.5, 1.2)  # standard deviations per visit, logits
+DRIFTS = ((0.1, 0.03),)  # walks with a common drift, and its size, per visit
+DRIFTING_SHARE = 0.25  # prior probability of a common drift
+SWITCH = 0.02  # probability per visit that another rate of change takes over
+PRIOR_SD = 2.0  # of the logits of prompts of which nothing is known
+SMALLEST = 1e-30  # of messages and priors: what is ruled out for good could not come back
+SMALLEST_VARIANCE = 1e-3
+FEW = 4  # groups for each likelihood, from which on it pays to look for equal ones
+
+
+@dataclass(frozen=True, eq=False)
+class RatesOfChange:
+    """The rates of change that are averaged over.
+
+    Attributes
+    ----------
+    walk, drift, prior : ndarray, shape (M,)
+        Standard deviation and mean of a move, in logits per visit, and the prior probability.
+    transition : ndarray, shape (M, K, K)
+        Probabilities of the moves between the logits of the grid.
+    """
+
+    walk: np.ndarray
+    drift: np.ndarray
+    prior: np.ndarray
+    transition: np.ndarray
+
+
+@cache
+def rates_of_change() -> RatesOfChange:
+    """Five walks without drift, and one that drifts up or down."""
+    still = [(q, 0.0, (1 - DRIFTING_SHARE) / len(WALKS)) for q in WALKS]
+    moving = [(q, sign * d, DRIFTING_SHARE / (2 * len(DRIFTS))) for q, d in DRIFTS for sign in (-1, 1)]
+    walk, drift, prior = np.array([*still, *moving]).T
+    return RatesOfChange(walk, drift, prior, np.stack([transition(q, d) for q, d in zip(walk, drift, strict=True)]))
+
+
+def transition(walk: float, drift: float) -> np.ndarray:
+    """Probabilities of moving from each logit of the grid (rows) to each other, shape (K, K).
+
+    A normal density at the points of the grid, which has the walk's variance almost exactly; a walk narrower than the
+    grid moves by one point at most, with the same mean and variance. What would leave the grid stays at its end.
+
+    Raises
+    ------
+    ValueError
+        If no move by one point has that mean and variance.
+    """
+    points = logits()
+    spacing = points[1] - points[0]
+    if walk >= 0.8 * spacing:
+        density = np.exp(-0.5 * ((points - points[:, None] - drift) / walk) ** 2)
+        return density / density.sum(axis=1, keepdims=True)
+    mean, square = drift / spacing, (walk**2 + drift**2) / spacing**2
+    moves = {-1: (square - mean) / 2, 0: 1 - square, 1: (square + mean) / 2}
+    if min(moves.values()) < 0:
+        raise ValueError(f"a walk of {walk} with a drift of {drift} is too fine for the grid.")
+    matrix, row = np.zeros((GRID_SIZE, GRID_SIZE)), np.arange(GRID_SIZE)
+    for step, probability in moves.items():
+        np.add.at(matrix, (row, np.clip(row + step, 0, GRID_SIZE - 1)), probability)
+    return matrix
+
+
+@cache
+def logits() -> np.ndarray:
+    """The grid, shape (K,)."""
+    return np.linspace(-GRID_EDGE, GRID_EDGE, GRID_SIZE)
+
+
+@cache
+def first_prior() -> np.ndarray:
+    """Distribution of a logit of which nothing is known, shape (K,)."""
+    density = np.exp(-0.5 * (logits() / PRIOR_SD) ** 2)
+    return density / density.sum()
+
+
+@dataclass(frozen=True, eq=False)
+class LogitGrid:
+    """The grid and the rates of change in the kind of array, floating type and device of the rewards.
+
+    Attributes
+    ----------
+    xp : namespace
+    logit, log_failure, success : array, shape (K,)
+        The points, ``log (1 - p)`` and ``p`` there.
+    moments : array, shape (K, 2)
+        The points and their squares.
+    smallest_variance : array, shape ()
+        Of a logit.
+    first_prior : array, shape (K,)
+    rate_prior : array, shape (M,)
+    walk_variance : array, shape (M, 1)
+    switch : array, shape (M, M)
+        Probabilities of the rate of change before a visit (columns) given that after it, but for their weights.
+    transition : array, shape (M, K, K)
+    """
+
+    xp: Namespace
+    logit: Array
+    log_failure: Array
+    success: Array
+    moments: Array
+    smallest_variance: Array
+    first_prior: Array
+    rate_prior: Array
+    walk_variance: Array
+    switch: Array
+    transition: Array
+
+    @classmethod
+    def like(cls, model: Array) -> LogitGrid:
+        """The grid for arrays like this one."""
+        rates, points = rates_of_change(), logits()
+        switch = (1 - SWITCH) * np.eye(len(rates.prior)) + SWITCH * rates.prior[:, None]
+        arrays = {
+            "logit": points,
+            "log_failure": -np.logaddexp(0.0, points),
+            "success": 1 / (1 + np.exp(-points)),
+            "moments": np.stack([points, points**2], axis=-1),
+            "smallest_variance": SMALLEST_VARIANCE,
+            "first_prior": first_prior(),
+            "rate_prior": rates.prior,
+            "walk_variance": rates.walk[:, None] ** 2,
+            "switch": switch,
+            "transition": rates.transition,
+        }
+        return cls(xp=namespace(model), **{name: like(array, model) for name, array in arrays.items()})
+
+    def likelihood(self, successes: Array, count: Array) -> Array:
+        """``p^s (1 - p)^(n - s)`` over the grid, relative to its largest; (...,) to (..., K)."""
+        log = successes[..., None] * self.logit + count[..., None] * self.log_failure
+        log -= self.xp.max(log, axis=-1, keepdims=True)
+        return self.xp.exp(log)
+
+    def likelihoods(self, successes: Array, count: Array) -> Array:
+        """`likelihood`, but once for each pair of a sum and a count where these are few, as with 0/1 rewards."""
+        xp = self.xp
+        count = count + xp.zeros_like(successes)
+        sums, counts = xp.unique_inverse(successes), xp.unique_inverse(count)
+        n_counts = counts.values.shape[0]
+        n_pairs = sums.values.shape[0] * n_counts
+        if FEW * n_pairs > xp.reshape(successes, (-1,)).shape[0]:
+            return self.likelihood(successes, count)
+        table = self.likelihood(sums.values[:, None], counts.values[None, :])
+        place = xp.reshape(sums.inverse_indices * n_counts + counts.inverse_indices, (-1,))
+        found = xp.take(xp.reshape(table, (n_pairs, GRID_SIZE)), place, axis=0)
+        return xp.reshape(found, (*successes.shape, GRID_SIZE))
+
+    def normalised(self, density: Array) -> Array:
+        """The density over the grid that sums to one, with nothing ruled out; shape (..., K); overwritten."""
+        density *= 1 / self.xp.sum(density, axis=-1, keepdims=True)
+        density += SMALLEST
+        return density
+
+    def variance(self, distribution: Array) -> Array:
+        """Variance of the logit; (..., K) to (...,)."""
+        moments = self.xp.matmul(distribution, self.moments)
+        return self.xp.maximum(moments[..., 1] - moments[..., 0] ** 2, self.smallest_variance)
+
+    def sources(self, weight: Array) -> Array:
+        """Where the prompts of each rate of change come from, if rates may switch; (..., M) to (..., M, M)."""
+        source = self.switch * weight[..., None, :]
+        return source / self.xp.sum(source, axis=-1, keepdims=True)
+
+    def unknown(self, n_prompts: int, leading: tuple[int, ...]) -> Belief:
+        """Of prompts without a past."""
+        kept = self.xp.zeros_like(self.walk_variance[:, :, None]) + self.xp.ones_like(self.logit) / GRID_SIZE
+        message = self.xp.broadcast_to(kept, (*leading, kept.shape[0], n_prompts, GRID_SIZE))
+        return Belief(message=message, share=self.xp.ones_like(message[..., 0]))
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """What each rate of change says of each prompt.
+
+    Attributes
+    ----------
+    message : array, shape (..., M, P, K)
+        Likelihood of the prompt's present logit given its past, as a distribution over the grid.
+    share : array, shape (..., M, P)
+        The share rho of the prior that is left.
+    """
+
+    message: Array
+    share: Array
+
+    def where(self, chosen: Array, other: Belief) -> Belief:
+        """This where ``chosen`` (shape (..., P)), elsewhere the other."""
+        xp = namespace(self.message)
+        if bool(xp.all(chosen)):
+            return self
+        return Belief(
+            message=xp.where(chosen[..., None, :, None], self.message, other.message),
+            share=xp.where(chosen[..., None, :], self.share, other.share),
+        )
+
+    def share_of_prior(self, log_prior: Array) -> Array:
+        """The prior to the power of the share that is left, over the grid; shape (..., M, P, K)."""
+        return namespace(log_prior).exp(self.share[..., None] * log_prior[..., None, None, :])
+
+    def moved(self, grid: LogitGrid, source: Array, prior_variance: Array) -> Belief:
+        """One visit on: rates may switch, then logits walk.
+
+        Parameters
+        ----------
+        grid : LogitGrid
+        source : array, shape (..., M, M)
+            See `LogitGrid.sources`.
+        prior_variance : array, shape (...,)
+        """
+        xp = grid.xp
+        flat = xp.reshape(self.message, (*self.message.shape[:-2], -1))
+        mixed = xp.reshape(xp.matmul(source, flat), self.message.shape)
+        share = xp.matmul(source, self.share)
+        precision, left = 1 / grid.variance(mixed), share / prior_variance[..., None, None]
+        share = share / ((1 + grid.walk_variance * precision) * (1 + grid.walk_variance * (precision + left)))
+        return Belief(message=xp.matmul(mixed, grid.transition), share=share)
+
+    def packed(self) -> Array:
+        """As a state of each prompt, shape (..., P, M (K + 1))."""
+        xp = namespace(self.message)
+        message = xp.moveaxis(self.message, -3, -2)
+        state = xp.empty((*message.shape[:-1], GRID_SIZE + 1), dtype=message.dtype, device=device(message))
+        state[..., :-1] = message
+        state[..., -1] = xp.moveaxis(self.share, -2, -1)
+        return xp.reshape(state, (*state.shape[:-2], -1))
+
+    @classmethod
+    def unpacked(cls, state: Array) -> Belief:
+        """From the state of each prompt."""
+        xp = namespace(state)
+        both = xp.moveaxis(xp.reshape(state, (*state.shape[:-1], -1, GRID_SIZE + 1)), -2, -3)
+        return cls(message=both[..., :-1], share=both[..., -1])
+
+
+def like(array: Any, model: Array) -> Array:
+    """``array`` in the kind, floating type and device of the model."""
+    return namespace(model).asarray(array, dtype=model.dtype, device=device(model))
