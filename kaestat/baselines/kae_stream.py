@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.bandwidth import Selector
 from kaestat.baselines.kae import KernelBaseline, check_cold_start, cold_start_value
 
 
@@ -30,6 +31,7 @@ class KaeStream(KernelBaseline):
         As in `Kae`; the other rows of the step are the other streams.
     """
 
+    bandwidth: Selector = 10.0  # type: ignore[assignment]  # see `KernelBaseline`
     cold_start: Literal["batch_mean"] | float = "batch_mean"
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
