@@ -85,12 +85,22 @@ class EstimatorState:
                 f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
                 f"{baseline.horizon:g}; build it with the parameters that were saved."
             )
+        if history is not None and history.max_visits != baseline.max_visits:
+            raise ValueError(
+                f"state: its history keeps the {history.max_visits:g} newest visits, this estimator needs "
+                f"{baseline.max_visits:g}; build it with the parameters that were saved."
+            )
         if history is not None and history.state_size != baseline.state_size:
             raise ValueError(
                 f"state: its history keeps {history.state_size} numbers of each prompt, method {method!r} "
                 f"{baseline.state_size}; the state was altered."
             )
         carry = _stored_carry(state["carry"])
+        if carry is None and baseline.initial_carry() is not None:
+            raise ValueError(
+                f"state: it holds nothing that method {method!r} learns from step to step with these parameters; build "
+                "the estimator with the parameters that were saved."
+            )
         if not baseline.accepts_carry(carry):
             raise ValueError(f"state: the carry of method {method!r} is incomplete; the state was altered.")
         last_step = stored_step(state["last_step"])

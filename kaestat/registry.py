@@ -15,7 +15,7 @@ from kaestat.specification import parse_specification
 
 SCALES = ("none", "group_std", "batch_std")
 # Fixed bandwidths of the methods that otherwise learn one: the paper's for kae, twice that for kae_eb. They were the
-# defaults of states whose plan has no `defaults` mark.
+# defaults once: a state file that names no bandwidth was written then.
 FIXED_PARAMETERS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {"kae": {"bandwidth": 10.0}, "kae_eb": {"bandwidth": 20.0}}
 )

@@ -26,7 +26,7 @@ class KaeStream(KernelBaseline):
     Parameters
     ----------
     kernel, bandwidth
-        See `KernelBaseline`.
+        See `KernelBaseline`; 10 steps unless given.
     cold_start : "batch_mean" or float
         As in `Kae`; the other rows of the step are the other streams.
     """

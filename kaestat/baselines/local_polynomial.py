@@ -27,7 +27,7 @@ class LocalPolynomial(KernelBaseline):
     Parameters
     ----------
     kernel, bandwidth
-        See `KernelBaseline`.
+        See `KernelBaseline`; 10 steps unless given.
     degree : int
         Degree of the polynomial, 1 to 5.
     """
