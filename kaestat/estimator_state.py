@@ -96,13 +96,11 @@ class EstimatorState:
                 f"{baseline.state_size}; the state was altered."
             )
         carry = _stored_carry(state["carry"])
-        if carry is None and baseline.initial_carry() is not None:
-            raise ValueError(
-                f"state: it holds nothing that method {method!r} learns from step to step with these parameters; build "
-                "the estimator with the parameters that were saved."
-            )
         if not baseline.accepts_carry(carry):
-            raise ValueError(f"state: the carry of method {method!r} is incomplete; the state was altered.")
+            raise ValueError(
+                f"state: the carry of method {method!r} is incomplete; the state was altered, or the estimator was not "
+                "built with the parameters that were saved."
+            )
         last_step = stored_step(state["last_step"])
         try:
             recorded = dict.fromkeys(decode_keys(state["recorded"]))

@@ -189,7 +189,9 @@ def test_rows_of_a_group_need_not_be_contiguous():
         straight, shuffled = make(name), make(name)
         for step in range(4):
             expected = straight.step(prompts, rewards, step)
-            np.testing.assert_allclose(shuffled.step(prompts[order], rewards[order], step), expected[order], rtol=1e-12)
+            np.testing.assert_allclose(
+                shuffled.step(prompts[order], rewards[order], step), expected[order], rtol=1e-9, atol=1e-12
+            )
 
 
 def test_streams_split_groups_for_group_baselines_and_pool_for_the_rest():

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Namespace, Visits, ratio, sum_over_others
-from kaestat.bandwidth import Selector
 from kaestat.baselines.kae import KernelBaseline, check_cold_start
 
 MIN_OTHERS = 5  # degrees of freedom given up in tau^2: with this many other prompts or fewer, no shrinkage

@@ -10,9 +10,9 @@ from kaestat.registry import parse_method
 from tests.helpers.cases import groups, visits
 
 APART = (
-    "none grpo rloo pooled krpo kae:bandwidth=10 kae:normalization=algorithm1,bandwidth=6 kae:kernel=exponential,bandwidth=10 kae_stream "
-    "kalman kalman:reward_variance=0.2 spo spo:rho=0.5 local_linear local_polynomial:degree=3 sieve "
-    "sieve:basis=polynomial,n_basis=4 sieve:n_basis=5,degree=3"
+    "none grpo rloo pooled krpo kae:bandwidth=10 kae:normalization=algorithm1,bandwidth=6 "
+    "kae:kernel=exponential,bandwidth=10 kae_stream kalman kalman:reward_variance=0.2 spo spo:rho=0.5 local_linear "
+    "local_polynomial:degree=3 sieve sieve:basis=polynomial,n_basis=4 sieve:n_basis=5,degree=3"
 ).split()
 TOGETHER = """reinforce++ james_stein james_stein:paper_factor=true kae_eb:bandwidth=20
     kae kae_eb bayes_filter ebpo""".split()

@@ -176,9 +176,9 @@ BAD_PARAMETERS = {
     "a kernel that is none": (TypeError, "kernel must be a name, a Kernel or a function", ("kae",), {"kernel": 3}),
     "unknown selector": (
         ValueError,
-        "selector: unknown name 'auto'; choose one of fixed",
+        "selector: unknown name 'best'; choose one of fixed",
         ("kae",),
-        {"bandwidth": "auto"},
+        {"bandwidth": "best"},
     ),
     "unknown normalization": (ValueError, "normalization must be one of", ("kae",), {"normalization": "nw"}),
     "an oracle without values": (ValueError, "method 'oracle' needs value=", ("oracle",), {}),
