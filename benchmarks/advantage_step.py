@@ -1,10 +1,10 @@
 """A training step's KAE advantages against verl's stateless vectorised GRPO, on the same rows.
 
-Timed on our side: all of ``AdvantageEstimator("kae").step``: checking, grouping the rows by id, looking up ten past
-visits of every prompt, values, advantages in the order and type of the rewards, and recording the step. On verl's:
-all of ``compute_grpo_vectorized_outcome_advantage``: grouping, means, standard deviations, advantages. Both get a
-float32 torch tensor of rewards on the CPU (verl as one token per completion, its cheapest shape, with its mask) and
-the same NumPy array of ids, built beforehand. verl's trainer makes UUID strings its ids, and to those the bound
+Timed on our side: all of ``AdvantageEstimator("kae", bandwidth=10).step``: checking, grouping the rows by id, looking
+up ten past visits of every prompt, values, advantages in the order and type of the rewards, and recording the step. On
+verl's: all of ``compute_grpo_vectorized_outcome_advantage``: grouping, means, standard deviations, advantages. Both
+get a float32 torch tensor of rewards on the CPU (verl as one token per completion, its cheapest shape, with its mask)
+and the same NumPy array of ids, built beforehand. verl's trainer makes UUID strings its ids, and to those the bound
 applies. Integers it takes for group numbers as they stand, with no grouping at all; those rows are for information.
 Torch has one thread: on busy cores a second one only makes it wait.
 
@@ -66,7 +66,7 @@ def _samples(n_prompts: int, group: int, id_type: str, order: str) -> tuple[np.n
 
 
 def _kae(ids: np.ndarray, reward: object) -> Callable[[], object]:
-    estimator, step = AdvantageEstimator("kae"), count()
+    estimator, step = AdvantageEstimator("kae", bandwidth=10), count()
     for _ in range(PAST_VISITS):
         estimator.step(ids, reward, step=next(step))
     return lambda: estimator.step(ids, reward, step=next(step))

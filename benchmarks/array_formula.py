@@ -1,7 +1,7 @@
-"""The array formula alone: ``Kae().values`` against one pass of NumPy over the same bytes.
+"""The array formula alone: ``Kae(bandwidth=10).values`` against one pass of NumPy over the same bytes.
 
-Timed on our side: ``Kae().values`` on rewards (P, G) and visits (P, V), all float64 and in place already; it reads
-the rewards and the lags, counts and totals of the visits, and writes a value per completion. The pass is
+Timed on our side: ``Kae(bandwidth=10).values`` on rewards (P, G) and visits (P, V), all float64 and in place already;
+it reads the rewards and the lags, counts and totals of the visits, and writes a value per completion. The pass is
 ``np.add(x, 1.0, out=y)``: it reads as many bytes as the formula reads, and writes as many, into an array in place.
 
 The formula takes some fifteen passes of its own, in blocks that stay in the processor's cache. So the bound can only
@@ -41,7 +41,7 @@ def _case(n_prompts: int, group: int, n_visits: int, repetitions: int) -> list[R
     lag = np.tile(np.arange(n_visits, 0, -1.0), (n_prompts, 1))
     groups = Groups(reward=rng.integers(2, size=(n_prompts, group)).astype(float))
     visits = Visits.of_successes(lag, total, count)
-    baseline = make_baseline("kae")
+    baseline = make_baseline("kae", bandwidth=10)
     n_bytes = groups.reward.nbytes + lag.nbytes + count.nbytes + total.nbytes
     source = np.zeros(n_bytes // 8)
     target = np.zeros_like(source)

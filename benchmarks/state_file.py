@@ -23,7 +23,7 @@ def run(size: str = "full") -> list[Row]:
 
 
 def _case(n_prompts: int, n_visits: int, id_type: str, repetitions: int) -> list[Row]:
-    estimator = AdvantageEstimator("kae")
+    estimator = AdvantageEstimator("kae", bandwidth=10)
     ids = [i if id_type == "integer" else f"train/{i:07d}" for i in range(n_prompts)]
     rng = np.random.default_rng(0)
     for step in range(n_visits):

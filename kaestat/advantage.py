@@ -18,7 +18,7 @@ from kaestat.estimator_state import EstimatorState
 from kaestat.history import RewardHistory, visit_sums, whole_step
 from kaestat.reach import ReturnWatch
 from kaestat.record import StepRecord
-from kaestat.registry import changed_parameters, get_method, make_baseline, with_specified
+from kaestat.registry import FIXED_PARAMETERS, changed_parameters, get_method, make_baseline, with_specified
 from kaestat.samples import CodedIds, Packing, code_ids, largest_like, like, scatter
 from kaestat.scaling import DEVIATION, SCALINGS
 from kaestat.storage import load_state, pack_arrays, save_state, unpack_arrays
@@ -212,10 +212,13 @@ class AdvantageEstimator:
         TypeError
             If a parameter (a kernel function of your own) or a prompt id cannot be stored.
         """
+        params = self._params
+        if self._named and self.method in FIXED_PARAMETERS:
+            params = {"bandwidth": "auto"} | params  # told, since files that do not were written with another default
         plan = {
             "method": self.method if self._named else specification.dump(self.baseline),
             "scale": self._scale,
-            "params": {name: specification.dump(value) for name, value in self._params.items()},
+            "params": {name: specification.dump(value) for name, value in params.items()},
         }
         save_state(path, {"estimator": plan, "state": self._state.plain(self.method)})
 
@@ -234,7 +237,10 @@ class AdvantageEstimator:
             raise ValueError(f"{path}: holds no AdvantageEstimator.")
         try:
             params = {name: specification.load(value) for name, value in plan["params"].items()}
-            estimator = cls(specification.load(plan["method"]), scale=plan["scale"], **params)
+            method = specification.load(plan["method"])
+            if isinstance(method, str):
+                params = dict(FIXED_PARAMETERS.get(method, {})) | params
+            estimator = cls(method, scale=plan["scale"], **params)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path}: its estimator cannot be built ({error}).") from error
         estimator._take(content.get("state"))

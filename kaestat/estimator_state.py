@@ -85,6 +85,11 @@ class EstimatorState:
                 f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
                 f"{baseline.horizon:g}; build it with the parameters that were saved."
             )
+        if history is not None and history.max_visits != baseline.max_visits:
+            raise ValueError(
+                f"state: its history keeps the {history.max_visits:g} newest visits, this estimator needs "
+                f"{baseline.max_visits:g}; build it with the parameters that were saved."
+            )
         if history is not None and history.state_size != baseline.state_size:
             raise ValueError(
                 f"state: its history keeps {history.state_size} numbers of each prompt, method {method!r} "
@@ -92,7 +97,10 @@ class EstimatorState:
             )
         carry = _stored_carry(state["carry"])
         if not baseline.accepts_carry(carry):
-            raise ValueError(f"state: the carry of method {method!r} is incomplete; the state was altered.")
+            raise ValueError(
+                f"state: the carry of method {method!r} is incomplete; the state was altered, or the estimator was not "
+                "built with the parameters that were saved."
+            )
         last_step = stored_step(state["last_step"])
         try:
             recorded = dict.fromkeys(decode_keys(state["recorded"]))

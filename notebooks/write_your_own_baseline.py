@@ -133,7 +133,7 @@ for axes, gap in zip(panels, (1, 6), strict=True):
     lags = np.arange(60, 0, -1)[::-1][gap - 1 :: gap][::-1]
     for baseline, color, marker, label in (
         (LastVisits(10), BLUE, "o", "last 10 visits"),
-        (kaestat.make_baseline("kae"), VERMILION, "s", "KAE, bandwidth 10 steps"),
+        (kaestat.make_baseline("kae", bandwidth=10), VERMILION, "s", "KAE, bandwidth 10 steps"),
     ):
         axes.plot(lags, weights_by_lag(baseline, lags), marker, color=color, markersize=4, label=label)
     axes.set(xlabel="lag (steps)", title="visited at every step" if gap == 1 else f"visited at every {gap}th step")
@@ -228,7 +228,7 @@ for baseline in (LastVisits(), WithOwn()):
 COMPARED = {
     "last 10 visits": LastVisits(10),
     "last 4 visits": LastVisits(4),
-    "kae": kaestat.make_baseline("kae"),
+    "kae": kaestat.make_baseline("kae", bandwidth=10),
     "kalman": kaestat.make_baseline("kalman"),
     "grpo": kaestat.make_baseline("grpo").leave_one_out(),
 }
@@ -307,7 +307,7 @@ else:
     log = simulated_run(n_prompts=629).log
 frame = log.frame
 seldom = kaestat.RewardLog(frame["prompt"], 6 * frame["step"] + frame["prompt"] % 6, frame["reward"])
-METHODS = [LastVisits(4), LastVisits(10), LastVisits(20), "kae", "kae:bandwidth=60", "kae:bandwidth=120", "grpo"]
+METHODS = [LastVisits(4), LastVisits(10), LastVisits(20), *(f"kae:bandwidth={b}" for b in (10, 60, 120)), "grpo"]
 risk = kaestat.value_risk(seldom, METHODS, n_boot=300)
 risk.assign(method=risk["method"].astype(str)).drop(columns=["n_prompts", "n_visits"]).round(5)
 
@@ -322,8 +322,8 @@ axes.grid(axis="x", color="0.9")
 plt.show()
 
 # %% [markdown]
-# With a visit every six steps, `kae` at its default of 10 steps sees one past visit and gives much away; at 60 to 120
-# steps it is as good as ever. A window in visits needs no such care.
+# With a visit every six steps, `kae` at 10 steps sees one past visit and gives much away; at 60 to 120 steps it is as
+# good as ever. A window in visits needs no such care.
 #
 # ## Into a training loop
 #

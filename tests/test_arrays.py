@@ -98,6 +98,8 @@ def test_torch_tensors_come_back_as_torch_tensors(monkeypatch):
     groups, visits = a_step()
     sums = (visits.lag, visits.count, visits.total, visits.total_sq)
     given = Groups(torch.from_numpy(groups.reward)), Visits(*map(torch.tensor, sums))
-    values = make_baseline("kae").values(*given, step=5)
+    values = make_baseline("kae", bandwidth=10).values(*given, step=5)
     assert isinstance(values, torch.Tensor)
-    np.testing.assert_allclose(values.numpy(), make_baseline("kae").values(groups, visits, step=5), rtol=1e-14)
+    np.testing.assert_allclose(
+        values.numpy(), make_baseline("kae", bandwidth=10).values(groups, visits, step=5), rtol=1e-14
+    )

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, make_baseline
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.storage import load_state, save_state
 
 STATES = Path(__file__).parent / "data" / "states"
 CONTINUED = json.loads((STATES / "continued.json").read_text())
@@ -50,3 +51,49 @@ def test_the_old_states_differ_from_a_fresh_start():
         kept = estimator.history is not None and len(estimator.history) >= 6
         assert kept or estimator._state.carry is not None, name
         assert [row["step"] for row in rows] == [14, 17]
+
+
+FIXED = {"kae": 10.0, "kae_eb": 20.0}  # defaults before they learned their bandwidth
+
+
+def trained(estimator: AdvantageEstimator, first: int = 0) -> AdvantageEstimator:
+    rewards = np.random.default_rng(first).integers(0, 2, (6, 12)).astype(float)
+    for step, row in enumerate(rewards, first):
+        estimator.step(list("aabbccddeeff"), row, step)
+    return estimator
+
+
+@pytest.mark.parametrize("kernel", ["triangular", "exponential"])
+@pytest.mark.parametrize("name", FIXED)
+def test_a_file_that_names_no_bandwidth_has_the_default_of_its_time(tmp_path, name, kernel):
+    written = trained(AdvantageEstimator(name, bandwidth=FIXED[name], kernel=kernel))
+    written.save(tmp_path / "state")
+    content = load_state(tmp_path / "state")
+    del content["estimator"]["params"]["bandwidth"]
+    save_state(tmp_path / "state", content)
+    loaded = AdvantageEstimator.load(tmp_path / "state")
+    assert loaded.baseline == make_baseline(name, bandwidth=FIXED[name], kernel=kernel)
+    np.testing.assert_array_equal(trained(loaded, 6).values, trained(written, 6).values)
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_file_of_today_tells_the_bandwidth_and_stays_as_it_was_built(tmp_path, name):
+    written = trained(AdvantageEstimator(name))
+    written.save(tmp_path / "state")
+    assert load_state(tmp_path / "state")["estimator"]["params"] == {"bandwidth": "auto"}
+    loaded = AdvantageEstimator.load(tmp_path / "state")
+    assert loaded.baseline == make_baseline(name) and repr(loaded) == repr(written)
+    np.testing.assert_array_equal(trained(loaded, 6).values, trained(written, 6).values)
+
+
+@pytest.mark.parametrize("kernel", ["triangular", "exponential"])
+@pytest.mark.parametrize("name", FIXED)
+def test_a_state_of_a_fixed_bandwidth_is_refused_by_one_that_learns_it_and_says_what_to_do(name, kernel):
+    fixed = trained(AdvantageEstimator(name, bandwidth=FIXED[name], kernel=kernel))
+    learning = trained(AdvantageEstimator(name, kernel=kernel))
+    before = learning.state_dict()
+    with pytest.raises(ValueError, match="with the parameters that were saved"):
+        learning.load_state_dict(fixed.state_dict())
+    assert learning.state_dict() == before
+    with pytest.raises(ValueError, match="with the parameters that were saved"):
+        fixed.load_state_dict(before)

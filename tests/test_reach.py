@@ -61,9 +61,22 @@ def test_an_exponential_kernel_whose_weights_have_faded_reaches_nothing_either()
     assert train(30, bandwidth=10, kernel="exponential") == []  # weight e^-3
 
 
-@pytest.mark.parametrize("params", [{"method": "grpo"}, {"method": "kalman"}, {"bandwidth": "rate"}, {"bandwidth": 13}])
+@pytest.mark.parametrize(
+    "params", [{"method": "grpo"}, {"method": "kalman"}, {"bandwidth": "rate"}, {"bandwidth": 13}, {"method": "kae_eb"}]
+)
 def test_no_warning_where_the_history_reaches_or_there_is_none(params):
     assert train(12, **params) == []
+
+
+@pytest.mark.parametrize("epoch", [12, 60, 99])
+@pytest.mark.parametrize("method", ["kae", "kae_eb"])
+def test_by_default_the_history_reaches_however_late_prompts_come_back(method, epoch):
+    estimator, rloo = AdvantageEstimator(method), AdvantageEstimator("rloo")
+    assert train(epoch, estimator=estimator, steps=2 * epoch) == train(epoch, estimator=rloo, steps=2 * epoch) == []
+    ids = [f"p{k}" for k in range(4) for _ in range(2)]
+    rewards = np.array([1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+    found = np.abs(estimator.step(ids, rewards, 2 * epoch) - rloo.step(ids, rewards, 2 * epoch))
+    assert found.max() > 0.1
 
 
 def test_prompts_that_come_back_at_once_and_then_after_long_are_within_reach():

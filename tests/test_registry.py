@@ -10,9 +10,9 @@ import pytest
 import kaestat
 from kaestat import bandwidth, make_baseline, methods, specification
 from kaestat import baselines as classes
-from kaestat.bandwidth import Fixed, Fraction, Rate
+from kaestat.bandwidth import Auto, Fixed, Fraction, Rate
 from kaestat.kernels import Exponential, Triangular
-from kaestat.registry import METHODS, parse_method
+from kaestat.registry import FIXED_PARAMETERS, METHODS, parse_method
 from kaestat.scaling import DEVIATION, SCALINGS
 
 DESIGN = """none reinforce++ grpo rloo dr_grpo gpg james_stein ebpo krpo kalman spo bayes_filter critic oracle
@@ -37,11 +37,13 @@ def test_every_method_makes_its_baseline_with_its_presets(name):
             make_baseline(name, **{key: True})
 
 
-def test_kaes_defaults_are_those_of_the_issue():
+def test_kaes_defaults_are_those_of_the_issue_and_its_fixed_bandwidth_the_papers():
     baseline = make_baseline("kae")
 
     assert isinstance(baseline.kernel, Triangular)
-    assert baseline.bandwidth == Fixed(10.0)
+    assert baseline.bandwidth == make_baseline("kae_eb").bandwidth == Auto()
+    assert make_baseline("kae", **FIXED_PARAMETERS["kae"]).bandwidth == Fixed(10.0)
+    assert make_baseline("kae_stream").bandwidth == make_baseline("local_linear").bandwidth == Fixed(10.0)
     assert baseline.normalization == "nadaraya-watson"
     assert METHODS["kae"].scale == "none"
 

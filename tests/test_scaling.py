@@ -64,7 +64,7 @@ def test_scale_none_overrides_the_methods_own_scaling(method):
 
 @pytest.mark.parametrize("scale", ["group_std", "batch_std"])
 def test_any_method_takes_any_scale(scale):
-    estimator = AdvantageEstimator("kae", scale=scale)
+    estimator = AdvantageEstimator("kae", bandwidth=10, scale=scale)
     rewards = [[1.0, 0, 0], [1.0, 1, 1]]
     advantages = estimator.step(list("aaabbb"), flat(rewards), 0)
     plain = np.reshape(np.array(flat(rewards)) - estimator.values, (2, 3)).tolist()

@@ -34,7 +34,7 @@ STATE = {
 
 
 def estimator_with_state() -> AdvantageEstimator:
-    estimator = AdvantageEstimator("kae")
+    estimator = AdvantageEstimator("kae", bandwidth=10)
     for step in range(3):
         estimator.step(["a", "a", 7], [1.0, 0.0, 0.5], step)
     return estimator

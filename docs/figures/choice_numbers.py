@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat import Groups, RewardLog, Visits, make_baseline, methods, read_log, value_risk
+from kaestat.registry import FIXED_PARAMETERS
 from kaestat.storage import write_atomically
 from simulations.bandits.paths import value_paths
 from simulations.harness import Streams
@@ -54,7 +55,7 @@ def simulate(drift: float, past: int, group_size: int) -> tuple[np.ndarray, np.n
 
 def squared_error(method: str, value: np.ndarray, reward: np.ndarray, **params: float) -> np.ndarray:
     """Mean squared error of a method's values at the last visit, for each replicate, shape (R,)."""
-    baseline = make_baseline(method, **params).leave_one_out()
+    baseline = make_baseline(method, **(FIXED_PARAMETERS.get(method, {}) | params)).leave_one_out()
     past = reward.shape[1] - 1
     visits = Visits.of(np.arange(past, 0, -1), np.moveaxis(reward[:, :-1], 1, 2))
     values = baseline.values(Groups(reward[:, -1]), visits, step=past)
@@ -99,9 +100,14 @@ def choice_map() -> pd.DataFrame:
 
 
 def real_run(log: RewardLog) -> pd.DataFrame:
-    """``method, mse, se, ratio_to_grpo`` of every method that needs rewards alone, the best first."""
+    """``method, mse, se, ratio_to_grpo`` of every method that needs rewards alone, the best first.
+
+    ``kae`` and ``kae_eb`` are at their fixed bandwidths.
+    """
     names = [name for name in methods() if name not in NEEDS_MORE_THAN_REWARDS]
-    table = value_risk(log, names, n_boot=0).sort_values("mse", kind="stable")
+    fixed = {name: f"{name}:bandwidth={params['bandwidth']:g}" for name, params in FIXED_PARAMETERS.items()}
+    table = value_risk(log, [fixed.get(name, name) for name in names], n_boot=0).assign(method=names)
+    table = table.sort_values("mse", kind="stable")
     return table[["method", "mse", "se", "vs_grpo"]].rename(columns={"vs_grpo": "ratio_to_grpo"})
 
 

@@ -30,11 +30,12 @@ class KernelBaseline(Baseline):
         One-sided kernel; see `kaestat.kernels.as_kernel`.
     bandwidth : float, str or Selector
         A number of steps (``inf`` weighs all visits alike), the name of a selector, or a selector.
+        ``"auto"`` (`kaestat.bandwidth.Auto`) learns it along the run.
     """
 
     # Held as the types say; `__post_init__` makes that of the other forms in which they may be given.
     kernel: Kernel = "triangular"  # type: ignore[assignment]
-    bandwidth: Selector = 10.0  # type: ignore[assignment]
+    bandwidth: Selector = "auto"  # type: ignore[assignment]
 
     takes_weights: ClassVar[bool] = True
     rule_of_thumb: ClassVar[float] = 10.0  # returns of the prompts: the bandwidth where nothing has been learned yet
@@ -130,7 +131,7 @@ class Kae(KernelBaseline):
     Parameters
     ----------
     kernel, bandwidth
-        See `KernelBaseline`.
+        See `KernelBaseline`. The bandwidth is learned along the run unless it is given; the paper has 10 steps.
     normalization : {"nadaraya-watson", "algorithm1"}
         The denominator.
     cold_start : "batch_mean" or float

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Namespace, Visits, ratio, sum_over_others
-from kaestat.bandwidth import Selector
 from kaestat.baselines.kae import KernelBaseline, check_cold_start
 
 MIN_OTHERS = 5  # degrees of freedom given up in tau^2: with this many other prompts or fewer, no shrinkage
@@ -49,12 +48,12 @@ class KaeEb(KernelBaseline):
     its past alone, and the kernel mean leaves the completion out: nothing depends on the completion's own reward, so
     the gradient stays unbiased. A prompt with no past, alone in its group, gets the other prompts' mean.
 
-    Wider bandwidths pay off here, since the common part of the bias is removed: the default is twice KAE's.
+    Wider bandwidths pay off here, since the common part of the bias is removed: with few visits, twice KAE's.
 
     Parameters
     ----------
     kernel, bandwidth
-        See `KernelBaseline`.
+        See `KernelBaseline`. The bandwidth is learned along the run unless it is given.
     cold_start : "batch_mean" or float
         Target of shrinkage, and value of a prompt of which nothing is known: the mean of the other prompts of this
         step (0 if there are none), or the number given.
@@ -62,7 +61,6 @@ class KaeEb(KernelBaseline):
 
     rule_of_thumb: ClassVar[float] = 20.0
 
-    bandwidth: Selector = 20.0  # type: ignore[assignment]  # see `KernelBaseline`
     cold_start: Literal["batch_mean"] | float = "batch_mean"
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.bandwidth import Selector
 from kaestat.baselines.kae import KernelBaseline, check_cold_start, cold_start_value
 
 
@@ -25,11 +26,12 @@ class KaeStream(KernelBaseline):
     Parameters
     ----------
     kernel, bandwidth
-        See `KernelBaseline`.
+        See `KernelBaseline`; 10 steps unless given.
     cold_start : "batch_mean" or float
         As in `Kae`; the other rows of the step are the other streams.
     """
 
+    bandwidth: Selector = 10.0  # type: ignore[assignment]  # see `KernelBaseline`
     cold_start: Literal["batch_mean"] | float = "batch_mean"
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"

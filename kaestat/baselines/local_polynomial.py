@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
+from kaestat.bandwidth import Selector
 from kaestat.baselines.kae import KernelBaseline, cold_start_value
 from kaestat.checks import check_whole
 
@@ -26,11 +27,12 @@ class LocalPolynomial(KernelBaseline):
     Parameters
     ----------
     kernel, bandwidth
-        See `KernelBaseline`.
+        See `KernelBaseline`; 10 steps unless given.
     degree : int
         Degree of the polynomial, 1 to 5.
     """
 
+    bandwidth: Selector = 10.0  # type: ignore[assignment]  # see `KernelBaseline`
     degree: int = 2
 
     def __post_init__(self) -> None:

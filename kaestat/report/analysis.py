@@ -22,7 +22,7 @@ from kaestat.registry import METHODS, make_baseline
 from kaestat.report.notes import notes
 from kaestat.report.recommendation import Recommendation, recommend
 
-REFERENCES = ("kae", "grpo")  # of the paired differences
+REFERENCES = ("kae", "grpo")  # of the paired differences; kae learns its bandwidth
 RIVAL_OF_SINGLES = "reinforce++"  # with one completion per visit there is no group mean to compare with
 TUNED_METHODS = ("kae", "kae_eb", "local_linear")
 PATH_POINTS = 31
@@ -92,7 +92,8 @@ class Analysis:
         `kaestat.value_risk` of every method, lowest first. None for a log with one completion per visit. Rows of
         methods at bandwidths chosen on the log have a mark behind their specification; see `tuned`.
     differences : DataFrame
-        `kaestat.risk_differences` to ``kae`` and to ``grpo``, lowest first within each.
+        `kaestat.risk_differences` to ``kae`` (its bandwidth learned along the run) and to ``grpo``, lowest first
+        within each.
     paths : mapping from kernel to BandwidthSelection
         Risk of KAE against its bandwidth at visits with at least one earlier, and the bandwidth of lowest risk. Empty
         unless asked for, and for a log with one completion per visit, or one visit per prompt.
@@ -129,9 +130,9 @@ class Analysis:
 
 
 def default_methods() -> tuple[str, ...]:
-    """Every method that needs no more than rewards, and ``kae`` at half and at twice its bandwidth."""
+    """Every method that needs no more than rewards, and ``kae`` at the paper's bandwidth, half and twice of it."""
     ready = [name for name in METHODS if make_baseline(name).missing_input is None]
-    return (*ready, "kae:bandwidth=5", "kae:bandwidth=20")
+    return (*ready, "kae:bandwidth=5", "kae:bandwidth=10", "kae:bandwidth=20")
 
 
 def analyze(

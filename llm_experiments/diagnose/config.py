@@ -23,7 +23,7 @@ class CheckpointUpdatesConfig(Section):
         Tokens per forward and backward pass.
     """
 
-    method: str = "kae"
+    method: str = "kae:bandwidth=10"
     group_size: PositiveInt = 8
     learning_rate: PositiveFloat = 1e-6
     batch_tokens: PositiveInt = 4096

@@ -1,9 +1,10 @@
 """Which methods of the library the diagnostics compare, and the values that they assign to drawn groups.
 
 Every method is a specification such as ``kae:bandwidth=20`` (`kaestat.registry.parse_method`). ``grpo`` and
-``reinforce++`` are leave-one-out, as in the paper's Table 1. The score-weighted form of an averaging baseline is
-``NAME@WEIGHTING``: it smooths ``sum W Z`` over ``sum W`` and so estimates the best baseline ``E[W Z] / E[W]``
-(Greensmith et al., 2004) in place of the value.
+``reinforce++`` are leave-one-out, as in the paper's Table 1; ``kae`` without a bandwidth is the paper's, at 10 steps,
+and ``kae_eb`` at 20: at one step of a run there is nothing to learn a bandwidth from. The score-weighted form of an
+averaging baseline is ``NAME@WEIGHTING``: it smooths ``sum W Z`` over ``sum W`` and so estimates the best baseline
+``E[W Z] / E[W]`` (Greensmith et al., 2004) in place of the value.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from kaestat import make_baseline, methods
 from kaestat.baselines.base import Baseline
-from kaestat.registry import parse_method
+from kaestat.registry import FIXED_PARAMETERS, parse_method
 from llm_experiments.diagnose.draws import DrawnGroups
 from llm_experiments.diagnose.pool_rewards import PoolRewards
 
@@ -103,7 +104,7 @@ def make_estimator(specification: str) -> Estimator:
     name, params = parse_method(method)
     if name in EXCLUDED:
         raise ValueError(f"method {name!r} has no place in the diagnostics: {EXCLUDED[name]}.")
-    baseline = make_baseline(name, **params).leave_one_out()
+    baseline = make_baseline(name, **(FIXED_PARAMETERS.get(name, {}) | params)).leave_one_out()
     if at and weighting not in WEIGHTINGS:
         raise ValueError(f"method {specification!r}: unknown weighting; choose one of {', '.join(WEIGHTINGS)}.")
     if at and not baseline.takes_weights:

@@ -169,7 +169,7 @@ class RunConfig(Section):
     model: ModelConfig
     task: TaskConfig
     sampling: SamplingConfig = SamplingConfig()
-    method: str = "kae"
+    method: str = "kae:bandwidth=10"
     weights: Weights = "none"
     scale: Scale | None = None
     updates: OptimizationConfig

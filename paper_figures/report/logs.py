@@ -90,17 +90,17 @@ def analyse(source: LogSource, out: Path, *, seed: int) -> LogReport:
 
 
 def findings(analysis: Analysis) -> list[Finding]:
-    """KAE against GRPO and REINFORCE++, KAE-EB against KAE, with intervals by bootstrap over prompts."""
+    """The paper's KAE against GRPO, KAE-EB against KAE, both learning their bandwidths, with 95 % intervals."""
     rows = analysis.differences.astype({"method": str}).set_index(["method", "reference"])
     unit = unit_of(analysis)
-    pairs = (("kae", "grpo", "KAE", "GRPO"), ("kae_eb", "kae", "KAE-EB", "KAE"))
+    pairs = (("kae:bandwidth=10", "grpo", "KAE", "GRPO"), ("kae_eb", "kae", "KAE-EB", "KAE"))
     return [
         Finding(
             f"{ours}'s values have a smaller MSE than {theirs}'s",
             HOLDS if row["ci_high"] < 0 else FAILS if row["ci_low"] > 0 else OPEN,
             f"difference {unit.signed(row['difference'])}{unit.times}, standard error {unit.number(row['se'])}, 95 % "
             f"interval {unit.interval(row['ci_low'], row['ci_high'])}",
-            "paper" if method == "kae" else "ours",
+            "paper" if reference == "grpo" else "ours",
         )
         for method, reference, ours, theirs in pairs
         for row in [rows.loc[(method, reference)]]

@@ -9,6 +9,7 @@ import numpy as np
 
 from kaestat import Groups, Visits, make_baseline, methods
 from kaestat.baselines import Baseline
+from kaestat.registry import FIXED_PARAMETERS
 from simulations.bandits.bayes_filter import BayesFilter
 from simulations.bandits.paths import PATHS, START_MEAN, START_WITHIN, value_paths
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
@@ -21,10 +22,14 @@ LEFT_OUT = ("oracle", "critic")  # need truth or features
 
 @cache
 def compared() -> dict[str, Baseline]:
-    """Baselines by name; GRPO's family and REINFORCE++ leave-one-out, as in the paper's Table 1."""
+    """Baselines by name, kae and kae_eb at fixed bandwidths; GRPO's family and REINFORCE++ leave-one-out."""
     # Names that share a baseline (grpo, rloo, ... at one group per prompt) appear once, under the best known one.
     same = ("rloo", "dr_grpo", "gpg", "pooled")
-    return {name: make_baseline(name).leave_one_out() for name in methods() if name not in (*LEFT_OUT, *same)}
+    return {
+        name: make_baseline(name, **FIXED_PARAMETERS.get(name, {})).leave_one_out()
+        for name in methods()
+        if name not in (*LEFT_OUT, *same)
+    }
 
 
 def squared_errors(baseline: Baseline, reward: np.ndarray, value: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from kaestat import Groups, Visits, make_baseline
+from kaestat.registry import FIXED_PARAMETERS
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, reduction
 from simulations.harness.study import grid
 
@@ -33,7 +34,7 @@ def _squared_error(name: str, reward: np.ndarray, value: np.ndarray, t: int, *, 
     if copies_as_one:
         reward = reward.reshape(*reward.shape[:2], 1, -1)
     visits = Visits.of(np.arange(t, 0, -1), np.moveaxis(reward[:, :t], 1, 2))
-    values = make_baseline(name).values(Groups(reward[:, t]), visits, step=t)
+    values = make_baseline(name, **FIXED_PARAMETERS.get(name, {})).values(Groups(reward[:, t]), visits, step=t)
     return ((values - value[t]) ** 2).mean(axis=(1, 2))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from kaestat import Groups, Visits, make_baseline, schedules
 from kaestat.baselines import Baseline
+from kaestat.registry import FIXED_PARAMETERS
 from simulations.bandits.paths import value_paths
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
 from simulations.harness.study import grid
@@ -58,7 +59,8 @@ def past_visits(schedule: np.ndarray, total: np.ndarray, t: int) -> Visits:
 
 def _baseline(method: str) -> Baseline:
     name, _, bandwidth = method.partition(":bandwidth=")
-    return make_baseline(name, **({"bandwidth": float(bandwidth)} if bandwidth else {})).leave_one_out()
+    params = {"bandwidth": float(bandwidth)} if bandwidth else FIXED_PARAMETERS.get(name, {})
+    return make_baseline(name, **params).leave_one_out()
 
 
 def summarise(cell: Cell, samples: Samples) -> list[Estimate]:

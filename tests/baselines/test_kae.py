@@ -21,26 +21,26 @@ GROUP = groups([1, 0, 1])
 def test_nadaraya_watson_normalization():
     # M = 1.4*2 + 1.8*4 + 2*2 = 14; past 1.4*1 + 1.8*3 = 6.8
     # a success: (6.8 + 2*1) / 14; the failure: (6.8 + 2*2) / 14
-    values = make_baseline("kae").values(GROUP, PAST, step=20)
+    values = make_baseline("kae", bandwidth=10).values(GROUP, PAST, step=20)
     np.testing.assert_allclose(values, [[8.8 / 14, 10.8 / 14, 8.8 / 14]], rtol=1e-12)
 
 
 def test_algorithm1_normalization_counts_the_whole_history():
     # M = (10/20) * 6 + 2*2 = 7
-    values = make_baseline("kae", normalization="algorithm1").values(GROUP, PAST, step=20)
+    values = make_baseline("kae", bandwidth=10, normalization="algorithm1").values(GROUP, PAST, step=20)
     np.testing.assert_allclose(values, [[8.8 / 7, 10.8 / 7, 8.8 / 7]], rtol=1e-12)
 
 
 def test_algorithm1_counts_visits_beyond_the_bandwidth_too():
     # lag 15 > 10: no weight in the numerator, but M = (10/20) * 2 = 1, for a lone completion
-    values = make_baseline("kae", normalization="algorithm1").values(
+    values = make_baseline("kae", bandwidth=10, normalization="algorithm1").values(
         groups([1]), visits([(15, [1, 0]), (5, [1, 1])]), step=20
     )
     np.testing.assert_allclose(values, [[(1.0 * 2) / (0.5 * 4)]])
 
 
 def test_algorithm1_without_history_is_the_leave_one_out_mean():
-    values = make_baseline("kae", normalization="algorithm1").values(GROUP, NO_PAST, step=0)
+    values = make_baseline("kae", bandwidth=10, normalization="algorithm1").values(GROUP, NO_PAST, step=0)
     np.testing.assert_allclose(values, [[0.5, 1.0, 0.5]])
 
 
@@ -54,29 +54,29 @@ def test_weights_turn_it_into_weighted_rewards_over_weights():
     # past, lag 1: W = 3, WZ = 2; group rewards 1, 0, 1 with weights 1, 2, 1
     # first: (1.8*2 + 2*(2*0 + 1*1)) / (1.8*3 + 2*3); second: (3.6 + 2*(1 + 1)) / (5.4 + 2*2)
     weighted = groups([1, 0, 1], weights=[[1, 2, 1]])
-    values = make_baseline("kae").values(weighted, visits([(1, [1, 0], [2.0, 1.0])]), step=20)
+    values = make_baseline("kae", bandwidth=10).values(weighted, visits([(1, [1, 0], [2.0, 1.0])]), step=20)
     np.testing.assert_allclose(values, [[5.6 / 11.4, 7.6 / 9.4, 5.6 / 11.4]], rtol=1e-12)
 
 
 def test_cold_start_is_the_other_prompts_mean_at_this_step():
     rows, past = groups([1], [0, 1, 1]), visits([], [])
-    assert make_baseline("kae").values(rows, past, step=5)[0, 0] == pytest.approx(2 / 3)
-    assert make_baseline("kae", cold_start=0.3).values(rows, past, step=5)[0, 0] == 0.3
+    assert make_baseline("kae", bandwidth=10).values(rows, past, step=5)[0, 0] == pytest.approx(2 / 3)
+    assert make_baseline("kae", bandwidth=10, cold_start=0.3).values(rows, past, step=5)[0, 0] == 0.3
 
 
 def test_cold_start_alone_in_the_step_is_zero():
-    assert make_baseline("kae").values(groups([1]), NO_PAST, step=5).tolist() == [[0.0]]
+    assert make_baseline("kae", bandwidth=10).values(groups([1]), NO_PAST, step=5).tolist() == [[0.0]]
 
 
 def test_a_visit_beyond_the_bandwidth_is_a_cold_start():
-    values = make_baseline("kae", cold_start=-2.0).values(groups([1]), visits([(10, [1, 1])]), step=50)
+    values = make_baseline("kae", bandwidth=10, cold_start=-2.0).values(groups([1]), visits([(10, [1, 1])]), step=50)
     assert values.tolist() == [[-2.0]]
 
 
 @pytest.mark.parametrize("cold_start", [math.nan, math.inf, True, None, "median", [0.5]])
 def test_cold_start_must_be_a_finite_number_or_batch_mean(cold_start):
     with pytest.raises((ValueError, TypeError), match="cold_start"):
-        make_baseline("kae", cold_start=cold_start)
+        make_baseline("kae", bandwidth=10, cold_start=cold_start)
 
 
 def test_algorithm1_refuses_an_infinite_bandwidth_which_would_make_every_value_zero():
@@ -86,8 +86,8 @@ def test_algorithm1_refuses_an_infinite_bandwidth_which_would_make_every_value_z
 
 def test_horizon_is_what_the_kernel_reaches():
     assert make_baseline("kae", bandwidth=7).horizon == 7
-    assert make_baseline("kae", kernel="exponential").horizon == math.inf
-    assert make_baseline("kae", normalization="algorithm1").horizon == math.inf
+    assert make_baseline("kae", bandwidth=10, kernel="exponential").horizon == math.inf
+    assert make_baseline("kae", bandwidth=10, normalization="algorithm1").horizon == math.inf
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -119,7 +119,9 @@ def test_agrees_with_nprobust_at_the_last_point(seed):
 
 def test_algorithm1_before_the_first_step_has_passed_counts_it_as_one():
     # i = 0 would divide by zero: M = (10 / 1) * 2 for visits handed in at step 0
-    values = make_baseline("kae", normalization="algorithm1").values(groups([1]), visits([(5, [1, 1])]), step=0)
+    values = make_baseline("kae", bandwidth=10, normalization="algorithm1").values(
+        groups([1]), visits([(5, [1, 1])]), step=0
+    )
     np.testing.assert_allclose(values, [[(1.0 * 2) / 20]], rtol=1e-12)
 
 
@@ -128,14 +130,14 @@ def test_algorithm1_keeps_double_precision_in_torch():
         arrays = {name: torch.from_numpy(a) for name, a in vars(container).items() if isinstance(a, np.ndarray)}
         return replace(container, **arrays)
 
-    baseline = make_baseline("kae", normalization="algorithm1")
+    baseline = make_baseline("kae", bandwidth=10, normalization="algorithm1")
     tensor = baseline.values(as_torch(GROUP), as_torch(PAST), step=7)  # 10 / 7 has no short binary form
     np.testing.assert_allclose(tensor.numpy(), baseline.values(GROUP, PAST, step=7), rtol=1e-14)
 
 
 def test_any_weight_however_small_is_no_cold_start():
     # K(9.999 / 10) = 2e-4: the ratio is still that of the past
-    values = make_baseline("kae", cold_start=-2.0).values(groups([1]), visits([(9.999, [1, 0])]), step=50)
+    values = make_baseline("kae", bandwidth=10, cold_start=-2.0).values(groups([1]), visits([(9.999, [1, 0])]), step=50)
     np.testing.assert_allclose(values, [[0.5]], rtol=1e-9)
 
 
@@ -175,4 +177,4 @@ def test_a_kernel_or_selector_by_name_and_the_thing_itself_make_the_same_baselin
 @pytest.mark.parametrize("normalization", ["nw", 3, None])
 def test_normalization_must_be_one_of_the_two(normalization):
     with pytest.raises(ValueError, match="normalization must be one of"):
-        make_baseline("kae", normalization=normalization)
+        make_baseline("kae", bandwidth=10, normalization=normalization)

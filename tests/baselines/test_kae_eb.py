@@ -34,7 +34,7 @@ def random_case(seed: int, n_prompts: int, *, drift: float = 0.0, weighted: bool
 
 def values_of(case, *, weighted=False, **params):
     rows = groups_of(case, weighted=weighted, padding=1.0)
-    values = make_baseline("kae_eb", **params).values(
+    values = make_baseline("kae_eb", **({"bandwidth": 20} | params)).values(
         rows, visits_of(case, weighted=weighted, scatter_padding=True), step=30
     )
     return [values[p, : len(row)].tolist() for p, row in enumerate(case.rewards)]
@@ -68,7 +68,7 @@ def test_the_cases_above_do_shrink_and_do_drift():
 def test_a_prompts_rewards_change_neither_its_shrinkage_nor_its_target():
     """With equal past rewards the value is (1 - lambda) KAE + lambda target: two cases give both, others must agree."""
     others = random_case(0, 12)
-    base = make_baseline("kae_eb")
+    base = make_baseline("kae_eb", bandwidth=20)
 
     def value(past_reward, mate):
         case = replace(
@@ -96,34 +96,38 @@ def test_one_prompt_alone_is_plain_kae():
 
 def test_with_five_others_or_fewer_and_no_past_it_is_the_leave_one_out_mean():
     rows = groups(*[[1, 0, 1]] * 6)
-    np.testing.assert_allclose(make_baseline("kae_eb").values(rows, visits(*[[]] * 6), step=0), [[0.5, 1.0, 0.5]] * 6)
+    np.testing.assert_allclose(
+        make_baseline("kae_eb", bandwidth=20).values(rows, visits(*[[]] * 6), step=0), [[0.5, 1.0, 0.5]] * 6
+    )
 
 
 def test_identical_prompts_are_pooled_almost_completely():
     # Group means do not spread at all, so tau^2 is v / K with v = sigma^2 / 4 and lambda = (1/3) / (1/3 + 1/(4 K))
     rows, k = groups(*[[1, 0, 1, 0]] * 40), 39
     shrinkage = (1 / 3) / (1 / 3 + 1 / (4 * k))
-    values = make_baseline("kae_eb").values(rows, visits(*[[]] * 40), step=0)
+    values = make_baseline("kae_eb", bandwidth=20).values(rows, visits(*[[]] * 40), step=0)
     np.testing.assert_allclose(values[:, 0], (1 - shrinkage) / 3 + shrinkage / 2, rtol=1e-9)
 
 
 def test_certain_prompts_are_left_alone():
     # No group has variance: nothing is noise, so nothing is shrunk.
     rows = groups(*[[1, 1, 1]] * 10, *[[0, 0, 0]] * 10)
-    values = make_baseline("kae_eb").values(rows, visits(*[[]] * 20), step=0)
+    values = make_baseline("kae_eb", bandwidth=20).values(rows, visits(*[[]] * 20), step=0)
     np.testing.assert_allclose(values, rows.reward, atol=1e-12)
 
 
 def test_others_of_one_completion_each_tell_nothing_of_the_noise_so_that_nothing_is_shrunk():
     rows = groups([1, 0, 1], *[[1]] * 6, *[[0]] * 6)
-    values = make_baseline("kae_eb").values(rows, visits(*[[]] * 13), step=0)
+    values = make_baseline("kae_eb", bandwidth=20).values(rows, visits(*[[]] * 13), step=0)
     np.testing.assert_allclose(values[0], [0.5, 1.0, 0.5], rtol=1e-12)
 
 
 def test_nothing_known_is_the_cold_start():
-    assert make_baseline("kae_eb").values(groups([1]), NO_PAST, step=0).tolist() == [[0.0]]
-    assert make_baseline("kae_eb", cold_start=0.3).values(groups([1]), NO_PAST, step=0).tolist() == [[0.3]]
-    others = make_baseline("kae_eb").values(groups([1], [0, 1, 1]), visits([], []), step=0)
+    assert make_baseline("kae_eb", bandwidth=20).values(groups([1]), NO_PAST, step=0).tolist() == [[0.0]]
+    assert make_baseline("kae_eb", bandwidth=20, cold_start=0.3).values(groups([1]), NO_PAST, step=0).tolist() == [
+        [0.3]
+    ]
+    others = make_baseline("kae_eb", bandwidth=20).values(groups([1], [0, 1, 1]), visits([], []), step=0)
     assert others[0, 0] == pytest.approx(2 / 3)
 
 
@@ -137,7 +141,7 @@ def test_a_prompt_without_completions_changes_nothing_for_the_others():
     )
     names = ("lag", "count", "total", "total_sq")
     longer = Visits(**{name: np.pad(getattr(past, name), ((0, 1), (0, 0))) for name in names})
-    baseline = make_baseline("kae_eb")
+    baseline = make_baseline("kae_eb", bandwidth=20)
     with_empty, without = baseline.values(empty, longer, step=30), baseline.values(rows, past, step=30)
     np.testing.assert_allclose(with_empty[:-1][mask], without[mask], rtol=1e-9)
 
@@ -149,7 +153,7 @@ def test_replicates_along_leading_axes_shrink_on_their_own():
     stacked = Groups(reward=np.stack([rows.reward, rows.reward[order] ** 2 / 2]), mask=np.stack([mask, mask[order]]))
     names = ("lag", "count", "total", "total_sq")
     both = Visits(**{name: np.stack([getattr(past, name), getattr(past, name)[order]]) for name in names})
-    baseline = make_baseline("kae_eb")
+    baseline = make_baseline("kae_eb", bandwidth=20)
     values = baseline.values(stacked, both, step=30)
     for k in (0, 1):
         alone = Groups(reward=stacked.reward[k], mask=stacked.mask[k])
@@ -163,7 +167,7 @@ def test_pasts_that_never_vary_tell_nothing_of_the_drift_of_one_that_does():
     others = 10
     rows = groups([1, 0, 1], *[[0, 0, 0]] * others)
     past = visits([(4, [1, 0]), (2, [1, 1])], *[[(4, [1, 1]), (2, [1, 1])]] * others)
-    value = make_baseline("kae_eb").values(rows, past, step=9)[0, 0]
+    value = make_baseline("kae_eb", bandwidth=20).values(rows, past, step=9)[0, 0]
     case = ref.Case(
         step=9,
         prompts=[f"p{k}" for k in range(others + 1)],

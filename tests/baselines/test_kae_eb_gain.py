@@ -16,6 +16,7 @@ from kaestat.datasets import simulated_run
 REAL = Path(os.environ.get("KAESTAT_DATA", "")) / "acc_step_500_dev.json"
 
 MEAN, WITHIN, DRIFT, REUSE = 0.72, 0.12, 0.03, 10
+FIXED = (("kae", 10), ("kae_eb", 20))
 
 
 def simulate(group_size, n_prompts, n_replicates, drift, seed=20260503):
@@ -56,7 +57,7 @@ def ratio_with_se(numerator, denominator):
 @pytest.mark.parametrize("n_prompts", [64, 256])
 def test_kae_eb_error_over_a_reuse_cycle_is_below_the_aim(group_size, aim, n_prompts, drift):
     value, reward = simulate(group_size, n_prompts, n_replicates=40 * 256 // n_prompts, drift=drift)
-    kae, ours = (squared_errors(make_baseline(name), value, reward) for name in ("kae", "kae_eb"))
+    kae, ours = (squared_errors(make_baseline(name, bandwidth=b), value, reward) for name, b in FIXED)
     ratio, se = ratio_with_se(ours, kae)
     assert se < 0.01, "too few replicates to say"
     assert ratio + 3 * se < aim
@@ -67,8 +68,8 @@ def test_kae_eb_error_over_a_reuse_cycle_is_below_the_aim(group_size, aim, n_pro
 @pytest.mark.parametrize("n_prompts", [1, 2, 4, 6, 8, 12])
 def test_kae_eb_with_few_prompts_does_not_lose_to_kae_at_its_bandwidth(group_size, n_prompts):
     value, reward = simulate(group_size, n_prompts, n_replicates=6000 // n_prompts, drift="random walk")
-    same = make_baseline("kae", bandwidth=make_baseline("kae_eb").bandwidth)
-    kae, ours = (squared_errors(baseline, value, reward) for baseline in (same, make_baseline("kae_eb")))
+    both = (make_baseline(name, bandwidth=20) for name in ("kae", "kae_eb"))
+    kae, ours = (squared_errors(baseline, value, reward) for baseline in both)
     ratio, se = ratio_with_se(ours, kae)
     assert ratio < 1.02 + 3 * se
     assert se < 0.06
@@ -76,11 +77,15 @@ def test_kae_eb_with_few_prompts_does_not_lose_to_kae_at_its_bandwidth(group_siz
 
 @pytest.mark.skipif(not REAL.is_file(), reason="KAESTAT_DATA does not name a folder with acc_step_500_dev.json")
 def test_kae_eb_beats_kae_on_the_real_run():
-    table = risk_differences(read_log(REAL), ["kae_eb", "kae_eb:bandwidth=10"], reference="kae")
+    table = risk_differences(
+        read_log(REAL), ["kae_eb:bandwidth=20", "kae_eb:bandwidth=10"], reference="kae:bandwidth=10"
+    )
     assert (table["ci_high"] < 0).all()
     assert table["ratio"].tolist() == pytest.approx([0.784, 0.961], abs=0.005)
 
 
 def test_kae_eb_beats_kae_on_a_simulated_run_with_the_character_of_the_real_one():
-    table = risk_differences(simulated_run(n_prompts=200, n_epochs=30, seed=5).log, ["kae_eb"], reference="kae")
+    table = risk_differences(
+        simulated_run(n_prompts=200, n_epochs=30, seed=5).log, ["kae_eb:bandwidth=20"], reference="kae:bandwidth=10"
+    )
     assert table["ci_high"].item() < 0

@@ -10,12 +10,12 @@ from kaestat.registry import parse_method
 from tests.helpers.cases import groups, visits
 
 APART = (
-    "none grpo rloo pooled krpo kae kae:normalization=algorithm1,bandwidth=6 kae:kernel=exponential kae_stream "
-    "kalman kalman:reward_variance=0.2 spo spo:rho=0.5 local_linear local_polynomial:degree=3 sieve "
-    "sieve:basis=polynomial,n_basis=4 sieve:n_basis=5,degree=3"
+    "none grpo rloo pooled krpo kae:bandwidth=10 kae:normalization=algorithm1,bandwidth=6 "
+    "kae:kernel=exponential,bandwidth=10 kae_stream kalman kalman:reward_variance=0.2 spo spo:rho=0.5 local_linear "
+    "local_polynomial:degree=3 sieve sieve:basis=polynomial,n_basis=4 sieve:n_basis=5,degree=3"
 ).split()
-TOGETHER = """reinforce++ james_stein james_stein:paper_factor=true kae_eb
-    kae:bandwidth=auto kae_eb:bandwidth=auto bayes_filter ebpo""".split()
+TOGETHER = """reinforce++ james_stein james_stein:paper_factor=true kae_eb:bandwidth=20
+    kae kae_eb bayes_filter ebpo""".split()
 REWARDS = [[1, 0, 1], [0, 1], [1, 1, 1, 0], [0, 0]]
 PAST = [
     [(9, [1, 1, 0]), (7, [1]), (6, [0, 1]), (4, [1, 1]), (3, [0, 1, 1]), (1, [1])],

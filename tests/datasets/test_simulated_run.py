@@ -43,13 +43,13 @@ def test_estimated_risk_agrees_with_the_true_squared_error_within_its_error(run,
 
 
 def test_risk_without_the_reward_variance_taken_off_would_be_noticed(run):
-    forgotten = average_per_prompt(run, visit_risk(run.log, make_baseline("kae"), absolute=False))
-    assert abs(z_score(forgotten - true_error_per_prompt(run, "kae"))) > 2 * FALSE_FAIL_Z
+    forgotten = average_per_prompt(run, visit_risk(run.log, make_baseline("kae", bandwidth=10), absolute=False))
+    assert abs(z_score(forgotten - true_error_per_prompt(run, "kae:bandwidth=10"))) > 2 * FALSE_FAIL_Z
 
 
 def test_own_reward_left_in_the_value_would_be_noticed(run):
     units = run.log.prompt_units
-    values, _ = replay(run.log, make_baseline("kae"))
+    values, _ = replay(run.log, make_baseline("kae", bandwidth=10))
     leaked = values + 0.1 * (units.reward - values)  # a tenth of the completion's own reward, not accounted for
     loss = np.add.reduceat((units.reward - leaked) ** 2, units.first) / units.counts - units.variance
     truth = np.add.reduceat((leaked - run.values) ** 2, units.first) / units.counts
@@ -78,7 +78,7 @@ def test_default_run_has_the_character_of_the_real_one():
     assert group_mean[late].mean() == pytest.approx(0.48, abs=0.02)
     assert np.mean(group_mean[first] == 0) == pytest.approx(0.37, abs=0.05)
     assert np.mean(group_mean[late] == 1) == pytest.approx(0.24, abs=0.04)
-    risk = value_risk(log, ["grpo", "reinforce++", "kae", "kae:bandwidth=40"], n_boot=0)["mse"] * 1e3
+    risk = value_risk(log, ["grpo", "reinforce++", "kae:bandwidth=10", "kae:bandwidth=40"], n_boot=0)["mse"] * 1e3
     np.testing.assert_allclose(risk, [14.1, 143.6, 2.12, 3.08], rtol=0.08)
 
 

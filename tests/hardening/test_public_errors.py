@@ -81,7 +81,7 @@ BAD_STEPS = {
 @pytest.mark.parametrize("reason", BAD_STEPS)
 def test_a_bad_step_is_refused_by_name_and_changes_nothing(reason):
     error, message, change = BAD_STEPS[reason]
-    estimator, twin = AdvantageEstimator("kae"), AdvantageEstimator("kae")
+    estimator, twin = AdvantageEstimator("kae", bandwidth=10), AdvantageEstimator("kae", bandwidth=10)
     for one in (estimator, twin):
         one.step(["a", "b"], [1.0, 0.0], 5)
     before, values = estimator.state_dict(), estimator.values  # noqa: PD011 - of the estimator, no frame
@@ -227,7 +227,7 @@ def test_every_numeric_parameter_refuses_nan(name):
 
 @pytest.mark.parametrize("alter", ["method", "last_step", "carry", "history", "recorded", "with_streams"])
 def test_a_state_without_one_of_its_parts_is_refused(alter):
-    estimator = AdvantageEstimator("kae")
+    estimator = AdvantageEstimator("kae", bandwidth=10)
     estimator.step(["a"], [1.0], 0)
     before = estimator.state_dict()
     state = {key: value for key, value in before.items() if key != alter}
@@ -239,7 +239,7 @@ def test_a_state_without_one_of_its_parts_is_refused(alter):
 @pytest.mark.parametrize("state", [None, [], {}, "state"])
 def test_something_else_than_a_state_is_refused(state):
     with pytest.raises(ValueError, match="not a state_dict"):
-        AdvantageEstimator("kae").load_state_dict(state)
+        AdvantageEstimator("kae", bandwidth=10).load_state_dict(state)
 
 
 def test_a_state_of_another_method_or_bandwidth_is_refused_and_nothing_taken_over():
@@ -277,12 +277,12 @@ def test_a_state_whose_carry_is_no_regression_is_refused_by_the_critic(altered):
 
 @pytest.mark.parametrize("part", ["fields", "keys", "horizon", "last_step"])
 def test_a_state_whose_history_is_incomplete_is_refused(part):
-    estimator = AdvantageEstimator("kae")
+    estimator = AdvantageEstimator("kae", bandwidth=10)
     estimator.step(["a"], [1.0], 0)
     state = estimator.state_dict()
     history = {key: value for key, value in state["history"].items() if key != part}
     with pytest.raises(ValueError, match="state"):
-        AdvantageEstimator("kae").load_state_dict({**state, "history": history})
+        AdvantageEstimator("kae", bandwidth=10).load_state_dict({**state, "history": history})
 
 
 def test_a_kernel_function_must_be_a_kernel():
@@ -309,7 +309,7 @@ ALTERED = {
 
 @pytest.mark.parametrize(("part", "value"), [(part, value) for part, values in ALTERED.items() for value in values])
 def test_an_altered_part_of_a_state_is_refused_and_nothing_taken_over(part, value):
-    estimator = AdvantageEstimator("kae")
+    estimator = AdvantageEstimator("kae", bandwidth=10)
     estimator.step(["a"], [1.0], 0)
     before = estimator.state_dict()
     with pytest.raises(ValueError, match="state"):

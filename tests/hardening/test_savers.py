@@ -18,7 +18,7 @@ SAVERS, SAVES = 4, 25
 
 def estimator_at(step: int) -> AdvantageEstimator:
     """An estimator whose state is told by its last step alone."""
-    estimator = AdvantageEstimator("kae")
+    estimator = AdvantageEstimator("kae", bandwidth=10)
     for past in range(step + 1):
         estimator.step([f"prompt {k}" for k in range(200)], [float((past + k) % 2) for k in range(200)], past)
     return estimator

@@ -99,7 +99,7 @@ METHODS = [
         {"bandwidth": make_baseline("kae", bandwidth="rate").bandwidth.__class__(1.5)},
         averages=True,
     ),
-    Method("kae_eb", ref.kae_eb, weighted=True, averages=True),
+    Method("kae_eb", ref.kae_eb, {"bandwidth": 20.0}, weighted=True, averages=True),
     Method("kae_eb", ref.kae_eb, {"kernel": "exponential", "bandwidth": 5.0, "cold_start": 0.5}, weighted=True),
     Method("kae_stream", ref.kae_stream, {"bandwidth": 7.0}, weighted=True, averages=True),
     Method("kae_stream", ref.kae_stream, {"kernel": "exponential", "cold_start": 0.5}, weighted=True),

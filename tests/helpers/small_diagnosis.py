@@ -6,7 +6,7 @@ CONFIG = {
     "model": {"name": "tiny", "chat": False, "pretraining": {"steps": 30, "batch_size": 64, "learning_rate": 4e-3}},
     "task": {"name": "arithmetic", "n_prompts": 4, "options": {"kinds": ["add-1"], "style": "bare"}},
     "sampling": {"temperature": 1.0, "max_new_tokens": 3, "batch_size": 64},
-    "training": {"method": "kae", "group_size": 4, "learning_rate": 1e-3},
+    "training": {"method": "kae:bandwidth=10", "group_size": 4, "learning_rate": 1e-3},
     "diagnostic": {
         "steps": [3],
         "history": 2,

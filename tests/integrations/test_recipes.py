@@ -40,7 +40,7 @@ def steps(n_steps, seed=0, group=4):
         yield step, [PROMPTS[k] for k in prompts], (rng.random(len(prompts)) < 0.5).astype(np.float32)
 
 
-def kae(bandwidth=10):
+def kae(bandwidth="auto"):
     return AdvantageEstimator("kae", bandwidth=bandwidth)
 
 

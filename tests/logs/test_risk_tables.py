@@ -241,7 +241,7 @@ def test_methods_that_pool_prompts_have_the_interval_of_replays_without_each_gro
     """Three prompts are three groups; the table must be that of the three logs without one of them."""
     rng = np.random.default_rng(2)
     visits = [(prompt, step, rng.integers(0, 2, 4).tolist()) for step in range(3) for prompt in "abc"]
-    methods, whole = ["james_stein", "none", "kae"], log_of(*visits)
+    methods, whole = ["james_stein", "none", "kae:bandwidth=10"], log_of(*visits)
     table = risk_differences(whole, methods, n_boot=50, min_visits=0)
     levels = value_risk(whole, methods, n_boot=50, min_visits=0)
     less = [log_of(*(visit for visit in visits if visit[0] != gone)) for gone in "abc"]
@@ -256,7 +256,8 @@ def test_methods_that_pool_prompts_have_the_interval_of_replays_without_each_gro
         np.testing.assert_allclose(ends.astype(float), row[name][0] + STUDENT_975[2] * se * np.array([-1, 1]))
         if name != "ratio":
             assert row["se"][0] == pytest.approx(se)
-    alone = risk_differences(whole, ["none", "kae"], n_boot=50, min_visits=0)  # and the others keep the bootstrap
+    others = ["none", "kae:bandwidth=10"]
+    alone = risk_differences(whole, others, n_boot=50, min_visits=0)  # they keep the bootstrap
     columns = ["se", "ci_low", "ci_high", "ratio_low", "ratio_high"]
     np.testing.assert_allclose(table.loc[[1, 2], columns], alone[columns])
     # Against a reference that pools, every comparison has the jackknife.

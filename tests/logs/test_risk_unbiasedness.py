@@ -15,7 +15,15 @@ from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 RUNS, PROMPTS, STEPS, GROUP = 12_000, 4, 4, 3
 
-METHODS = ["kae", "kae:bandwidth=3,kernel=exponential(rho=0.5)", "kae_eb", "grpo", "dr_grpo", "krpo", "reinforce++"]
+METHODS = [
+    "kae:bandwidth=10",
+    "kae:bandwidth=3,kernel=exponential(rho=0.5)",
+    "kae_eb:bandwidth=20",
+    "grpo",
+    "dr_grpo",
+    "krpo",
+    "reinforce++",
+]
 
 
 class Runs:
@@ -96,7 +104,7 @@ def test_the_risk_of_a_constant_baseline_is_its_distance_from_the_values(runs):
 
 
 def test_forgetting_the_reward_variance_is_caught(runs):
-    estimated, true = runs.errors(risk_baseline("kae"))
+    estimated, true = runs.errors(risk_baseline("kae:bandwidth=10"))
     variance = (runs.value * (1 - runs.value))[:, :, 1:].mean()
     with pytest.raises(Discrepancy):
         check_mean(estimated + variance - true, target=0.0, detect=0.005)

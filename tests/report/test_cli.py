@@ -204,5 +204,5 @@ def test_real_run_has_the_known_risks(command):
     groups = json.loads(path.read_text())
     spread = [np.mean([k * (8 - k) / 56 for k in np.rint(8 * np.array(a[1:]))]) for a in groups.values()]
     assert risk["grpo"]["mse"] == pytest.approx(np.mean(spread) / 7, rel=1e-9)
-    assert risk["kae"]["vs_grpo"] == pytest.approx(0.150, abs=0.001)
-    assert risk["kae"]["ci_high"] < risk["kalman"]["mse"]
+    assert risk["kae:bandwidth=10"]["vs_grpo"] == pytest.approx(0.150, abs=0.001)
+    assert risk["kae:bandwidth=10"]["ci_high"] < risk["kalman"]["mse"]

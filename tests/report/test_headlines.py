@@ -102,10 +102,11 @@ def test_sparse_epochs_are_told_a_bandwidth_that_reaches_over_an_epoch(sparse):
     found = analysis.recommendation
     assert found.params["bandwidth"] > 200 and found.row.endswith("(tuned)")
     assert found.reduction > 0.6  # KAE at 10 steps has GRPO's error
-    assert {"kae", "kae_eb", "kae:bandwidth=20"} <= set(analysis.out_of_reach)
+    assert {"kae:bandwidth=5", "kae:bandwidth=10", "kae:bandwidth=20"} <= set(analysis.out_of_reach)
+    assert not {"kae", "kae_eb"} & set(analysis.out_of_reach)
     assert not {"kalman", "spo", "rloo"} & set(analysis.out_of_reach)
     shown = [row[0] for row in comparison(analysis)[1]]
-    assert "kae (no past in reach)" in shown and "kalman" in shown
+    assert "kae:bandwidth=10 (no past in reach)" in shown and "kalman" in shown
     assert any("prompts return about every 100 steps. A bandwidth of about 300 would." in n for n in analysis.notes)
     tuned = {row.specification: row.name for row in analysis.tuned}
     fixed = value_risk(log, list(tuned), n_boot=0)["mse"].to_numpy()
@@ -214,7 +215,9 @@ def test_the_real_run_is_told_to_borrow_strength_at_about_twenty_visits():
     path = Path(os.environ.get("KAESTAT_DATA", "")) / "acc_step_500_dev.json"
     if not path.is_file():
         pytest.skip("KAESTAT_DATA points to no folder with acc_step_500_dev.json")
-    analysis = analyze(read_log(path), ["kae", "kae:bandwidth=20", "kae_eb", "kalman", "rloo"], n_boot=200)
+    analysis = analyze(
+        read_log(path), ["kae:bandwidth=10", "kae:bandwidth=20", "kae_eb:bandwidth=20", "kalman", "rloo"], n_boot=200
+    )
     found = analysis.recommendation
     assert (found.method, found.params["bandwidth"], found.tied) == ("kae_eb", 20.0, ())
     assert found.reduction == pytest.approx(0.88, abs=0.01) and found.noise_reduction == pytest.approx(0.11, abs=0.01)
