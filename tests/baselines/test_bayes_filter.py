@@ -10,7 +10,8 @@ import torch
 
 from kaestat import AdvantageEstimator, Groups, RewardLog, Visits, make_baseline
 from kaestat.baselines import BayesFilter
-from kaestat.baselines.logit_grid import rates_of_change, transition
+from kaestat.baselines import bayes_filter as module
+from kaestat.baselines.logit_grid import LogitGrid, rates_of_change, transition
 from kaestat.logs.replay import replay
 
 GRID = [-7 + 14 * k / 48 for k in range(49)]
@@ -307,3 +308,38 @@ def test_a_state_with_an_impossible_prior_is_refused():
     assert baseline.accepts_carry(carry)
     assert not baseline.accepts_carry(carry | {"prompts": -carry["prompts"]})
     assert not baseline.accepts_carry(None)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.as_tensor])
+def test_likelihoods_of_equal_groups_are_computed_once_and_are_those_of_each(convert, monkeypatch):
+    rng, computed = np.random.default_rng(0), []
+    count = rng.integers(1, 4, (2, 60, 1)).astype(float)
+    successes = rng.integers(0, count + 1, (2, 60, 3)).astype(float)
+    grid = LogitGrid.like(convert(successes))
+    alone = grid.likelihood(convert(successes), convert(count))
+    likelihood = LogitGrid.likelihood
+    monkeypatch.setattr(LogitGrid, "likelihood", lambda self, s, n: computed.append(s.shape) or likelihood(self, s, n))
+    np.testing.assert_array_equal(grid.likelihoods(convert(successes), convert(count)), alone)
+    grid.likelihoods(convert(successes + 0.1 * rng.random(successes.shape)), convert(count + 1))
+    assert computed == [(4, 1), (2, 60, 3)]  # sums 0..3, broadcast against the counts; then each by itself
+
+
+@pytest.mark.parametrize("leading", [(), (3,)])
+def test_blocks_of_prompts_give_what_all_prompts_at_once_give(leading, monkeypatch):
+    rng, baseline = np.random.default_rng(2), make_baseline("bayes_filter")
+    rewards = (rng.random((4, *leading, 40, 5)) < 0.4).astype(float)
+    answers = []
+    for block in (16, 10_000):
+        monkeypatch.setattr(module, "BLOCK", block)
+        carry, state, served = baseline.initial_carry(), None, None
+        for step, reward in enumerate(rewards):
+            groups = Groups(reward)
+            seen = np.broadcast_to(np.arange(40) % 2 < step, (*leading, 40))[..., None].astype(float)
+            before = rewards[step - 1].sum(axis=-1, keepdims=True) * seen
+            visits = Visits(lag=seen, count=5 * seen, total=before, total_sq=before, state=state)
+            served = baseline.serve(groups, Visits.empty(groups) if step == 0 else visits, step=step, carry=carry)
+            carry, state = served.carry, served.state
+        answers.append(served)
+    np.testing.assert_allclose(answers[0].values, answers[1].values, rtol=1e-12)
+    np.testing.assert_allclose(answers[0].state, answers[1].state, rtol=1e-9)
+    np.testing.assert_allclose(answers[0].carry["prompts"], answers[1].carry["prompts"], rtol=1e-9)
