@@ -363,9 +363,8 @@ def _listed(methods: Sequence[str | Baseline]) -> list[str | Baseline]:
 
 
 def eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndarray:
-    """Which visits of `RewardLog.prompt_units` are scored, shape (W,); see `score`."""
-    if isinstance(min_visits, bool) or not isinstance(min_visits, int | np.integer) or min_visits < 0:
-        raise ValueError(f"min_visits must be a whole number from 0 on, got {min_visits!r}.")
+    """Which visits of `RewardLog.prompt_units` are scored, shape (W,); see `prompt_risks`."""
+    check_whole("min_visits", min_visits, least=0)
     units = log.prompt_units
     if absolute and not (units.counts > 1).any():
         raise ValueError(

@@ -15,6 +15,7 @@ import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.baselines.base import Baseline
+from kaestat.checks import check_whole
 from kaestat.integrations.shared.metrics import step_metrics
 from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
 from kaestat.storage import encode_keys, load_state, save_state, unpack_arrays
@@ -50,8 +51,7 @@ class WatchedEstimator:
     def __init__(self, estimator: AdvantageEstimator, *, states_kept: int = 0):
         if not isinstance(estimator, AdvantageEstimator):
             raise TypeError(f"estimator must be a kaestat.AdvantageEstimator, got {type(estimator).__name__}.")
-        if isinstance(states_kept, bool) or not isinstance(states_kept, int) or states_kept < 0:
-            raise ValueError(f"states_kept must be a whole number from 0 on, got {states_kept!r}.")
+        check_whole("states_kept", states_kept, least=0)
         self.estimator = estimator
         self.metrics: dict[str, float] = {}
         self._watch = IdentityCheck()

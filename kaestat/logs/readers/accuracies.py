@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kaestat.checks import check_whole
 from kaestat.logs.labels import Labels
 from kaestat.logs.readers.json_table import load_json
 from kaestat.logs.readers.text_file import has_suffix
@@ -128,8 +129,7 @@ def _infer(path: Path, accuracy: np.ndarray) -> int:
 
 
 def _check(path: Path, accuracy: np.ndarray, size: int) -> int:
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= _LARGEST:
-        raise ValueError(f"{named('group_size')} must be a whole number from 1 to {_LARGEST:,}, got {size!r}.")
+    size = check_whole(named("group_size"), size, most=_LARGEST)
     misfit = _misfit(accuracy, size)
     if misfit.max() > _ROUNDED:
         worst = accuracy[int(np.argmax(misfit))]
@@ -137,4 +137,4 @@ def _check(path: Path, accuracy: np.ndarray, size: int) -> int:
             f"{path}: {spelled('group_size', size)} does not fit: accuracy {worst:g} would be "
             f"{worst * size:g} successes of {size}."
         )
-    return int(size)
+    return size
