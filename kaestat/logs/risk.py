@@ -307,7 +307,8 @@ def prompt_risks(
     eligible = eligible_visits(log, min_visits, absolute)
     scored = np.bincount(log.prompt_units.visit_prompt[eligible], minlength=len(log.prompts)) > 0
     pooled = tuple(baseline.pools_prompts for baseline in baselines)
-    repeated = [m for m, pools in enumerate(pooled) if pools] if again else []
+    first = [methods.index(method) if isinstance(method, str) else m for m, method in enumerate(methods)]
+    repeated = [m for m, pools in enumerate(pooled) if pools and first[m] == m] if again else []
     group = np.full(len(log.prompts), -1)
     group[scored] = jackknife_groups(int(scored.sum()), seed=seed)
     n_groups = int(group.max()) + 1 if repeated and scored.sum() > 1 else 0
@@ -323,7 +324,7 @@ def prompt_risks(
     next(tracked, None)  # lets a progress bar end
     n_visits = int(eligible.sum())
     return PromptRisks(
-        tuple(methods), per_prompt, n_visits, absolute, pooled, left_out if again and len(left_out) else None
+        tuple(methods), per_prompt, n_visits, absolute, pooled, left_out[:, first] if again and len(left_out) else None
     )
 
 
