@@ -8,7 +8,6 @@ from kaestat.arrays import Visits, namespace
 from kaestat.bandwidth import Fixed
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
-from kaestat.kernels import as_kernel
 
 FAINT = 0.01  # weight, relative to that of a visit just now, at or below which a visit is as good as forgotten
 ENOUGH_RETURNS = 30
@@ -38,7 +37,7 @@ def reached(baseline: Baseline, lag: np.ndarray) -> np.ndarray:
         return np.zeros(lag.shape, dtype=bool)
     steps = fixed_bandwidth(baseline)
     if isinstance(baseline, KernelBaseline) and steps is not None:
-        kernel = as_kernel(baseline.kernel)
+        kernel = baseline.weighting
         return np.asarray(kernel.weight(lag / steps, namespace(lag)) > FAINT * kernel.at_zero)
     return lag <= baseline.horizon
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from kaestat.arrays import Array, Groups, Namespace, Visits, namespace, over_prompts, ratio
 from kaestat.bandwidth import Fixed, Selector, as_selector
@@ -33,9 +34,8 @@ class KernelBaseline(Baseline):
         ``"auto"`` (`kaestat.bandwidth.Auto`) learns it along the run.
     """
 
-    # Held as the types say; `__post_init__` makes that of the other forms in which they may be given.
-    kernel: Kernel = "triangular"  # type: ignore[assignment]
-    bandwidth: Selector = "auto"  # type: ignore[assignment]
+    kernel: str | Kernel | Callable[[Array], Array] = "triangular"
+    bandwidth: float | str | Selector = "auto"
 
     takes_weights: ClassVar[bool] = True
     rule_of_thumb: ClassVar[float] = 10.0  # returns of the prompts: the bandwidth where nothing has been learned yet
@@ -45,34 +45,44 @@ class KernelBaseline(Baseline):
         object.__setattr__(self, "bandwidth", as_selector(self.bandwidth))
 
     @property
+    def weighting(self) -> Kernel:
+        """``kernel`` as `__post_init__` has made it."""
+        return cast(Kernel, self.kernel)
+
+    @property
+    def selector(self) -> Selector:
+        """``bandwidth`` as `__post_init__` has made it."""
+        return cast(Selector, self.bandwidth)
+
+    @property
     def horizon(self) -> float:
-        return self.bandwidth.memory * self.kernel.support
+        return self.selector.memory * self.weighting.support
 
     def bandwidths(
         self, groups: Groups, visits: Visits, *, step: int | Array
     ) -> list[tuple[Array | float, Array | float]]:
         """Bandwidths of this step and the shares of their values; see `Selector.resolve`."""
-        if type(self.bandwidth) is Fixed:
-            return [(self.bandwidth.steps, 1.0)]  # counting completions would cost more than all else
-        return self.bandwidth.resolve(visits, groups.count, step=step, kernel=self.kernel)
+        if type(self.selector) is Fixed:
+            return [(self.selector.steps, 1.0)]  # counting completions would cost more than all else
+        return self.selector.resolve(visits, groups.count, step=step, kernel=self.weighting)
 
     @property
     def max_visits(self) -> float:
-        return self.bandwidth.max_visits
+        return self.selector.max_visits
 
     def initial_carry(self) -> Any:
-        running = self.bandwidth.running
+        running = self.selector.running
         return None if running is None else running.initial_carry()
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
-        running = self.bandwidth.running
+        running = self.selector.running
         if running is None:
-            learned = not isinstance(self.bandwidth, FormulaSelector)
+            learned = not isinstance(self.selector, FormulaSelector)
             settled = self._settled(self.bandwidths(groups, visits, step=step)) if learned else self
             values = settled.values(groups, visits, step=step, carry=carry)
             return Served(values, self.advance(carry, groups, visits, step=step), settled)
         carry = running.initial_carry() if carry is None else carry
-        ahead = running.ahead(carry, groups, visits, step=step, kernel=self.kernel, rule=self.rule_of_thumb)
+        ahead = running.ahead(carry, groups, visits, step=step, kernel=self.weighting, rule=self.rule_of_thumb)
         of_each = self.values_at(_with_axis(groups), _with_axis(visits), ahead.bandwidths, step)
         return Served(
             values=groups.xp.sum(ahead.shares * of_each, axis=0),
@@ -86,15 +96,15 @@ class KernelBaseline(Baseline):
         return settled
 
     def advance(self, carry: Any, groups: Groups, visits: Visits, *, step: int | Array) -> Any:
-        running = self.bandwidth.running
+        running = self.selector.running
         return carry if running is None else self.serve(groups, visits, step=step, carry=carry).carry
 
     @property
     def pools_prompts(self) -> bool:
-        return self.bandwidth.pools_prompts
+        return self.selector.pools_prompts
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        if carry is not None and self.bandwidth.running is not None:
+        if carry is not None and self.selector.running is not None:
             return self.serve(groups, visits, step=step, carry=carry).values
         mixed: Array | None = None
         for bandwidth, share in self.bandwidths(groups, visits, step=step):
@@ -165,7 +175,7 @@ class Kae(KernelBaseline):
         self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array
     ) -> tuple[Array, Array]:
         """Value of each completion, and where there is one: M > 0."""
-        xp, kernel = groups.xp, self.kernel
+        xp, kernel = groups.xp, self.weighting
         past_mass, past_carried = kernel_sums(visits, kernel, bandwidth)
         if self.normalization == "algorithm1":
             past_mass = _whole_history_mass(visits, bandwidth, step, xp)

@@ -31,7 +31,7 @@ class KaeStream(KernelBaseline):
         As in `Kae`; the other rows of the step are the other streams.
     """
 
-    bandwidth: Selector = 10.0  # type: ignore[assignment]  # see `KernelBaseline`
+    bandwidth: float | str | Selector = 10.0
     cold_start: Literal["batch_mean"] | float = "batch_mean"
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
@@ -41,7 +41,7 @@ class KaeStream(KernelBaseline):
         check_cold_start(self.cold_start)
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
-        xp, kernel = groups.xp, self.kernel
+        xp, kernel = groups.xp, self.weighting
         others_mass, others_carried = groups.others()
         current = kernel.at_zero * xp.astype(others_mass > 0, others_carried.dtype)
         others_mean = ratio(others_carried, others_mass, 0.0, xp)

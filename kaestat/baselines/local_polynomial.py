@@ -32,7 +32,7 @@ class LocalPolynomial(KernelBaseline):
         Degree of the polynomial, 1 to 5.
     """
 
-    bandwidth: Selector = 10.0  # type: ignore[assignment]  # see `KernelBaseline`
+    bandwidth: float | str | Selector = 10.0
     degree: int = 2
 
     def __post_init__(self) -> None:
@@ -40,7 +40,7 @@ class LocalPolynomial(KernelBaseline):
         check_whole("degree", self.degree, most=5)  # degree 0 is kae
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
-        xp, kernel = groups.xp, self.kernel
+        xp, kernel = groups.xp, self.weighting
         # Any common scale of the lags gives the same intercept; the largest lag in use keeps the moments near 1.
         u = visits.lag / bandwidth
         weight = kernel.weight(u, array_namespace(u)) * xp.astype(visits.mass > 0, u.dtype)

@@ -160,8 +160,8 @@ def n_passed(said):
 
 def minimal_tests():
     """Test files of the library, relative to the checkout, that need no optional library and no checkout."""
-    folders = ("tests", "tests/baselines", "tests/bandwidth", "tests/inference", "tests/integrations")
-    paths = [path for folder in folders for path in sorted((ROOT / folder).glob("test_*.py"))]
+    folders = ("", "baselines", "bandwidth", "inference", "integrations", "integrations/shared", "logs", "theory")
+    paths = [path for folder in folders for path in sorted((ROOT / "tests" / folder).glob("test_*.py"))]
     minimal = (path for path in paths if path.name not in WRITE_PARQUET and not imported(path) & NOT_MINIMAL)
     return [path.relative_to(ROOT) for path in minimal]
 
@@ -175,5 +175,5 @@ def imported(path):
         elif isinstance(node, ast.ImportFrom):
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     names |= {name.partition(".")[0] for name in names}
-    helpers = {folder / f"{name}.py" for name in names for folder in (path.parent, ROOT / "tests")}
+    helpers = {ROOT / f"{name.replace('.', '/')}.py" for name in names if name.startswith("tests.")}
     return names.union(*(imported(helper) for helper in helpers if helper.is_file()))

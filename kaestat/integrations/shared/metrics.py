@@ -69,7 +69,7 @@ def _variance(groups: Groups) -> np.ndarray:
 
 
 def _effective_history(baseline: KernelBaseline, record: StepRecord) -> float:
-    groups, visits, kernel = record.groups, record.visits, baseline.kernel
+    groups, visits, kernel = record.groups, record.visits, baseline.weighting
     total = 0.0
     for bandwidth, share in baseline.bandwidths(groups, visits, step=record.step):
         weight = kernel.weight(visits.lag / bandwidth, groups.xp) / kernel.at_zero
