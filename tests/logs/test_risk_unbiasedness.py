@@ -90,7 +90,7 @@ class OneStepAhead(Kae):
         return value + xp.zeros_like(groups.reward)
 
 
-@pytest.mark.parametrize("leaking", [WithoutAddBack(), OneStepAhead()], ids=lambda b: type(b).__name__)
+@pytest.mark.parametrize("leaking", [WithoutAddBack(), OneStepAhead(bandwidth=10)], ids=lambda b: type(b).__name__)
 def test_a_leak_of_the_own_reward_is_caught(runs, leaking):
     estimated, true = runs.errors(leaking)
     with pytest.raises(Discrepancy, match="off by -"):

@@ -157,7 +157,7 @@ def test_keyboard_reaches_the_buttons_and_sorts(browser, analyze):
         visit.window.keyboard.press("Enter")
         assert table.get_by_role("columnheader").first.get_attribute("aria-sort") == "ascending"
         names = column(table, 0)
-        assert names != list(risk_in_thousandths(analyze.parent).index) and names[0] == "dr_grpo"
+        assert names != list(risk_in_thousandths(analyze.parent).index) and names[0] == "bayes_filter"
 
 
 def test_every_column_of_every_table_sorts_and_keeps_its_rows(browser, reproduce):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kaestat import Groups, Visits, make_baseline
+from kaestat.registry import FIXED_PARAMETERS
 from llm_experiments.diagnose import draws
 from llm_experiments.diagnose.draws import Drawing
 from llm_experiments.diagnose.estimators import make_estimator, plain_estimators
@@ -40,7 +41,7 @@ def estimators(*names):
 
 def slow_errors(pool, name, *, n_oracle, group_size, repeats, seed):
     """Prompt by prompt, repeat by repeat, completion by completion, in the words of the appendix."""
-    baseline = make_baseline(name).leave_one_out()
+    baseline = make_baseline(name, **FIXED_PARAMETERS.get(name, {})).leave_one_out()
     drawing = Drawing(group_size, first=n_oracle, seed=seed, purpose=PURPOSE)
     squares = [[] for _ in range(pool.n_prompts)]
     for repeat in range(repeats):
