@@ -64,6 +64,7 @@ class BayesFilter(RangedBaseline):
     """
 
     stepwise: ClassVar[bool] = True
+    shrinks: ClassVar[bool] = True
 
     @property
     def horizon(self) -> float:
