@@ -185,13 +185,16 @@ class BayesFilter(RangedBaseline):
         total = (xp.sum(groups.carried, axis=-1, keepdims=True) - self.low * groups.count) / scale
         # One likelihood serves all completions of equal reward; 0/1 rewards need two.
         distinct = xp.unique_values(own if groups.mask is None else own[groups.mask])
-        few = distinct.shape[0] < own.shape[-1]
+        few = 0 < distinct.shape[0] < own.shape[-1]
         each = distinct + xp.zeros_like(own[..., :1]) if few else own
         return _Completions(
             own=own,
             distinct=distinct if few else None,
             likelihood=grid.likelihoods(total[..., 0] / phi, groups.count[..., 0] / phi),
-            rest=grid.likelihoods((total - each) / phi[..., None], (groups.count - 1) / phi[..., None]),
+            rest=grid.likelihoods(
+                xp.where(groups.count > 0, total - each, xp.zeros_like(each)) / phi[..., None],
+                xp.clip(groups.count - 1, 0.0, None) / phi[..., None],
+            ),
         )
 
     def _scaled(self, reward: Array) -> Array:

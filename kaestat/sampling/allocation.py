@@ -81,7 +81,7 @@ def allocate(
 
 
 def _water_filling(score: np.ndarray, budget: float, least: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """``clip(c score, least, most)`` of sum ``budget``, c by Newton's method on a piecewise linear function, bracketed."""
+    """``clip(c score, least, most)`` of sum ``budget``, c by Newton's method within a bracket."""
     reachable = np.where(score > 0, most, least).sum()
     if reachable < budget:  # prompts of score 0 must take the rest, alike
         rest = np.where(score > 0, 0.0, most - least)

@@ -34,7 +34,8 @@ class Pool:
     @classmethod
     def unknown(cls, size: int) -> Pool:
         """Prompts of which nothing is known yet."""
-        return cls(*(np.zeros(size) for _ in range(4)), np.full(size, -1, dtype=np.int64))
+        value, error, completions, variance = np.zeros((4, size))
+        return cls(value, error, completions, variance, np.full(size, -1, dtype=np.int64))
 
     def extended(self, size: int) -> Pool:
         """With so many new prompts at the end."""
