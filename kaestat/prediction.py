@@ -24,7 +24,7 @@ class Population:
     Attributes
     ----------
     n_prompts : int
-        Prompts with a visit; the other figures mean nothing while there are none.
+        Prompts with a visit that were looked at; the other figures mean nothing while there are none.
     mean : float
         Mean of the prompts' newest group means.
     spread : float
