@@ -123,6 +123,11 @@ class PromptSampler:
                 f"predictor: method {self.predictor.method!r} keeps no history, so it predicts nothing; leave it out "
                 "for one that does, which the sampler keeps."
             )
+        if self.group_size is not None and not self.policy.takes_groups:
+            raise ValueError(
+                f"group_size: {type(self.policy).__name__} chooses how many completions each prompt gets; leave "
+                "group_size out, or take another policy."
+            )
         if self.policy.leaves_out and self.floor == 0 and correction != "none":
             raise ValueError(
                 f"floor=0: {type(self.policy).__name__} gives some prompts no chance, which no correction can mend. "

@@ -6,8 +6,13 @@ from typing import Any
 
 from kaestat.checks import check_parameters
 from kaestat.sampling.policies.base import Ask, Policy
+from kaestat.sampling.policies.dapo import Dapo
+from kaestat.sampling.policies.greso import Greso
+from kaestat.sampling.policies.knapsack import Knapsack
+from kaestat.sampling.policies.mopps import Mopps
 from kaestat.sampling.policies.near_half import NearHalf
 from kaestat.sampling.policies.neyman import Neyman
+from kaestat.sampling.policies.pools import Pools
 from kaestat.sampling.policies.spo import SpoWeights
 from kaestat.sampling.policies.uniform import Uniform
 from kaestat.specification import parse_specification
@@ -15,8 +20,13 @@ from kaestat.specification import parse_specification
 POLICIES: dict[str, type[Policy]] = {
     "uniform": Uniform,
     "neyman": Neyman,
+    "knapsack": Knapsack,
+    "greso": Greso,
+    "mopps": Mopps,
     "spo": SpoWeights,
     "near_half": NearHalf,
+    "pools": Pools,
+    "dapo": Dapo,
 }
 
 
@@ -41,4 +51,18 @@ def make_policy(policy: str | Policy, **params: Any) -> Policy:
     return POLICIES[name](**specified, **params)
 
 
-__all__ = ["POLICIES", "Ask", "NearHalf", "Neyman", "Policy", "SpoWeights", "Uniform", "make_policy"]
+__all__ = [
+    "POLICIES",
+    "Ask",
+    "Dapo",
+    "Greso",
+    "Knapsack",
+    "Mopps",
+    "NearHalf",
+    "Neyman",
+    "Policy",
+    "Pools",
+    "SpoWeights",
+    "Uniform",
+    "make_policy",
+]

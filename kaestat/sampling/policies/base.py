@@ -58,9 +58,12 @@ class Policy(ABC):
     ----------
     leaves_out : bool
         Whether some prompts may have a score of 0.
+    takes_groups : bool
+        Whether prompts can be given whole groups of a fixed size; not where the policy is about their size.
     """
 
     leaves_out: ClassVar[bool] = False
+    takes_groups: ClassVar[bool] = True
 
     @abstractmethod
     def score(self, ask: Ask) -> np.ndarray:
