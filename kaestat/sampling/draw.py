@@ -9,8 +9,29 @@ from typing import Any
 
 import numpy as np
 
+from kaestat.prediction import Prediction
+
 CORRECTIONS = ("full", "clipped", "none")
 CLIP = 4.0  # of "clipped"
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a policy gives every prompt in expectation, before anything is drawn.
+
+    Attributes
+    ----------
+    prediction : Prediction
+        Of every prompt that can be drawn, shape (P,).
+    share : ndarray, shape (P,)
+        Weights pi of the prompts in the objective; they sum to 1.
+    expected : ndarray, shape (P,)
+        Completions in expectation.
+    """
+
+    prediction: Prediction
+    share: np.ndarray
+    expected: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +51,8 @@ class Draw:
         Probability of being drawn at all.
     correction : ndarray, shape (K,)
         What the advantages of each prompt's completions are to be multiplied with.
+    plan : Plan
+        Of all prompts, drawn or not.
     """
 
     step: int
@@ -38,6 +61,7 @@ class Draw:
     expected: np.ndarray
     inclusion: np.ndarray
     correction: np.ndarray
+    plan: Plan
 
     @property
     def n_completions(self) -> int:

@@ -42,7 +42,7 @@ class Pool:
         new = Pool.unknown(size)
         return Pool(*(np.concatenate([getattr(self, f.name), getattr(new, f.name)]) for f in fields(self)))
 
-    def take(self, rows: np.ndarray) -> Pool:
+    def take(self, rows: np.ndarray | slice) -> Pool:
         """The prompts at these positions."""
         return Pool(*(getattr(self, f.name)[rows] for f in fields(self)))
 

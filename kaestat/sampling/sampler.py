@@ -17,7 +17,7 @@ from kaestat.history import whole_step
 from kaestat.prediction import Population
 from kaestat.samples import Packing, code_ids
 from kaestat.sampling.allocation import allocate
-from kaestat.sampling.draw import CORRECTIONS, Draw, corrections
+from kaestat.sampling.draw import CORRECTIONS, Draw, Plan, corrections
 from kaestat.sampling.policies import Policy, make_policy
 from kaestat.sampling.policies.base import Ask
 from kaestat.sampling.pool import Pool
@@ -108,10 +108,7 @@ class PromptSampler:
         if not isinstance(correction, str) or correction not in CORRECTIONS:
             raise ValueError(f"correction: unknown {correction!r}; choose one of {', '.join(CORRECTIONS)}.")
         self.correction = correction
-        if self.group_size is not None and self.budget % self.group_size:
-            raise ValueError(
-                f"budget={self.budget} is no multiple of group_size={self.group_size}: a step has whole groups."
-            )
+        self._whole_groups(self.budget)
         if self.group_size is not None and self.most is not None:
             raise ValueError("most: groups of a fixed size come once a step and prompt; leave most or group_size out.")
         self._owns_predictor = isinstance(predictor, str)
@@ -143,13 +140,13 @@ class PromptSampler:
         self._pool, self._state = Pool.unknown(size), self.policy.initial_state(size)
         self._rng = np.random.default_rng(check_whole("seed", seed, least=0))
         self.last_draw: Draw | None = None
-        self._expected(np.ones(size), self._shares(np.arange(size)))  # what can never work is refused now
+        self._plan(0, None, self.budget, np.random.default_rng(0))  # what can never work is refused now
 
     def __len__(self) -> int:
         """Number of prompts."""
         return len(self._ids)
 
-    def draw(self, step: int, *, among: Sequence[Hashable] | None = None) -> Draw:
+    def draw(self, step: int, *, among: Sequence[Hashable] | None = None, budget: int | None = None) -> Draw:
         """The prompts of a step.
 
         Parameters
@@ -158,6 +155,8 @@ class PromptSampler:
             The step at which they are sampled: rewards of earlier steps alone may have been observed.
         among : sequence of hashables, optional
             The prompts that can be sampled at this step; None for all. The objective is then theirs.
+        budget : int, optional
+            Completions of this step; None for the sampler's.
 
         Raises
         ------
@@ -166,36 +165,24 @@ class PromptSampler:
             then.
         """
         step = whole_step(step)
-        rows = np.arange(len(self._ids)) if among is None else self._known(check_ids("among", among))
-        if len(rows) > len(set(rows.tolist())):
-            raise ValueError("among: name each prompt once.")
-        population = Population.of(self.predictor.history)
-        names = self._ids if among is None else [self._ids[row] for row in rows]
-        pool = self._pool if among is None else self._pool.take(rows)
-        share, unit = self._shares(rows), self.group_size or 1
+        budget = self._whole_groups(self.budget if budget is None else check_whole("budget", budget))
+        rows = None if among is None else self._among(among)
         rng = np.random.default_rng()
         rng.bit_generator.state = self._rng.bit_generator.state
-        ask = Ask(
-            prediction=pool.at(step, names, population, self.predictor.baseline.shrinks),
-            state={name: a[rows] if a.ndim else a for name, a in self._state.items()},
-            share=share,
-            cost=np.ones(len(rows)) if self._cost is None else self._cost[rows],
-            budget=self.budget / unit,
-            most=self._most,
-            group_size=unit,
-            rng=rng,
-        )
-        expected = self._expected(self.policy.score(ask), share)
-        counts = systematic(expected, rng)
+        plan = self._plan(step, rows, budget, rng)
+        unit = self.group_size or 1
+        counts = systematic(plan.expected / unit, rng) * unit
         drawn = np.flatnonzero(counts)
+        expected, names = plan.expected[drawn], plan.prediction.prompt_ids
         self._rng = rng
         self.last_draw = Draw(
             step=step,
             prompt_ids=[names[row] for row in drawn.tolist()],
-            counts=counts[drawn] * unit,
-            expected=expected[drawn] * unit,
-            inclusion=np.minimum(expected[drawn], 1.0),
-            correction=corrections(expected[drawn] * unit, self.budget * share[drawn], self.correction),
+            counts=counts[drawn],
+            expected=expected,
+            inclusion=np.minimum(expected / unit, 1.0),
+            correction=corrections(expected, budget * plan.share[drawn], self.correction),
+            plan=plan,
         )
         return self.last_draw
 
@@ -326,23 +313,43 @@ class PromptSampler:
         self._state = {name: array.copy() for name, array in own.items()}
         self.last_draw = None
 
-    @property
-    def _most(self) -> float:
-        return 1.0 if self.group_size is not None else math.inf if self.most is None else float(self.most)
+    def _whole_groups(self, budget: int) -> int:
+        if budget % (self.group_size or 1):
+            raise ValueError(
+                f"budget={budget} is no multiple of group_size={self.group_size}: a step has whole groups."
+            )
+        return budget
 
-    def _shares(self, rows: np.ndarray) -> np.ndarray:
-        if len(rows) == 0:
+    def _among(self, among: Sequence[Hashable]) -> np.ndarray:
+        rows = self._known(check_ids("among", among))
+        if len(rows) > len(set(rows.tolist())):
+            raise ValueError("among: name each prompt once.")
+        return rows
+
+    def _plan(self, step: int, rows: np.ndarray | None, budget: int, rng: np.random.Generator) -> Plan:
+        """What each prompt gets in expectation; of those at some positions, or of all."""
+        names = self._ids if rows is None else [self._ids[row] for row in rows]
+        if not names:
             raise ValueError("prompt_ids: there is no prompt to sample.")
-        if self._share is None:
-            return np.full(len(rows), 1 / len(rows))
-        share = self._share[rows]
+        place = slice(None) if rows is None else rows
+        share = np.ones(len(names)) if self._share is None else self._share[place]
         if not share.sum() > 0:
-            raise ValueError("among: the share of all these prompts is 0.")
-        return share / share.sum()
-
-    def _expected(self, score: np.ndarray, share: np.ndarray) -> np.ndarray:
-        """Completions (or groups) of each prompt in expectation."""
-        return allocate(score, self.budget / (self.group_size or 1), share=share, floor=self.floor, most=self._most)
+            raise ValueError("share: it is 0 for all prompts that can be sampled.")
+        share, unit = share / share.sum(), self.group_size or 1
+        population = Population.of(self.predictor.history)
+        ask = Ask(
+            prediction=self._pool.take(place).at(step, names, population, self.predictor.baseline.shrinks),
+            state={name: array[place] if array.ndim else array for name, array in self._state.items()},
+            share=share,
+            cost=np.ones(len(names)) if self._cost is None else self._cost[place],
+            budget=budget / unit,
+            most=1.0 if self.group_size is not None else math.inf if self.most is None else float(self.most),
+            group_size=unit,
+            rng=rng,
+        )
+        score = self.policy.score(ask)
+        expected = allocate(score, ask.budget, share=share, floor=self.floor, most=ask.most)
+        return Plan(ask.prediction, share, expected * unit)
 
     def _known(self, keys: Sequence[Hashable]) -> np.ndarray:
         try:
