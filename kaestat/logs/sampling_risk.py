@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from kaestat.bootstrap import cluster_bootstrap, widened
 from kaestat.checks import check_share, check_whole
 from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.logs.risk import draws_of
+from kaestat.sampling.draw import Plan
 from kaestat.sampling.policies import POLICIES, Policy
 from kaestat.sampling.sampler import FLOOR, PromptSampler
 
@@ -205,7 +207,8 @@ def _replayed(
         budget = max(1, round(part * (len(prompts) if groups else count.sum()))) * (size if groups else 1)
         names = [log.prompts[prompt] for prompt in prompts.tolist()]
         draw = sampler.draw(step, among=names, budget=budget)
-        expected, value = draw.plan.expected, draw.plan.prediction.value
+        plan = cast(Plan, draw.plan)  # a draw just made has one
+        expected, value = plan.expected, plan.prediction.value
         error = visits.reward[visits.first[start] : visits.first[start] + count.sum()] - np.repeat(value, count)
         ends = np.cumsum(count) - count
         m = np.add.reduceat(error**2, ends) / count

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from kaestat.history import stored_step
 from kaestat.prediction import Prediction
+from kaestat.storage import decode_keys, encode_keys
 
+ARRAYS = ("counts", "expected", "inclusion", "correction")
 CORRECTIONS = ("full", "clipped", "none")
 CLIP = 4.0  # of "clipped"
 
@@ -51,8 +54,8 @@ class Draw:
         Probability of being drawn at all.
     correction : ndarray, shape (K,)
         What the advantages of each prompt's completions are to be multiplied with.
-    plan : Plan
-        Of all prompts, drawn or not.
+    plan : Plan or None
+        Of all prompts, drawn or not; None for a draw that comes from a saved state.
     """
 
     step: int
@@ -61,7 +64,7 @@ class Draw:
     expected: np.ndarray
     inclusion: np.ndarray
     correction: np.ndarray
-    plan: Plan
+    plan: Plan | None = None
 
     @property
     def n_completions(self) -> int:
@@ -100,6 +103,35 @@ class Draw:
             "sampling/effective_completions": self.effective_completions,
             "sampling/largest_correction": float(self.correction.max(initial=0.0)),
         }
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data and NumPy arrays, without the plan.
+
+        Raises
+        ------
+        TypeError
+            If a prompt id cannot be stored.
+        """
+        arrays = {name: np.array(getattr(self, name)) for name in ARRAYS}
+        return {"step": self.step, "prompts": encode_keys(self.prompt_ids)} | arrays
+
+    @classmethod
+    def of_plain(cls, state: Any) -> Draw:
+        """The inverse of `plain`.
+
+        Raises
+        ------
+        ValueError
+            If the parts do not fit together.
+        """
+        if not isinstance(state, dict) or set(state) != {"step", "prompts", *ARRAYS}:
+            raise ValueError("state: not a draw of a PromptSampler; the state was altered.")
+        prompts = decode_keys(state["prompts"])
+        for name, kind in zip(ARRAYS, "ifff", strict=True):
+            array = state[name]
+            if not isinstance(array, np.ndarray) or array.shape != (len(prompts),) or array.dtype.kind != kind:
+                raise ValueError(f"state: {name} does not fit the prompts of the draw; the state was altered.")
+        return cls(stored_step(state["step"]), prompts, **{name: state[name].copy() for name in ARRAYS})
 
     @cached_property
     def _factor(self) -> dict[Any, float]:

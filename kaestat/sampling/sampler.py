@@ -64,6 +64,7 @@ class PromptSampler:
     Attributes
     ----------
     last_draw : Draw or None
+        Saved with the state: a trainer whose data loader looks a batch ahead takes it up again after a resume.
 
     Raises
     ------
@@ -284,11 +285,12 @@ class PromptSampler:
             "pool": self._pool.plain(),
             "own": {name: array.copy() for name, array in self._state.items()},
             "random": json.dumps(self._rng.bit_generator.state),
+            "draw": None if self.last_draw is None else self.last_draw.plain(),
             "predictor": unpack_arrays(self.predictor.state_dict()) if self._owns_predictor else None,
         }
 
     def _take(self, state: Any) -> None:
-        parts = {"policy", "prompts", "pool", "own", "random", "predictor"}
+        parts = {"policy", "prompts", "pool", "own", "random", "draw", "predictor"}
         if not isinstance(state, dict) or set(state) != parts:
             raise ValueError("state: not a state_dict of a PromptSampler.")
         if state["policy"] != type(self.policy).__name__:
@@ -305,13 +307,14 @@ class PromptSampler:
             rng.bit_generator.state = json.loads(state["random"])
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"state: its random stream cannot be read ({error}); the state was altered.") from error
+        draw = None if state["draw"] is None else Draw.of_plain(state["draw"])
         if self._owns_predictor:
             if state["predictor"] is None:
                 raise ValueError("state: without a predictor's; it was saved by a sampler with one of its own.")
             self.predictor.load_state_dict(pack_arrays(state["predictor"]))
         self._ids, self._row, self._pool, self._rng = ids, _rows(ids), pool, rng
         self._state = {name: array.copy() for name, array in own.items()}
-        self.last_draw = None
+        self.last_draw = draw
 
     def _whole_groups(self, budget: int) -> int:
         if budget % (self.group_size or 1):

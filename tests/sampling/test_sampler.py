@@ -87,6 +87,9 @@ def test_a_resumed_sampler_draws_the_same_to_the_last_bit(policy, shared, tmp_pa
     if shared:
         third.predictor.load_state_dict(first.predictor.state_dict())
     third.load_state_dict(first.state_dict())
+    for resumed in (second, third):
+        assert resumed.last_draw.rows() == whole.last_draw.rows() and resumed.last_draw.step == 5
+        assert resumed.last_draw.correction.tobytes() == whole.last_draw.correction.tobytes()
     after = train(whole, 6, start=6)
     for resumed in (second, third):
         for draw, other in zip(after, train(resumed, 6, start=6), strict=True):
