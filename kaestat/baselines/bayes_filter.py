@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from array_api_compat import device
 
 from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Served
@@ -110,12 +111,16 @@ class BayesFilter(RangedBaseline):
         now = now[..., 0, 0] if now.ndim >= 2 else now
         known = _known(grid, groups, visits, now, carry)
         completions = self._completions(grid, groups, known.dispersion)
-        parts = [self._seen(grid, known, completions, visits, rows) for rows in _blocks(groups.reward)]
-        value, evidence, mixed, share, state = (
+        state = xp.empty(
+            (*groups.reward.shape[:-1], self.state_size), dtype=grid.transition.dtype, device=device(groups.reward)
+        )
+        parts = [self._seen(grid, known, completions, visits, rows, state) for rows in _blocks(groups.reward)]
+        value, evidence, mixed, share = (
             parts[0][k] if len(parts) == 1 else xp.concat([part[k] for part in parts], axis=axis)
-            for k, axis in enumerate((-2, -1, -2, -2, -2))
+            for k, axis in enumerate((-2, -1, -2, -2))
         )
 
+        evidence = grid.fine(evidence)
         scored = xp.where(known.returning[..., None, :], evidence, xp.zeros_like(evidence))
         kept = DISCOUNT ** known.elapsed[..., None]
         first = xp.log(grid.rate_prior)
@@ -126,46 +131,47 @@ class BayesFilter(RangedBaseline):
             "last_scored": xp.where(xp.any(known.returning, axis=-1), now, carry["last_scored"]),
             "dispersion": carry["dispersion"] + self._dispersion_sums(groups),
         }
-        values = self.low + (self.high - self.low) * value + xp.zeros_like(groups.reward)
+        values = self.low + (self.high - self.low) * grid.fine(value) + xp.zeros_like(groups.reward)
         return Served(values=values, carry=after, settled=self, state=state)
 
     def _seen(
-        self, grid: LogitGrid, known: _Known, completions: _Completions, visits: Visits, rows: slice
-    ) -> tuple[Array, Array, Array, Array, Array]:
+        self, grid: LogitGrid, known: _Known, completions: _Completions, visits: Visits, rows: slice, state: Array
+    ) -> tuple[Array, Array, Array, Array]:
         """Of some prompts: values on the unit scale (..., P, G); log predictive likelihoods (..., M, P); their messages
-        with all rates mixed (..., P, K), and shares of the prior (..., P, 1), for the next prior; and their states."""
+        with all rates mixed (..., P, K), and shares of the prior (..., P, 1), for the next prior. Writes their states.
+        """
         xp, own, distinct = grid.xp, completions.own[..., rows, :], completions.distinct
         belief = self._belief(grid, known, visits, rows, own.shape)
-        likelihood = completions.likelihood[..., rows, :][..., None, :, :]
-        posterior = belief.message * belief.share_of_prior(xp.log(known.prior))
-        predictive = xp.vecdot(posterior, likelihood) / xp.sum(posterior, axis=-1)
-
-        rest = completions.rest[..., rows, :, :]
-        both = xp.moveaxis(xp.concat([rest * grid.success, rest], axis=-2), -1, -2)
-        sums = xp.matmul(xp.moveaxis(posterior, -3, -2), both)  # (..., P, M, 2 C)
+        posterior = belief.posterior(grid.coarse(xp.log(known.prior)))
+        likelihood = completions.likelihood[..., rows, :, :]
+        group, rest = likelihood[..., 0, :], likelihood[..., 1:, :]
+        factors = xp.concat([rest * grid.success, likelihood, xp.ones_like(likelihood[..., :1, :])], axis=-2)
+        sums = xp.matmul(xp.moveaxis(posterior, -3, -2), xp.moveaxis(factors, -1, -2))  # (..., P, M, 2 C + 2)
         size = rest.shape[-2]
-        value = xp.sum(known.weight[..., None, :, None] * sums[..., :size] / sums[..., size:], axis=-2)
+        predictive = xp.moveaxis(sums[..., size] / sums[..., -1], -1, -2)
+        weight = grid.coarse(known.weight)
+        value = xp.sum(weight[..., None, :, None] * sums[..., :size] / sums[..., size + 1 : -1], axis=-2)
         if distinct is not None:
             chosen = own[..., None] == distinct
             value = xp.sum(xp.where(chosen, value[..., None, :], xp.zeros_like(value[..., None, :])), axis=-1)
-        belief = Belief(message=grid.normalised(belief.message * likelihood), share=belief.share)
-        mixing = known.weight[..., None, :]
-        flat = xp.reshape(belief.message, (*belief.message.shape[:-2], -1))
-        mixed = xp.reshape(xp.matmul(mixing, flat), (*flat.shape[:-2], -1, GRID_SIZE))
-        share = xp.matmul(mixing, belief.share)[..., 0, :, None]
-        return value, xp.log(predictive), mixed, share, belief.packed()
+        message = grid.normalised(belief.message * group[..., None, :, :])
+        Belief(message=message, share=belief.share).pack(state[..., rows, :])
+        flat = xp.reshape(message, (*message.shape[:-2], -1))
+        mixed = xp.reshape(xp.matmul(weight[..., None, :], flat), (*flat.shape[:-2], -1, GRID_SIZE))
+        share = xp.matmul(weight[..., None, :], belief.share)[..., 0, :, None]
+        return value, xp.log(predictive), mixed, share
 
     def _belief(self, grid: LogitGrid, known: _Known, visits: Visits, rows: slice, shape: tuple[int, ...]) -> Belief:
         """Of some prompts at their present visit: from what is kept, or filtered anew with what is known by now."""
         returning = known.returning[..., rows]
         if visits.state is not None and bool(grid.xp.all(returning)):
-            kept = Belief.unpacked(like(visits.state[..., rows, :], grid.logit))
+            kept = Belief.unpacked(grid.coarse(visits.state[..., rows, :]))
             return kept.moved(grid, known.source, known.prior_variance)
         belief = grid.unknown(shape[-2], shape[:-2])
         if visits.lag.shape[-1] == 0:
             return belief
         if visits.state is not None:
-            kept = Belief.unpacked(like(visits.state[..., rows, :], grid.logit)).where(returning, belief)
+            kept = Belief.unpacked(grid.coarse(visits.state[..., rows, :])).where(returning, belief)
             return kept.moved(grid, known.source, known.prior_variance).where(returning, belief)
         count = visits.count[..., rows, :]
         total = (visits.total[..., rows, :] - self.low * count) / (self.high - self.low)
@@ -186,11 +192,12 @@ class BayesFilter(RangedBaseline):
         distinct = xp.unique_values(own if groups.mask is None else own[groups.mask])
         few = distinct.shape[0] < own.shape[-1]
         each = distinct + xp.zeros_like(own[..., :1]) if few else own
+        total = xp.concat([total, total - each], axis=-1)
+        count = xp.concat([groups.count, groups.count - 1 + xp.zeros_like(each)], axis=-1)
         return _Completions(
             own=own,
             distinct=distinct if few else None,
-            likelihood=grid.likelihoods(total[..., 0] / phi, groups.count[..., 0] / phi),
-            rest=grid.likelihoods((total - each) / phi[..., None], (groups.count - 1) / phi[..., None]),
+            likelihood=grid.likelihoods(total / phi[..., None], count / phi[..., None]),
         )
 
     def _scaled(self, reward: Array) -> Array:
@@ -222,13 +229,12 @@ class BayesFilter(RangedBaseline):
 @dataclass(frozen=True, eq=False)
 class _Completions:
     """Rewards of the step on the unit scale (..., P, G), their distinct values (C,) if these are fewer than the
-    completions of a group, the likelihood of the group (..., P, K), and that of the group without a completion of each
-    of these values (..., P, C, K), or without each completion."""
+    completions of a group, and likelihoods (..., P, 1 + C, K): of the group, and of the group without a completion of
+    each of these values, or without each completion."""
 
     own: Array
     distinct: Array | None
     likelihood: Array
-    rest: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,8 +277,8 @@ def _known(grid: LogitGrid, groups: Groups, visits: Visits, now: Array, carry: d
     return _Known(
         weight=switched * weight + (1 - switched) * grid.rate_prior,
         prior=prior,
-        prior_variance=grid.variance(prior),
-        source=grid.sources(weight),
+        prior_variance=grid.variance(grid.coarse(prior)),
+        source=grid.coarse(grid.sources(weight)),
         dispersion=xp.clip(phi, SMALLEST_DISPERSION, 1.0)[..., None],
         returning=returning,
         elapsed=elapsed,
@@ -293,8 +299,8 @@ def _prompts_at(grid: LogitGrid, known: _Known, prompts: Array, message: Array, 
     base = kept * prompts + (1 - kept) * PRIOR_COUNT * grid.first_prior
     prior, total = known.prior, base
     for _ in range(EM_STEPS):
-        posterior = message * xp.exp(share * xp.log(prior[..., None, :]))
-        each = share / xp.sum(posterior, axis=-1, keepdims=True)
-        total = base + xp.matmul(xp.moveaxis(each, -1, -2), posterior)[..., 0, :]
+        posterior = message * xp.exp(share * grid.coarse(xp.log(prior))[..., None, :])
+        each = share[..., 0] / xp.matmul(posterior, grid.ones)
+        total = base + grid.fine(xp.matmul(each[..., None, :], posterior)[..., 0, :])
         prior = total / xp.sum(total, axis=-1, keepdims=True)
     return total
