@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import device
 
-from kaestat.arrays import Array, Groups, Visits
+from kaestat.arrays import Array, Groups, Visits, namespace
 from kaestat.baselines.base import Served
 from kaestat.baselines.logit_grid import GRID_SIZE, SWITCH, Belief, LogitGrid, first_prior, like, rates_of_change
 from kaestat.baselines.reward_range import RangedBaseline
@@ -102,7 +102,8 @@ class BayesFilter(RangedBaseline):
         return self.serve(groups, visits, step=step, carry=carry).carry
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
-        self._check(groups, visits)
+        unit = self._unit(groups)
+        self._check(unit, visits)
         grid = LogitGrid.like(groups.reward)
         xp = grid.xp
         before = self.initial_carry() if carry is None else carry
@@ -110,10 +111,9 @@ class BayesFilter(RangedBaseline):
         now = like(step, groups.reward)
         now = now[..., 0, 0] if now.ndim >= 2 else now
         known = _known(grid, groups, visits, now, carry)
-        completions = self._completions(grid, groups, known.dispersion)
-        state = xp.empty(
-            (*groups.reward.shape[:-1], self.state_size), dtype=grid.transition.dtype, device=device(groups.reward)
-        )
+        completions = _Completions.of(unit, groups.count, known.dispersion)
+        leading = np.broadcast_shapes(unit.shape[:-1], visits.lag.shape[:-1])
+        state = xp.empty((*leading, self.state_size), dtype=grid.transition.dtype, device=device(unit))
         parts = [self._seen(grid, known, completions, visits, rows, state) for rows in _blocks(groups.reward)]
         value, evidence, mixed, share = (
             parts[0][k] if len(parts) == 1 else xp.concat([part[k] for part in parts], axis=axis)
@@ -129,7 +129,7 @@ class BayesFilter(RangedBaseline):
             "log_weight": log_weight - xp.max(log_weight, axis=-1, keepdims=True),
             "prompts": _prompts_at(grid, known, carry["prompts"], mixed, share),
             "last_scored": xp.where(xp.any(known.returning, axis=-1), now, carry["last_scored"]),
-            "dispersion": carry["dispersion"] + self._dispersion_sums(groups),
+            "dispersion": carry["dispersion"] + _dispersion_sums(unit, groups),
         }
         values = self.low + (self.high - self.low) * grid.fine(value) + xp.zeros_like(groups.reward)
         return Served(values=values, carry=after, settled=self, state=state)
@@ -140,25 +140,23 @@ class BayesFilter(RangedBaseline):
         """Of some prompts: values on the unit scale (..., P, G); log predictive likelihoods (..., M, P); their messages
         with all rates mixed (..., P, K), and shares of the prior (..., P, 1), for the next prior. Writes their states.
         """
-        xp, own, distinct = grid.xp, completions.own[..., rows, :], completions.distinct
-        belief = self._belief(grid, known, visits, rows, own.shape)
+        xp, place = grid.xp, completions.place[..., rows, :]
+        belief = self._belief(grid, known, visits, rows, place.shape)
         posterior = belief.posterior(grid.coarse(xp.log(known.prior)))
-        likelihood = completions.likelihood[..., rows, :, :]
+        likelihood = grid.likelihood(completions.total[..., rows, :], completions.count[..., rows, :])
         group, rest = likelihood[..., 0, :], likelihood[..., 1:, :]
-        factors = xp.concat([rest * grid.success, likelihood, xp.ones_like(likelihood[..., :1, :])], axis=-2)
-        sums = xp.matmul(xp.moveaxis(posterior, -3, -2), xp.moveaxis(factors, -1, -2))  # (..., P, M, 2 C + 2)
+        factors = xp.concat([rest * grid.success, likelihood], axis=-2)
+        sums = xp.matmul(xp.moveaxis(posterior, -3, -2), xp.matrix_transpose(factors))  # (..., P, M, 2 C + 1)
         size = rest.shape[-2]
-        predictive = xp.moveaxis(sums[..., size] / sums[..., -1], -1, -2)
-        weight = grid.coarse(known.weight)
-        value = xp.sum(weight[..., None, :, None] * sums[..., :size] / sums[..., size + 1 : -1], axis=-2)
-        if distinct is not None:
-            chosen = own[..., None] == distinct
-            value = xp.sum(xp.where(chosen, value[..., None, :], xp.zeros_like(value[..., None, :])), axis=-1)
+        predictive = xp.matrix_transpose(sums[..., size]) / xp.matmul(posterior, grid.ones)
+        weight = grid.coarse(known.weight)[..., None, :]
+        value = xp.matmul(weight[..., None, :, :], sums[..., :size] / sums[..., size + 1 :])[..., 0, :]
+        value = xp.take_along_axis(value, xp.broadcast_to(place, (*value.shape[:-1], place.shape[-1])), axis=-1)
         message = grid.normalised(belief.message * group[..., None, :, :])
         Belief(message=message, share=belief.share).pack(state[..., rows, :])
         flat = xp.reshape(message, (*message.shape[:-2], -1))
-        mixed = xp.reshape(xp.matmul(weight[..., None, :], flat), (*flat.shape[:-2], -1, GRID_SIZE))
-        share = xp.matmul(weight[..., None, :], belief.share)[..., 0, :, None]
+        mixed = xp.reshape(xp.matmul(weight, flat), (*flat.shape[:-2], -1, GRID_SIZE))
+        share = xp.matmul(weight, belief.share)[..., 0, :, None]
         return value, xp.log(predictive), mixed, share
 
     def _belief(self, grid: LogitGrid, known: _Known, visits: Visits, rows: slice, shape: tuple[int, ...]) -> Belief:
@@ -185,38 +183,16 @@ class BayesFilter(RangedBaseline):
             before = before | here
         return belief.moved(grid, known.source, known.prior_variance).where(returning, belief)
 
-    def _completions(self, grid: LogitGrid, groups: Groups, phi: Array) -> _Completions:
-        xp, own, scale = groups.xp, self._scaled(groups.reward), self.high - self.low
-        total = (xp.sum(groups.carried, axis=-1, keepdims=True) - self.low * groups.count) / scale
-        # One likelihood serves all completions of equal reward; 0/1 rewards need two.
-        distinct = xp.unique_values(own if groups.mask is None else own[groups.mask])
-        few = distinct.shape[0] < own.shape[-1]
-        each = distinct + xp.zeros_like(own[..., :1]) if few else own
-        total = xp.concat([total, total - each], axis=-1)
-        count = xp.concat([groups.count, groups.count - 1 + xp.zeros_like(each)], axis=-1)
-        return _Completions(
-            own=own,
-            distinct=distinct if few else None,
-            likelihood=grid.likelihoods(total / phi[..., None], count / phi[..., None]),
-        )
-
     def _scaled(self, reward: Array) -> Array:
         return (reward - self.low) / (self.high - self.low)
 
-    def _dispersion_sums(self, groups: Groups) -> Array:
-        """Squares within groups of two or more, and ``u (1 - u)`` per degree of freedom; (..., 2)."""
-        xp = groups.xp
-        count = groups.count
-        unit = xp.where(groups.present > 0, self._scaled(groups.reward), xp.zeros_like(groups.reward))
-        mean = xp.sum(unit, axis=-1, keepdims=True) / xp.clip(count, 1.0, None)
-        several = xp.astype(count > 1, mean.dtype)
-        within = xp.sum(several * groups.present * (unit - mean) ** 2, axis=(-2, -1))
-        mixed = several * (count - 1) / xp.clip(count, 1.0, None) * xp.sum(unit * (1 - unit), axis=-1, keepdims=True)
-        return xp.stack([within, xp.sum(mixed, axis=(-2, -1))], axis=-1)
+    def _unit(self, groups: Groups) -> Array:
+        """Rewards on the unit scale, 0 in the padding."""
+        unit = self._scaled(groups.reward)
+        return unit if groups.mask is None else groups.xp.where(groups.mask, unit, groups.xp.zeros_like(unit))
 
-    def _check(self, groups: Groups, visits: Visits) -> None:
-        xp = groups.xp
-        unit = xp.where(groups.present > 0, self._scaled(groups.reward), xp.zeros_like(groups.reward))
+    def _check(self, unit: Array, visits: Visits) -> None:
+        xp = namespace(unit)
         total = visits.total - self.low * visits.count
         outside = bool(xp.any((unit < 0) | (unit > 1)))
         if outside or bool(xp.any((total < 0) | (visits.total > self.high * visits.count + 1e-9 * (1 + total)))):
@@ -228,13 +204,28 @@ class BayesFilter(RangedBaseline):
 
 @dataclass(frozen=True, eq=False)
 class _Completions:
-    """Rewards of the step on the unit scale (..., P, G), their distinct values (C,) if these are fewer than the
-    completions of a group, and likelihoods (..., P, 1 + C, K): of the group, and of the group without a completion of
-    each of these values, or without each completion."""
+    """What enters likelihoods, divided by the dispersion: successes and completions (..., P, 1 + C) of the group, and of
+    the group without a completion of each of the C distinct rewards of the step, or without each of its C completions
+    if these are fewer; and which of the C leaves each completion out (..., P, G)."""
 
-    own: Array
-    distinct: Array | None
-    likelihood: Array
+    total: Array
+    count: Array
+    place: Array
+
+    @classmethod
+    def of(cls, unit: Array, count: Array, phi: Array) -> _Completions:
+        """Of rewards on the unit scale, 0 in the padding."""
+        xp = namespace(unit)
+        distinct = xp.unique_values(unit)
+        few = distinct.shape[0] < unit.shape[-1]
+        place = xp.searchsorted(distinct, unit) if few else xp.arange(unit.shape[-1], device=device(unit))
+        each = (distinct if few else unit) + xp.zeros_like(unit[..., :1])
+        total = xp.sum(unit, axis=-1, keepdims=True)
+        return cls(
+            total=xp.concat([total, total - each], axis=-1) / phi[..., None],
+            count=xp.concat([count, count - 1 + xp.zeros_like(each)], axis=-1) / phi[..., None],
+            place=xp.broadcast_to(place, unit.shape),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,3 +295,12 @@ def _prompts_at(grid: LogitGrid, known: _Known, prompts: Array, message: Array, 
         total = base + grid.fine(xp.matmul(each[..., None, :], posterior)[..., 0, :])
         prior = total / xp.sum(total, axis=-1, keepdims=True)
     return total
+
+
+def _dispersion_sums(unit: Array, groups: Groups) -> Array:
+    """Squares within groups, and ``u (1 - u)`` per degree of freedom; (..., 2)."""
+    xp, count = groups.xp, groups.count
+    size = xp.clip(count, 1.0, None)
+    squares = groups.present * (unit - xp.sum(unit, axis=-1, keepdims=True) / size) ** 2
+    mixed = (count - 1) / size * xp.sum(unit * (1 - unit), axis=-1, keepdims=True)
+    return xp.stack([xp.sum(squares, axis=(-2, -1)), xp.sum(mixed, axis=(-2, -1))], axis=-1)

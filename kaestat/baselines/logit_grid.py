@@ -20,7 +20,6 @@ PRIOR_SD = 2.0  # of the logits of prompts of which nothing is known
 SMALLEST = 1e-30  # of messages and priors: what is ruled out for good could not come back
 SMALLEST_VARIANCE = 1e-3
 PRECISION = "float32"  # of messages: they are kept in it, and a step costs half as much
-FEW = 4  # groups for each likelihood, from which on it pays to look for equal ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,20 +145,6 @@ class LogitGrid:
         log = successes[..., None] * self.logit + count[..., None] * self.log_failure
         log -= self.xp.max(log, axis=-1, keepdims=True)
         return self.xp.exp(self.coarse(log))
-
-    def likelihoods(self, successes: Array, count: Array) -> Array:
-        """`likelihood`, but once for each pair of a sum and a count where these are few, as with 0/1 rewards."""
-        xp = self.xp
-        count = count + xp.zeros_like(successes)
-        sums, counts = xp.unique_inverse(successes), xp.unique_inverse(count)
-        n_counts = counts.values.shape[0]
-        n_pairs = sums.values.shape[0] * n_counts
-        if FEW * n_pairs > xp.reshape(successes, (-1,)).shape[0]:
-            return self.likelihood(successes, count)
-        table = self.likelihood(sums.values[:, None], counts.values[None, :])
-        place = xp.reshape(sums.inverse_indices * n_counts + counts.inverse_indices, (-1,))
-        found = xp.take(xp.reshape(table, (n_pairs, GRID_SIZE)), place, axis=0)
-        return xp.reshape(found, (*successes.shape, GRID_SIZE))
 
     def normalised(self, density: Array) -> Array:
         """The density over the grid that sums to one, with nothing ruled out; shape (..., K); overwritten."""
