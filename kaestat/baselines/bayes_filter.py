@@ -12,7 +12,16 @@ from array_api_compat import device
 
 from kaestat.arrays import Array, Groups, Visits, namespace
 from kaestat.baselines.base import Served
-from kaestat.baselines.logit_grid import GRID_SIZE, SWITCH, Belief, LogitGrid, first_prior, like, rates_of_change
+from kaestat.baselines.logit_grid import (
+    GRID_SIZE,
+    SWITCH,
+    Belief,
+    LogitGrid,
+    evidence,
+    first_prior,
+    like,
+    rates_of_change,
+)
 from kaestat.baselines.reward_range import RangedBaseline
 
 DISCOUNT = 0.9  # on past log likelihoods, per return of the prompts
@@ -114,50 +123,44 @@ class BayesFilter(RangedBaseline):
         completions = _Completions.of(unit, groups.count, known.dispersion)
         leading = np.broadcast_shapes(unit.shape[:-1], visits.lag.shape[:-1])
         state = xp.empty((*leading, self.state_size), dtype=grid.transition.dtype, device=device(unit))
-        parts = [self._seen(grid, known, completions, visits, rows, state) for rows in _blocks(groups.reward)]
-        value, evidence, mixed, share = (
-            parts[0][k] if len(parts) == 1 else xp.concat([part[k] for part in parts], axis=axis)
-            for k, axis in enumerate((-2, -1, -2, -2))
+        parts = [self._seen(grid, known, completions, visits, rows, state) for rows in _blocks(unit)]
+        sums, mass, mixed, share = (
+            part[0] if len(part) == 1 else xp.concat(part, axis=axis)
+            for part, axis in zip(zip(*parts, strict=True), (-3, -1, -2, -1), strict=True)
         )
 
-        evidence = grid.fine(evidence)
+        evidence = grid.fine(xp.log(xp.matrix_transpose(sums[..., 0]) / mass))
         scored = xp.where(known.returning[..., None, :], evidence, xp.zeros_like(evidence))
         kept = DISCOUNT ** known.elapsed[..., None]
         first = xp.log(grid.rate_prior)
-        log_weight = kept * xp.log(known.weight) + (1 - kept) * first + xp.sum(scored, axis=-1)
+        log_weight = kept * xp.log(grid.fine(known.weight)) + (1 - kept) * first + xp.sum(scored, axis=-1)
         after = {
             "log_weight": log_weight - xp.max(log_weight, axis=-1, keepdims=True),
             "prompts": _prompts_at(grid, known, carry["prompts"], mixed, share),
             "last_scored": xp.where(xp.any(known.returning, axis=-1), now, carry["last_scored"]),
             "dispersion": carry["dispersion"] + _dispersion_sums(unit, groups),
         }
-        values = self.low + (self.high - self.low) * grid.fine(value) + xp.zeros_like(groups.reward)
+        values = self.low + (self.high - self.low) * grid.fine(completions.values(sums, known.weight))
         return Served(values=values, carry=after, settled=self, state=state)
 
     def _seen(
         self, grid: LogitGrid, known: _Known, completions: _Completions, visits: Visits, rows: slice, state: Array
     ) -> tuple[Array, Array, Array, Array]:
-        """Of some prompts: values on the unit scale (..., P, G); log predictive likelihoods (..., M, P); their messages
-        with all rates mixed (..., P, K), and shares of the prior (..., P, 1), for the next prior. Writes their states.
-        """
-        xp, place = grid.xp, completions.place[..., rows, :]
-        belief = self._belief(grid, known, visits, rows, place.shape)
-        posterior = belief.posterior(grid.coarse(xp.log(known.prior)))
-        likelihood = grid.likelihood(completions.total[..., rows, :], completions.count[..., rows, :])
-        group, rest = likelihood[..., 0, :], likelihood[..., 1:, :]
-        factors = xp.concat([rest * grid.success, likelihood], axis=-2)
-        sums = xp.matmul(xp.moveaxis(posterior, -3, -2), xp.matrix_transpose(factors))  # (..., P, M, 2 C + 1)
-        size = rest.shape[-2]
-        predictive = xp.matrix_transpose(sums[..., size]) / xp.matmul(posterior, grid.ones)
-        weight = grid.coarse(known.weight)[..., None, :]
-        value = xp.matmul(weight[..., None, :, :], sums[..., :size] / sums[..., size + 1 :])[..., 0, :]
-        value = xp.take_along_axis(value, xp.broadcast_to(place, (*value.shape[:-1], place.shape[-1])), axis=-1)
-        message = grid.normalised(belief.message * group[..., None, :, :])
+        """Of some prompts: integrals of their posteriors, up to the same factor (..., P, M, 1 + 2 C): of the likelihoods
+        in ``completions``, and of those without a completion times the success rate; masses of these posteriors
+        (..., M, P); messages with all rates mixed (..., P, K); shares of the prior (..., P). Writes their states."""
+        xp = grid.xp
+        belief = self._belief(grid, known, visits, rows, completions.place[..., rows, :].shape)
+        posterior = belief.posterior(known.log_prior)
+        likelihood = grid.likelihood(completions.evidence[..., rows, :, :])
+        factors = xp.concat([likelihood, likelihood[..., 1:, :] * grid.success], axis=-2)
+        sums = xp.matmul(xp.moveaxis(posterior, -3, -2), xp.matrix_transpose(factors))
+        message = grid.normalised(belief.message * likelihood[..., None, :, 0, :])
         Belief(message=message, share=belief.share).pack(state[..., rows, :])
         flat = xp.reshape(message, (*message.shape[:-2], -1))
-        mixed = xp.reshape(xp.matmul(weight, flat), (*flat.shape[:-2], -1, GRID_SIZE))
-        share = xp.matmul(weight, belief.share)[..., 0, :, None]
-        return value, xp.log(predictive), mixed, share
+        mixed = xp.reshape(xp.matmul(known.weight[..., None, :], flat), (*flat.shape[:-2], -1, GRID_SIZE))
+        share = xp.matmul(known.weight[..., None, :], belief.share)[..., 0, :]
+        return sums, xp.matmul(posterior, grid.ones), mixed, share
 
     def _belief(self, grid: LogitGrid, known: _Known, visits: Visits, rows: slice, shape: tuple[int, ...]) -> Belief:
         """Of some prompts at their present visit: from what is kept, or filtered anew with what is known by now."""
@@ -176,7 +179,8 @@ class BayesFilter(RangedBaseline):
         before = grid.xp.zeros_like(count[..., 0]) > 0
         for column in range(count.shape[-1]):
             here = count[..., column] > 0
-            likelihood = grid.likelihood(total[..., column] / known.dispersion, count[..., column] / known.dispersion)
+            seen = evidence(total[..., column], count[..., column], known.dispersion)
+            likelihood = grid.likelihood(seen)
             seen = belief.moved(grid, known.source, known.prior_variance).where(before, belief)
             seen = Belief(message=grid.normalised(seen.message * likelihood[..., None, :, :]), share=seen.share)
             belief = seen.where(here, belief)
@@ -204,12 +208,11 @@ class BayesFilter(RangedBaseline):
 
 @dataclass(frozen=True, eq=False)
 class _Completions:
-    """What enters likelihoods, divided by the dispersion: successes and completions (..., P, 1 + C) of the group, and of
-    the group without a completion of each of the C distinct rewards of the step, or without each of its C completions
-    if these are fewer; and which of the C leaves each completion out (..., P, G)."""
+    """What completions say: as `evidence` (..., P, 1 + C, 3) of the group, and of the group without a completion of each
+    of the C distinct rewards of the step, or without each of its C completions if these are fewer; and which of the C
+    leaves each completion out (..., P, G)."""
 
-    total: Array
-    count: Array
+    evidence: Array
     place: Array
 
     @classmethod
@@ -221,23 +224,29 @@ class _Completions:
         place = xp.searchsorted(distinct, unit) if few else xp.arange(unit.shape[-1], device=device(unit))
         each = (distinct if few else unit) + xp.zeros_like(unit[..., :1])
         total = xp.sum(unit, axis=-1, keepdims=True)
-        return cls(
-            total=xp.concat([total, total - each], axis=-1) / phi[..., None],
-            count=xp.concat([count, count - 1 + xp.zeros_like(each)], axis=-1) / phi[..., None],
-            place=xp.broadcast_to(place, unit.shape),
-        )
+        total = xp.concat([total, total - each], axis=-1)
+        count = xp.concat([count, count - 1 + xp.zeros_like(each)], axis=-1)
+        return cls(evidence=evidence(total, count, phi[..., None]), place=xp.broadcast_to(place, unit.shape))
+
+    def values(self, sums: Array, weight: Array) -> Array:
+        """Values (..., P, G) from the integrals (..., P, M, 1 + 2 C) and the probabilities (..., M)."""
+        xp, size = namespace(sums), self.evidence.shape[-2]
+        each = xp.sum(weight[..., None, :, None] * (sums[..., size:] / sums[..., 1:size]), axis=-2)
+        place = xp.broadcast_to(self.place, (*each.shape[:-1], self.place.shape[-1]))
+        return xp.take_along_axis(each, place, axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Known:
     """What earlier steps say of this one, as in the docstring of the class.
 
-    ``weight`` (..., M), ``prior`` (..., K) with the variance of its logit (...,), ``source`` (..., M, M),
-    ``dispersion`` (..., 1), which prompts have returned (..., P), and the returns that have passed (...,).
+    ``weight`` (..., M), ``log_prior`` (..., K) with the variance of its logit (...,) and ``source`` (..., M, M), all
+    three in the precision of messages; ``dispersion`` (..., 1), which prompts have returned (..., P), and the returns
+    that have passed (...,).
     """
 
     weight: Array
-    prior: Array
+    log_prior: Array
     prior_variance: Array
     source: Array
     dispersion: Array
@@ -266,8 +275,8 @@ def _known(grid: LogitGrid, groups: Groups, visits: Visits, now: Array, carry: d
     phi = xp.where(within > 0, within / xp.where(within > 0, within + between, xp.ones_like(within)), 1.0)
     switched = (1 - SWITCH) ** elapsed[..., None]
     return _Known(
-        weight=switched * weight + (1 - switched) * grid.rate_prior,
-        prior=prior,
+        weight=grid.coarse(switched * weight + (1 - switched) * grid.rate_prior),
+        log_prior=grid.coarse(xp.log(prior)),
         prior_variance=grid.variance(grid.coarse(prior)),
         source=grid.coarse(grid.sources(weight)),
         dispersion=xp.clip(phi, SMALLEST_DISPERSION, 1.0)[..., None],
@@ -288,12 +297,12 @@ def _prompts_at(grid: LogitGrid, known: _Known, prompts: Array, message: Array, 
     xp = grid.xp
     kept = PRIOR_DISCOUNT ** known.elapsed[..., None]
     base = kept * prompts + (1 - kept) * PRIOR_COUNT * grid.first_prior
-    prior, total = known.prior, base
+    log_prior, total = known.log_prior, base
     for _ in range(EM_STEPS):
-        posterior = message * xp.exp(share * grid.coarse(xp.log(prior))[..., None, :])
-        each = share[..., 0] / xp.matmul(posterior, grid.ones)
+        posterior = message * xp.exp(share[..., None] * log_prior[..., None, :])
+        each = share / xp.matmul(posterior, grid.ones)
         total = base + grid.fine(xp.matmul(each[..., None, :], posterior)[..., 0, :])
-        prior = total / xp.sum(total, axis=-1, keepdims=True)
+        log_prior = grid.coarse(xp.log(total / xp.sum(total, axis=-1, keepdims=True)))
     return total
 
 
@@ -301,6 +310,7 @@ def _dispersion_sums(unit: Array, groups: Groups) -> Array:
     """Squares within groups, and ``u (1 - u)`` per degree of freedom; (..., 2)."""
     xp, count = groups.xp, groups.count
     size = xp.clip(count, 1.0, None)
-    squares = groups.present * (unit - xp.sum(unit, axis=-1, keepdims=True) / size) ** 2
-    mixed = (count - 1) / size * xp.sum(unit * (1 - unit), axis=-1, keepdims=True)
-    return xp.stack([xp.sum(squares, axis=(-2, -1)), xp.sum(mixed, axis=(-2, -1))], axis=-1)
+    total = xp.sum(unit, axis=-1, keepdims=True)
+    off = groups.present * (unit - total / size)
+    mixed = (count - 1) / size * (total - xp.sum(unit * unit, axis=-1, keepdims=True))
+    return xp.stack([xp.sum(off * off, axis=(-2, -1)), xp.sum(mixed, axis=(-2, -1))], axis=-1)

@@ -98,8 +98,8 @@ class LogitGrid:
     Attributes
     ----------
     xp : namespace
-    logit, log_failure : array, shape (K,)
-        The points, and ``log (1 - p)`` there.
+    log_factors : array, shape (3, K)
+        ``log p`` and ``log (1 - p)`` at the points, and 1.
     first_prior : array, shape (K,)
     rate_prior : array, shape (M,)
     switch : array, shape (M, M)
@@ -115,8 +115,7 @@ class LogitGrid:
     """
 
     xp: Namespace
-    logit: Array
-    log_failure: Array
+    log_factors: Array
     first_prior: Array
     rate_prior: Array
     switch: Array
@@ -134,17 +133,15 @@ class LogitGrid:
 
     def fine(self, array: Any) -> Array:
         """In the floating type of the rewards."""
-        return like(array, self.logit)
+        return like(array, self.log_factors)
 
     def coarse(self, array: Any) -> Array:
         """In that of messages."""
         return like(array, self.transition)
 
-    def likelihood(self, successes: Array, count: Array) -> Array:
-        """``p^s (1 - p)^(n - s)`` over the grid, relative to its largest; (...,) to (..., K)."""
-        log = successes[..., None] * self.logit + count[..., None] * self.log_failure
-        log -= self.xp.max(log, axis=-1, keepdims=True)
-        return self.xp.exp(self.coarse(log))
+    def likelihood(self, evidence: Array) -> Array:
+        """Of what `evidence` says, over the grid, relative to the largest that any logit gives; (..., 3) to (..., K)."""
+        return self.xp.exp(self.coarse(self.xp.matmul(evidence, self.log_factors)))
 
     def normalised(self, density: Array) -> Array:
         """The density over the grid that sums to one, with nothing ruled out; shape (..., K); overwritten."""
@@ -173,8 +170,7 @@ class LogitGrid:
 def _grid(xp: Namespace, dtype: Any, where: Any, precision: str) -> LogitGrid:
     rates, points = rates_of_change(), logits()
     fine = {
-        "logit": points,
-        "log_failure": -np.logaddexp(0.0, points),
+        "log_factors": -np.stack([np.logaddexp(0.0, -points), np.logaddexp(0.0, points), -np.ones(GRID_SIZE)]),
         "first_prior": first_prior(),
         "rate_prior": rates.prior,
         "switch": (1 - SWITCH) * np.eye(len(rates.prior)) + SWITCH * rates.prior[:, None],
@@ -254,6 +250,22 @@ class Belief:
         xp = namespace(state)
         both = xp.moveaxis(xp.reshape(state, (*state.shape[:-1], -1, GRID_SIZE + 1)), -2, -3)
         return cls(message=both[..., :-1], share=both[..., -1])
+
+
+def evidence(successes: Array, count: Array, dispersion: Array) -> Array:
+    """Successes, failures, and minus the largest log likelihood that a success rate can give them; (..., 3).
+
+    The first two are divided by the dispersion; successes below 0 and above the count are set to these.
+    """
+    xp = namespace(successes)
+    none = xp.zeros_like(successes)
+    count = xp.maximum(count, none)
+    success = xp.minimum(xp.maximum(successes, none), count)
+    success, failure, count = success / dispersion, (count - success) / dispersion, count / dispersion
+    least = count * xp.log(count + SMALLEST)
+    return xp.stack(
+        [success, failure, least - success * xp.log(success + SMALLEST) - failure * xp.log(failure + SMALLEST)], axis=-1
+    )
 
 
 def like(array: Any, model: Array) -> Array:
