@@ -12,16 +12,7 @@ from array_api_compat import device
 
 from kaestat.arrays import Array, Groups, Visits, namespace
 from kaestat.baselines.base import Served
-from kaestat.baselines.logit_grid import (
-    GRID_SIZE,
-    SWITCH,
-    Belief,
-    LogitGrid,
-    evidence,
-    first_prior,
-    like,
-    rates_of_change,
-)
+from kaestat.baselines.logit_grid import GRID_SIZE, SWITCH, Belief, LogitGrid, first_prior, like, rates_of_change
 from kaestat.baselines.reward_range import RangedBaseline
 
 DISCOUNT = 0.9  # on past log likelihoods, per return of the prompts
@@ -123,40 +114,41 @@ class BayesFilter(RangedBaseline):
         completions = _Completions.of(unit, groups.count, known.dispersion)
         leading = np.broadcast_shapes(unit.shape[:-1], visits.lag.shape[:-1])
         state = xp.empty((*leading, self.state_size), dtype=grid.transition.dtype, device=device(unit))
-        parts = [self._seen(grid, known, completions, visits, rows, state) for rows in _blocks(unit)]
+        after = Belief.unpacked(state)
+        parts = [self._seen(grid, known, completions, visits, rows, after.rows(rows)) for rows in _blocks(unit)]
         sums, mass, mixed, share = (
             part[0] if len(part) == 1 else xp.concat(part, axis=axis)
-            for part, axis in zip(zip(*parts, strict=True), (-3, -1, -2, -1), strict=True)
+            for part, axis in zip(zip(*parts, strict=True), (-4, -1, -2, -1), strict=True)
         )
 
-        evidence = grid.fine(xp.log(xp.matrix_transpose(sums[..., 0]) / mass))
+        evidence = grid.fine(xp.log(xp.matrix_transpose(sums[..., 0, :, 0]) / mass))
         scored = xp.where(known.returning[..., None, :], evidence, xp.zeros_like(evidence))
         kept = DISCOUNT ** known.elapsed[..., None]
         first = xp.log(grid.rate_prior)
         log_weight = kept * xp.log(grid.fine(known.weight)) + (1 - kept) * first + xp.sum(scored, axis=-1)
-        after = {
+        carry_after = {
             "log_weight": log_weight - xp.max(log_weight, axis=-1, keepdims=True),
             "prompts": _prompts_at(grid, known, carry["prompts"], mixed, share),
             "last_scored": xp.where(xp.any(known.returning, axis=-1), now, carry["last_scored"]),
             "dispersion": carry["dispersion"] + _dispersion_sums(unit, groups),
         }
         values = self.low + (self.high - self.low) * grid.fine(completions.values(sums, known.weight))
-        return Served(values=values, carry=after, settled=self, state=state)
+        return Served(values=values, carry=carry_after, settled=self, state=state)
 
     def _seen(
-        self, grid: LogitGrid, known: _Known, completions: _Completions, visits: Visits, rows: slice, state: Array
+        self, grid: LogitGrid, known: _Known, completions: _Completions, visits: Visits, rows: slice, after: Belief
     ) -> tuple[Array, Array, Array, Array]:
-        """Of some prompts: integrals of their posteriors, up to the same factor (..., P, M, 1 + 2 C): of the likelihoods
-        in ``completions``, and of those without a completion times the success rate; masses of these posteriors
-        (..., M, P); messages with all rates mixed (..., P, K); shares of the prior (..., P). Writes their states."""
+        """Of some prompts: integrals of their posteriors (..., P, 1 + C, M, 2), up to a factor, with each likelihood of
+        ``completions``, and with that times the success rate; masses of these posteriors (..., M, P); messages with all
+        rates mixed (..., P, K); shares of the prior (..., P). Sets what is believed after the step."""
         xp = grid.xp
         belief = self._belief(grid, known, visits, rows, completions.place[..., rows, :].shape)
         posterior = belief.posterior(known.log_prior)
-        likelihood = grid.likelihood(completions.evidence[..., rows, :, :])
-        factors = xp.concat([likelihood, likelihood[..., 1:, :] * grid.success], axis=-2)
-        sums = xp.matmul(xp.moveaxis(posterior, -3, -2), xp.matrix_transpose(factors))
+        likelihood = grid.likelihood(completions.outcomes[..., rows, :, :])
+        factors = xp.matrix_transpose(xp.stack([likelihood, likelihood * grid.success], axis=-2))
+        sums = xp.matmul(xp.moveaxis(posterior, -3, -2)[..., None, :, :], factors)
         message = grid.normalised(belief.message * likelihood[..., None, :, 0, :])
-        Belief(message=message, share=belief.share).pack(state[..., rows, :])
+        after.message[...], after.share[...] = message, belief.share
         flat = xp.reshape(message, (*message.shape[:-2], -1))
         mixed = xp.reshape(xp.matmul(known.weight[..., None, :], flat), (*flat.shape[:-2], -1, GRID_SIZE))
         share = xp.matmul(known.weight[..., None, :], belief.share)[..., 0, :]
@@ -165,22 +157,21 @@ class BayesFilter(RangedBaseline):
     def _belief(self, grid: LogitGrid, known: _Known, visits: Visits, rows: slice, shape: tuple[int, ...]) -> Belief:
         """Of some prompts at their present visit: from what is kept, or filtered anew with what is known by now."""
         returning = known.returning[..., rows]
-        if visits.state is not None and bool(grid.xp.all(returning)):
-            kept = Belief.unpacked(grid.coarse(visits.state[..., rows, :]))
-            return kept.moved(grid, known.source, known.prior_variance)
+        if known.kept is not None and bool(grid.xp.all(returning)):
+            return known.kept.rows(rows).moved(grid, known.source, known.prior_variance)
         belief = grid.unknown(shape[-2], shape[:-2])
         if visits.lag.shape[-1] == 0:
             return belief
-        if visits.state is not None:
-            kept = Belief.unpacked(grid.coarse(visits.state[..., rows, :])).where(returning, belief)
+        if known.kept is not None:
+            kept = known.kept.rows(rows).where(returning, belief)
             return kept.moved(grid, known.source, known.prior_variance).where(returning, belief)
         count = visits.count[..., rows, :]
         total = (visits.total[..., rows, :] - self.low * count) / (self.high - self.low)
         before = grid.xp.zeros_like(count[..., 0]) > 0
         for column in range(count.shape[-1]):
             here = count[..., column] > 0
-            seen = evidence(total[..., column], count[..., column], known.dispersion)
-            likelihood = grid.likelihood(seen)
+            outcomes = _outcomes(total[..., column], count[..., column], known.dispersion)
+            likelihood = grid.likelihood(outcomes)
             seen = belief.moved(grid, known.source, known.prior_variance).where(before, belief)
             seen = Belief(message=grid.normalised(seen.message * likelihood[..., None, :, :]), share=seen.share)
             belief = seen.where(here, belief)
@@ -208,11 +199,11 @@ class BayesFilter(RangedBaseline):
 
 @dataclass(frozen=True, eq=False)
 class _Completions:
-    """What completions say: as `evidence` (..., P, 1 + C, 3) of the group, and of the group without a completion of each
-    of the C distinct rewards of the step, or without each of its C completions if these are fewer; and which of the C
-    leaves each completion out (..., P, G)."""
+    """Successes and failures (..., P, 1 + C, 2) of each group, and of the group without a completion of each of the C
+    distinct rewards of the step, or without each of its C completions if these are fewer; and which of the C leaves
+    each completion out (..., P, G)."""
 
-    evidence: Array
+    outcomes: Array
     place: Array
 
     @classmethod
@@ -226,12 +217,13 @@ class _Completions:
         total = xp.sum(unit, axis=-1, keepdims=True)
         total = xp.concat([total, total - each], axis=-1)
         count = xp.concat([count, count - 1 + xp.zeros_like(each)], axis=-1)
-        return cls(evidence=evidence(total, count, phi[..., None]), place=xp.broadcast_to(place, unit.shape))
+        return cls(outcomes=_outcomes(total, count, phi[..., None]), place=xp.broadcast_to(place, unit.shape))
 
     def values(self, sums: Array, weight: Array) -> Array:
-        """Values (..., P, G) from the integrals (..., P, M, 1 + 2 C) and the probabilities (..., M)."""
-        xp, size = namespace(sums), self.evidence.shape[-2]
-        each = xp.sum(weight[..., None, :, None] * (sums[..., size:] / sums[..., 1:size]), axis=-2)
+        """Values (..., P, G) from the integrals (..., P, 1 + C, M, 2) and the probabilities (..., M) of the rates."""
+        xp = namespace(sums)
+        # The same sums whichever reward is left out: a product of matrices rounds each of its columns in its own way.
+        each = xp.sum(weight[..., None, None, :] * (sums[..., 1:, :, 1] / sums[..., 1:, :, 0]), axis=-1)
         place = xp.broadcast_to(self.place, (*each.shape[:-1], self.place.shape[-1]))
         return xp.take_along_axis(each, place, axis=-1)
 
@@ -240,9 +232,9 @@ class _Completions:
 class _Known:
     """What earlier steps say of this one, as in the docstring of the class.
 
-    ``weight`` (..., M), ``log_prior`` (..., K) with the variance of its logit (...,) and ``source`` (..., M, M), all
-    three in the precision of messages; ``dispersion`` (..., 1), which prompts have returned (..., P), and the returns
-    that have passed (...,).
+    ``weight`` (..., M), ``log_prior`` (..., K), the variance of its logit (...,) and ``source`` (..., M, M), these
+    four in the precision of messages; ``dispersion`` (..., 1), which prompts have returned (..., P), the returns that
+    have passed (...,), and what was kept of each prompt, or None.
     """
 
     weight: Array
@@ -252,6 +244,7 @@ class _Known:
     dispersion: Array
     returning: Array
     elapsed: Array
+    kept: Belief | None
 
 
 def _known(grid: LogitGrid, groups: Groups, visits: Visits, now: Array, carry: dict[str, Array]) -> _Known:
@@ -282,6 +275,7 @@ def _known(grid: LogitGrid, groups: Groups, visits: Visits, now: Array, carry: d
         dispersion=xp.clip(phi, SMALLEST_DISPERSION, 1.0)[..., None],
         returning=returning,
         elapsed=elapsed,
+        kept=None if visits.state is None else Belief.unpacked(like(visits.state, grid.transition)),
     )
 
 
@@ -304,6 +298,11 @@ def _prompts_at(grid: LogitGrid, known: _Known, prompts: Array, message: Array, 
         total = base + grid.fine(xp.matmul(each[..., None, :], posterior)[..., 0, :])
         log_prior = grid.coarse(xp.log(total / xp.sum(total, axis=-1, keepdims=True)))
     return total
+
+
+def _outcomes(total: Array, count: Array, phi: Array) -> Array:
+    """Successes and failures, divided by the dispersion; (..., 2)."""
+    return namespace(total).stack([total / phi, (count - total) / phi], axis=-1)
 
 
 def _dispersion_sums(unit: Array, groups: Groups) -> Array:

@@ -98,8 +98,8 @@ class LogitGrid:
     Attributes
     ----------
     xp : namespace
-    log_factors : array, shape (3, K)
-        ``log p`` and ``log (1 - p)`` at the points, and 1.
+    log_rates : array, shape (2, K)
+        ``log p`` and ``log (1 - p)`` at the points.
     first_prior : array, shape (K,)
     rate_prior : array, shape (M,)
     switch : array, shape (M, M)
@@ -115,7 +115,7 @@ class LogitGrid:
     """
 
     xp: Namespace
-    log_factors: Array
+    log_rates: Array
     first_prior: Array
     rate_prior: Array
     switch: Array
@@ -131,17 +131,19 @@ class LogitGrid:
         """The grid for rewards like these."""
         return _grid(namespace(model), model.dtype, device(model), PRECISION)
 
-    def fine(self, array: Any) -> Array:
+    def fine(self, array: Array) -> Array:
         """In the floating type of the rewards."""
-        return like(array, self.log_factors)
+        return self.xp.astype(array, self.log_rates.dtype, copy=False)
 
-    def coarse(self, array: Any) -> Array:
+    def coarse(self, array: Array) -> Array:
         """In that of messages."""
-        return like(array, self.transition)
+        return self.xp.astype(array, self.transition.dtype, copy=False)
 
-    def likelihood(self, evidence: Array) -> Array:
-        """Of what `evidence` says, over the grid, relative to the largest that any logit gives; (..., 3) to (..., K)."""
-        return self.xp.exp(self.coarse(self.xp.matmul(evidence, self.log_factors)))
+    def likelihood(self, outcomes: Array) -> Array:
+        """``p^s (1 - p)^f`` of successes and failures (s, f), relative to its largest; (..., 2) to (..., K)."""
+        log = self.xp.matmul(outcomes, self.log_rates)
+        log -= self.xp.max(log, axis=-1, keepdims=True)
+        return self.xp.exp(self.coarse(log))
 
     def normalised(self, density: Array) -> Array:
         """The density over the grid that sums to one, with nothing ruled out; shape (..., K); overwritten."""
@@ -170,7 +172,7 @@ class LogitGrid:
 def _grid(xp: Namespace, dtype: Any, where: Any, precision: str) -> LogitGrid:
     rates, points = rates_of_change(), logits()
     fine = {
-        "log_factors": -np.stack([np.logaddexp(0.0, -points), np.logaddexp(0.0, points), -np.ones(GRID_SIZE)]),
+        "log_rates": -np.stack([np.logaddexp(0.0, -points), np.logaddexp(0.0, points)]),
         "first_prior": first_prior(),
         "rate_prior": rates.prior,
         "switch": (1 - SWITCH) * np.eye(len(rates.prior)) + SWITCH * rates.prior[:, None],
@@ -202,6 +204,10 @@ class Belief:
 
     message: Array
     share: Array
+
+    def rows(self, rows: slice) -> Belief:
+        """Of some prompts, as views."""
+        return Belief(message=self.message[..., rows, :], share=self.share[..., rows])
 
     def where(self, chosen: Array, other: Belief) -> Belief:
         """This where ``chosen`` (shape (..., P)), elsewhere the other."""
@@ -238,34 +244,12 @@ class Belief:
         share = share / ((1 + grid.walk_variance * precision) * (1 + grid.walk_variance * (precision + left)))
         return Belief(message=xp.matmul(mixed, grid.transition), share=share)
 
-    def pack(self, state: Array) -> None:
-        """Write it into the state of each prompt, shape (..., P, M (K + 1))."""
-        kept = Belief.unpacked(state)
-        kept.message[...] = self.message
-        kept.share[...] = self.share
-
     @classmethod
     def unpacked(cls, state: Array) -> Belief:
         """Views of the state of each prompt."""
         xp = namespace(state)
         both = xp.moveaxis(xp.reshape(state, (*state.shape[:-1], -1, GRID_SIZE + 1)), -2, -3)
         return cls(message=both[..., :-1], share=both[..., -1])
-
-
-def evidence(successes: Array, count: Array, dispersion: Array) -> Array:
-    """Successes, failures, and minus the largest log likelihood that a success rate can give them; (..., 3).
-
-    The first two are divided by the dispersion; successes below 0 and above the count are set to these.
-    """
-    xp = namespace(successes)
-    none = xp.zeros_like(successes)
-    count = xp.maximum(count, none)
-    success = xp.minimum(xp.maximum(successes, none), count)
-    success, failure, count = success / dispersion, (count - success) / dispersion, count / dispersion
-    least = count * xp.log(count + SMALLEST)
-    return xp.stack(
-        [success, failure, least - success * xp.log(success + SMALLEST) - failure * xp.log(failure + SMALLEST)], axis=-1
-    )
 
 
 def like(array: Any, model: Array) -> Array:
