@@ -2,8 +2,8 @@
 
 Timed: all of ``AdvantageEstimator.step`` with string ids, of prompts that differ and all return at every step, 0/1
 rewards as NumPy arrays drawn beforehand, after 50 steps. Each method takes turns with KAE alone. Times are those of the
-processor: where others use it too, a step of some milliseconds loses its turn more often than one of half a millisecond,
-which is no cost of its own. For the committed numbers BLAS had one thread (``OPENBLAS_NUM_THREADS=1``).
+processor: where others use it too, a step of some milliseconds loses its turn more often than one of half a
+millisecond, which is no cost of its own. For the committed numbers BLAS had one thread (``OPENBLAS_NUM_THREADS=1``).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ DISCOUNT = 0.9  # on past log likelihoods, per return of the prompts
 PRIOR_DISCOUNT, PRIOR_COUNT = 0.8, 8.0  # per return; pseudo-prompts of the first prior
 EM_STEPS = 3
 SMALLEST_DISPERSION = 0.01
-BLOCK = 128  # series of messages whose arrays fit the processor's cache
+BLOCK = 192  # series of messages whose arrays fit the processor's cache
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class BayesFilter(RangedBaseline):
     ``phi p (1 - p) / n`` of its normal approximation. phi is learned from the variance within past groups,
     ``phi = S^2 / (S^2 + mean of u (1 - u))``; it is 1 for 0/1 rewards, and while no group had two completions.
 
-    State: 350 numbers of single precision for each prompt, 1.4 kB. They are computed with in single precision too, which
-    leaves values accurate to 1e-6; what is learned of all prompts together has the precision of the rewards.
+    State: 350 numbers of single precision for each prompt, 1.4 kB. A step computes with them in single precision too,
+    which leaves values accurate to 1e-6; what is learned of all prompts together has the precision of the rewards.
 
     Parameters
     ----------
@@ -284,7 +284,8 @@ def _known(grid: LogitGrid, groups: Groups, visits: Visits, now: Array, carry: d
 def _blocks(reward: Array) -> Iterator[slice]:
     """Rows of so many prompts that their messages stay in the cache."""
     n_prompts = reward.shape[-2]
-    size = max(BLOCK // max(math.prod(reward.shape[:-2]), 1), BLOCK // 8)
+    largest = max(BLOCK // max(math.prod(reward.shape[:-2]), 1), BLOCK // 8)
+    size = math.ceil(n_prompts / max(math.ceil(n_prompts / largest), 1)) or 1
     return (slice(first, first + size) for first in range(0, max(n_prompts, 1), size))
 
 
@@ -314,5 +315,5 @@ def _dispersion_sums(unit: Array, groups: Groups) -> Array:
     total = xp.sum(unit, axis=-1, keepdims=True)
     off = unit - total / size
     off = off if groups.mask is None else off * groups.present
-    mixed = (count - 1) / size * (total - xp.sum(unit * unit, axis=-1, keepdims=True))
+    mixed = (count - 1) / size * (total - xp.vecdot(unit, unit)[..., None])
     return xp.stack([xp.sum(off * off, axis=(-2, -1)), xp.sum(mixed, axis=(-2, -1))], axis=-1)
