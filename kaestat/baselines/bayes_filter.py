@@ -52,7 +52,7 @@ class BayesFilter(RangedBaseline):
     ``phi = S^2 / (S^2 + mean of u (1 - u))``; it is 1 for 0/1 rewards, and while no group had two completions.
 
     State: 350 numbers of single precision for each prompt, 1.4 kB. A step computes with them in single precision too,
-    which leaves values accurate to 1e-6; what is learned of all prompts together has the precision of the rewards.
+    which leaves values accurate to 2e-6; what is learned of all prompts together has the precision of the rewards.
 
     Parameters
     ----------
