@@ -3,6 +3,7 @@
 
 BENCHMARKS = (
     "advantage_step",
+    "untuned_step",
     "array_formula",
     "risk_path",
     "analyze",

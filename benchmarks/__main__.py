@@ -1,4 +1,5 @@
-"""``python -m benchmarks``: run all benchmarks, print them, and write ``results.md`` and ``results.json`` here."""
+"""``python -m benchmarks``: run all benchmarks, or those named, print them, and write ``results.md`` and
+``results.json`` here, or in a folder ``--out``."""
 
 from __future__ import annotations
 
@@ -15,11 +16,15 @@ from benchmarks.report import show, write
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHMARKS)}; all by default")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the tables")
     parser.add_argument("--tiny", action="store_true", help="the smallest sizes, to see that everything runs")
     arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"unknown benchmark {unknown[0]!r}; choose of {', '.join(BENCHMARKS)}.")
     origin, results = provenance(), {}
-    for name in BENCHMARKS:
+    for name in arguments.names or BENCHMARKS:
         begin = time.perf_counter()
         results[name] = measure_apart(name, "tiny" if arguments.tiny else "full")
         show(*results[name])

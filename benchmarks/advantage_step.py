@@ -8,9 +8,6 @@ and the same NumPy array of ids, built beforehand. verl's trainer makes UUID str
 applies. Integers it takes for group numbers as they stand, with no grouping at all; those rows are for information.
 Torch has one thread: on busy cores a second one only makes it wait.
 
-The last rows have the methods that need no tuning, against KAE with a fixed bandwidth of 10 steps: 0/1 rewards of
-prompts that differ, as NumPy arrays, new ones at each step.
-
 verl is no dependency of this project. Its function is found where ``verl.trainer.ppo.core_algos`` can be imported; for
 that verl 0.9.1 itself can be installed without its dependencies, with ray, omegaconf, transformers, tensordict and
 codetiming beside it.
@@ -28,14 +25,10 @@ from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate, interleaved, ratio
 from kaestat import AdvantageEstimator
-from kaestat.registry import parse_method
 
 CLAIM = "A step of KAE with ten visits of history costs less than verl's stateless grpo_vectorized on the same rows"
 SIZES = {"full": ((256, 8, 200), (16_384, 8, 15)), "tiny": ((4, 2, 2),)}
 PAST_VISITS = 10
-UNTUNED_SIZES = {"full": ((64, 8, 200), (512, 8, 60)), "tiny": ((4, 2, 2),)}
-UNTUNED, FIXED = ("kae:bandwidth=auto", "kae_eb:bandwidth=auto", "bayes_filter"), "kae:bandwidth=10"
-AT_MOST = {"bayes_filter": 5.0}  # the recommended default
 
 
 def run(size: str = "full") -> list[Row]:
@@ -45,36 +38,7 @@ def run(size: str = "full") -> list[Row]:
         for id_type in ("string", "integer"):
             for order in ("grouped", "shuffled"):
                 rows += _case(n_prompts, group, id_type, order, repetitions)
-    for n_prompts, group, repetitions in UNTUNED_SIZES[size]:
-        rows += _untuned(n_prompts, group, repetitions)
     return rows
-
-
-def _untuned(n_prompts: int, group: int, repetitions: int) -> list[Row]:
-    case = f"{n_prompts:,} × {group}, string ids, grouped rows"
-    ids, _ = _samples(n_prompts, group, "string", "grouped")
-    pieces = {method: _stepper(method, ids, group) for method in (FIXED, *UNTUNED)}
-    seconds = interleaved(pieces, repetitions=repetitions)
-    return [
-        *(Row(case, f"{method} step", "ms", estimate(1e3 * sample)) for method, sample in seconds.items()),
-        *(
-            Row(case, f"{method} / {FIXED}", "ratio", ratio(seconds[method], seconds[FIXED]), AT_MOST.get(method))
-            for method in UNTUNED
-        ),
-    ]
-
-
-def _stepper(method: str, ids: np.ndarray, group: int) -> Callable[[], object]:
-    name, params = parse_method(method)
-    estimator, step, rng = AdvantageEstimator(name, **params), count(), np.random.default_rng(1)
-    value = np.repeat(rng.random(len(ids) // group), group)
-
-    def once() -> object:
-        return estimator.step(ids, (rng.random(len(ids)) < value).astype(np.float32), step=next(step))
-
-    for _ in range(PAST_VISITS):
-        once()
-    return once
 
 
 def _case(n_prompts: int, group: int, id_type: str, order: str, repetitions: int) -> list[Row]:

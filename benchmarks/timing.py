@@ -23,7 +23,7 @@ class Estimate:
 
 
 def interleaved(
-    pieces: Mapping[str, Callable[[], object]], *, repetitions: int, warm_up: int = 1
+    pieces: Mapping[str, Callable[[], object]], *, repetitions: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, np.ndarray]:
     """Seconds of every call, the pieces taking turns, so that whatever slows the machine slows them alike.
 
@@ -33,6 +33,8 @@ def interleaved(
         What to time. Each is called once untimed, in the order given; then the order turns round at every repetition.
     repetitions : int
         Timed calls of each piece.
+    clock : callable
+        What tells the seconds: of the wall, or `time.process_time`.
 
     Returns
     -------
@@ -44,9 +46,9 @@ def interleaved(
     gc.collect()
     for repetition in range(repetitions):
         for name in pieces if repetition % 2 == 0 else reversed(pieces):
-            start = time.perf_counter()
+            start = clock()
             pieces[name]()
-            seconds[name][repetition] = time.perf_counter() - start
+            seconds[name][repetition] = clock() - start
     return seconds
 
 

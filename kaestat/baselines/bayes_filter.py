@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from array_api_compat import device
 
-from kaestat.arrays import Array, Groups, Visits
+from kaestat.arrays import Array, Groups, Visits, namespace
 from kaestat.baselines.base import Served
 from kaestat.baselines.logit_grid import GRID_SIZE, SWITCH, Belief, LogitGrid, first_prior, like, rates_of_change
 from kaestat.baselines.reward_range import RangedBaseline
@@ -18,7 +19,7 @@ DISCOUNT = 0.9  # on past log likelihoods, per return of the prompts
 PRIOR_DISCOUNT, PRIOR_COUNT = 0.8, 8.0  # per return; pseudo-prompts of the first prior
 EM_STEPS = 3
 SMALLEST_DISPERSION = 0.01
-BLOCK = 128  # series of messages whose arrays fit the processor's cache
+BLOCK = 192  # series of messages whose arrays fit the processor's cache
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class BayesFilter(RangedBaseline):
     ``phi p (1 - p) / n`` of its normal approximation. phi is learned from the variance within past groups,
     ``phi = S^2 / (S^2 + mean of u (1 - u))``; it is 1 for 0/1 rewards, and while no group had two completions.
 
-    State: 350 numbers of single precision for each prompt, 1.4 kB.
+    State: 350 numbers of single precision for each prompt, 1.4 kB. A step computes with them in single precision too,
+    which leaves values accurate to 2e-6; what is learned of all prompts together has the precision of the rewards.
 
     Parameters
     ----------
@@ -102,118 +104,115 @@ class BayesFilter(RangedBaseline):
         return self.serve(groups, visits, step=step, carry=carry).carry
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
-        self._check(groups, visits)
+        unit = self._unit(groups)
+        self._check(unit, visits)
         grid = LogitGrid.like(groups.reward)
         xp = grid.xp
-        before = self.initial_carry() if carry is None else carry
-        carry = {name: like(array, groups.reward) for name, array in before.items()}
-        now = like(step, groups.reward)
-        now = now[..., 0, 0] if now.ndim >= 2 else now
+        carry, now = self._before(carry, step, groups)
         known = _known(grid, groups, visits, now, carry)
-        completions = self._completions(grid, groups, known.dispersion)
-        parts = [self._seen(grid, known, completions, visits, rows) for rows in _blocks(groups.reward)]
-        value, evidence, mixed, share, state = (
-            parts[0][k] if len(parts) == 1 else xp.concat([part[k] for part in parts], axis=axis)
-            for k, axis in enumerate((-2, -1, -2, -2, -2))
+        completions = _Completions.of(unit, groups.count, known.dispersion)
+        leading = np.broadcast_shapes(unit.shape[:-1], visits.lag.shape[:-1])
+        state = xp.empty((*leading, self.state_size), dtype=grid.transition.dtype, device=device(unit))
+        after = Belief.unpacked(state)
+        parts = [self._seen(grid, known, completions, visits, rows, after.rows(rows)) for rows in _blocks(unit)]
+        sums, mass, mixed, share = (
+            part[0] if len(part) == 1 else xp.concat(part, axis=axis)
+            for part, axis in zip(zip(*parts, strict=True), (-4, -1, -2, -1), strict=True)
         )
 
+        evidence = grid.fine(xp.log(xp.matrix_transpose(sums[..., 0, :, 0]) / mass))
         scored = xp.where(known.returning[..., None, :], evidence, xp.zeros_like(evidence))
         kept = DISCOUNT ** known.elapsed[..., None]
         first = xp.log(grid.rate_prior)
         log_weight = kept * xp.log(known.weight) + (1 - kept) * first + xp.sum(scored, axis=-1)
-        after = {
+        carry_after = {
             "log_weight": log_weight - xp.max(log_weight, axis=-1, keepdims=True),
             "prompts": _prompts_at(grid, known, carry["prompts"], mixed, share),
             "last_scored": xp.where(xp.any(known.returning, axis=-1), now, carry["last_scored"]),
-            "dispersion": carry["dispersion"] + self._dispersion_sums(groups),
+            "dispersion": carry["dispersion"] + _dispersion_sums(unit, groups),
         }
-        values = self.low + (self.high - self.low) * value + xp.zeros_like(groups.reward)
-        return Served(values=values, carry=after, settled=self, state=state)
+        values = self.low + (self.high - self.low) * grid.fine(completions.values(sums, grid.coarse(known.weight)))
+        return Served(values=values, carry=carry_after, settled=self, state=state)
+
+    def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        """``p (1 - p) / u - 1`` of the posterior's mean p and variance u: those of a Beta distribution."""
+        grid = LogitGrid.like(groups.reward)
+        xp = grid.xp
+        carry, now = self._before(carry, step, groups)
+        known = _known(grid, groups, visits, now, carry)
+        shape = (*np.broadcast_shapes(groups.reward.shape[:-1], visits.lag.shape[:-1]), 1)
+        success = grid.fine(grid.success)
+        powers = xp.stack([xp.ones_like(success), success, success**2], axis=-1)
+        found = []
+        for rows in _blocks(groups.reward):
+            belief = self._belief(grid, known, visits, rows, (*shape[:-2], groups.reward[..., rows, :].shape[-2], 1))
+            sums = xp.matmul(grid.fine(belief.posterior(known.log_prior)), powers)  # (..., M, P, 3)
+            moments = xp.sum(known.weight[..., None, None] * sums[..., 1:] / sums[..., :1], axis=-3)
+            mean = moments[..., :1]
+            found.append(mean * (1 - mean) / (moments[..., 1:] - mean**2) - 1)
+        return found[0] if len(found) == 1 else xp.concat(found, axis=-2)
+
+    def _before(self, carry: Any, step: int | Array, groups: Groups) -> tuple[dict[str, Array], Array]:
+        """The carry and the step as arrays of the rewards' kind."""
+        before = self.initial_carry() if carry is None else carry
+        now = like(step, groups.reward)
+        return {name: like(a, groups.reward) for name, a in before.items()}, now[..., 0, 0] if now.ndim >= 2 else now
 
     def _seen(
-        self, grid: LogitGrid, known: _Known, completions: _Completions, visits: Visits, rows: slice
-    ) -> tuple[Array, Array, Array, Array, Array]:
-        """Of some prompts: values on the unit scale (..., P, G); log predictive likelihoods (..., M, P); their messages
-        with all rates mixed (..., P, K), and shares of the prior (..., P, 1), for the next prior; and their states."""
-        xp, own, distinct = grid.xp, completions.own[..., rows, :], completions.distinct
-        belief = self._belief(grid, known, visits, rows, own.shape)
-        likelihood = completions.likelihood[..., rows, :][..., None, :, :]
-        posterior = belief.message * belief.share_of_prior(xp.log(known.prior))
-        predictive = xp.vecdot(posterior, likelihood) / xp.sum(posterior, axis=-1)
-
-        rest = completions.rest[..., rows, :, :]
-        both = xp.moveaxis(xp.concat([rest * grid.success, rest], axis=-2), -1, -2)
-        sums = xp.matmul(xp.moveaxis(posterior, -3, -2), both)  # (..., P, M, 2 C)
-        size = rest.shape[-2]
-        value = xp.sum(known.weight[..., None, :, None] * sums[..., :size] / sums[..., size:], axis=-2)
-        if distinct is not None:
-            chosen = own[..., None] == distinct
-            value = xp.sum(xp.where(chosen, value[..., None, :], xp.zeros_like(value[..., None, :])), axis=-1)
-        belief = Belief(message=grid.normalised(belief.message * likelihood), share=belief.share)
-        mixing = known.weight[..., None, :]
-        flat = xp.reshape(belief.message, (*belief.message.shape[:-2], -1))
-        mixed = xp.reshape(xp.matmul(mixing, flat), (*flat.shape[:-2], -1, GRID_SIZE))
-        share = xp.matmul(mixing, belief.share)[..., 0, :, None]
-        return value, xp.log(predictive), mixed, share, belief.packed()
+        self, grid: LogitGrid, known: _Known, completions: _Completions, visits: Visits, rows: slice, after: Belief
+    ) -> tuple[Array, Array, Array, Array]:
+        """Of some prompts: integrals of their posteriors (..., P, 1 + C, M, 2), up to a factor, with each likelihood of
+        ``completions``, and with that times the success rate; masses of these posteriors (..., M, P); messages with all
+        rates mixed (..., P, K); shares of the prior (..., P). Sets what is believed after the step."""
+        xp = grid.xp
+        belief = self._belief(grid, known, visits, rows, completions.place[..., rows, :].shape)
+        posterior = belief.posterior(known.log_prior)
+        likelihood = grid.likelihood(completions.outcomes[..., rows, :, :])
+        factors = xp.matrix_transpose(xp.stack([likelihood, likelihood * grid.success], axis=-2))
+        # One product for each likelihood: one of all would round its columns differently, so that an own reward, which
+        # decides on the column, would show in the last digit.
+        sums = xp.matmul(xp.moveaxis(posterior, -3, -2)[..., None, :, :], factors)
+        message = grid.normalised(belief.message * likelihood[..., None, :, 0, :])
+        after.message[...], after.share[...] = message, belief.share
+        weight, flat = grid.coarse(known.weight)[..., None, :], xp.reshape(message, (*message.shape[:-2], -1))
+        mixed = xp.reshape(xp.matmul(weight, flat), (*flat.shape[:-2], -1, GRID_SIZE))
+        share = xp.matmul(weight, belief.share)[..., 0, :]
+        return sums, xp.matmul(posterior, grid.ones), mixed, share
 
     def _belief(self, grid: LogitGrid, known: _Known, visits: Visits, rows: slice, shape: tuple[int, ...]) -> Belief:
         """Of some prompts at their present visit: from what is kept, or filtered anew with what is known by now."""
         returning = known.returning[..., rows]
-        if visits.state is not None and bool(grid.xp.all(returning)):
-            kept = Belief.unpacked(like(visits.state[..., rows, :], grid.logit))
-            return kept.moved(grid, known.source, known.prior_variance)
+        if known.kept is not None and bool(grid.xp.all(returning)):
+            return known.kept.rows(rows).moved(grid, known.source, known.prior_variance)
         belief = grid.unknown(shape[-2], shape[:-2])
         if visits.lag.shape[-1] == 0:
             return belief
-        if visits.state is not None:
-            kept = Belief.unpacked(like(visits.state[..., rows, :], grid.logit)).where(returning, belief)
+        if known.kept is not None:
+            kept = known.kept.rows(rows).where(returning, belief)
             return kept.moved(grid, known.source, known.prior_variance).where(returning, belief)
         count = visits.count[..., rows, :]
         total = (visits.total[..., rows, :] - self.low * count) / (self.high - self.low)
         before = grid.xp.zeros_like(count[..., 0]) > 0
         for column in range(count.shape[-1]):
             here = count[..., column] > 0
-            likelihood = grid.likelihood(total[..., column] / known.dispersion, count[..., column] / known.dispersion)
+            outcomes = _outcomes(total[..., column], count[..., column], known.dispersion)
+            likelihood = grid.likelihood(outcomes)
             seen = belief.moved(grid, known.source, known.prior_variance).where(before, belief)
             seen = Belief(message=grid.normalised(seen.message * likelihood[..., None, :, :]), share=seen.share)
             belief = seen.where(here, belief)
             before = before | here
         return belief.moved(grid, known.source, known.prior_variance).where(returning, belief)
 
-    def _completions(self, grid: LogitGrid, groups: Groups, phi: Array) -> _Completions:
-        xp, own, scale = groups.xp, self._scaled(groups.reward), self.high - self.low
-        total = (xp.sum(groups.carried, axis=-1, keepdims=True) - self.low * groups.count) / scale
-        # One likelihood serves all completions of equal reward; 0/1 rewards need two.
-        distinct = xp.unique_values(own if groups.mask is None else own[groups.mask])
-        few = 0 < distinct.shape[0] < own.shape[-1]
-        each = distinct + xp.zeros_like(own[..., :1]) if few else own
-        return _Completions(
-            own=own,
-            distinct=distinct if few else None,
-            likelihood=grid.likelihoods(total[..., 0] / phi, groups.count[..., 0] / phi),
-            rest=grid.likelihoods(
-                xp.where(groups.count > 0, total - each, xp.zeros_like(each)) / phi[..., None],
-                xp.clip(groups.count - 1, 0.0, None) / phi[..., None],
-            ),
-        )
-
     def _scaled(self, reward: Array) -> Array:
         return (reward - self.low) / (self.high - self.low)
 
-    def _dispersion_sums(self, groups: Groups) -> Array:
-        """Squares within groups of two or more, and ``u (1 - u)`` per degree of freedom; (..., 2)."""
-        xp = groups.xp
-        count = groups.count
-        unit = xp.where(groups.present > 0, self._scaled(groups.reward), xp.zeros_like(groups.reward))
-        mean = xp.sum(unit, axis=-1, keepdims=True) / xp.clip(count, 1.0, None)
-        several = xp.astype(count > 1, mean.dtype)
-        within = xp.sum(several * groups.present * (unit - mean) ** 2, axis=(-2, -1))
-        mixed = several * (count - 1) / xp.clip(count, 1.0, None) * xp.sum(unit * (1 - unit), axis=-1, keepdims=True)
-        return xp.stack([within, xp.sum(mixed, axis=(-2, -1))], axis=-1)
+    def _unit(self, groups: Groups) -> Array:
+        """Rewards on the unit scale, 0 in the padding."""
+        unit = self._scaled(groups.reward)
+        return unit if groups.mask is None else groups.xp.where(groups.mask, unit, groups.xp.zeros_like(unit))
 
-    def _check(self, groups: Groups, visits: Visits) -> None:
-        xp = groups.xp
-        unit = xp.where(groups.present > 0, self._scaled(groups.reward), xp.zeros_like(groups.reward))
+    def _check(self, unit: Array, visits: Visits) -> None:
+        xp = namespace(unit)
         total = visits.total - self.low * visits.count
         outside = bool(xp.any((unit < 0) | (unit > 1)))
         if outside or bool(xp.any((total < 0) | (visits.total > self.high * visits.count + 1e-9 * (1 + total)))):
@@ -225,31 +224,51 @@ class BayesFilter(RangedBaseline):
 
 @dataclass(frozen=True, eq=False)
 class _Completions:
-    """Rewards of the step on the unit scale (..., P, G), their distinct values (C,) if these are fewer than the
-    completions of a group, the likelihood of the group (..., P, K), and that of the group without a completion of each
-    of these values (..., P, C, K), or without each completion."""
+    """Successes and failures (..., P, 1 + C, 2) of each group, and of the group without a completion of each of the C
+    distinct rewards of the step, or without each of its C completions if these are fewer; and which of the C leaves
+    each completion out (..., P, G)."""
 
-    own: Array
-    distinct: Array | None
-    likelihood: Array
-    rest: Array
+    outcomes: Array
+    place: Array
+
+    @classmethod
+    def of(cls, unit: Array, count: Array, phi: Array) -> _Completions:
+        """Of rewards on the unit scale, 0 in the padding."""
+        xp = namespace(unit)
+        distinct = xp.unique_values(unit)
+        few = distinct.shape[0] < unit.shape[-1]
+        place = xp.searchsorted(distinct, unit) if few else xp.arange(unit.shape[-1], device=device(unit))
+        each = (distinct if few else unit) + xp.zeros_like(unit[..., :1])
+        total = xp.sum(unit, axis=-1, keepdims=True)
+        total = xp.concat([total, total - each], axis=-1)
+        count = xp.concat([count, xp.clip(count - 1, 0.0, None) + xp.zeros_like(each)], axis=-1)
+        return cls(outcomes=_outcomes(total, count, phi[..., None]), place=xp.broadcast_to(place, unit.shape))
+
+    def values(self, sums: Array, weight: Array) -> Array:
+        """Values (..., P, G) from the integrals (..., P, 1 + C, M, 2) and the probabilities (..., M) of the rates."""
+        xp = namespace(sums)
+        each = xp.sum(weight[..., None, None, :] * (sums[..., 1:, :, 1] / sums[..., 1:, :, 0]), axis=-1)
+        place = xp.broadcast_to(self.place, (*each.shape[:-1], self.place.shape[-1]))
+        return xp.take_along_axis(each, place, axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Known:
     """What earlier steps say of this one, as in the docstring of the class.
 
-    ``weight`` (..., M), ``prior`` (..., K) with the variance of its logit (...,), ``source`` (..., M, M),
-    ``dispersion`` (..., 1), which prompts have returned (..., P), and the returns that have passed (...,).
+    ``log_prior`` (..., K), the variance of its logit (...,) and ``source`` (..., M, M), all in the precision of
+    messages; ``weight`` (..., M), ``dispersion`` (..., 1), which prompts have returned (..., P), the returns that have
+    passed (...,), and what was kept of each prompt, or None.
     """
 
     weight: Array
-    prior: Array
+    log_prior: Array
     prior_variance: Array
     source: Array
     dispersion: Array
     returning: Array
     elapsed: Array
+    kept: Belief | None
 
 
 def _known(grid: LogitGrid, groups: Groups, visits: Visits, now: Array, carry: dict[str, Array]) -> _Known:
@@ -274,19 +293,21 @@ def _known(grid: LogitGrid, groups: Groups, visits: Visits, now: Array, carry: d
     switched = (1 - SWITCH) ** elapsed[..., None]
     return _Known(
         weight=switched * weight + (1 - switched) * grid.rate_prior,
-        prior=prior,
-        prior_variance=grid.variance(prior),
-        source=grid.sources(weight),
+        log_prior=grid.coarse(xp.log(prior)),
+        prior_variance=grid.variance(grid.coarse(prior)),
+        source=grid.coarse(grid.sources(weight)),
         dispersion=xp.clip(phi, SMALLEST_DISPERSION, 1.0)[..., None],
         returning=returning,
         elapsed=elapsed,
+        kept=None if visits.state is None else Belief.unpacked(like(visits.state, grid.transition)),
     )
 
 
 def _blocks(reward: Array) -> Iterator[slice]:
     """Rows of so many prompts that their messages stay in the cache."""
     n_prompts = reward.shape[-2]
-    size = max(BLOCK // max(math.prod(reward.shape[:-2]), 1), BLOCK // 8)
+    largest = max(BLOCK // max(math.prod(reward.shape[:-2]), 1), BLOCK // 8)
+    size = math.ceil(n_prompts / max(math.ceil(n_prompts / largest), 1)) or 1
     return (slice(first, first + size) for first in range(0, max(n_prompts, 1), size))
 
 
@@ -295,10 +316,26 @@ def _prompts_at(grid: LogitGrid, known: _Known, prompts: Array, message: Array, 
     xp = grid.xp
     kept = PRIOR_DISCOUNT ** known.elapsed[..., None]
     base = kept * prompts + (1 - kept) * PRIOR_COUNT * grid.first_prior
-    prior, total = known.prior, base
+    log_prior, total = known.log_prior, base
     for _ in range(EM_STEPS):
-        posterior = message * xp.exp(share * xp.log(prior[..., None, :]))
-        each = share / xp.sum(posterior, axis=-1, keepdims=True)
-        total = base + xp.matmul(xp.moveaxis(each, -1, -2), posterior)[..., 0, :]
-        prior = total / xp.sum(total, axis=-1, keepdims=True)
+        posterior = message * xp.exp(share[..., None] * log_prior[..., None, :])
+        each = share / xp.matmul(posterior, grid.ones)
+        total = base + grid.fine(xp.matmul(each[..., None, :], posterior)[..., 0, :])
+        log_prior = grid.coarse(xp.log(total / xp.sum(total, axis=-1, keepdims=True)))
     return total
+
+
+def _outcomes(total: Array, count: Array, phi: Array) -> Array:
+    """Successes and failures, divided by the dispersion; (..., 2)."""
+    return namespace(total).stack([total / phi, (count - total) / phi], axis=-1)
+
+
+def _dispersion_sums(unit: Array, groups: Groups) -> Array:
+    """Squares within groups, and ``u (1 - u)`` per degree of freedom; (..., 2)."""
+    xp, count = groups.xp, groups.count
+    size = xp.clip(count, 1.0, None)
+    total = xp.sum(unit, axis=-1, keepdims=True)
+    off = unit - total / size
+    off = off if groups.mask is None else off * groups.present
+    mixed = (count - 1) / size * (total - xp.vecdot(unit, unit)[..., None])
+    return xp.stack([xp.sum(off * off, axis=(-2, -1)), xp.sum(mixed, axis=(-2, -1))], axis=-1)

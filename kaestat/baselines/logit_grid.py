@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ SWITCH = 0.02  # probability per visit that another rate of change takes over
 PRIOR_SD = 2.0  # of the logits of prompts of which nothing is known
 SMALLEST = 1e-30  # of messages and priors: what is ruled out for good could not come back
 SMALLEST_VARIANCE = 1e-3
-FEW = 4  # groups for each likelihood, from which on it pays to look for equal ones
+PRECISION = "float32"  # of messages: they are kept in it, and a step costs half as much
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,84 +90,69 @@ def first_prior() -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class LogitGrid:
-    """The grid and the rates of change in the kind of array, floating type and device of the rewards.
+    """The grid and the rates of change in the kind of array and on the device of the rewards.
+
+    What is known of all prompts together has the floating type of the rewards, the many numbers known of each prompt
+    (its messages, and what meets them) single precision.
 
     Attributes
     ----------
     xp : namespace
-    logit, log_failure, success : array, shape (K,)
-        The points, ``log (1 - p)`` and ``p`` there.
-    moments : array, shape (K, 2)
-        The points and their squares.
-    smallest_variance : array, shape ()
-        Of a logit.
+    log_rates : array, shape (2, K)
+        ``log p`` and ``log (1 - p)`` at the points.
     first_prior : array, shape (K,)
     rate_prior : array, shape (M,)
-    walk_variance : array, shape (M, 1)
     switch : array, shape (M, M)
         Probabilities of the rate of change before a visit (columns) given that after it, but for their weights.
-    transition : array, shape (M, K, K)
+    success, ones : array of single precision, shape (K,)
+        ``p`` at the points, and 1.
+    moments : array of single precision, shape (K, 2)
+        The points and their squares.
+    smallest_variance : array of single precision, shape ()
+        Of a logit.
+    walk_variance : array of single precision, shape (M, 1)
+    transition : array of single precision, shape (M, K, K)
     """
 
     xp: Namespace
-    logit: Array
-    log_failure: Array
-    success: Array
-    moments: Array
-    smallest_variance: Array
+    log_rates: Array
     first_prior: Array
     rate_prior: Array
-    walk_variance: Array
     switch: Array
+    success: Array
+    ones: Array
+    moments: Array
+    smallest_variance: Array
+    walk_variance: Array
     transition: Array
 
     @classmethod
     def like(cls, model: Array) -> LogitGrid:
-        """The grid for arrays like this one."""
-        rates, points = rates_of_change(), logits()
-        switch = (1 - SWITCH) * np.eye(len(rates.prior)) + SWITCH * rates.prior[:, None]
-        arrays = {
-            "logit": points,
-            "log_failure": -np.logaddexp(0.0, points),
-            "success": 1 / (1 + np.exp(-points)),
-            "moments": np.stack([points, points**2], axis=-1),
-            "smallest_variance": SMALLEST_VARIANCE,
-            "first_prior": first_prior(),
-            "rate_prior": rates.prior,
-            "walk_variance": rates.walk[:, None] ** 2,
-            "switch": switch,
-            "transition": rates.transition,
-        }
-        return cls(xp=namespace(model), **{name: like(array, model) for name, array in arrays.items()})
+        """The grid for rewards like these."""
+        return _grid(namespace(model), model.dtype, device(model), PRECISION)
 
-    def likelihood(self, successes: Array, count: Array) -> Array:
-        """``p^s (1 - p)^(n - s)`` over the grid, relative to its largest; (...,) to (..., K)."""
-        log = successes[..., None] * self.logit + count[..., None] * self.log_failure
+    def fine(self, array: Array) -> Array:
+        """In the floating type of the rewards."""
+        return self.xp.astype(array, self.log_rates.dtype, copy=False)
+
+    def coarse(self, array: Array) -> Array:
+        """In that of messages."""
+        return self.xp.astype(array, self.transition.dtype, copy=False)
+
+    def likelihood(self, outcomes: Array) -> Array:
+        """``p^s (1 - p)^f`` of successes and failures (s, f), relative to its largest; (..., 2) to (..., K)."""
+        log = self.xp.matmul(outcomes, self.log_rates)
         log -= self.xp.max(log, axis=-1, keepdims=True)
-        return self.xp.exp(log)
-
-    def likelihoods(self, successes: Array, count: Array) -> Array:
-        """`likelihood`, but once for each pair of a sum and a count where these are few, as with 0/1 rewards."""
-        xp = self.xp
-        count = count + xp.zeros_like(successes)
-        sums, counts = xp.unique_inverse(successes), xp.unique_inverse(count)
-        n_counts = counts.values.shape[0]
-        n_pairs = sums.values.shape[0] * n_counts
-        if FEW * n_pairs > xp.reshape(successes, (-1,)).shape[0]:
-            return self.likelihood(successes, count)
-        table = self.likelihood(sums.values[:, None], counts.values[None, :])
-        place = xp.reshape(sums.inverse_indices * n_counts + counts.inverse_indices, (-1,))
-        found = xp.take(xp.reshape(table, (n_pairs, GRID_SIZE)), place, axis=0)
-        return xp.reshape(found, (*successes.shape, GRID_SIZE))
+        return self.xp.exp(self.coarse(log))
 
     def normalised(self, density: Array) -> Array:
         """The density over the grid that sums to one, with nothing ruled out; shape (..., K); overwritten."""
-        density *= 1 / self.xp.sum(density, axis=-1, keepdims=True)
+        density *= 1 / self.xp.matmul(density, self.ones)[..., None]
         density += SMALLEST
         return density
 
     def variance(self, distribution: Array) -> Array:
-        """Variance of the logit; (..., K) to (...,)."""
+        """Variance of the logit in single precision; (..., K) to (...,)."""
         moments = self.xp.matmul(distribution, self.moments)
         return self.xp.maximum(moments[..., 1] - moments[..., 0] ** 2, self.smallest_variance)
 
@@ -178,9 +163,31 @@ class LogitGrid:
 
     def unknown(self, n_prompts: int, leading: tuple[int, ...]) -> Belief:
         """Of prompts without a past."""
-        kept = self.xp.zeros_like(self.walk_variance[:, :, None]) + self.xp.ones_like(self.logit) / GRID_SIZE
+        kept = self.xp.zeros_like(self.walk_variance[:, :, None]) + self.ones / GRID_SIZE
         message = self.xp.broadcast_to(kept, (*leading, kept.shape[0], n_prompts, GRID_SIZE))
         return Belief(message=message, share=self.xp.ones_like(message[..., 0]))
+
+
+@lru_cache(maxsize=8)
+def _grid(xp: Namespace, dtype: Any, where: Any, precision: str) -> LogitGrid:
+    rates, points = rates_of_change(), logits()
+    fine = {
+        "log_rates": -np.stack([np.logaddexp(0.0, -points), np.logaddexp(0.0, points)]),
+        "first_prior": first_prior(),
+        "rate_prior": rates.prior,
+        "switch": (1 - SWITCH) * np.eye(len(rates.prior)) + SWITCH * rates.prior[:, None],
+    }
+    coarse = {
+        "success": 1 / (1 + np.exp(-points)),
+        "ones": np.ones(GRID_SIZE),
+        "moments": np.stack([points, points**2], axis=-1),
+        "smallest_variance": SMALLEST_VARIANCE,
+        "walk_variance": rates.walk[:, None] ** 2,
+        "transition": rates.transition,
+    }
+    arrays = {name: xp.asarray(array, dtype=dtype, device=where) for name, array in fine.items()}
+    arrays |= {name: xp.asarray(array, dtype=getattr(xp, precision), device=where) for name, array in coarse.items()}
+    return LogitGrid(xp=xp, **arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +205,10 @@ class Belief:
     message: Array
     share: Array
 
+    def rows(self, rows: slice) -> Belief:
+        """Of some prompts, as views."""
+        return Belief(message=self.message[..., rows, :], share=self.share[..., rows])
+
     def where(self, chosen: Array, other: Belief) -> Belief:
         """This where ``chosen`` (shape (..., P)), elsewhere the other."""
         xp = namespace(self.message)
@@ -208,9 +219,11 @@ class Belief:
             share=xp.where(chosen[..., None, :], self.share, other.share),
         )
 
-    def share_of_prior(self, log_prior: Array) -> Array:
-        """The prior to the power of the share that is left, over the grid; shape (..., M, P, K)."""
-        return namespace(log_prior).exp(self.share[..., None] * log_prior[..., None, None, :])
+    def posterior(self, log_prior: Array) -> Array:
+        """The message times the prior to the power of the share that is left, not normalised; shape (..., M, P, K)."""
+        density = namespace(log_prior).exp(self.share[..., None] * log_prior[..., None, None, :])
+        density *= self.message
+        return density
 
     def moved(self, grid: LogitGrid, source: Array, prior_variance: Array) -> Belief:
         """One visit on: rates may switch, then logits walk.
@@ -223,25 +236,17 @@ class Belief:
         prior_variance : array, shape (...,)
         """
         xp = grid.xp
-        flat = xp.reshape(self.message, (*self.message.shape[:-2], -1))
-        mixed = xp.reshape(xp.matmul(source, flat), self.message.shape)
+        # A prompt's messages lie together in its state, so they are mixed prompt by prompt.
+        mixed = xp.matmul(source[..., None, :, :], xp.moveaxis(self.message, -3, -2))
+        mixed = xp.moveaxis(mixed, -2, -3)
         share = xp.matmul(source, self.share)
         precision, left = 1 / grid.variance(mixed), share / prior_variance[..., None, None]
         share = share / ((1 + grid.walk_variance * precision) * (1 + grid.walk_variance * (precision + left)))
         return Belief(message=xp.matmul(mixed, grid.transition), share=share)
 
-    def packed(self) -> Array:
-        """As a state of each prompt, shape (..., P, M (K + 1))."""
-        xp = namespace(self.message)
-        message = xp.moveaxis(self.message, -3, -2)
-        state = xp.empty((*message.shape[:-1], GRID_SIZE + 1), dtype=message.dtype, device=device(message))
-        state[..., :-1] = message
-        state[..., -1] = xp.moveaxis(self.share, -2, -1)
-        return xp.reshape(state, (*state.shape[:-2], -1))
-
     @classmethod
     def unpacked(cls, state: Array) -> Belief:
-        """From the state of each prompt."""
+        """Views of the state of each prompt."""
         xp = namespace(state)
         both = xp.moveaxis(xp.reshape(state, (*state.shape[:-1], -1, GRID_SIZE + 1)), -2, -3)
         return cls(message=both[..., :-1], share=both[..., -1])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kaestat import AdvantageEstimator, Groups, RewardLog, Visits, make_baseline
-from kaestat.baselines import BayesFilter
+from kaestat.baselines import BayesFilter, logit_grid
 from kaestat.baselines import bayes_filter as module
 from kaestat.baselines.logit_grid import LogitGrid, rates_of_change, transition
 from kaestat.logs.replay import replay
@@ -17,6 +17,13 @@ from kaestat.logs.replay import replay
 GRID = [-7 + 14 * k / 48 for k in range(49)]
 P = [1 / (1 + math.exp(-x)) for x in GRID]
 RATES = [(q, 0.0, 0.15) for q in (0.03, 0.08, 0.2, 0.5, 1.2)] + [(0.1, -0.03, 0.125), (0.1, 0.03, 0.125)]
+
+
+@pytest.fixture
+def in_double(monkeypatch):
+    """Messages in double precision, in which rounding cannot hide an error."""
+    monkeypatch.setattr(logit_grid, "PRECISION", "float64")
+    return monkeypatch
 
 
 def normalised(weights):
@@ -165,7 +172,8 @@ def test_the_estimator_gives_the_values_of_the_filter_in_plain_loops(seed, rewar
         np.testing.assert_allclose(mine, flat(slow), rtol=0, atol=2e-6)  # states are kept in single precision
 
 
-def test_states_in_double_precision_give_them_to_the_last_digits_and_torch_the_same():
+@pytest.mark.usefixtures("in_double")
+def test_messages_in_double_precision_give_them_to_the_last_digits_and_torch_the_same():
     run = [(2 * k, {"a": [1.0, 0.0, float(k % 2)], "b": [0.0, 0.0, float(k == 3)]}) for k in range(6)]
     baseline = make_baseline("bayes_filter")
     for convert in (np.asarray, torch.as_tensor):
@@ -181,6 +189,7 @@ def test_states_in_double_precision_give_them_to_the_last_digits_and_torch_the_s
             carry, state, past = served.carry, served.state, visits
 
 
+@pytest.mark.usefixtures("in_double")
 def test_first_group_by_hand():
     # No past, G = 2: the other completion is the only evidence, prior N(0, 2^2) on the grid.
     values = make_baseline("bayes_filter").values(
@@ -217,6 +226,7 @@ def test_a_saved_run_goes_on_bit_for_bit(tmp_path):
         np.testing.assert_array_equal(mine, expected)
 
 
+@pytest.mark.usefixtures("in_double")
 def test_replaying_a_log_gives_the_estimators_values():
     run = random_run(7)
     rows = [(step, name, z) for step, groups in run for name, rewards in groups.items() for z in rewards]
@@ -311,26 +321,53 @@ def test_a_state_with_an_impossible_prior_is_refused():
 
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.as_tensor])
-def test_likelihoods_of_equal_groups_are_computed_once_and_are_those_of_each(convert, monkeypatch):
-    rng, computed = np.random.default_rng(0), []
-    count = rng.integers(1, 4, (2, 60, 1)).astype(float)
-    successes = rng.integers(0, count + 1, (2, 60, 3)).astype(float)
-    grid = LogitGrid.like(convert(successes))
-    alone = grid.likelihood(convert(successes), convert(count))
-    likelihood = LogitGrid.likelihood
-    monkeypatch.setattr(LogitGrid, "likelihood", lambda self, s, n: computed.append(s.shape) or likelihood(self, s, n))
-    np.testing.assert_array_equal(grid.likelihoods(convert(successes), convert(count)), alone)
-    grid.likelihoods(convert(successes + 0.1 * rng.random(successes.shape)), convert(count + 1))
-    assert computed == [(4, 1), (2, 60, 3)]  # sums 0..3, broadcast against the counts; then each by itself
+def test_likelihoods_by_hand_are_relative_to_the_largest(convert):
+    outcomes = np.array([[0.0, 0.0], [3.0, 1.0], [0.0, 16.0], [2.5, 0.5], [1e6, 2e6]])
+    found = LogitGrid.like(convert(outcomes)).likelihood(convert(outcomes))
+    for (s, f), each in zip(outcomes, np.asarray(found), strict=True):
+        logs = [s * math.log(p) + f * math.log(1 - p) for p in P]
+        np.testing.assert_allclose(each, np.exp(np.array(logs) - max(logs)), rtol=1e-5, atol=1e-30)
+
+
+def long_run(n_prompts, n_steps=30):
+    """Values of many prompts over many steps, and the last of both sides of a flipped reward of each prompt."""
+    rng, baseline = np.random.default_rng(3), make_baseline("bayes_filter")
+    logit = 4 * rng.standard_normal(n_prompts)
+    carry, state, values = baseline.initial_carry(), None, []
+    past = np.zeros((n_prompts, 0))
+    for step in range(n_steps):
+        logit += 0.3 * rng.standard_normal(n_prompts)
+        reward = (rng.random((n_prompts, 8)) < 1 / (1 + np.exp(-logit))[:, None]).astype(float)
+        visits = Visits(*(np.ones_like(past), np.full_like(past, 8), past, past), state=state)
+        if step == n_steps - 1:
+            flipped = reward.copy()
+            flipped[:, 3] = 1 - flipped[:, 3]
+            other = baseline.values(Groups(flipped), visits, step=step, carry=carry)
+        served = baseline.serve(Groups(reward), visits, step=step, carry=carry)
+        carry, state, past = served.carry, served.state, reward.sum(axis=1, keepdims=True)
+        values.append(served.values)
+    return np.stack(values), other
+
+
+def test_single_precision_is_enough(in_double):
+    precise, _ = long_run(200)
+    in_double.undo()
+    np.testing.assert_allclose(long_run(200)[0], precise, rtol=0, atol=2e-6)
+
+
+def test_leave_one_out_is_exact_for_many_prompts():
+    values, other = long_run(200)
+    np.testing.assert_array_equal(other[:, 3], values[-1, :, 3])
+    assert not np.array_equal(other[:, 4], values[-1, :, 4])
 
 
 @pytest.mark.parametrize("leading", [(), (3,)])
-def test_blocks_of_prompts_give_what_all_prompts_at_once_give(leading, monkeypatch):
+def test_blocks_of_prompts_give_what_all_prompts_at_once_give(leading, in_double):
     rng, baseline = np.random.default_rng(2), make_baseline("bayes_filter")
     rewards = (rng.random((4, *leading, 40, 5)) < 0.4).astype(float)
     answers = []
     for block in (16, 10_000):
-        monkeypatch.setattr(module, "BLOCK", block)
+        in_double.setattr(module, "BLOCK", block)
         carry, state, served = baseline.initial_carry(), None, None
         for step, reward in enumerate(rewards):
             groups = Groups(reward)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import sys
@@ -157,3 +158,23 @@ def test_worked_example_of_an_extension_is_short(page):
         1
     ]
     assert len(first.splitlines()) < LONGEST_EXAMPLE
+
+
+def test_costs_of_a_step_are_those_of_the_benchmark():
+    measured = json.loads((DOCS.parent / "benchmarks/untuned/results.json").read_text())["benchmarks"]["untuned_step"][
+        "rows"
+    ]
+    cost = {
+        (row["quantity"].split(" / ")[0], row["case"]): "{median:.2g} ({low:.2g} – {high:.2g})".format(**row["value"])
+        for row in measured
+        if row["unit"] == "ratio"
+    }
+    page = (DOCS / "efficiency.md").read_text()
+    rows = re.findall(r"^\| `(\S+)` (?:\|[^|\n]*){4}\| (.*?) \| (.*?) \|$", page, re.MULTILINE)
+    assert ("kae:bandwidth=10", "1", "1") in rows
+    for method, *costs in rows:
+        if method != "kae:bandwidth=10":
+            assert costs == [cost[method, f"{n_prompts} × 8"] for n_prompts in (64, 512)]
+    assert len(rows) == 9
+    said = ", {} and {} times one of".format(*(cost["bayes_filter", f"{n_prompts} × 8"] for n_prompts in (256, 512)))
+    assert cost["bayes_filter", "64 × 8"] + said in " ".join(page.split())
