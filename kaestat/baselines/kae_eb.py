@@ -89,7 +89,7 @@ class KaeEb(KernelBaseline):
         inverse = ratio(xp.ones_like(mass), mass, 0.0, xp)
         variance = noise * (mass_sq * inverse**2)
         shrinkage = xp.where(mass > 0, ratio(variance, variance + spread, 0.0, xp), 1.0)
-        # (1 - shrinkage) own + shrinkage target with own = (past + rest of the group) / mass, in few arrays (..., P, G).
+        # (1 - shrinkage) own + shrinkage target, own = (past + rest of the group) / mass, in few arrays of (..., P, G).
         slope = (1 - shrinkage) * inverse
         level = slope * (sums.carried + drift * f * sums.mass_lag) + shrinkage * target
         return level + (kernel.at_zero * slope) * others_carried
