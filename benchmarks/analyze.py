@@ -5,8 +5,8 @@ simulated with its character in any case. Timed: the command in a fresh interpre
 default; and, in this process, reading the file, the risk of every method that needs rewards alone, and 1,000
 bootstrap draws over prompts.
 
-Methods that pool prompts need the log without each of ten groups of prompts too. Their replays together are compared with
-replays of the eleven logs one after the other, and the tuned candidates' together with one after the other: on the
+Methods that pool prompts need the log without each of ten groups of prompts too. Their replays together are compared
+with replays of the eleven logs one after the other, and the tuned candidates' together with one after the other: on the
 real run, on one whose prompts return every few steps, and on one whose prompts are all there at every step.
 """
 
