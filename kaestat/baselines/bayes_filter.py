@@ -111,24 +111,24 @@ class BayesFilter(RangedBaseline):
         carry, now = self._before(carry, step, groups)
         known = _known(grid, groups, visits, now, carry)
         completions = _Completions.of(unit, groups.count, known.dispersion)
-        leading = np.broadcast_shapes(unit.shape[:-1], visits.lag.shape[:-1])
+        leading = np.broadcast_shapes((*groups.leading, unit.shape[-2]), visits.lag.shape[:-1])
         state = xp.empty((*leading, self.state_size), dtype=grid.transition.dtype, device=device(unit))
         after = Belief.unpacked(state)
-        parts = [self._seen(grid, known, completions, visits, rows, after.rows(rows)) for rows in _blocks(unit)]
+        parts = [self._seen(grid, known, completions, visits, rows, after.rows(rows)) for rows in _blocks(leading)]
         sums, mass, mixed, share = (
             part[0] if len(part) == 1 else xp.concat(part, axis=axis)
             for part, axis in zip(zip(*parts, strict=True), (-4, -1, -2, -1), strict=True)
         )
 
         evidence = grid.fine(xp.log(xp.matrix_transpose(sums[..., 0, :, 0]) / mass))
-        scored = xp.where(known.returning[..., None, :], evidence, xp.zeros_like(evidence))
+        scored = xp.where(known.scored[..., None, :], evidence, xp.zeros_like(evidence))
         kept = DISCOUNT ** known.elapsed[..., None]
         first = xp.log(grid.rate_prior)
         log_weight = kept * xp.log(known.weight) + (1 - kept) * first + xp.sum(scored, axis=-1)
         carry_after = {
             "log_weight": log_weight - xp.max(log_weight, axis=-1, keepdims=True),
-            "prompts": _prompts_at(grid, known, carry["prompts"], mixed, share),
-            "last_scored": xp.where(xp.any(known.returning, axis=-1), now, carry["last_scored"]),
+            "prompts": _prompts_at(grid, known, carry["prompts"], mixed, share, groups),
+            "last_scored": xp.where(xp.any(known.scored, axis=-1), now, carry["last_scored"]),
             "dispersion": carry["dispersion"] + _dispersion_sums(unit, groups),
         }
         values = self.low + (self.high - self.low) * grid.fine(completions.values(sums, grid.coarse(known.weight)))
@@ -165,7 +165,7 @@ class BayesFilter(RangedBaseline):
         ``completions``, and with that times the success rate; masses of these posteriors (..., M, P); messages with all
         rates mixed (..., P, K); shares of the prior (..., P). Sets what is believed after the step."""
         xp = grid.xp
-        belief = self._belief(grid, known, visits, rows, completions.place[..., rows, :].shape)
+        belief = self._belief(grid, known, visits, rows, (*after.share.shape[:-2], after.share.shape[-1]))
         posterior = belief.posterior(known.log_prior)
         likelihood = grid.likelihood(completions.outcomes[..., rows, :, :])
         factors = xp.matrix_transpose(xp.stack([likelihood, likelihood * grid.success], axis=-2))
@@ -184,7 +184,7 @@ class BayesFilter(RangedBaseline):
         returning = known.returning[..., rows]
         if known.kept is not None and bool(grid.xp.all(returning)):
             return known.kept.rows(rows).moved(grid, known.source, known.prior_variance)
-        belief = grid.unknown(shape[-2], shape[:-2])
+        belief = grid.unknown(shape[-1], shape[:-1])
         if visits.lag.shape[-1] == 0:
             return belief
         if known.kept is not None:
@@ -257,8 +257,8 @@ class _Known:
     """What earlier steps say of this one, as in the docstring of the class.
 
     ``log_prior`` (..., K), the variance of its logit (...,) and ``source`` (..., M, M), all in the precision of
-    messages; ``weight`` (..., M), ``dispersion`` (..., 1), which prompts have returned (..., P), the returns that have
-    passed (...,), and what was kept of each prompt, or None.
+    messages; ``weight`` (..., M), ``dispersion`` (..., 1), which prompts have returned, and which of them count, both
+    (..., P), the returns that have passed (...,), and what was kept of each prompt, or None.
     """
 
     weight: Array
@@ -267,6 +267,7 @@ class _Known:
     source: Array
     dispersion: Array
     returning: Array
+    scored: Array
     elapsed: Array
     kept: Belief | None
 
@@ -278,8 +279,9 @@ def _known(grid: LogitGrid, groups: Groups, visits: Visits, now: Array, carry: d
     else:
         newest = xp.full_like(groups.reward[..., 0], np.inf)
     returning = newest < np.inf
-    lag = xp.where(returning, newest, xp.zeros_like(newest))
-    returns = xp.sum(xp.astype(returning, lag.dtype), axis=-1)
+    scored = returning if groups.among is None else returning & groups.among[..., 0]
+    lag = xp.where(scored, newest, xp.zeros_like(newest))
+    returns = xp.sum(xp.astype(scored, lag.dtype), axis=-1)
     mean_lag = xp.where(returns > 0, xp.sum(lag, axis=-1) / xp.clip(returns, 1.0, None), xp.ones_like(returns))
     since = now - carry["last_scored"]
     since = xp.where((carry["last_scored"] >= 0) & (returns > 0), xp.clip(since, 0.0, None), xp.zeros_like(returns))
@@ -298,20 +300,21 @@ def _known(grid: LogitGrid, groups: Groups, visits: Visits, now: Array, carry: d
         source=grid.coarse(grid.sources(weight)),
         dispersion=xp.clip(phi, SMALLEST_DISPERSION, 1.0)[..., None],
         returning=returning,
+        scored=scored,
         elapsed=elapsed,
         kept=None if visits.state is None else Belief.unpacked(like(visits.state, grid.transition)),
     )
 
 
-def _blocks(reward: Array) -> Iterator[slice]:
-    """Rows of so many prompts that their messages stay in the cache."""
-    n_prompts = reward.shape[-2]
-    largest = max(BLOCK // max(math.prod(reward.shape[:-2]), 1), BLOCK // 8)
+def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Rows of so many prompts, of those of a shape (..., P), that their messages stay in the cache."""
+    *leading, n_prompts = shape
+    largest = max(BLOCK // max(math.prod(leading), 1), BLOCK // 8)
     size = math.ceil(n_prompts / max(math.ceil(n_prompts / largest), 1)) or 1
     return (slice(first, first + size) for first in range(0, max(n_prompts, 1), size))
 
 
-def _prompts_at(grid: LogitGrid, known: _Known, prompts: Array, message: Array, share: Array) -> Array:
+def _prompts_at(grid: LogitGrid, known: _Known, prompts: Array, message: Array, share: Array, groups: Groups) -> Array:
     """Prompts at each logit, discounted, after some steps of EM with those of this step; (..., K)."""
     xp = grid.xp
     kept = PRIOR_DISCOUNT ** known.elapsed[..., None]
@@ -320,6 +323,7 @@ def _prompts_at(grid: LogitGrid, known: _Known, prompts: Array, message: Array, 
     for _ in range(EM_STEPS):
         posterior = message * xp.exp(share[..., None] * log_prior[..., None, :])
         each = share / xp.matmul(posterior, grid.ones)
+        each = each if groups.among is None else each * xp.astype(groups.among[..., 0], each.dtype)
         total = base + grid.fine(xp.matmul(each[..., None, :], posterior)[..., 0, :])
         log_prior = grid.coarse(xp.log(total / xp.sum(total, axis=-1, keepdims=True)))
     return total
@@ -338,4 +342,4 @@ def _dispersion_sums(unit: Array, groups: Groups) -> Array:
     off = unit - total / size
     off = off if groups.mask is None else off * groups.present
     mixed = (count - 1) / size * (total - xp.vecdot(unit, unit)[..., None])
-    return xp.stack([xp.sum(off * off, axis=(-2, -1)), xp.sum(mixed, axis=(-2, -1))], axis=-1)
+    return groups.pooled(xp.concat([xp.sum(off * off, axis=-1, keepdims=True), mixed], axis=-1))[..., 0, :]

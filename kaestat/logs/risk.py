@@ -21,12 +21,11 @@ from kaestat.baselines.base import Baseline
 from kaestat.bootstrap import cluster_bootstrap, mean_with_interval, widened
 from kaestat.checks import check_whole
 from kaestat.logs.jackknife import jackknife_groups, jackknife_interval
-from kaestat.logs.replay import replay
 from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
+from kaestat.logs.scoring import batches, visit_risks
 from kaestat.registry import make_baseline, parse_method
 from kaestat.spelling import named
-from kaestat.visit_error import unbiased_error
 
 FEWEST_DRAWS = 40  # fewer have no quantile of 2.5 %
 LEAVE_ONE_OUT_METHODS = ("grpo", "reinforce++")  # as in the paper's Table 1
@@ -84,9 +83,10 @@ def value_risk(
     -----
     A method that pools prompts (`Baseline.pools_prompts`: ``james_stein``, ``ebpo``, ``kae_eb``, ``reinforce++``,
     ``critic``, ``bayes_filter``, and kernel methods whose bandwidth is selected) has its standard error and interval
-    from a delete-a-group jackknife: the log is replayed again without each of 10 groups of prompts, and the interval is
-    Student's with 9 degrees of freedom. Such a method takes 11 times as long as without intervals. With fewer prompts
-    each is a group, and with a single one there is no interval (NaN).
+    from a delete-a-group jackknife: the log is replayed without each of 10 groups of prompts too, all at once, and the
+    interval is Student's with 9 degrees of freedom. What a whole run shares, such as a walk of all values together, is
+    not in it. Such a method takes up to ten times as long as without intervals. With fewer prompts each is a group, and
+    with a single one there is no interval (NaN).
 
     Raises
     ------
@@ -288,11 +288,11 @@ def prompt_risks(
     differences_only : bool
         Accept a log with one completion per visit, whose risks are known up to a constant.
     again : bool
-        Replay methods that pool prompts again without groups of prompts, for intervals: 20 replays more of each.
+        Replay methods that pool prompts without each group of prompts too, for intervals.
     seed : int
         Of the groups.
     track : callable
-        Wraps the sequence that is worked through, for a progress bar.
+        Wraps the sequence that is worked through, for a progress bar: a baseline for each replay.
 
     Raises
     ------
@@ -307,34 +307,19 @@ def prompt_risks(
     eligible = eligible_visits(log, min_visits, absolute)
     scored = np.bincount(log.prompt_units.visit_prompt[eligible], minlength=len(log.prompts)) > 0
     pooled = tuple(baseline.pools_prompts for baseline in baselines)
-    first = [methods.index(method) if isinstance(method, str) else m for m, method in enumerate(methods)]
-    repeated = [m for m, pools in enumerate(pooled) if pools and first[m] == m] if again else []
     group = np.full(len(log.prompts), -1)
     group[scored] = jackknife_groups(int(scored.sum()), seed=seed)
-    n_groups = int(group.max()) + 1 if repeated and scored.sum() > 1 else 0
-    tracked = iter(track([*baselines, *[baselines[m] for m in repeated] * n_groups]))
-    per_prompt = np.stack(
-        [_prompt_risks(log, next(tracked), min_visits=min_visits, absolute=absolute) for _ in baselines], axis=1
-    )
-    left_out = np.array([per_prompt[group[scored] != k].mean(axis=0) for k in range(n_groups)])
-    for k in range(n_groups):
-        rest = log.subset(group != k)
-        for m in repeated:
-            left_out[k, m] = _prompt_risks(rest, next(tracked), min_visits=min_visits, absolute=absolute).mean()
-    next(tracked, None)  # lets a progress bar end
+    n_groups = int(group.max()) + 1 if again and any(pooled) and scored.sum() > 1 else 0
+    kept = np.stack([np.ones(len(group), dtype=bool), *(group != k for k in range(n_groups))])
+    rest = kept[1:, scored]
+    jobs = batches(log, methods, baselines, again=n_groups > 0)
+    per_prompt, left_out = np.empty((int(scored.sum()), len(methods))), np.empty((n_groups, len(methods)))
+    for _, job in zip(track([job.baseline for job in jobs]), jobs, strict=True):
+        for columns, whole, without in job.risks(log, kept, eligible, absolute=absolute):
+            per_prompt[:, columns] = whole[:, None]
+            left_out[:, columns] = np.mean(without, axis=1, where=rest)[:, None]
     n_visits = int(eligible.sum())
-    return PromptRisks(
-        tuple(methods), per_prompt, n_visits, absolute, pooled, left_out[:, first] if again and len(left_out) else None
-    )
-
-
-def _prompt_risks(log: RewardLog, baseline: Baseline, *, min_visits: int, absolute: bool) -> np.ndarray:
-    """Mean risk over the eligible visits of each prompt that has any."""
-    eligible = eligible_visits(log, min_visits, absolute)
-    prompt = log.prompt_units.visit_prompt[eligible]
-    n = np.bincount(prompt, minlength=len(log.prompts))
-    risk = visit_risk(log, baseline, absolute=absolute)[eligible]
-    return np.bincount(prompt, weights=risk, minlength=len(log.prompts))[n > 0] / n[n > 0]
+    return PromptRisks(tuple(methods), per_prompt, n_visits, absolute, pooled, left_out if n_groups else None)
 
 
 def draws_of(n_boot: int) -> int:
@@ -392,8 +377,4 @@ def visit_risk(log: RewardLog, baseline: Baseline, *, absolute: bool) -> np.ndar
         Subtract the reward variance (NaN where a visit has one completion); otherwise the result is the MSE plus the
         reward variance, which is the same for all baselines.
     """
-    units = log.prompt_units
-    values, own_derivatives = replay(log, baseline)
-    loss = np.add.reduceat((units.reward - values) ** 2, units.first) / units.counts
-    own = np.add.reduceat(own_derivatives, units.first) / units.counts
-    return unbiased_error(loss, own, units.variance, absolute=absolute)
+    return visit_risks(log, baseline, absolute=absolute)[0]
