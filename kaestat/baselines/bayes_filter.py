@@ -140,12 +140,12 @@ class BayesFilter(RangedBaseline):
         xp = grid.xp
         carry, now = self._before(carry, step, groups)
         known = _known(grid, groups, visits, now, carry)
-        shape = (*np.broadcast_shapes(groups.reward.shape[:-1], visits.lag.shape[:-1]), 1)
+        shape = np.broadcast_shapes((*groups.leading, groups.reward.shape[-2]), visits.lag.shape[:-1])
         success = grid.fine(grid.success)
         powers = xp.stack([xp.ones_like(success), success, success**2], axis=-1)
         found = []
-        for rows in _blocks(groups.reward):
-            belief = self._belief(grid, known, visits, rows, (*shape[:-2], groups.reward[..., rows, :].shape[-2], 1))
+        for rows in _blocks(shape):
+            belief = self._belief(grid, known, visits, rows, (*shape[:-1], len(range(shape[-1])[rows])))
             sums = xp.matmul(grid.fine(belief.posterior(known.log_prior)), powers)  # (..., M, P, 3)
             moments = xp.sum(known.weight[..., None, None] * sums[..., 1:] / sums[..., :1], axis=-3)
             mean = moments[..., :1]
