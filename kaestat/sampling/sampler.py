@@ -147,6 +147,10 @@ class PromptSampler:
         """Number of prompts."""
         return len(self._ids)
 
+    def __contains__(self, prompt_id: Hashable) -> bool:
+        """Whether a prompt is one of the sampler's."""
+        return prompt_id in self._row
+
     def draw(self, step: int, *, among: Sequence[Hashable] | None = None, budget: int | None = None) -> Draw:
         """The prompts of a step.
 

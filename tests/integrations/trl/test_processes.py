@@ -72,3 +72,18 @@ def test_a_resume_goes_on_with_the_same_prompts_and_history(folder):
         np.testing.assert_array_equal(resumed["rewards"], whole["rewards"][3:])
         np.testing.assert_array_equal(resumed["advantages"], whole["advantages"][3:])
     assert (folder / "whole-0.state").read_bytes() == (folder / "resumed-0.state").read_bytes()
+
+
+def test_both_processes_draw_the_same_prompts_and_go_on_drawing_after_a_resume(folder):
+    whole, again = saw(folder, "sampled"), saw(folder, "sampled again")
+    for rank in (0, 1):
+        np.testing.assert_array_equal(whole[rank]["prompts"][3:], again[rank]["prompts"])
+        np.testing.assert_array_equal(whole[rank]["advantages"][3:], again[rank]["advantages"])
+    states = {
+        (folder / f"{name}-{rank}.sampler").read_bytes() for name in ("sampled", "sampled again") for rank in (0, 1)
+    }
+    assert len(states) == 1
+    numbers = [
+        np.unique(np.concatenate([rank["prompts"][step] for rank in whole]), return_counts=True)[1] for step in range(6)
+    ]
+    assert all(counts.sum() == 12 for counts in numbers) and any(len(set(counts)) > 1 for counts in numbers)
