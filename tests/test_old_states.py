@@ -1,7 +1,7 @@
 """State files written by an earlier version load, and go on with the same numbers.
 
-`data/states` was written before `StepRecord` was there: seven steps of each case, then
-the state, and in `continued.json` two further steps with what that version gave for them, on a processor whose sums may be rounded otherwise than here.
+`data/states` was written before `StepRecord` was there: seven steps of each case, then the state, and in
+`continued.json` two further steps with what that version gave for them, on a processor that may round sums otherwise.
 """
 
 from __future__ import annotations
