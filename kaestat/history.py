@@ -227,7 +227,8 @@ class RewardHistory:
             self._widen()
         for name, field in self._fields.items():
             shifted = np.take(field, rows, axis=0)
-            shifted[:, :-1] = shifted[:, 1:]
+            in_line = shifted.reshape(-1)  # NumPy shifts one dimension in place, and two by way of a copy
+            in_line[:-1] = in_line[1:]
             shifted[:, -1] = step if name == "step" else columns[name]
             field[rows] = shifted
         if state is not None:

@@ -44,14 +44,14 @@ class CodedIds:
         TypeError
             If an id is not hashable.
         """
-        starts = _run_starts(ids)
-        heads = ids if starts is None else ids[starts]  # the first sample of each run of equal ids
+        bounds = _run_bounds(ids)
+        heads = ids if bounds is None else ids[bounds[:-1]]  # the first sample of each run of equal ids
         if isinstance(heads, np.ndarray) and heads.dtype.kind in "iu" and len(heads) > FEW_IDS:
             keys, codes = _code_integers(heads)
         else:
             keys, codes = _code_objects(heads.tolist() if isinstance(heads, np.ndarray) else heads)
-        if starts is not None:
-            codes = codes[np.cumsum(starts) - 1]
+        if bounds is not None:
+            codes = np.repeat(codes, bounds[1:] - bounds[:-1])
         return cls(keys, codes)
 
     def paired(self, other: CodedIds) -> CodedIds:
@@ -179,18 +179,19 @@ def like(samples: np.ndarray, template: Any) -> Array:
     return samples.astype(dtype if dtype in _FLOATS else np.float64)
 
 
-def _run_starts(ids: list[Any] | np.ndarray) -> np.ndarray | None:
-    """Boolean (N,), True where another id begins; None where equal ids are not side by side, or cannot be compared."""
+def _run_bounds(ids: list[Any] | np.ndarray) -> np.ndarray | None:
+    """Where runs of equal ids begin, and N; None where few equal ids are side by side, or they cannot be compared."""
     if len(ids) <= FEW_IDS or isinstance(ids, list):
         return None  # a look into a dictionary for each id costs no more
-    starts = np.ones(len(ids), dtype=bool)
+    begins = np.ones(len(ids) + 1, dtype=bool)
     try:
         if ids.dtype.kind == "O" and sum(map(eq, ids[:FEW_IDS], ids[1 : FEW_IDS + 1])) < FEW_IDS / 2:
             return None
-        np.not_equal(ids[1:], ids[:-1], out=starts[1:])
+        np.not_equal(ids[1:], ids[:-1], out=begins[1:-1])
     except Exception:  # arrays and pandas.NA compare in their own ways; they are refused once they are known
         return None
-    return starts
+    bounds = np.flatnonzero(begins)
+    return bounds if 2 * len(bounds) <= len(ids) else None
 
 
 def _code_objects(ids: list[Any]) -> tuple[list[Hashable], np.ndarray]:
@@ -200,15 +201,16 @@ def _code_objects(ids: list[Any]) -> tuple[list[Hashable], np.ndarray]:
 
 
 def _code_integers(ids: np.ndarray) -> tuple[list[Any], np.ndarray]:
-    place = np.arange(len(ids))
     low, high = (int(ids.min()), int(ids.max())) if len(ids) else (0, 0)
     if high - low < TABLE_PER_ID * len(ids) + SMALL_TABLE:  # one pass over a table in place of a sort
-        offset = (ids - ids.dtype.type(low)).astype(np.intp) if ids.dtype.kind == "u" else ids.astype(np.intp) - low
-        first = np.full(high - low + 1, len(ids))
-        np.minimum.at(first, offset, place)
-        first = first[offset]
+        slot = (ids - ids.dtype.type(low)).astype(np.intp) if ids.dtype.kind == "u" else ids.astype(np.intp) - low
+        n_slots = high - low + 1
     else:
-        _, index, inverse = np.unique(ids, return_index=True, return_inverse=True)
-        first = index[inverse]
-    new = first == place
-    return ids[new].tolist(), (np.cumsum(new) - 1)[first]
+        distinct, slot = np.unique(ids, return_inverse=True)
+        n_slots = len(distinct)
+    place, first = np.arange(len(ids)), np.full(n_slots, len(ids))
+    np.minimum.at(first, slot, place)
+    new = np.flatnonzero(first[slot] == place)
+    number = np.empty(n_slots, dtype=np.intp)
+    number[slot[new]] = place[: len(new)]
+    return ids[new].tolist(), number[slot]

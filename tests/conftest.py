@@ -1,7 +1,8 @@
 """Hypothesis is deterministic everywhere; helpers that need a framework are imported where it is installed.
 
-Properties are tried on few examples in the quick suite, and under ``--hypothesis-profile=thorough`` on four times as
-many; there they count as slow, so that ``-m slow`` runs them.
+Properties are tried on few examples in the quick suite, and under ``--hypothesis-profile=thorough`` on more; there they
+count as slow, so that ``-m slow`` runs them, but for those that are tried for every method or kernel: the quick suite
+gives these hundreds of examples.
 """
 
 from importlib.util import find_spec
@@ -22,5 +23,5 @@ collect_ignore = [file for framework, files in needs.items() if not find_spec(fr
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--hypothesis-profile") == "thorough":
         for item in items:
-            if is_hypothesis_test(getattr(item, "obj", None)):
+            if is_hypothesis_test(getattr(item, "obj", None)) and not hasattr(item, "callspec"):
                 item.add_marker("slow")

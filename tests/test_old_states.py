@@ -1,7 +1,7 @@
-"""State files written by an earlier version load, and go on bit for bit.
+"""State files written by an earlier version load, and go on with the same numbers.
 
-`data/states` was written before `StepRecord` was there: seven steps of each case, then
-the state, and in `continued.json` two further steps with what that version gave for them.
+`data/states` was written before `StepRecord` was there: seven steps of each case, then the state, and in
+`continued.json` two further steps with what that version gave for them, on a processor that may round sums otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def loaded(name: str) -> AdvantageEstimator:
 
 
 @pytest.mark.parametrize("name", CONTINUED)
-def test_a_state_of_an_earlier_version_goes_on_bit_for_bit(name):
+def test_a_state_of_an_earlier_version_goes_on_with_the_same_numbers(name):
     estimator = loaded(name)
     for row in map(dict, CONTINUED[name]):
         ids = [tuple(key) if isinstance(key, list) else key for key in row.pop("prompt_ids")]
@@ -40,8 +40,8 @@ def test_a_state_of_an_earlier_version_goes_on_bit_for_bit(name):
         if name == "kalman":  # its noise is the variance of the past rewards since then, here of shares of success
             np.testing.assert_allclose(estimator.values, expected[0], atol=0.05)
             continue
-        np.testing.assert_array_equal(estimator.values, expected[0])
-        np.testing.assert_array_equal(advantages, expected[1])
+        np.testing.assert_allclose(estimator.values, expected[0], rtol=1e-13, atol=1e-14)
+        np.testing.assert_allclose(advantages, expected[1], rtol=1e-13, atol=1e-14)
 
 
 def test_the_old_states_differ_from_a_fresh_start():

@@ -23,6 +23,7 @@ from sybil import Document, Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
 from kaestat.datasets import simulated_run
+from kaestat.report import commands as report_commands
 from kaestat.report.cli import run
 from tests.helpers.tiers import slow_after
 
@@ -126,7 +127,9 @@ COMMANDS = commands()
 )
 def test_kaestat_commands_run(command, page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    frame = simulated_run(n_prompts=30, n_epochs=8).log.frame
+    small = simulated_run(n_prompts=30, n_epochs=8)
+    monkeypatch.setattr(report_commands, "simulated_run", lambda: small)
+    frame = small.log.frame
     frame[["prompt", "step", "reward"]].to_csv("rewards.csv", index=False)
     assert run(shlex.split(command)[1:]) == 0, capsys.readouterr().err
 

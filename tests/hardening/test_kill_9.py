@@ -55,7 +55,7 @@ def log(tmp_path) -> None:
     frame[["prompt", "step", "reward"]].to_csv(tmp_path / "log.csv", index=False)
 
 
-@pytest.mark.parametrize("command", ["analyze", "simulations", "paper_figures"])
+@pytest.mark.parametrize("command", ["analyze", "simulations"])
 def test_a_command_killed_in_the_middle_ends_as_if_it_had_never_been_killed(tmp_path, log, command):
     check(kill_and_resume(command, tmp_path, "once"), kills=1)
 

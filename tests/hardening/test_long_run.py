@@ -9,7 +9,7 @@ from kaestat import RewardHistory
 from tests.hardening.long_run import long_run
 
 
-@pytest.mark.parametrize("steps", [600, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [300, pytest.param(3000, marks=pytest.mark.slow)])
 def test_values_do_not_drift_and_memory_levels_off(steps):
     prompts, bytes_a_visit = steps // 10, 24
     run = long_run(steps=steps, prompts=prompts, batch=16, bandwidth=steps // 15)

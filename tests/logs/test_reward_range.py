@@ -60,5 +60,5 @@ def test_range_is_zero_to_one_where_it_can_be(reward, expected):
 
 def test_a_range_that_was_given_is_used():
     log = relabelled(LOG, scale=2, shift=-1)
-    given = value_risk(log, ["spo:low=-1,high=1", "spo:low=-3,high=3", "spo"], n_boot=0)["mse"]
+    given = value_risk(log, ["spo:low=-1,high=1", "spo:low=-1,high=3", "spo"], n_boot=0)["mse"]
     assert given[0] == given[2] != given[1]

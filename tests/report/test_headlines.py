@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,19 +26,19 @@ MADE = {
 }
 
 
+@cache
+def analysed(name):
+    """A made log and its analysis, computed once for all tests that look at it."""
+    log = MADE[name]()
+    return log, analyze(log, n_boot=200)
+
+
 @pytest.fixture(
     scope="module",
     params=[pytest.param(name, marks=pytest.mark.slow) if name == "sparse epochs" else name for name in MADE],
 )
 def made(request):
-    log = MADE[request.param]()
-    return log, analyze(log, n_boot=200)
-
-
-@pytest.fixture(scope="module")
-def sparse():
-    log = MADE["sparse epochs"]()
-    return log, analyze(log, n_boot=200)
+    return analysed(request.param)
 
 
 def estimator_of(line, **names):
@@ -97,8 +98,8 @@ def test_the_noise_of_the_gradient_is_that_of_the_rewards_about_the_value(made):
 
 
 @pytest.mark.slow
-def test_sparse_epochs_are_told_a_bandwidth_that_reaches_over_an_epoch(sparse):
-    log, analysis = sparse
+def test_sparse_epochs_are_told_a_bandwidth_that_reaches_over_an_epoch():
+    log, analysis = analysed("sparse epochs")
     found = analysis.recommendation
     assert found.params["bandwidth"] > 200 and found.row.endswith("(tuned)")
     assert found.reduction > 0.6  # KAE at 10 steps has GRPO's error
@@ -115,7 +116,7 @@ def test_sparse_epochs_are_told_a_bandwidth_that_reaches_over_an_epoch(sparse):
 
 
 def test_one_epoch_is_told_what_can_help_without_a_history():
-    analysis = analyze(MADE["one epoch"](), n_boot=200)
+    _, analysis = analysed("one epoch")
     assert headline(analysis).startswith("Every prompt occurs once: a history cannot help. Use kae_eb: ")
     assert analysis.min_visits == 0 and analysis.notes[0].startswith("Every prompt occurs once")
     ratio = analysis.risk.set_index("method")["vs_grpo"]
@@ -126,7 +127,7 @@ def test_one_epoch_is_told_what_can_help_without_a_history():
 
 def test_rewards_of_another_range_are_named_and_lead_to_the_same_recommendation():
     log = small_run()
-    plain, labelled = analyze(log, n_boot=50), analyze(relabelled(log, scale=2, shift=-1), n_boot=50)
+    plain, (_, labelled) = analyze(log, n_boot=200), analysed("plus and minus one")
     assert labelled.recommendation.row == plain.recommendation.row
     assert labelled.recommendation.reduction == pytest.approx(plain.recommendation.reduction, rel=1e-6)
     assert labelled.recommendation.noise_reduction == pytest.approx(plain.recommendation.noise_reduction, rel=1e-6)

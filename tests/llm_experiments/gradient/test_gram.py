@@ -84,7 +84,7 @@ def test_a_completion_that_was_drawn_twice_takes_one_backward_pass():
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_inner_products_do_not_depend_on_how_the_pass_is_cut(stride, tied):
     """Modules one at a time, a vocabulary row and a weight row at a time, states kept at each so many layers."""
-    model, completions = tiny_model(tied=tied), pooled()
+    model, completions = tiny_model(tied=tied), pooled(n=5)
     scores, _ = slow_scores(model, PROMPT, completions, ".")
     decoder = Decoder.of(model)
     pool = CompletionPool.of(PROMPT, completions, vocabulary=VOCABULARY)

@@ -12,7 +12,7 @@ from llm_experiments.gradient.repeats import gradient_errors
 from tests.helpers.small_decoders import END_ID, TEMPERATURE, VOCABULARY, tiny_model
 
 PROMPTS = ([1, 5, 7], [4, 9, 9, 11], [6])
-N, GROUP_SIZE, REPEATS, PAST, STEP = 10, 4, 6, 3, 7
+N, GROUP_SIZE, REPEATS, PAST, STEP = 10, 4, 3, 3, 7
 
 
 @pytest.fixture(scope="module")
