@@ -6,6 +6,7 @@ from kaestat.history import RewardHistory
 from kaestat.logs.readers import read_log
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_differences, value_risk
+from kaestat.logs.sampling_risk import sampling_risk
 from kaestat.logs.selection import select_bandwidth
 from kaestat.registry import make_baseline, methods
 
@@ -19,6 +20,7 @@ __all__ = [
     "methods",
     "read_log",
     "risk_differences",
+    "sampling_risk",
     "select_bandwidth",
     "value_risk",
 ]

@@ -16,6 +16,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.checks import check_column, check_finite, check_ids, check_mask
 from kaestat.estimator_state import EstimatorState
 from kaestat.history import RewardHistory, visit_sums, whole_step
+from kaestat.prediction import Prediction, predict
 from kaestat.reach import ReturnWatch
 from kaestat.record import StepRecord
 from kaestat.registry import FIXED_PARAMETERS, changed_parameters, get_method, make_baseline, with_specified
@@ -158,6 +159,98 @@ class AdvantageEstimator:
             If a method with a history has not seen a single prompt come back in 100 steps, or nearly all that came
             back did so after more steps than the history reaches.
         """
+        advantages, values, keep = self._taken(prompt_ids, rewards, step, mask, stream_ids, weights, divergence)
+        self.values = like(scatter(values, keep), rewards)
+        return like(scatter(advantages, keep), rewards)
+
+    def observe(
+        self,
+        prompt_ids: Sequence[Hashable],
+        rewards: Array | Sequence[float],
+        step: int,
+        *,
+        mask: Array | Sequence[bool] | None = None,
+        stream_ids: Sequence[Hashable] | None = None,
+        weights: Array | Sequence[float] | None = None,
+        divergence: Array | Sequence[float] | None = None,
+    ) -> None:
+        """Record completions that get no advantage, such as those of groups that a trainer's filter drops.
+
+        A history that sees only what a filter lets through is one of mixed groups, and its values are pulled towards
+        1/2: whatever was sampled and scored belongs into it. `values` and `record` stay those of the last `step`.
+
+        Parameters
+        ----------
+        prompt_ids, rewards, step, mask, stream_ids, weights, divergence
+            As in `step`. Calls of `step` and `observe` with the same step may come in any order; a prompt comes in one
+            of them.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `step`.
+        """
+        before = self.values, self.record
+        try:
+            self._taken(prompt_ids, rewards, step, mask, stream_ids, weights, divergence)
+        finally:
+            self.values, self.record = before
+
+    def predict(self, prompt_ids: Sequence[Hashable], step: int) -> Prediction:
+        """Values of prompts before they are sampled; nothing is recorded.
+
+        Parameters
+        ----------
+        prompt_ids : sequence of hashables, length P
+            Distinct prompts, known or not; pairs of prompt and stream for ``kae_stream`` with stream ids. Methods that
+            pool prompts borrow from the others that are asked for.
+        step : int
+            The step at which the prompts would be sampled, after their last visits.
+
+        Returns
+        -------
+        Prediction
+            Arrays of shape (P,), in the order of the ids. Always of the expected reward, also where completions are
+            weighted.
+
+        Raises
+        ------
+        ValueError
+            If the method has no history, an id comes twice, or a prompt was visited at ``step`` or later.
+        TypeError
+            For unhashable ids.
+
+        Examples
+        --------
+        >>> estimator = AdvantageEstimator("kae", bandwidth=10)
+        >>> _ = estimator.step(["a"] * 4 + ["b"] * 4, [1.0, 0, 0, 0, 1, 1, 1, 0], step=0)
+        >>> prediction = estimator.predict(["b", "a", "new"], step=1)
+        >>> prediction.value.tolist(), prediction.standard_error.round(2).tolist()
+        ([0.75, 0.25, 0.5], [0.22, 0.22, 0.25])
+        """
+        if self.baseline.horizon == 0:
+            raise ValueError(
+                f"method {self.method!r} keeps no history, so it predicts nothing; take one that does, such as "
+                "'kae_eb'."
+            )
+        keys, step = check_ids("prompt_ids", prompt_ids), whole_step(step)
+        coded = code_ids("prompt_ids", keys, len(keys))
+        if len(coded.keys) < len(keys):
+            twice = keys[int(np.argmax(np.bincount(coded.codes)[coded.codes] > 1))]
+            raise ValueError(f"prompt_ids: {twice!r} comes twice; ask for each prompt once.")
+        return predict(self.baseline, self.history, self._state.carry, coded.keys, step)
+
+    def _taken(
+        self,
+        prompt_ids: Sequence[Hashable],
+        rewards: Array | Sequence[float],
+        step: int,
+        mask: Array | Sequence[bool] | None,
+        stream_ids: Sequence[Hashable] | None,
+        weights: Array | Sequence[float] | None,
+        divergence: Array | Sequence[float] | None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Advantages and values of the samples that are not masked, and which these are, None for all."""
         step = whole_step(step)
         reward = check_column("rewards", rewards)
         size = len(reward)
@@ -179,8 +272,7 @@ class AdvantageEstimator:
             advantages, values = self._advance(
                 rows, reward, weight, drift, step, stream_ids is not None, largest_like(rewards)
             )
-        self.values = like(scatter(values, keep), rewards)
-        return like(scatter(advantages, keep), rewards)
+        return advantages, values, keep
 
     def state_dict(self) -> dict[str, Any]:
         """The state as plain data (arrays as bytes), for a trainer's checkpoint.
@@ -347,7 +439,7 @@ class AdvantageEstimator:
     def _watch_returns(self, visits: Visits) -> None:
         useless = self._returns.see(visits)
         if useless is not None:
-            warnings.warn(useless, stacklevel=4)
+            warnings.warn(useless, stacklevel=5)
 
     def _scaled(self, advantages: np.ndarray, groups: Groups, visits: Visits, step: int) -> np.ndarray:
         if self.scale == DEVIATION:

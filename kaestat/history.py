@@ -126,6 +126,22 @@ class RewardHistory:
         state = np.take(self._state, rows, axis=0) if self._state.shape[1] else None
         return Visits(lag=lag, count=count, **gathered, state=state)
 
+    def newest_step(self, keys: Sequence[Hashable]) -> np.ndarray:
+        """Step of the newest visit of each key, -1 for a key never seen; shape (P,)."""
+        rows = self.rows(keys)
+        return np.where(self._fields["count"][rows, -1] > 0, self._fields["step"][rows, -1], -1)
+
+    def newest(self, visits: int, most: int) -> dict[str, np.ndarray]:
+        """The newest visits of prompts, newest last: ``step, count, total, total_sq``, shape (P, ``visits``) each.
+
+        Of every prompt seen, or of every k-th, so that there are at most ``most``. Where a prompt has fewer visits, the
+        first columns have count 0.
+        """
+        rows = slice(1, len(self._row) + 1, max(1, math.ceil(len(self._row) / most)))
+        wanted = {name: self._fields[name][rows, -visits:].astype(np.float64) for name in PLAIN_FIELDS}
+        missing = visits - min(visits, self.width)
+        return {name: np.pad(field, ((0, 0), (missing, 0))) for name, field in wanted.items()} if missing else wanted
+
     def check_new(self, keys: Sequence[Hashable], rows: np.ndarray, step: int) -> None:
         """Raise unless ``step`` can be recorded for ``keys``.
 

@@ -49,11 +49,14 @@ class Baseline(ABC):
         Whether completions may carry weights (averaging baselines).
     stepwise : bool
         Whether steps must be served one at a time and in order, because of a carry or of prompts to look up.
+    shrinks : bool
+        Whether the value given the past is a posterior mean, drawn towards a prior or the other prompts.
     """
 
     unit: ClassVar[Literal["prompt", "group"]] = "prompt"
     takes_weights: ClassVar[bool] = False
     stepwise: ClassVar[bool] = False
+    shrinks: ClassVar[bool] = False
 
     @abstractmethod
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
@@ -117,6 +120,21 @@ class Baseline(ABC):
         Zero for leave-one-out baselines, whose gradient is therefore unbiased.
         """
         return 0.0
+
+    def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        """How many completions of now would tell as much of the value as the past does; shape (..., P, 1).
+
+        For a weighted mean of past rewards that is ``1 / sum of squared weights``, and 0 where nothing is in reach.
+        Unless a baseline says otherwise, all completions within the horizon count in full.
+
+        Parameters
+        ----------
+        groups, visits, step, carry
+            As in `values`; the rewards of the groups are not read.
+        """
+        xp = groups.xp
+        within = xp.astype(visits.lag <= self.horizon, visits.count.dtype)
+        return xp.sum(within * visits.count, axis=-1, keepdims=True)
 
     def deviation(self, groups: Groups, visits: Visits, *, step: int | Array) -> Array | None:
         """A scale that belongs to the method itself (Kalman gain of `Krpo`); None for the rest."""

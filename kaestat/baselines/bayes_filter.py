@@ -66,6 +66,7 @@ class BayesFilter(RangedBaseline):
     """
 
     stepwise: ClassVar[bool] = True
+    shrinks: ClassVar[bool] = True
 
     @property
     def horizon(self) -> float:
@@ -107,10 +108,7 @@ class BayesFilter(RangedBaseline):
         self._check(unit, visits)
         grid = LogitGrid.like(groups.reward)
         xp = grid.xp
-        before = self.initial_carry() if carry is None else carry
-        carry = {name: like(array, groups.reward) for name, array in before.items()}
-        now = like(step, groups.reward)
-        now = now[..., 0, 0] if now.ndim >= 2 else now
+        carry, now = self._before(carry, step, groups)
         known = _known(grid, groups, visits, now, carry)
         completions = _Completions.of(unit, groups.count, known.dispersion)
         leading = np.broadcast_shapes((*groups.leading, unit.shape[-2]), visits.lag.shape[:-1])
@@ -135,6 +133,30 @@ class BayesFilter(RangedBaseline):
         }
         values = self.low + (self.high - self.low) * grid.fine(completions.values(sums, grid.coarse(known.weight)))
         return Served(values=values, carry=carry_after, settled=self, state=state)
+
+    def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        """``p (1 - p) / u - 1`` of the posterior's mean p and variance u: those of a Beta distribution."""
+        grid = LogitGrid.like(groups.reward)
+        xp = grid.xp
+        carry, now = self._before(carry, step, groups)
+        known = _known(grid, groups, visits, now, carry)
+        shape = np.broadcast_shapes((*groups.leading, groups.reward.shape[-2]), visits.lag.shape[:-1])
+        success = grid.fine(grid.success)
+        powers = xp.stack([xp.ones_like(success), success, success**2], axis=-1)
+        found = []
+        for rows in _blocks(shape):
+            belief = self._belief(grid, known, visits, rows, (*shape[:-1], len(range(shape[-1])[rows])))
+            sums = xp.matmul(grid.fine(belief.posterior(known.log_prior)), powers)  # (..., M, P, 3)
+            moments = xp.sum(known.weight[..., None, None] * sums[..., 1:] / sums[..., :1], axis=-3)
+            mean = moments[..., :1]
+            found.append(mean * (1 - mean) / (moments[..., 1:] - mean**2) - 1)
+        return found[0] if len(found) == 1 else xp.concat(found, axis=-2)
+
+    def _before(self, carry: Any, step: int | Array, groups: Groups) -> tuple[dict[str, Array], Array]:
+        """The carry and the step as arrays of the rewards' kind."""
+        before = self.initial_carry() if carry is None else carry
+        now = like(step, groups.reward)
+        return {name: like(a, groups.reward) for name, a in before.items()}, now[..., 0, 0] if now.ndim >= 2 else now
 
     def _seen(
         self, grid: LogitGrid, known: _Known, completions: _Completions, visits: Visits, rows: slice, after: Belief
@@ -219,7 +241,7 @@ class _Completions:
         each = (distinct if few else unit) + xp.zeros_like(unit[..., :1])
         total = xp.sum(unit, axis=-1, keepdims=True)
         total = xp.concat([total, total - each], axis=-1)
-        count = xp.concat([count, count - 1 + xp.zeros_like(each)], axis=-1)
+        count = xp.concat([count, xp.clip(count - 1, 0.0, None) + xp.zeros_like(each)], axis=-1)
         return cls(outcomes=_outcomes(total, count, phi[..., None]), place=xp.broadcast_to(place, unit.shape))
 
     def values(self, sums: Array, weight: Array) -> Array:

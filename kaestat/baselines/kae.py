@@ -127,6 +127,23 @@ class KernelBaseline(Baseline):
             mixed = shared if mixed is None else mixed + shared
         return mixed
 
+    def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        if carry is not None and self.selector.running is not None:
+            settled = self.serve(groups, visits, step=step, carry=carry).settled
+            return settled.effective_completions(groups, visits, step=step)
+        sizes = [
+            share * self.effective_completions_at(groups, visits, bandwidth)
+            for bandwidth, share in self.bandwidths(groups, visits, step=step)
+        ]
+        return sum(sizes[1:], start=sizes[0])
+
+    def effective_completions_at(self, groups: Groups, visits: Visits, bandwidth: Array | float) -> Array:
+        """`effective_completions` at one bandwidth; by default of the kernel mean, ``(sum k W)^2 / sum k^2 W^2``."""
+        xp = groups.xp
+        weight = self.weighting.weight(visits.lag / bandwidth, xp)
+        mass, squares = xp.vecdot(weight, visits.mass), xp.vecdot(weight**2, visits.mass_sq)
+        return ratio(mass**2, squares, 0.0, xp)[..., None]
+
     @abstractmethod
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         """Values at one bandwidth (steps; a number or broadcastable to (..., P, 1)), shape (..., P, G)."""

@@ -60,6 +60,7 @@ class KaeEb(KernelBaseline):
     """
 
     rule_of_thumb: ClassVar[float] = 20.0
+    shrinks: ClassVar[bool] = True
 
     cold_start: Literal["batch_mean"] | float = "batch_mean"
 

@@ -52,3 +52,11 @@ class KaeStream(KernelBaseline):
         mass = xp.sum(weight, axis=-1, keepdims=True) + current
         carried = xp.sum(weight * visit_mean, axis=-1, keepdims=True) + current * others_mean
         return ratio(carried, mass, otherwise, xp) + xp.zeros_like(groups.reward)
+
+    def effective_completions_at(self, groups: Groups, visits: Visits, bandwidth: Array | float) -> Array:
+        xp = groups.xp
+        visited = xp.astype(visits.mass > 0, visits.mass.dtype)
+        weight = self.weighting.weight(visits.lag / bandwidth, xp) * visited
+        inverse_size = ratio(visits.mass_sq, visits.mass**2, 0.0, xp)
+        squares = xp.sum(weight**2 * inverse_size, axis=-1, keepdims=True)
+        return ratio(xp.sum(weight, axis=-1, keepdims=True) ** 2, squares, 0.0, xp)

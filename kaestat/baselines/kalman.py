@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
@@ -41,6 +41,8 @@ class Kalman(RangedBaseline):
         Range of the rewards; see `RangedBaseline`. All other parameters are meant for rewards mapped to [0, 1].
     """
 
+    shrinks: ClassVar[bool] = True
+
     drift_variance: float = 2e-4
     initial_mean: float = 0.5
     initial_variance: float = 1 / 12
@@ -68,6 +70,11 @@ class Kalman(RangedBaseline):
         others_mass, others_carried = groups.others()
         gain = variance / (variance * others_mass + noise)  # per completion
         return self.from_unit(mean + gain * (others_carried - others_mass * mean) + xp.zeros_like(groups.reward))
+
+    def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        groups, visits = self.to_unit(groups, visits)
+        noise = self._reward_variance(groups, visits)
+        return noise / self._predict(visits, noise)[1]
 
     def _reward_variance(self, groups: Groups, visits: Visits) -> Array:
         xp = groups.xp

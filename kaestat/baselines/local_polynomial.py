@@ -66,6 +66,28 @@ class LocalPolynomial(KernelBaseline):
             value = xp.where(distinct > degree, intercept, value)
         return value + xp.zeros_like(groups.reward)
 
+    def effective_completions_at(self, groups: Groups, visits: Visits, bandwidth: Array | float) -> Array:
+        xp = groups.xp
+        found = super().effective_completions_at(groups, visits, bandwidth)
+        weight = self.weighting.weight(visits.lag / bandwidth, xp) * xp.astype(visits.mass > 0, visits.lag.dtype)
+        in_use = xp.astype(weight > 0, weight.dtype)
+        if weight.shape[-1] == 0:
+            return found
+        lag = visits.lag * in_use
+        lag = lag / xp.clip(xp.max(lag, axis=-1, keepdims=True), 1.0, None)
+        distinct = xp.sum(in_use, axis=-1, keepdims=True)
+        for degree in range(1, self.degree + 1):
+            powers = xp.stack([lag**k for k in range(degree + 1)], axis=-1)  # (..., P, V, d + 1)
+            gram = xp.matmul(xp.matrix_transpose(powers), (weight * visits.mass)[..., None] * powers)
+            enough = distinct > degree
+            identity = xp.eye(degree + 1, dtype=weight.dtype) + xp.zeros_like(gram)
+            gram = xp.where(enough[..., None], gram, identity)
+            first = xp.zeros_like(gram[..., :1]) + identity[..., :1]
+            each = weight * xp.matmul(powers, xp.linalg.solve(gram, first))[..., 0]  # of each completion
+            squares = xp.sum(each**2 * visits.mass_sq, axis=-1, keepdims=True)
+            found = xp.where(enough, ratio(xp.ones_like(squares), squares, 0.0, xp), found)
+        return found
+
 
 @dataclass(frozen=True)
 class LocalLinear(LocalPolynomial):

@@ -58,15 +58,23 @@ class Sieve(Baseline):
         value = ratio(others_carried, others_mass, cold_start_value(groups, "batch_mean"), xp)
         if visits.count.shape[-1] == 0:
             return value + xp.zeros_like(groups.reward)
-        visited = xp.astype(visits.mass > 0, visits.lag.dtype)
-        span = xp.max(visits.lag * visited, axis=-1, keepdims=True)
-        time = xp.clip(1 - visits.lag / xp.where(span > 0, span, xp.ones_like(span)), 0.0, 1.0)
-        distinct = xp.sum(visited, axis=-1, keepdims=True)
+        time, distinct = _elapsed(visits, xp)
         for size in range(1, self.n_basis + 1):
             prediction, variance, determined = self._predict(time, visits, size, xp)
             fitted = (prediction + variance * others_carried) / (1 + variance * others_mass)
             value = xp.where((distinct >= size) & determined, fitted, value)
         return value + xp.zeros_like(groups.reward)
+
+    def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        xp = groups.xp
+        found = xp.zeros_like(groups.reward[..., :1])
+        if visits.count.shape[-1] == 0:
+            return found
+        time, distinct = _elapsed(visits, xp)
+        for size in range(1, self.n_basis + 1):
+            _, variance, determined = self._predict(time, visits, size, xp)
+            found = xp.where((distinct >= size) & determined, ratio(xp.ones_like(variance), variance, 0.0, xp), found)
+        return found
 
     def _predict(self, time: Array, visits: Visits, size: int, xp: Namespace) -> tuple[Array, Array, Array]:
         """Prediction at time 1 from the past, its relative variance h, whether the past fixes it; all (..., P, 1)."""
@@ -86,6 +94,14 @@ class Sieve(Baseline):
         if self.basis == "polynomial":
             return _legendre(time, size, xp)
         return _bsplines(time, size, min(self.degree, size - 1), xp)
+
+
+def _elapsed(visits: Visits, xp: Namespace) -> tuple[Array, Array]:
+    """Time of each visit, from the first (0) to now (1), shape (..., P, V); and how many visits, (..., P, 1)."""
+    visited = xp.astype(visits.mass > 0, visits.lag.dtype)
+    span = xp.max(visits.lag * visited, axis=-1, keepdims=True)
+    time = xp.clip(1 - visits.lag / xp.where(span > 0, span, xp.ones_like(span)), 0.0, 1.0)
+    return time, xp.sum(visited, axis=-1, keepdims=True)
 
 
 def _legendre(time: Array, size: int, xp: Namespace) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from kaestat.arrays import Array, Groups, Namespace, Visits
 from kaestat.baselines.reward_range import RangedBaseline
@@ -39,6 +39,8 @@ class Spo(RangedBaseline):
     ValueError
         If a factor lies outside (0, 1], or a reward outside the range.
     """
+
+    shrinks: ClassVar[bool] = True
 
     rho: float | None = None
     half_life: float = 0.06
@@ -82,18 +84,25 @@ class Spo(RangedBaseline):
                     f"rewards: spo tracks success probabilities, so every reward must lie in [{self.low:g}, "
                     f"{self.high:g}]; give the range of others as low= and high=."
                 )
+        successes, count = self._tracked(visits, xp)
+        return self.from_unit(successes / count + xp.zeros_like(groups.reward))
+
+    def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        return self._tracked(self.to_unit(groups, visits)[1], groups.xp)[1] + groups.xp.zeros_like(
+            groups.reward[..., :1]
+        )
+
+    def _tracked(self, visits: Visits, xp: Namespace) -> tuple[Array, Array]:
+        """The tracker's a, and a + b; (..., P, 1) each."""
         count = self._initial_count()
-        if visits.count.shape[-1] == 0:
-            return self.from_unit(xp.full_like(groups.reward, self.prior_mean))
         # log of the product of the factors applied after each visit: a reversed cumulative sum, itself excluded
         visited = xp.astype(visits.count > 0, visits.count.dtype)
         log_rho = self._log_rho(visits, xp) * visited
         whole = xp.sum(log_rho, axis=-1, keepdims=True)
         kept = xp.exp(whole - xp.cumulative_sum(log_rho, axis=-1))
         start = xp.exp(whole)
-        a = start * (self.prior_mean * count) + xp.sum(kept * visits.total, axis=-1, keepdims=True)
-        seen = start * count + xp.sum(kept * visits.count, axis=-1, keepdims=True)
-        return self.from_unit(a / seen + xp.zeros_like(groups.reward))
+        successes = start * (self.prior_mean * count) + xp.sum(kept * visits.total, axis=-1, keepdims=True)
+        return successes, start * count + xp.sum(kept * visits.count, axis=-1, keepdims=True)
 
     def _initial_count(self) -> float:
         if self.prior_count is not None:

@@ -31,6 +31,21 @@ def trainer(folder: Path, **config) -> RecordingTrainer:
     return run
 
 
+def sampled(folder: Path, **config) -> RecordingTrainer:
+    """12 completions a generation, of as many prompts as are drawn, cut through the middle."""
+    return tiny_trainer(
+        folder,
+        AdvantageEstimator("kae", bandwidth=5.0),
+        n_prompts=9,
+        trainer_class=RecordingTrainer,
+        num_generations=1,
+        trainer_options={"prompt_id": "question_id", "prompt_sampler": "neyman"},
+        per_device_train_batch_size=6,
+        max_steps=6,
+        **config,
+    )
+
+
 def write(folder: Path, name: str, run: RecordingTrainer) -> None:
     rank = run.accelerator.process_index
     run.advantage_estimator.save(folder / f"{name}-{rank}.state")
@@ -49,6 +64,11 @@ def main(folder: Path) -> None:
     resumed = trainer(folder / "again")
     resumed.train(resume_from_checkpoint=str(folder / "run" / "checkpoint-3"))
     write(folder, "resumed", resumed)
+    for name, checkpoint in (("sampled", None), ("sampled again", folder / "sampled" / "checkpoint-3")):
+        run = sampled(folder / name, save_strategy="steps", save_steps=3)
+        run.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        write(folder, name, run)
+        run._drawn.sampler.save(folder / f"{name}-{run.accelerator.process_index}.sampler")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,6 @@ leading underscore and may change; a TRL without them is refused on import.
 
 from __future__ import annotations
 
-from kaestat.integrations.trl.trainer import STATE_FILE, BaselineGRPOTrainer
+from kaestat.integrations.trl.trainer import SAMPLER_FILE, STATE_FILE, BaselineGRPOTrainer
 
-__all__ = ["STATE_FILE", "BaselineGRPOTrainer"]
+__all__ = ["SAMPLER_FILE", "STATE_FILE", "BaselineGRPOTrainer"]

@@ -20,10 +20,13 @@ from kaestat.checks import check_whole
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
+from kaestat.integrations.trl.drawn_prompts import DrawnPrompts, sampler_of
 from kaestat.integrations.trl.sampler import ReuseSampler
+from kaestat.sampling import Policy, PromptSampler
 from kaestat.storage import load_state, save_state, unpack_arrays
 
 STATE_FILE = "baseline_state"
+SAMPLER_FILE = "prompt_sampler_state"
 
 _HOOKS = (
     "_calculate_rewards",
@@ -71,6 +74,13 @@ class BaselineGRPOTrainer(GRPOTrainer):
         its score with respect to the logits (one more forward pass per generation, without gradients).
     reuse : int
         J: how many generations in a row use the same minibatch of prompts, each with fresh completions.
+    prompt_sampler : str, Policy or PromptSampler, optional
+        Draws the prompts of each generation by their predicted values in place of TRL's order, and corrects the
+        advantages for it: the name of a policy such as ``"neyman"`` (`kaestat.sampling.POLICIES`), which then predicts
+        from the estimator's own history where it has one; or a sampler of your own for the data set's prompt ids and
+        ``generation_batch_size``. With one completion per prompt (``config.num_generations = 1``) numbers of
+        completions are free, otherwise prompts get whole groups. Its state goes into every checkpoint (file
+        `SAMPLER_FILE`); ``ignore_data_skip`` is set, since a resumed run goes on drawing.
 
     Attributes
     ----------
@@ -93,6 +103,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         prompt_id: str | None = None,
         weights: str = "none",
         reuse: int = 1,
+        prompt_sampler: str | Policy | PromptSampler | None = None,
         **kwargs: Any,
     ):
         _check_options(advantage_estimator, prompt_id, weights, reuse)
@@ -106,13 +117,39 @@ class BaselineGRPOTrainer(GRPOTrainer):
         _check_config(self.args, advantage_estimator)
         if weights == "score_norm":
             keep_square_sums(self)
+        self._drawn = None if prompt_sampler is None else self._drawn_prompts(prompt_sampler)
 
     @property
     def advantage_estimator(self) -> AdvantageEstimator:
         """The estimator that the trainer was made with."""
         return self._watched.estimator
 
-    def _get_train_sampler(self, dataset: Dataset | None = None) -> ReuseSampler:
+    def _drawn_prompts(self, given: str | Policy | PromptSampler) -> DrawnPrompts:
+        for option, wrong in (
+            ("a data set that is streamed", isinstance(self.train_dataset, IterableDataset)),
+            ("reuse", self.reuse > 1),
+            ("dataloader_num_workers, which draw many batches ahead", self.args.dataloader_num_workers > 0),
+        ):
+            if wrong:
+                raise ValueError(f"prompt_sampler does not go with {option}; leave one of them out.")
+        column = self.prompt_id or "prompt"
+        if column not in self.train_dataset.column_names:
+            raise ValueError(f"prompt_sampler: the data set has no column {column!r}.")
+        ids = list(self.train_dataset[column]) if self.prompt_id else hash_prompts(list(self.train_dataset["prompt"]))
+        sampler = sampler_of(
+            given,
+            ids,
+            budget=self.args.generation_batch_size,
+            group_size=self.num_generations,
+            estimator=self.advantage_estimator,
+            seed=self.args.seed,
+        )
+        self.args.ignore_data_skip = True
+        return DrawnPrompts(sampler, ids, repeat_count=self._repeat_count, generation=lambda: self.generation)
+
+    def _get_train_sampler(self, dataset: Dataset | None = None) -> ReuseSampler | DrawnPrompts:
+        if self._drawn is not None:
+            return self._drawn
         return ReuseSampler(
             self.train_dataset if dataset is None else dataset,
             self.num_generations,
@@ -194,8 +231,14 @@ class BaselineGRPOTrainer(GRPOTrainer):
             mask=scorable.cpu().numpy(),
             weights=None if weights is None else weights.cpu().double().numpy(),
         )
+        metrics = dict(self._watched.metrics)
+        if self._drawn is not None:
+            ids = [key for key, kept in zip(scored.ids, scorable.tolist(), strict=True) if kept]
+            correction, draw = self._drawn.corrections(scored.ids)
+            advantages, metrics = advantages * correction, metrics | draw.metrics()
+            self._drawn.sampler.observe(ids, rewards[scorable].cpu().double().numpy(), self.generation)
         self.generation += 1
-        for name, value in self._watched.metrics.items():
+        for name, value in metrics.items():
             self._metrics["train"][name].append(value)
         return torch.as_tensor(advantages, dtype=torch.float32)
 
@@ -203,13 +246,18 @@ class BaselineGRPOTrainer(GRPOTrainer):
         # First of all: what looks like a whole checkpoint then has its baseline state, and an upload takes it along.
         if self.args.should_save:
             folder = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            _save(self.advantage_estimator, os.path.join(self._get_output_dir(trial=trial), folder, STATE_FILE))
+            folder = os.path.join(self._get_output_dir(trial=trial), folder)
+            _save(self.advantage_estimator, os.path.join(folder, STATE_FILE))
+            if self._drawn is not None:
+                self._drawn.sampler.save(os.path.join(folder, SAMPLER_FILE))
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             self._restore_state(os.path.join(checkpoint, STATE_FILE))
+            if self._drawn is not None:
+                _restore(self._drawn.sampler, os.path.join(checkpoint, SAMPLER_FILE))
 
     def _restore_state(self, path: str) -> None:
         if os.path.exists(path):
@@ -222,6 +270,15 @@ class BaselineGRPOTrainer(GRPOTrainer):
                 f"from these weights with model={os.path.dirname(path)!r} and no resume_from_checkpoint."
             )
         self.generation = self.advantage_estimator.last_step + 1
+
+
+def _restore(sampler: PromptSampler, path: str) -> None:
+    if not os.path.exists(path):
+        raise ValueError(
+            f"resume_from_checkpoint: there is no {path}, so the prompts that were drawn are unknown. Resume from a "
+            "checkpoint that was written with a prompt_sampler, or leave prompt_sampler out."
+        )
+    sampler.load(path)
 
 
 def _column_ids(rows: Sequence[Mapping[str, Any]], column: str) -> list[Hashable]:

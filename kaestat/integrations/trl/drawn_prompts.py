@@ -1,0 +1,123 @@
+"""Prompts drawn by their predicted values, as the order of rows that TRL's data loader asks for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+import numpy as np
+from torch.utils.data import Sampler
+
+from kaestat.advantage import AdvantageEstimator
+from kaestat.sampling import Draw, Policy, PromptSampler
+
+DRAWS_KEPT = 3  # the data loader is one batch ahead, and a generation may be resumed in its middle
+
+
+class DrawnPrompts(Sampler[int]):
+    """Rows of a data set, one per completion: each generation's as the `PromptSampler` draws them.
+
+    The data loader looks a batch ahead, so a draw may not know the rewards of the generation before it; what it knows
+    is the past in any case. A draw that was made ahead is in the sampler's state, and a resumed run begins with it.
+
+    Parameters
+    ----------
+    sampler : PromptSampler
+    ids : sequence of hashables
+        Prompt of each row of the data set; rows of the same prompt are one.
+    repeat_count : int
+        How many batches in a row have the same prompts.
+    generation : callable
+        Gives the number of the next generation; asked when an iteration begins.
+    """
+
+    def __init__(
+        self, sampler: PromptSampler, ids: Sequence[Hashable], *, repeat_count: int, generation: Callable[[], int]
+    ):
+        self.sampler = sampler
+        self._row = {key: row for row, key in reversed(list(enumerate(ids)))}
+        self._repeat_count, self._generation = repeat_count, generation
+        self._draws: list[Draw] = []
+
+    def __len__(self) -> int:
+        """Rows of an epoch: as many generations as would have every prompt once."""
+        groups = self.sampler.budget // (self.sampler.group_size or 1)
+        return max(1, len(self._row) // groups) * self.sampler.budget * self._repeat_count
+
+    def __iter__(self) -> Iterator[int]:
+        """Draw generation after generation; each is drawn when its first row is asked for."""
+        generation = self._generation()
+        for place in range(len(self) // (self.sampler.budget * self._repeat_count)):
+            ahead = self.sampler.last_draw
+            there = ahead is not None and ahead.step == generation + place
+            draw = ahead if ahead is not None and there else self.sampler.draw(generation + place)
+            self._draws = [*self._draws, draw][-DRAWS_KEPT:]
+            rows = [self._row[key] for key in draw.rows()]
+            for _ in range(self._repeat_count):
+                yield from rows
+
+    def corrections(self, ids: Sequence[Hashable]) -> tuple[np.ndarray, Draw]:
+        """Factor of each completion's advantage, and the draw that it comes from.
+
+        Parameters
+        ----------
+        ids : sequence of hashables, length N
+            Prompts of a generation's completions.
+
+        Raises
+        ------
+        ValueError
+            If no draw has these prompts.
+        """
+        wanted = Counter(ids)
+        for draw in reversed(self._draws):
+            if wanted == Counter(dict(zip(draw.prompt_ids, draw.counts.tolist(), strict=True))):
+                return draw.correction_of(ids), draw
+        raise ValueError(
+            "prompt_sampler: the prompts of this generation are not those that were drawn. If the trainer sees other "
+            "prompts than the data set has (images, an environment's first words), name them with prompt_id."
+        )
+
+
+def sampler_of(
+    given: str | Policy | PromptSampler,
+    ids: Sequence[Hashable],
+    *,
+    budget: int,
+    group_size: int,
+    estimator: AdvantageEstimator,
+    seed: int,
+) -> PromptSampler:
+    """The sampler of a policy's name, with the estimator's own history if it has one; or the one given, checked.
+
+    Raises
+    ------
+    ValueError
+        If a sampler is given whose prompts, budget or group size are not the trainer's.
+    """
+    free = group_size == 1
+    if isinstance(given, PromptSampler):
+        if given.budget != budget or (given.group_size or 1) != group_size:
+            raise ValueError(
+                f"prompt_sampler: it draws {given.budget} completions in groups of {given.group_size or 'any size'}, "
+                f"and a generation has {budget} in groups of {group_size}. Make it with budget={budget}"
+                + ("." if free else f", group_size={group_size}.")
+            )
+        missing = [key for key in dict.fromkeys(ids) if key not in given]
+        if missing or len(given) != len(set(ids)):
+            example = f", {missing[0]!r} among them" if missing else ""
+            raise ValueError(
+                f"prompt_sampler: it has {len(given)} prompts, the data set {len(set(ids))} others{example}. Make it "
+                "with the data set's ids, or pass the name of a policy."
+            )
+        return given
+    counts = Counter(ids)
+    return PromptSampler(
+        list(counts),
+        budget,
+        policy=given,
+        predictor=estimator if estimator.baseline.horizon > 0 else "kae_eb",
+        group_size=None if free else group_size,
+        share=np.array(list(counts.values())) / len(ids) if len(counts) < len(ids) else None,
+        seed=seed,
+    )

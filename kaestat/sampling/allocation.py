@@ -1,0 +1,111 @@
+"""Expected numbers of completions: proportional to a score, between bounds, with the budget met exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kaestat.checks import check_finite_number, check_share
+
+ROUNDS = 200  # each fixes at least one more prompt at a bound, or bisects; a handful is usual
+
+
+def allocate(
+    score: Any,
+    budget: float,
+    *,
+    share: Any = None,
+    floor: float = 0.0,
+    most: float = np.inf,
+) -> np.ndarray:
+    """Expected completions ``nu`` of each prompt: ``nu = clip(c score, floor B share, most)`` with ``sum nu = B``.
+
+    For ``score = share sqrt(m / c)`` this is the allocation of least variance at its cost, between the bounds (Neyman,
+    1934, for strata; here a convex problem, whose solution clips).
+
+    Parameters
+    ----------
+    score : array-like of float, shape (P,)
+        How much each prompt should get, up to a factor; 0 or more. If all are 0, all are taken for ``share``.
+    budget : float
+        B, in completions (or groups).
+    share : array-like of float, shape (P,), optional
+        The prompts' weights pi in the objective, which sum to 1; None for all alike.
+    floor : float
+        Least part of its share that a prompt gets, in [0, 1): correction weights are at most ``1 / floor``.
+    most : float
+        Most that one prompt gets.
+
+    Returns
+    -------
+    ndarray of float, shape (P,)
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, the budget is more than ``most`` for every prompt, or the floor is.
+
+    Examples
+    --------
+    >>> allocate([3.0, 1.0, 0.0], 8, floor=0.375).tolist()
+    [5.25, 1.75, 1.0]
+    """
+    score = _checked("score", score)
+    if len(score) == 0:
+        raise ValueError("score is empty: there is no prompt to sample.")
+    share = np.full(len(score), 1 / len(score)) if share is None else _checked("share", share)
+    if share.shape != score.shape:
+        raise ValueError(f"share must have one entry per prompt ({len(score)}), got {len(share)}.")
+    if abs(share.sum() - 1) > 1e-9:
+        raise ValueError(f"share must sum to 1 over the prompts, got {share.sum():.6g}.")
+    budget = check_finite_number("budget", budget)
+    floor = check_share("floor", floor, allow_zero=True)
+    if not budget > 0:
+        raise ValueError(f"budget must be positive, got {budget!r}.")
+    if floor >= 1:
+        raise ValueError(f"floor must be below 1, which is uniform sampling, got {floor!r}.")
+    if not most * len(score) >= budget * (1 - 1e-12):
+        raise ValueError(
+            f"budget {budget:g} is more than {len(score)} prompts can take at most={most:g} each; lower the budget, "
+            "or raise most."
+        )
+    least = floor * budget * share
+    if (least > most).any():
+        raise ValueError(
+            f"floor={floor:g} gives a prompt {least.max():g}, more than most={most:g}; lower the floor or raise most."
+        )
+    if not (score > 0).any():
+        score = share
+    return _water_filling(score / score.max(), budget, least, np.full(len(score), float(most)))
+
+
+def _water_filling(score: np.ndarray, budget: float, least: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """``clip(c score, least, most)`` of sum ``budget``, c by Newton's method within a bracket."""
+    reachable = np.where(score > 0, most, least).sum()
+    if reachable < budget:  # prompts of score 0 must take the rest, alike
+        rest = np.where(score > 0, 0.0, most - least)
+        spare = np.where(np.isfinite(rest), rest, 1.0) if np.isfinite(rest).all() else np.where(score > 0, 0.0, 1.0)
+        return np.where(score > 0, most, least) + (budget - reachable) * spare / spare.sum()
+    low, high, factor = 0.0, np.inf, budget / score.sum()
+    for _ in range(ROUNDS):
+        wished = factor * score
+        at_least, at_most = wished <= least, wished >= most
+        found = np.where(at_least, least, np.where(at_most, most, wished))
+        excess = found.sum() - budget
+        if abs(excess) <= 1e-12 * budget:
+            break
+        low, high = (low, factor) if excess > 0 else (factor, high)
+        slope = score[~at_least & ~at_most].sum()
+        step = factor - excess / slope if slope > 0 else np.inf
+        if not low < step < high:
+            step = (low + high) / 2 if np.isfinite(high) else 2 * factor
+        factor = step
+    return found
+
+
+def _checked(name: str, numbers: Any) -> np.ndarray:
+    array = np.asarray(numbers, dtype=float)
+    if array.ndim != 1 or not np.isfinite(array).all() or (array < 0).any():
+        raise ValueError(f"{name} must be finite numbers of 0 or more, one per prompt, got {numbers!r}.")
+    return array

@@ -1,0 +1,154 @@
+"""What is sampled at one step, with which probabilities, and what corrects for them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kaestat.history import stored_step
+from kaestat.prediction import Prediction
+from kaestat.storage import decode_keys, encode_keys
+
+ARRAYS = ("counts", "expected", "inclusion", "correction")
+CORRECTIONS = ("full", "clipped", "none")
+CLIP = 4.0  # of "clipped"
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a policy gives every prompt in expectation, before anything is drawn.
+
+    Attributes
+    ----------
+    prediction : Prediction
+        Of every prompt that can be drawn, shape (P,).
+    share : ndarray, shape (P,)
+        Weights pi of the prompts in the objective; they sum to 1.
+    expected : ndarray, shape (P,)
+        Completions in expectation.
+    """
+
+    prediction: Prediction
+    share: np.ndarray
+    expected: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """Prompts of one step, and how many completions of each.
+
+    Attributes
+    ----------
+    step : int
+    prompt_ids : list of hashables, length K
+        The prompts drawn.
+    counts : ndarray of int, shape (K,)
+        Completions of each.
+    expected : ndarray, shape (K,)
+        What the policy gave each in expectation, in completions.
+    inclusion : ndarray, shape (K,)
+        Probability of being drawn at all.
+    correction : ndarray, shape (K,)
+        What the advantages of each prompt's completions are to be multiplied with.
+    plan : Plan or None
+        Of all prompts, drawn or not; None for a draw that comes from a saved state.
+    """
+
+    step: int
+    prompt_ids: list[Hashable]
+    counts: np.ndarray
+    expected: np.ndarray
+    inclusion: np.ndarray
+    correction: np.ndarray
+    plan: Plan | None = None
+
+    @property
+    def n_completions(self) -> int:
+        """The budget, which is met exactly."""
+        return int(self.counts.sum())
+
+    @property
+    def effective_completions(self) -> float:
+        """Effective sample size of the correction, ``(sum n w)^2 / sum n w^2`` (Kish, 1965)."""
+        weighted = self.counts * self.correction
+        squares = float(weighted @ self.correction)
+        return float(weighted.sum()) ** 2 / squares if squares > 0 else 0.0
+
+    def rows(self) -> list[Hashable]:
+        """The prompt of each completion, those of a prompt side by side; length B."""
+        return [key for key, n in zip(self.prompt_ids, self.counts.tolist(), strict=True) for _ in range(n)]
+
+    def correction_of(self, prompt_ids: Sequence[Hashable]) -> np.ndarray:
+        """The factor of each completion's advantage, in the order in which its prompt is given.
+
+        Raises
+        ------
+        KeyError
+            If a prompt was not drawn.
+        """
+        factor = self._factor
+        missing = [key for key in prompt_ids if key not in factor]
+        if missing:
+            raise KeyError(f"prompt_ids: {missing[0]!r} was not drawn at step {self.step}.")
+        return np.array([factor[key] for key in prompt_ids])
+
+    def metrics(self) -> dict[str, float]:
+        """Figures for a trainer's log, each as ``sampling/NAME``."""
+        return {
+            "sampling/prompts": float(len(self.prompt_ids)),
+            "sampling/effective_completions": self.effective_completions,
+            "sampling/largest_correction": float(self.correction.max(initial=0.0)),
+        }
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data and NumPy arrays, without the plan.
+
+        Raises
+        ------
+        TypeError
+            If a prompt id cannot be stored.
+        """
+        arrays = {name: np.array(getattr(self, name)) for name in ARRAYS}
+        return {"step": self.step, "prompts": encode_keys(self.prompt_ids)} | arrays
+
+    @classmethod
+    def of_plain(cls, state: Any) -> Draw:
+        """The inverse of `plain`.
+
+        Raises
+        ------
+        ValueError
+            If the parts do not fit together.
+        """
+        if not isinstance(state, dict) or set(state) != {"step", "prompts", *ARRAYS}:
+            raise ValueError("state: not a draw of a PromptSampler; the state was altered.")
+        prompts = decode_keys(state["prompts"])
+        for name, kind in zip(ARRAYS, "ifff", strict=True):
+            array = state[name]
+            if not isinstance(array, np.ndarray) or array.shape != (len(prompts),) or array.dtype.kind != kind:
+                raise ValueError(f"state: {name} does not fit the prompts of the draw; the state was altered.")
+        return cls(stored_step(state["step"]), prompts, **{name: state[name].copy() for name in ARRAYS})
+
+    @cached_property
+    def _factor(self) -> dict[Any, float]:
+        return dict(zip(self.prompt_ids, self.correction.tolist(), strict=True))
+
+
+def corrections(expected: np.ndarray, uniform: np.ndarray, correction: str) -> np.ndarray:
+    """``uniform / expected``: with it, a mean over the budget's completions estimates the objective's gradient.
+
+    Parameters
+    ----------
+    expected, uniform : ndarray, shape (K,)
+        Expected completions under the policy, and under the objective's own weights (B pi).
+    correction : {"full", "clipped", "none"}
+        All of it; at most 4, which trades some bias for less variance; or 1.
+    """
+    if correction == "none":
+        return np.ones(len(expected))
+    full = uniform / expected
+    return full if correction == "full" else np.minimum(full, CLIP)

@@ -1,0 +1,68 @@
+"""How noisy a prompt's completions will be for the gradient, as far as its history tells."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kaestat.prediction import Prediction
+
+
+def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray:
+    """``E (R - b)^2`` of a completion, given the past: the reward's variance, and the error of its baseline.
+
+    With the prediction V of n effective completions, the prompts' mean ``mu`` and spread ``tau^2``, and the variance
+    ``s^2`` of a reward within a prompt (`kaestat.prediction.Population`), the value has the posterior mean and variance
+
+    ::
+
+        p = (n V + m mu) / (n + m),    m = s^2 / tau^2,    u = p (1 - p) / (n + m + 1)
+
+    where rewards are 0 or 1 (exact for Beta-distributed values); ``u = r / (n + m)`` where they are not, with r the
+    prompt's own reward variance, drawn towards s^2 as p towards mu. A method that shrinks has V for p and n for n + m.
+    After its last visit a value drifts on, by the variance D per step, and l steps later less of it is known: p and u
+    move by ``D l / (D l + tau^2)`` of the way to mu and tau^2.
+
+    The reward's variance is then expected to be ``p (1 - p) - u``, or r, and a leave-one-out baseline of the history
+    and of the group's G - 1 others adds ``1 / (1 / u + (G - 1) / variance)``. With G = 1 and rewards 0 and 1 the sum is
+    ``p (1 - p)``: a prompt that was always right gets more again the longer it was not seen.
+
+    Parameters
+    ----------
+    prediction : Prediction
+    group_size : int
+        G.
+
+    Returns
+    -------
+    ndarray of float, shape (P,)
+        All 1 while nothing is known.
+    """
+    population = prediction.population
+    if population.n_prompts == 0:
+        return np.ones(len(prediction.value))
+    spread, completions = population.spread, prediction.effective_completions
+    unknown, of_prior = completions <= 0, population.noise / spread if spread > 0 else math.inf
+    together = np.where(unknown | (not prediction.shrunk), completions + of_prior, completions)
+    away = 1 - np.divide(completions, together, out=np.zeros_like(together), where=~unknown)
+    drift = population.drift * np.where(np.isfinite(prediction.lag), prediction.lag, 0.0)
+    drifted = np.divide(drift, drift + spread, out=np.zeros_like(drift), where=drift > 0)
+    gone = 1 - (1 - away) * (1 - drifted)
+    value = prediction.value + away * (population.mean - prediction.value)
+    if population.binary:
+        error = np.clip(value * (1 - value), 0.0, None) / (together + 1)
+    else:
+        error = prediction.reward_variance + away * (population.noise - prediction.reward_variance)
+        error = np.divide(error, together, out=np.zeros_like(together), where=together > 0)
+    value = value + drifted * (population.mean - value)
+    error = error + drifted * (spread - error)
+    if population.binary:
+        reward_variance = np.clip(value * (1 - value) - error, 0.0, None)
+    else:
+        reward_variance = prediction.reward_variance + gone * (population.noise - prediction.reward_variance)
+    others = group_size - 1
+    if others == 0:
+        return reward_variance + error
+    both = reward_variance + others * error
+    return reward_variance + np.divide(error * reward_variance, both, out=np.zeros_like(both), where=both > 0)

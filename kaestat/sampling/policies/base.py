@@ -1,0 +1,98 @@
+"""What every sampling policy is: a small frozen object that scores prompts from what is known of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from kaestat.prediction import Prediction
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """What a policy may look at: the past alone.
+
+    Attributes
+    ----------
+    prediction : Prediction
+        Of every prompt of the pool, shape (P,).
+    state : dict of str to ndarray
+        The policy's own (`Policy.initial_state`).
+    share : ndarray, shape (P,)
+        Weights pi of the prompts in the objective; they sum to 1.
+    cost : ndarray, shape (P,)
+        Expected cost of one completion of each prompt, in any unit.
+    budget : float
+        In completions, or in groups where these have a fixed size.
+    most : float
+        Most that one prompt gets, in the same unit.
+    group_size : int
+        Completions of a group; 1 where numbers of completions are free.
+    rng : numpy.random.Generator
+        For policies that draw.
+    """
+
+    prediction: Prediction
+    state: dict[str, np.ndarray]
+    share: np.ndarray
+    cost: np.ndarray
+    budget: float
+    most: float
+    group_size: int
+    rng: np.random.Generator
+
+    @property
+    def n_selected(self) -> int:
+        """How many prompts the budget is enough for, each getting all that it may."""
+        return min(len(self.share), max(1, int(np.ceil(self.budget / self.most - 1e-9))))
+
+
+@dataclass(frozen=True)
+class Policy(ABC):
+    """Which prompts to sample, and how often, as a score that expected numbers of completions are proportional to.
+
+    Attributes
+    ----------
+    leaves_out : bool
+        Whether some prompts may have a score of 0.
+    takes_groups : bool
+        Whether prompts can be given whole groups of a fixed size; not where the policy is about their size.
+    """
+
+    leaves_out: ClassVar[bool] = False
+    takes_groups: ClassVar[bool] = True
+
+    @abstractmethod
+    def score(self, ask: Ask) -> np.ndarray:
+        """Score of each prompt, shape (P,); 0 for one that should not be sampled."""
+
+    def initial_state(self, n_prompts: int) -> dict[str, np.ndarray]:
+        """What the policy remembers of each prompt beside their history, before the first step."""
+        return {}
+
+    def observed(
+        self, state: dict[str, np.ndarray], rows: np.ndarray, count: np.ndarray, total: np.ndarray, total_sq: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """The state once the completions of a step are scored.
+
+        Parameters
+        ----------
+        state : dict
+            Not changed.
+        rows : ndarray of int, shape (K,)
+            Positions of the prompts in the pool, each once.
+        count, total, total_sq : ndarray, shape (K,)
+            Completions of each, sum of their rewards and of the squares.
+        """
+        return state
+
+
+def nearest(distance: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
+    """1 for the ``number`` prompts of least distance, ties at random; 0 for the others."""
+    chosen = np.lexsort((rng.random(len(distance)), distance))[:number]
+    score = np.zeros(len(distance))
+    score[chosen] = 1.0
+    return score

@@ -1,0 +1,36 @@
+"""The prompts whose values are nearest to one half."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from kaestat.checks import check_finite_number
+from kaestat.sampling.policies.base import Ask, Policy, nearest
+
+
+@dataclass(frozen=True)
+class NearHalf(Policy):
+    """As many prompts as the budget is enough for, those of predicted value nearest to the target; no others.
+
+    The idea of SPEED-RL (arXiv 2506.09016), which screens prompts with a few completions of each, and of Prompt
+    Curriculum Learning (arXiv 2510.01135), which asks a learned value function; here the history predicts, at no cost.
+    Prompts of which nothing is in reach have the population's mean as their value, so some are tried again and again.
+
+    Parameters
+    ----------
+    target : float
+        The value that is best, in the unit of rewards.
+    """
+
+    leaves_out: ClassVar[bool] = True
+
+    target: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_finite_number("target", self.target)
+
+    def score(self, ask: Ask) -> np.ndarray:
+        return nearest(np.abs(ask.prediction.value - self.target), ask.n_selected, ask.rng)

@@ -1,0 +1,24 @@
+"""The allocation of least gradient noise for its cost, from predicted values (ours)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kaestat.sampling.expected_noise import expected_noise
+from kaestat.sampling.policies.base import Ask, Policy
+
+
+@dataclass(frozen=True)
+class Neyman(Policy):
+    """``nu`` proportional to ``pi sqrt(m / c)``, with ``m = E (R - b)^2`` as far as the history tells, c the cost.
+
+    The gradient estimate ``sum pi / nu sum_j (R - b) s`` is unbiased whatever nu is, and its variance is ``sum pi^2 m
+    E|s|^2 / nu`` up to terms without nu (Neyman, 1934, for strata). Squared score norms are taken for alike, so that m
+    stands for the whole product; `expected_noise` says what m is, and why prompts that were not seen for long get more
+    again by themselves.
+    """
+
+    def score(self, ask: Ask) -> np.ndarray:
+        return ask.share * np.sqrt(expected_noise(ask.prediction, group_size=ask.group_size) / ask.cost)

@@ -1,0 +1,94 @@
+"""What a sampler knows of its prompts: the newest prediction of each, made when it was last seen."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from kaestat.prediction import Population, Prediction
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Predictions of all prompts as of the step after their last visits; shape (P,) each.
+
+    Asking the history of every prompt anew at each step would cost as much as the history is long; what changes between
+    visits is only how long ago they were, and that is in ``newest``.
+
+    Attributes
+    ----------
+    value, standard_error, effective_completions, reward_variance : ndarray
+        See `kaestat.prediction.Prediction`; 0 for prompts never seen.
+    newest : ndarray
+        Step of the newest visit, -1 for none.
+    """
+
+    value: np.ndarray
+    standard_error: np.ndarray
+    effective_completions: np.ndarray
+    reward_variance: np.ndarray
+    newest: np.ndarray
+
+    @classmethod
+    def unknown(cls, size: int) -> Pool:
+        """Prompts of which nothing is known yet."""
+        value, error, completions, variance = np.zeros((4, size))
+        return cls(value, error, completions, variance, np.full(size, -1, dtype=np.int64))
+
+    def extended(self, size: int) -> Pool:
+        """With so many new prompts at the end."""
+        new = Pool.unknown(size)
+        return Pool(*(np.concatenate([getattr(self, f.name), getattr(new, f.name)]) for f in fields(self)))
+
+    def take(self, rows: np.ndarray | slice) -> Pool:
+        """The prompts at these positions."""
+        return Pool(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    def put(self, rows: np.ndarray, prediction: Prediction, step: int) -> None:
+        """Take over what is now known of the prompts at these positions, visited at ``step``."""
+        self.value[rows] = prediction.value
+        self.standard_error[rows] = prediction.standard_error
+        self.effective_completions[rows] = prediction.effective_completions
+        self.reward_variance[rows] = prediction.reward_variance
+        self.newest[rows] = step
+
+    def at(self, step: int, prompt_ids: list[Hashable], population: Population, shrunk: bool) -> Prediction:
+        """As predictions for a step."""
+        seen = self.newest >= 0
+        known = population.n_prompts > 0
+        return Prediction(
+            prompt_ids=prompt_ids,
+            value=np.where(seen, self.value, population.mean) if known else self.value,
+            standard_error=np.where(seen, self.standard_error, population.spread**0.5 if known else np.inf),
+            effective_completions=self.effective_completions,
+            reward_variance=np.where(seen, self.reward_variance, population.noise),
+            lag=np.where(seen, step - self.newest, np.inf),
+            shrunk=shrunk,
+            population=population,
+        )
+
+    def plain(self) -> dict[str, np.ndarray]:
+        """As arrays by name (copies)."""
+        return {f.name: getattr(self, f.name).copy() for f in fields(self)}
+
+    @classmethod
+    def of_plain(cls, state: dict[str, np.ndarray], size: int) -> Pool:
+        """The inverse of `plain`.
+
+        Raises
+        ------
+        ValueError
+            If the arrays are not those of so many prompts.
+        """
+        names = {f.name for f in fields(cls)}
+        if not isinstance(state, dict) or set(state) != names:
+            raise ValueError("state: not the predictions of a PromptSampler; the state was altered.")
+        for name, array in state.items():
+            wanted = "i" if name == "newest" else "f"
+            if not isinstance(array, np.ndarray) or array.shape != (size,) or array.dtype.kind != wanted:
+                raise ValueError(
+                    f"state: {name} does not fit the {size} prompts of the sampler; the state was altered."
+                )
+        return cls(**{name: array.copy() for name, array in state.items()})

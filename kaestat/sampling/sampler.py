@@ -1,0 +1,380 @@
+"""Which prompts to sample next, and how often: the stateful object that a training loop holds."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kaestat.advantage import AdvantageEstimator
+from kaestat.arrays import Array
+from kaestat.checks import check_column, check_ids, check_mask, check_share, check_whole
+from kaestat.history import whole_step
+from kaestat.prediction import Population
+from kaestat.samples import Packing, code_ids
+from kaestat.sampling.allocation import allocate
+from kaestat.sampling.draw import CORRECTIONS, Draw, Plan, corrections
+from kaestat.sampling.policies import Policy, make_policy
+from kaestat.sampling.policies.base import Ask
+from kaestat.sampling.pool import Pool
+from kaestat.sampling.systematic import systematic
+from kaestat.storage import decode_keys, encode_keys, load_state, pack_arrays, save_state, unpack_arrays
+
+FLOOR = 0.1
+
+
+class PromptSampler:
+    """Draws the prompts of each step where their completions tell most, without changing what is optimised.
+
+    Each step's expected numbers of completions nu come from the past alone, a draw meets them exactly in expectation
+    and the budget exactly, and multiplying advantages by ``B pi / nu`` keeps the gradient of ``sum pi V`` unbiased
+    (`Draw.correction_of`). Without the correction the run maximises something else; the guide says what.
+
+    Parameters
+    ----------
+    prompt_ids : sequence of hashables, length P
+        The prompts, each once; the same ids that rewards come with.
+    budget : int
+        B, completions per step.
+    policy : str or Policy
+        A name or specification (`kaestat.sampling.POLICIES`), or a policy.
+    predictor : str or AdvantageEstimator
+        Where predictions come from. An estimator that trains (the same object) is asked for what it knows and gets
+        nothing twice; the name of a method with a history makes one that the sampler keeps and saves.
+    group_size : int, optional
+        G: prompts get whole groups of so many completions, at most one group a step. None leaves the number of
+        completions of each prompt free.
+    floor : float
+        Least part of its share that every prompt keeps, in [0, 1): corrections are at most ``1 / floor``.
+    most : int, optional
+        Most completions that a prompt gets in a step where numbers are free; None for no limit.
+    correction : {"full", "clipped", "none"}
+        See `kaestat.sampling.draw.corrections`.
+    share : array-like of float, shape (P,), optional
+        Weights pi of the prompts in the objective, summing to 1; None for all alike.
+    cost : array-like of float, shape (P,), optional
+        Expected cost of a completion of each prompt (tokens, say); None for all alike.
+    seed : int
+        Of the draws.
+
+    Attributes
+    ----------
+    last_draw : Draw or None
+        Saved with the state: a trainer whose data loader looks a batch ahead takes it up again after a resume.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is unknown or out of range, a prompt comes twice, the budget is no multiple of the group size or
+        more than the prompts can take, or ``correction`` is not "none" while the floor is 0 and the policy may leave
+        prompts out.
+
+    Examples
+    --------
+    >>> from kaestat import AdvantageEstimator
+    >>> estimator = AdvantageEstimator("kae", bandwidth=10)
+    >>> sampler = PromptSampler(["a", "b", "c", "d"], budget=8, predictor=estimator)
+    >>> draw = sampler.draw(step=0)
+    >>> draw.counts.tolist(), draw.correction.tolist()
+    ([2, 2, 2, 2], [1.0, 1.0, 1.0, 1.0])
+    >>> rewards = [1.0, 0, 1, 1, 1, 0, 1, 1]
+    >>> advantages = estimator.step(draw.rows(), rewards, 0) * draw.correction_of(draw.rows())
+    >>> sampler.observe(draw.rows(), rewards, 0)
+    """
+
+    def __init__(
+        self,
+        prompt_ids: Sequence[Hashable],
+        budget: int,
+        *,
+        policy: str | Policy = "neyman",
+        predictor: str | AdvantageEstimator = "kae_eb",
+        group_size: int | None = None,
+        floor: float = FLOOR,
+        most: int | None = None,
+        correction: str = "full",
+        share: Any = None,
+        cost: Any = None,
+        seed: int = 0,
+    ):
+        self.policy = make_policy(policy)
+        self.budget = check_whole("budget", budget)
+        self.group_size = None if group_size is None else check_whole("group_size", group_size)
+        self.floor = check_share("floor", floor, allow_zero=True)
+        self.most = None if most is None else check_whole("most", most)
+        if not isinstance(correction, str) or correction not in CORRECTIONS:
+            raise ValueError(f"correction: unknown {correction!r}; choose one of {', '.join(CORRECTIONS)}.")
+        self.correction = correction
+        self._whole_groups(self.budget)
+        if self.group_size is not None and self.most is not None:
+            raise ValueError("most: groups of a fixed size come once a step and prompt; leave most or group_size out.")
+        self._owns_predictor = isinstance(predictor, str)
+        self.predictor = AdvantageEstimator(predictor) if isinstance(predictor, str) else predictor
+        if not isinstance(self.predictor, AdvantageEstimator):
+            raise TypeError(f"predictor must be a method's name or an AdvantageEstimator, got {predictor!r}.")
+        if self.predictor.baseline.horizon == 0:
+            raise ValueError(
+                f"predictor: method {self.predictor.method!r} keeps no history, so it predicts nothing; leave it out "
+                "for one that does, which the sampler keeps."
+            )
+        if self.group_size is not None and not self.policy.takes_groups:
+            raise ValueError(
+                f"group_size: {type(self.policy).__name__} chooses how many completions each prompt gets; leave "
+                "group_size out, or take another policy."
+            )
+        if self.policy.leaves_out and self.floor == 0 and correction != "none":
+            raise ValueError(
+                f"floor=0: {type(self.policy).__name__} gives some prompts no chance, which no correction can mend. "
+                'Give a floor, or correction="none" to optimise what the policy prefers.'
+            )
+        self._ids = check_ids("prompt_ids", prompt_ids)
+        self._row = _rows(self._ids)
+        size = len(self._ids)
+        self._share = None if share is None else _per_prompt("share", share, size)
+        self._cost = None if cost is None else _per_prompt("cost", cost, size)
+        if self._cost is not None and not (self._cost > 0).all():
+            raise ValueError("cost must be positive for every prompt.")
+        self._pool, self._state = Pool.unknown(size), self.policy.initial_state(size)
+        self._rng = np.random.default_rng(check_whole("seed", seed, least=0))
+        self.last_draw: Draw | None = None
+        self._plan(0, None, self.budget, np.random.default_rng(0))  # what can never work is refused now
+
+    def __len__(self) -> int:
+        """Number of prompts."""
+        return len(self._ids)
+
+    def __contains__(self, prompt_id: Hashable) -> bool:
+        """Whether a prompt is one of the sampler's."""
+        return prompt_id in self._row
+
+    def draw(self, step: int, *, among: Sequence[Hashable] | None = None, budget: int | None = None) -> Draw:
+        """The prompts of a step.
+
+        Parameters
+        ----------
+        step : int
+            The step at which they are sampled: rewards of earlier steps alone may have been observed.
+        among : sequence of hashables, optional
+            The prompts that can be sampled at this step; None for all. The objective is then theirs.
+        budget : int, optional
+            Completions of this step; None for the sampler's.
+
+        Raises
+        ------
+        ValueError
+            If a prompt is not the sampler's, none is left, or the budget is more than they can take. Nothing changes
+            then.
+        """
+        step = whole_step(step)
+        budget = self._whole_groups(self.budget if budget is None else check_whole("budget", budget))
+        rows = None if among is None else self._among(among)
+        rng = np.random.default_rng()
+        rng.bit_generator.state = self._rng.bit_generator.state
+        plan = self._plan(step, rows, budget, rng)
+        unit = self.group_size or 1
+        counts = systematic(plan.expected / unit, rng) * unit
+        drawn = np.flatnonzero(counts)
+        expected, names = plan.expected[drawn], plan.prediction.prompt_ids
+        self._rng = rng
+        self.last_draw = Draw(
+            step=step,
+            prompt_ids=[names[row] for row in drawn.tolist()],
+            counts=counts[drawn],
+            expected=expected,
+            inclusion=np.minimum(expected / unit, 1.0),
+            correction=corrections(expected, budget * plan.share[drawn], self.correction),
+            plan=plan,
+        )
+        return self.last_draw
+
+    def observe(
+        self,
+        prompt_ids: Sequence[Hashable],
+        rewards: Array | Sequence[float],
+        step: int,
+        *,
+        mask: Array | Sequence[bool] | None = None,
+    ) -> None:
+        """Take note of scored completions, those included that a trainer's filter drops.
+
+        Prompts that the predictor has recorded at this step already are not recorded again; the others are.
+
+        Parameters
+        ----------
+        prompt_ids : sequence of hashables, length N
+        rewards : array or sequence of float, shape (N,)
+        step : int
+        mask : array of bool, shape (N,), optional
+            False for padding.
+
+        Raises
+        ------
+        ValueError
+            If a prompt is not the sampler's, and as `AdvantageEstimator.observe` does. Nothing changes then.
+        """
+        step, reward = whole_step(step), check_column("rewards", rewards)
+        keep = None if mask is None else check_mask(mask, len(reward))
+        coded = code_ids("prompt_ids", prompt_ids, len(reward), keep)
+        if not coded.keys:
+            return
+        rows = self._known(coded.keys)
+        packing = Packing.of(coded)
+        packed = packing.pack(reward if keep is None else reward[keep])
+        state = self.policy.observed(
+            self._state, rows, packing.counts.astype(float), packed.sum(axis=-1), (packed**2).sum(axis=-1)
+        )
+        history = self.predictor.history
+        newest = np.full(len(rows), -1) if history is None else history.newest_step(coded.keys)
+        if (newest != step).any():
+            ids = [coded.keys[code] for code in coded.codes.tolist()]
+            new = (newest != step)[coded.codes]
+            self.predictor.observe(
+                [key for key, here in zip(ids, new.tolist(), strict=True) if here],
+                (reward if keep is None else reward[keep])[new],
+                step,
+            )
+        self._state = state
+        self._pool.put(rows, self.predictor.predict(coded.keys, step + 1), step)
+
+    def add(self, prompt_ids: Sequence[Hashable]) -> None:
+        """New prompts, of which nothing is known yet.
+
+        Raises
+        ------
+        ValueError
+            If one is there already, or shares or costs were given, which would have to be given for these too.
+        """
+        if self._share is not None or self._cost is not None:
+            raise ValueError(
+                "prompts cannot be added where share or cost is given: make a new sampler for all prompts."
+            )
+        new = check_ids("prompt_ids", prompt_ids)
+        row = _rows([*self._ids, *new])
+        fresh = self.policy.initial_state(len(new))
+        self._state = {n: np.concatenate([a, fresh[n]]) if a.ndim else a for n, a in self._state.items()}
+        self._pool = self._pool.extended(len(new))
+        self._ids, self._row = [*self._ids, *new], row
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as plain data (arrays as bytes), for a trainer's checkpoint: what is known, the random stream, and
+        the predictor's state if the sampler made it."""
+        return pack_arrays(self._plain())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state of `state_dict`; later draws are the same to the last bit.
+
+        Raises
+        ------
+        ValueError
+            If the state is of another policy or does not fit together. The sampler is then unchanged.
+        """
+        self._take(unpack_arrays(state))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file, atomically and without pickle."""
+        save_state(path, {"sampler": self._plain()})
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a file of `save`; errors as `load_state_dict`."""
+        self._take(load_state(path).get("sampler"))
+
+    def _plain(self) -> dict[str, Any]:
+        return {
+            "policy": type(self.policy).__name__,
+            "prompts": encode_keys(self._ids),
+            "pool": self._pool.plain(),
+            "own": {name: array.copy() for name, array in self._state.items()},
+            "random": json.dumps(self._rng.bit_generator.state),
+            "draw": None if self.last_draw is None else self.last_draw.plain(),
+            "predictor": unpack_arrays(self.predictor.state_dict()) if self._owns_predictor else None,
+        }
+
+    def _take(self, state: Any) -> None:
+        parts = {"policy", "prompts", "pool", "own", "random", "draw", "predictor"}
+        if not isinstance(state, dict) or set(state) != parts:
+            raise ValueError("state: not a state_dict of a PromptSampler.")
+        if state["policy"] != type(self.policy).__name__:
+            raise ValueError(f"state: saved by policy {state['policy']}, this one is {type(self.policy).__name__}.")
+        ids = decode_keys(state["prompts"])
+        if self._ids != ids[: len(self._ids)]:
+            raise ValueError("state: saved with other prompts, or in another order; give those of the run.")
+        pool, fresh = Pool.of_plain(state["pool"], len(ids)), self.policy.initial_state(len(ids))
+        own = state["own"]
+        if {n: (a.shape, a.dtype) for n, a in own.items()} != {n: (a.shape, a.dtype) for n, a in fresh.items()}:
+            raise ValueError("state: what the policy remembers does not fit it; the state was altered.")
+        rng = np.random.default_rng()
+        try:
+            rng.bit_generator.state = json.loads(state["random"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"state: its random stream cannot be read ({error}); the state was altered.") from error
+        draw = None if state["draw"] is None else Draw.of_plain(state["draw"])
+        if self._owns_predictor:
+            if state["predictor"] is None:
+                raise ValueError("state: without a predictor's; it was saved by a sampler with one of its own.")
+            self.predictor.load_state_dict(pack_arrays(state["predictor"]))
+        self._ids, self._row, self._pool, self._rng = ids, _rows(ids), pool, rng
+        self._state = {name: array.copy() for name, array in own.items()}
+        self.last_draw = draw
+
+    def _whole_groups(self, budget: int) -> int:
+        if budget % (self.group_size or 1):
+            raise ValueError(
+                f"budget={budget} is no multiple of group_size={self.group_size}: a step has whole groups."
+            )
+        return budget
+
+    def _among(self, among: Sequence[Hashable]) -> np.ndarray:
+        rows = self._known(check_ids("among", among))
+        if len(rows) > len(set(rows.tolist())):
+            raise ValueError("among: name each prompt once.")
+        return rows
+
+    def _plan(self, step: int, rows: np.ndarray | None, budget: int, rng: np.random.Generator) -> Plan:
+        """What each prompt gets in expectation; of those at some positions, or of all."""
+        names = self._ids if rows is None else [self._ids[row] for row in rows]
+        if not names:
+            raise ValueError("prompt_ids: there is no prompt to sample.")
+        place = slice(None) if rows is None else rows
+        share = np.ones(len(names)) if self._share is None else self._share[place]
+        if not share.sum() > 0:
+            raise ValueError("share: it is 0 for all prompts that can be sampled.")
+        share, unit = share / share.sum(), self.group_size or 1
+        population = Population.of(self.predictor.history)
+        ask = Ask(
+            prediction=self._pool.take(place).at(step, names, population, self.predictor.baseline.shrinks),
+            state={name: array[place] if array.ndim else array for name, array in self._state.items()},
+            share=share,
+            cost=np.ones(len(names)) if self._cost is None else self._cost[place],
+            budget=budget / unit,
+            most=1.0 if self.group_size is not None else math.inf if self.most is None else float(self.most),
+            group_size=unit,
+            rng=rng,
+        )
+        score = self.policy.score(ask)
+        expected = allocate(score, ask.budget, share=share, floor=self.floor, most=ask.most)
+        return Plan(ask.prediction, share, expected * unit)
+
+    def _known(self, keys: Sequence[Hashable]) -> np.ndarray:
+        try:
+            return np.fromiter((self._row[key] for key in keys), dtype=np.intp, count=len(keys))
+        except KeyError as error:
+            raise ValueError(f"prompt {error.args[0]!r} is not one of the sampler's; add it first.") from None
+
+
+def _rows(ids: list[Hashable]) -> dict[Hashable, int]:
+    row = {key: place for place, key in enumerate(ids)}
+    if len(row) < len(ids):
+        twice = next(key for place, key in enumerate(ids) if row[key] != place)
+        raise ValueError(f"prompt_ids: {twice!r} comes twice; name each prompt once.")
+    return row
+
+
+def _per_prompt(name: str, numbers: Any, size: int) -> np.ndarray:
+    array = check_column(name, numbers, size)
+    if not np.isfinite(array).all() or (array < 0).any():
+        raise ValueError(f"{name} must hold finite numbers of 0 or more.")
+    return array

@@ -1,0 +1,47 @@
+"""Whole numbers with given expectations and an exact sum: systematic sampling in random order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def systematic(expected: Any, rng: np.random.Generator) -> np.ndarray:
+    """Random whole numbers, each the floor or the ceiling of its expectation, whose sum is that of the expectations.
+
+    The expectations are laid end to end in random order, and points at distance 1 from each other, from a random start,
+    are counted within each (Madow, 1949). A number below 1 is the probability of a 1.
+
+    Parameters
+    ----------
+    expected : array-like of float, shape (P,)
+        0 or more; the sum a whole number (up to 1e-6).
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    ndarray of int, shape (P,)
+
+    Raises
+    ------
+    ValueError
+        If an expectation is negative or not finite, or their sum is no whole number.
+    """
+    expected = np.asarray(expected, dtype=float)
+    if expected.ndim != 1 or not np.isfinite(expected).all() or (expected < 0).any():
+        raise ValueError("expected must be finite numbers of 0 or more, one per prompt.")
+    total = expected.sum()
+    budget = round(total)
+    if abs(total - budget) > 1e-6 * max(budget, 1):
+        raise ValueError(f"expected must sum to a whole number, got {total:.6g}.")
+    order = rng.permutation(len(expected))
+    ends = np.cumsum(expected[order])
+    if len(ends):
+        ends *= budget / ends[-1] if ends[-1] > 0 else 1.0
+        ends[-1] = budget
+    counted = np.floor(ends + rng.random())  # points at k - start up to each end
+    counted[-1:] = budget  # the start is below 1
+    drawn = np.empty(len(expected), dtype=np.int64)
+    drawn[order] = np.diff(counted, prepend=0.0).astype(np.int64)
+    return drawn

@@ -1,0 +1,127 @@
+"""Prompts drawn by their predicted values, through TRL's own training loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from datasets import Dataset
+
+from kaestat import AdvantageEstimator
+from kaestat.integrations.trl import SAMPLER_FILE
+from kaestat.sampling import PromptSampler
+from tests.helpers.tiers import slow_after
+from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
+
+SAVING = {"save_strategy": "steps", "save_steps": 1}
+
+
+def trainer_of(folder, policy="neyman", method="kae", group_size=1, prompt_id="question_id", **config):
+    return tiny_trainer(
+        folder,
+        AdvantageEstimator(method, **({"bandwidth": 5.0} if method == "kae" else {})),
+        n_prompts=12,
+        num_generations=group_size,
+        trainer_class=RecordingTrainer,
+        trainer_options={"prompt_sampler": policy, "prompt_id": prompt_id},
+        **config,
+    )
+
+
+def question(prompt: str) -> str:
+    return f"q{prompt.removesuffix('+1=')}"
+
+
+@pytest.mark.parametrize(("policy", "group_size"), slow_after(1, [("neyman", 1), ("mopps", 1), ("neyman", 2)]))
+def test_each_generation_is_a_draw_and_its_advantages_are_corrected(policy, group_size, tmp_path):
+    trainer = trainer_of(tmp_path, policy, group_size=group_size, max_steps=8)
+    draws, draw = [], trainer._drawn.sampler.draw
+
+    def kept(step, **options):
+        draws.append(draw(step, **options))
+        return draws[-1]
+
+    trainer._drawn.sampler.draw = kept
+    trainer.train()
+    plain = AdvantageEstimator("kae", bandwidth=5.0)
+    assert len(trainer.batches) == 8
+    for step, batch in enumerate(trainer.batches):
+        ids = [question(prompt) for prompt in batch["prompts"]]
+        assert draws[step].step == step and ids == draws[step].rows()
+        expected = plain.step(ids, batch["rewards"][:, 0].double().numpy(), step) * draws[step].correction_of(ids)
+        np.testing.assert_allclose(batch["advantages"].numpy(), expected, rtol=1e-6, atol=1e-7)
+    assert {len(draw.prompt_ids) for draw in draws} != {12}
+    assert any(draw.correction.std() > 0 for draw in draws)
+    logged = [row for row in trainer.state.log_history if "sampling/effective_completions" in row]
+    assert len(logged) == 8 and all(0 < row["sampling/effective_completions"] <= 8 for row in logged)
+
+
+@pytest.mark.parametrize(
+    ("method", "stop", "config"),
+    slow_after(
+        1,
+        [
+            ("kae", 4, {}),
+            ("rloo", 3, {}),
+            ("kae", 3, {"num_iterations": 2}),
+        ],
+    ),
+)
+def test_a_resumed_run_draws_as_if_it_had_never_stopped(method, stop, config, tmp_path):
+    updates = config.get("num_iterations", 1)
+    whole = trainer_of(tmp_path, method=method, max_steps=7 * updates, **config, **SAVING)
+    whole.train()
+    resumed = trainer_of(tmp_path / "again", method=method, max_steps=7 * updates, **config)
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{stop * updates}"))
+    assert resumed.generation == whole.generation == 7
+    for before, after in zip(whole.batches[stop:], resumed.batches, strict=True):
+        assert after["prompts"] == before["prompts"]
+        assert (after["advantages"] == before["advantages"]).all()
+    whole._drawn.sampler.save(tmp_path / "whole")
+    resumed._drawn.sampler.save(tmp_path / "resumed")
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
+
+
+def test_a_method_without_a_history_has_its_prompts_predicted_by_another(tmp_path):
+    trainer = trainer_of(tmp_path, method="rloo", group_size=2)
+    assert trainer._drawn.sampler.predictor is not trainer.advantage_estimator
+    assert trainer._drawn.sampler.predictor.method == "kae_eb"
+
+
+def test_prompts_without_ids_are_known_by_their_text_and_repeated_rows_weigh_more(tmp_path):
+    rows = questions(6).to_dict()
+    dataset = Dataset.from_dict({"prompt": [*rows["prompt"], *rows["prompt"][:2]]})
+    trainer = trainer_of(tmp_path, "uniform", prompt_id=None, dataset=dataset, max_steps=2)
+    sampler = trainer._drawn.sampler
+    assert len(sampler) == 6
+    np.testing.assert_allclose(sampler.draw(0).plan.share * 8, [2, 2, 1, 1, 1, 1])
+    trainer.train()
+
+
+def test_a_sampler_of_ones_own_is_taken_if_it_fits(tmp_path):
+    ids = [f"q{k}" for k in range(12)]
+    own = PromptSampler(ids, 8, policy="spo", floor=0.3)
+    assert trainer_of(tmp_path, own)._drawn.sampler is own
+    with pytest.raises(ValueError, match="budget=8"):
+        trainer_of(tmp_path, PromptSampler(ids, 4))
+    with pytest.raises(ValueError, match=r"budget=8, group_size=2"):
+        trainer_of(tmp_path, PromptSampler(ids, 8), group_size=2)
+    with pytest.raises(ValueError, match="11 prompts, the data set 12 others, 'q11' among them"):
+        trainer_of(tmp_path, PromptSampler(ids[:11], 8))
+
+
+def test_what_does_not_go_together_is_refused_before_training(tmp_path):
+    with pytest.raises(ValueError, match="dataloader_num_workers"):
+        trainer_of(tmp_path, dataloader_num_workers=1)
+    with pytest.raises(ValueError, match="no column 'id'"):
+        trainer_of(tmp_path, prompt_id="id")
+    with pytest.raises(ValueError, match="unknown 'best'"):
+        trainer_of(tmp_path, "best")
+    with pytest.raises(ValueError, match="reuse"):
+        tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_options={"prompt_sampler": "neyman", "reuse": 2})
+
+
+def test_a_checkpoint_without_the_sampler_is_refused(tmp_path):
+    trainer_of(tmp_path, max_steps=1, **SAVING).train()
+    (tmp_path / "checkpoint-1" / SAMPLER_FILE).unlink()
+    with pytest.raises(ValueError, match="written with a prompt_sampler"):
+        trainer_of(tmp_path / "again", max_steps=2).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))

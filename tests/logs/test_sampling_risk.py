@@ -1,0 +1,133 @@
+"""What sampling would have been worth, from a log alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kaestat import RewardLog
+from kaestat.logs.sampling_risk import SAMPLING_COLUMNS, sampling_risk
+from kaestat.sampling import PromptSampler
+
+
+def made(values: np.ndarray, group_size: int, seed: int) -> pd.DataFrame:
+    """A log of prompts with values (T, P), all of them at every step."""
+    steps, prompts = values.shape
+    rng = np.random.default_rng(seed)
+    reward = (rng.random((steps, prompts, group_size)) < values[..., None]).astype(float)
+    step, prompt = (np.repeat(a.ravel(), group_size) for a in np.indices(values.shape))
+    return pd.DataFrame({"prompt": prompt, "step": step, "reward": reward.ravel()})
+
+
+def values_of(steps: int, prompts: int, seed: int = 0) -> np.ndarray:
+    return np.tile(np.random.default_rng(seed).beta(0.5, 0.5, prompts), (steps, 1))
+
+
+def slowly(frame: pd.DataFrame, values: np.ndarray, policy: str, part: float, floor: float, seed: int):
+    """Noise by loops, with the same draws: as estimated from the log, and with the values that it was made of."""
+    group_size = int(frame.groupby(["step", "prompt"]).size().max())
+    log = RewardLog.from_frame(frame)
+    sampler = PromptSampler(
+        log.prompts,
+        group_size,
+        policy=policy,
+        most=group_size,
+        floor=floor,
+        correction="full" if floor else "none",
+        seed=seed,
+    )
+    rng = np.random.default_rng([seed, 1])
+    estimated = true = 0.0
+    for step, rows in log.frame.groupby("step"):
+        rewards = {log.prompts[code]: group["reward"].to_numpy() for code, group in rows.groupby("prompt")}
+        names = list(rewards)
+        budget = round(part * len(rows))
+        draw = sampler.draw(int(step), among=names, budget=budget)
+        for place, name in enumerate(names):
+            b, nu, p = draw.plan.prediction.value[place], draw.plan.expected[place], values[int(step), int(name)]
+            estimated += budget * np.mean((rewards[name] - b) ** 2) / nu / len(names) ** 2
+            true += budget * (p * (1 - p) + (p - b) ** 2) / nu / len(names) ** 2
+        ids, drawn = [], []
+        for name, n in zip(draw.prompt_ids, draw.counts, strict=True):
+            chosen = rng.permutation(len(rewards[name]))[:n]
+            ids += [name] * int(n)
+            drawn += rewards[name][chosen].tolist()
+        sampler.observe(ids, drawn, int(step))
+    return estimated, true
+
+
+@pytest.mark.parametrize("policy", ["neyman", "mopps"])
+def test_the_worth_is_that_of_the_slow_reference(policy):
+    values = values_of(6, 10)
+    frame = made(values, 4, seed=1)
+    found = sampling_risk(RewardLog.from_frame(frame), [policy], floor=0.2, seed=7, n_boot=0)
+    uniform, _ = slowly(frame, values, "uniform", 0.5, 0.0, 7)
+    other, _ = slowly(frame, values, policy, 0.5, 0.2, 7)
+    np.testing.assert_allclose(found["worth"], uniform / other, rtol=1e-9)
+
+
+def test_the_noise_is_unbiased_for_what_the_values_say():
+    """60 logs: the mean of estimated less true noise is within five standard errors of 0, and these are small."""
+    values = values_of(5, 8, seed=3)
+    pairs = np.array([slowly(made(values, 3, seed), values, "neyman", 0.5, 0.2, seed) for seed in range(60)])
+    difference = pairs[:, 0] - pairs[:, 1]
+    error = difference.std(ddof=1) / np.sqrt(len(difference))
+    assert abs(difference.mean()) < 5 * error
+    assert 5 * error < 0.15 * pairs[:, 1].mean()
+
+
+def test_uniform_is_worth_itself_and_neyman_more_where_values_differ():
+    table = sampling_risk(made(values_of(20, 60), 8, seed=2), ["uniform", "neyman", "dapo"], n_boot=200)
+    assert list(table.columns) == SAMPLING_COLUMNS
+    by = table.set_index("policy")
+    assert by.loc["uniform", "worth"] == by.loc["dapo", "worth"] == 1
+    assert by.loc["neyman", "ci_low"] > 1.05 and by.loc["neyman", "ci_high"] < 2.5
+    assert by.loc["neyman", "dead"] < by.loc["uniform", "dead"]
+    assert by.loc["neyman", "signal"] > 1.2
+    assert by.loc["uniform", "effective"] == 1 and by.loc["neyman", "largest_correction"] <= 10
+
+
+def test_where_all_prompts_are_alike_nothing_is_gained():
+    table = sampling_risk(made(np.full((15, 50), 0.5), 4, seed=4), ["neyman", "spo"], n_boot=200)
+    assert (table["worth"].between(0.9, 1.05)).all()
+    assert (table["signal"].between(0.95, 1.05)).all()
+
+
+def test_whole_groups_of_rewards_of_any_range():
+    frame = made(values_of(10, 40), 4, seed=5)
+    plain = sampling_risk(frame, ["neyman"], groups=True, n_boot=0)
+    moved = sampling_risk(frame.assign(reward=-1 + 200 * frame["reward"]), ["uniform"], groups=True, n_boot=0)
+    assert plain["worth"][0] > 1.02 and moved["worth"][0] == 1
+    assert np.isnan(plain["se"][0])
+
+
+def test_one_completion_a_visit_has_no_dead_groups():
+    table = sampling_risk(made(values_of(10, 40), 1, seed=6), ["neyman"], groups=True, n_boot=0)
+    assert np.isnan(table["dead"][0]) and np.isnan(table["signal"][0]) and np.isfinite(table["worth"][0])
+
+
+def test_a_policy_that_leaves_prompts_out_has_no_such_worth():
+    table = sampling_risk(made(values_of(10, 40), 4, seed=7), ["near_half", "uniform"], floor=0.0, n_boot=0)
+    assert table["worth"].tolist() == [0.0, 1.0] and table["dead"][0] < 0.9 * table["dead"][1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(policies=[]), "policies is empty"),
+        (dict(policies=["best"]), "unknown 'best'"),
+        (dict(policies=["knapsack"], groups=True), "leave group_size out"),
+        (dict(budget=0), "budget"),
+        (dict(budget=2), "budget"),
+        (dict(predictor="rloo"), "keeps no history"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        sampling_risk(made(values_of(3, 4), 2, seed=8), **arguments)
+
+
+def test_a_log_without_returns_is_refused():
+    with pytest.raises(ValueError, match="occurs once"):
+        sampling_risk(made(values_of(1, 4), 2, seed=8))

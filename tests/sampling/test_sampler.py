@@ -1,0 +1,209 @@
+"""The sampler that a training loop holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator
+from kaestat.sampling import POLICIES, PromptSampler
+
+IDS = [f"p{k}" for k in range(12)]
+VALUES = np.linspace(0.0, 1.0, 12)
+CASES = [(name, None) for name in POLICIES] + [(name, 4) for name, kind in POLICIES.items() if kind.takes_groups]
+
+
+def train(sampler: PromptSampler, steps: int, seed: int = 0, start: int = 0) -> list:
+    """Draws of a run whose prompts keep their values."""
+    draws = []
+    for step in range(start, start + steps):
+        rng = np.random.default_rng([seed, step])
+        draw = sampler.draw(step)
+        ids = draw.rows()
+        value = VALUES[[IDS.index(key) for key in ids]]
+        sampler.observe(ids, (rng.random(len(ids)) < value).astype(float), step)
+        draws.append(draw)
+    return draws
+
+
+@pytest.mark.parametrize(("policy", "group_size"), CASES)
+def test_budgets_are_exact_and_corrections_bounded_by_the_floor(policy, group_size):
+    sampler = PromptSampler(IDS, 16, policy=policy, group_size=group_size, floor=0.2)
+    for draw in train(sampler, 20):
+        assert draw.counts.sum() == draw.n_completions == 16 == len(draw.rows())
+        assert (draw.correction <= 5 + 1e-9).all() and (draw.inclusion > 0).all()
+        np.testing.assert_allclose(draw.correction, 16 / 12 / draw.expected)
+        if group_size:
+            assert set(draw.counts.tolist()) == {4}
+
+
+@pytest.mark.parametrize(("policy", "group_size"), CASES)
+def test_the_corrected_mean_is_unbiased_under_every_policy(policy, group_size):
+    """Sum over prompts of count times correction times f(prompt) has the expectation B times the mean of f.
+
+    1,000 draws of one state; within five standard errors. Without the correction the same sum must miss.
+    """
+    sampler = PromptSampler(IDS, 16, policy=policy, group_size=group_size, floor=0.25, seed=3)
+    train(sampler, 30)
+    f = dict(zip(IDS, (VALUES - 0.3) ** 2, strict=True))
+    corrected, plain = np.empty(1_000), np.empty(1_000)
+    for k in range(1_000):
+        draw = sampler.draw(30)
+        of = np.array([f[key] for key in draw.prompt_ids])
+        corrected[k] = np.sum(draw.counts * draw.correction * of) / 16
+        plain[k] = np.sum(draw.counts * of) / 16
+    truth = np.mean(list(f.values()))
+    assert abs(corrected.mean() - truth) < 5 * corrected.std() / np.sqrt(1_000) + 1e-12
+    if policy not in ("uniform", "dapo"):
+        assert abs(plain.mean() - truth) > 5 * plain.std() / np.sqrt(1_000)
+
+
+def test_completions_go_where_rewards_vary():
+    draws = train(PromptSampler(IDS, 24, floor=0.1, seed=1), 60)
+    got = {key: 0 for key in IDS}
+    for draw in draws[20:]:
+        for key, n in zip(draw.prompt_ids, draw.counts, strict=True):
+            got[key] += n
+    assert min(got["p5"], got["p6"]) > 2.5 * max(got["p0"], got["p11"])
+    assert min(got.values()) > 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_resumed_sampler_draws_the_same_to_the_last_bit(policy, shared, tmp_path):
+    def make():
+        predictor = AdvantageEstimator("kae_eb") if shared else "kae_eb"
+        return PromptSampler(IDS, 16, policy=policy, predictor=predictor, seed=5)
+
+    whole, first = make(), make()
+    train(whole, 6)
+    train(first, 6)
+    first.save(tmp_path / "sampler")
+    second = make()
+    if shared:
+        second.predictor.load_state_dict(first.predictor.state_dict())
+    second.load(tmp_path / "sampler")
+    third = make()
+    if shared:
+        third.predictor.load_state_dict(first.predictor.state_dict())
+    third.load_state_dict(first.state_dict())
+    for resumed in (second, third):
+        assert resumed.last_draw.rows() == whole.last_draw.rows() and resumed.last_draw.step == 5
+        assert resumed.last_draw.correction.tobytes() == whole.last_draw.correction.tobytes()
+    after = train(whole, 6, start=6)
+    for resumed in (second, third):
+        for draw, other in zip(after, train(resumed, 6, start=6), strict=True):
+            assert draw.prompt_ids == other.prompt_ids
+            for name in ("counts", "expected", "correction"):
+                assert getattr(draw, name).tobytes() == getattr(other, name).tobytes()
+
+
+def test_an_estimator_that_trains_is_given_nothing_twice():
+    estimator = AdvantageEstimator("kae")
+    sampler = PromptSampler(IDS, 8, predictor=estimator)
+    draw = sampler.draw(0)
+    ids, half = draw.rows(), draw.rows()[:4]
+    estimator.step(half, [1.0] * 4, 0)
+    state = estimator.history.state_dict()
+    sampler.observe(ids, [1.0] * 4 + [0.0] * 4, 0)
+    assert len(estimator.history) == len(set(ids)) > len(set(half))
+    assert state["last_step"] == estimator.history.last_step == 0
+    assert estimator.predict(half[:1], 1).value[0] == 1.0
+
+
+def test_prompts_may_vanish_and_appear():
+    sampler = PromptSampler(IDS, 8)
+    train(sampler, 3)
+    draw = sampler.draw(3, among=IDS[4:8])
+    assert set(draw.prompt_ids) <= set(IDS[4:8]) and draw.counts.sum() == 8
+    np.testing.assert_allclose(draw.correction, 2 / draw.expected)
+    sampler.add(["new"])
+    assert len(sampler) == 13
+    assert any("new" in sampler.draw(3).prompt_ids for _ in range(10))
+
+
+def test_shares_and_costs_move_the_allocation():
+    share = np.full(12, 0.5 / 11)
+    share[3] = 0.5
+    weighted = PromptSampler(IDS, 12, share=share, policy="uniform")
+    draw = weighted.draw(0)
+    assert draw.counts[draw.prompt_ids.index("p3")] == 6
+    cost = np.ones(12)
+    cost[0] = 16.0
+    dear = PromptSampler(IDS, 45, cost=cost)
+    draw = dear.draw(0)
+    np.testing.assert_allclose(draw.expected[draw.prompt_ids.index("p0")], 1.0)
+    np.testing.assert_allclose(draw.expected[draw.prompt_ids.index("p1")], 4.0)
+
+
+def test_all_prompts_known_to_be_right_are_sampled_alike():
+    sampler = PromptSampler(IDS, 12)
+    for step in range(5):
+        ids = sampler.draw(step).rows()
+        sampler.observe(ids, [1.0] * len(ids), step)
+    draw = sampler.draw(5)
+    np.testing.assert_allclose(draw.expected, 1.0, rtol=0.3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(budget=10, group_size=4), "no multiple of group_size=4"),
+        (dict(budget=52, group_size=4), "more than 12 prompts can take"),
+        (dict(budget=8, floor=1), "uniform sampling"),
+        (dict(budget=8, policy="best"), "unknown 'best'"),
+        (dict(budget=8, policy="near_half:width=3"), "unknown parameter 'width'"),
+        (dict(budget=8, correction="half"), "unknown 'half'"),
+        (dict(budget=8, predictor="rloo"), "keeps no history"),
+        (dict(budget=8, policy="near_half", floor=0), "gives some prompts no chance"),
+        (dict(budget=8, share=[1.0]), "share"),
+        (dict(budget=8, cost=[0.0] * 12), "cost must be positive"),
+        (dict(budget=8, group_size=4, most=3), "leave most or group_size out"),
+        (dict(budget=8, group_size=4, policy="knapsack"), "leave group_size out, or take another policy"),
+        (dict(budget=0), "budget"),
+    ],
+)
+def test_what_can_never_work_is_refused_at_once(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        PromptSampler(IDS, **arguments)
+
+
+def test_a_refused_call_changes_nothing():
+    sampler = PromptSampler(IDS, 8, group_size=4)
+    train(sampler, 2)
+    before = repr(sampler.state_dict())
+    for call, message in (
+        (lambda: sampler.draw(2, among=["p1", "nobody"]), "'nobody' is not one of the sampler's"),
+        (lambda: sampler.draw(2, among=["p1"]), "more than 1 prompts can take"),
+        (lambda: sampler.draw(2, among=["p1", "p1", "p2"]), "each prompt once"),
+        (lambda: sampler.observe(["nobody"], [1.0], 2), "'nobody' is not one of the sampler's"),
+        (lambda: sampler.observe(["p1"], [np.nan], 2), "finite"),
+        (lambda: sampler.observe(["p1"], [1.0], 0), "backwards"),
+        (lambda: sampler.add(["p1"]), "comes twice"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+        assert repr(sampler.state_dict()) == before
+
+
+def test_states_of_another_policy_or_other_prompts_are_refused():
+    state = PromptSampler(IDS, 8).state_dict()
+    with pytest.raises(ValueError, match="saved by policy Neyman"):
+        PromptSampler(IDS, 8, policy="uniform").load_state_dict(state)
+    with pytest.raises(ValueError, match="other prompts"):
+        PromptSampler(IDS[::-1], 8).load_state_dict(state)
+    with pytest.raises(ValueError, match="not a state_dict"):
+        PromptSampler(IDS, 8).load_state_dict({})
+
+
+def test_no_prompt_is_starved():
+    """Of 800 steps, each prompt comes at least at three quarters of its floor, solved ones included."""
+    sampler = PromptSampler(IDS, 3, predictor=AdvantageEstimator("kae", bandwidth=30.0), floor=0.2)
+    seen = {key: 0 for key in IDS}
+    for step in range(800):
+        draw = sampler.draw(step)
+        for key in draw.prompt_ids:
+            seen[key] += 1
+        ids = draw.rows()
+        sampler.observe(ids, [float(key in ("p0", "p1")) for key in ids], step)
+    assert min(seen.values()) > 0.75 * 0.2 * 3 / 12 * 800
