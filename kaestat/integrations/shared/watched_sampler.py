@@ -76,6 +76,7 @@ def sampler_of(
     group_size: int,
     estimator: AdvantageEstimator,
     seed: int,
+    repeats: bool = True,
 ) -> PromptSampler:
     """The sampler of a policy's name, with the estimator's own history if it has one; or the one given, checked.
 
@@ -85,19 +86,21 @@ def sampler_of(
     ids : sequence of hashables
         Prompt of each row of the data set; rows of the same prompt are one that weighs more.
     budget, group_size : int
-        Completions of a step, and of a group. With groups of one, numbers of completions are free.
+        Completions of a step, and of a group.
     estimator : AdvantageEstimator
         The one that trains.
     seed : int
+    repeats : bool
+        Whether numbers of completions are free where groups are of one: a prompt may have several groups a step.
 
     Raises
     ------
     ValueError
         If a sampler is given whose prompts, budget or group size are not the trainer's.
     """
-    free = group_size == 1
+    free = group_size == 1 and repeats
     if isinstance(given, PromptSampler):
-        if given.budget != budget or (given.group_size or 1) != group_size:
+        if given.budget != budget or (given.group_size or (1 if free else 0)) != group_size:
             raise ValueError(
                 f"prompt_sampler: it draws {given.budget} completions in groups of {given.group_size or 'any size'}, "
                 f"and a generation has {budget} in groups of {group_size}. Make it with budget={budget}"

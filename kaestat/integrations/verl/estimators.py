@@ -106,6 +106,7 @@ def _of_this_step_alone(
     lengths: torch.Tensor,
     options: Options,
 ) -> torch.Tensor:
+    options.refuse_sampler("a trainer of verl's own")
     estimator = options.estimator()
     if needs_our_trainer(method):
         raise ValueError(

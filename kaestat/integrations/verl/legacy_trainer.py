@@ -45,6 +45,7 @@ class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
         method = REGISTERED.get(str(config.algorithm.adv_estimator))
         if method is not None:
             self.options = Options.read(method, config.algorithm)
+            self.options.refuse_sampler("the deprecated trainer")
             self.baseline = WatchedEstimator(self.options.estimator())
         self._prompts: dict[Hashable, Prompt] = {}
         super().__init__(config, *args, **kwargs)
