@@ -12,6 +12,7 @@ no padding rows.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -20,7 +21,10 @@ from typing import Any
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
+from kaestat.integrations.openrlhf_prompts import DrawnPrompts, drawn_prompts, named_prompt
+from kaestat.integrations.shared.prompt_ids import hash_prompt
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.sampling import Policy, PromptSampler
 
 STATE_FILE = "kaestat_state"  # in OpenRLHF's _actor/global_stepN folder
 
@@ -36,6 +40,7 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
     """
 
     watched: WatchedEstimator
+    drawn: DrawnPrompts | None = None
     step: int | None = None
 
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
@@ -64,7 +69,7 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
                 experience.rewards = experience.rewards.to(torch.promote_types(experience.rewards.dtype, torch.float32))
             apply_length_penalties(experiences, args)
             advantages, deviations = baseline_advantages(
-                self.watched, experiences, self.step, args.rollout.n_samples_per_prompt
+                self.watched, experiences, self.step, args.rollout.n_samples_per_prompt, self.drawn
             )
             self.step = None
             for experience, advantage, deviation in zip(experiences, advantages, deviations, strict=True):
@@ -85,7 +90,11 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
 
 
 def baseline_advantages(
-    watched: WatchedEstimator, experiences: Sequence[Any], step: int | None, n_samples_per_prompt: int
+    watched: WatchedEstimator,
+    experiences: Sequence[Any],
+    step: int | None,
+    n_samples_per_prompt: int,
+    drawn: DrawnPrompts | None = None,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Advantages of a step, and the standard deviation (ddof 1) of each completion's group, per experience.
 
@@ -98,6 +107,8 @@ def baseline_advantages(
         Training step, 0-based.
     n_samples_per_prompt : int
         The ``index`` of a completion divided by it is its group.
+    drawn : DrawnPrompts, optional
+        Whose last draw the prompts are: advantages are corrected for it, and it is told the rewards.
 
     Returns
     -------
@@ -108,10 +119,15 @@ def baseline_advantages(
     prompts = list(chain.from_iterable(map(_prompts, experiences)))
     order = np.argsort(index, kind="stable")  # the k-th group of a repeated prompt is the k-th as generated
     groups = index // n_samples_per_prompt
+    ids = [] if drawn is None else [hash_prompt(prompt) for prompt in prompts]
+    factor = 1.0 if drawn is None else drawn.corrections(ids)
     advantages = np.empty(len(rewards))
     advantages[order] = watched.advantages(
         rewards[order], step, prompts=[prompts[row] for row in order], groups=groups[order].tolist()
     )
+    if drawn is not None and step is not None:
+        drawn.observe(ids, rewards, step)
+        advantages *= factor
     _, code, size = np.unique(groups, return_inverse=True, return_counts=True)
     mean = np.bincount(code, rewards) / size
     squares = np.bincount(code, (rewards - mean[code]) ** 2)
@@ -121,24 +137,44 @@ def baseline_advantages(
 
 
 class BaselineTrainerMixin(_OpenRlhf):
-    """Before a trainer of OpenRLHF's; `estimator` is set on the class.
+    """Before a trainer of OpenRLHF's; `estimator` and `prompt_sampler` are set on the class.
 
     The step is OpenRLHF's ``global_step``, which starts at 0 and comes back on resume.
     """
 
     estimator: AdvantageEstimator
+    prompt_sampler: str | Policy | PromptSampler | None = None
     experience_maker: Any
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._watched = WatchedEstimator(self.estimator)
         self.experience_maker = with_baseline(self.experience_maker, self._watched)
+        self._next_step = 0
+        if self.prompt_sampler is not None:
+            self.prompts_dataloader = drawn_prompts(
+                self.prompt_sampler,
+                self.prompts_dataloader.dataset,
+                self.args,
+                self.estimator,
+                lambda: self._next_step,
+            )
+            self.samples_generator.prompts_dataloader = self.experience_maker.drawn = self.prompts_dataloader
+        elif self._watched.stateful and getattr(self.args.algo, "dynamic_filtering_enable", False):
+            warnings.warn(
+                "--algo.dynamic_filtering_enable drops groups before the history sees them, which pulls its values "
+                "towards 1/2; turn it off.",
+                stacklevel=2,
+            )
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
         """OpenRLHF's, with the step handed to the experience maker, and the baseline's metrics in the status."""
         self.experience_maker.step = global_step
         status, next_step = super().train_step(rollout_samples, global_step)
+        self._next_step = next_step
         status.update(self._watched.metrics)
+        if self.experience_maker.drawn is not None:
+            status.update(self.experience_maker.drawn.metrics)
         return status, next_step
 
     def save_logs_and_checkpoints(self, global_step: int, logs_dict: Any = None, client_states: Any = None) -> None:
@@ -163,7 +199,7 @@ class BaselineTrainerMixin(_OpenRlhf):
             If a run goes on but its checkpoint has no state for a method with a history.
         """
         states = super().init_checkpoint_states()
-        step = states["global_step"]
+        step = self._next_step = states["global_step"]
         if step == 0:
             return states
         paths = [_state_path(self.args, f"{kind}{step}") for kind in ("global_step", "best_global_step")]
@@ -186,12 +222,16 @@ def with_baseline(experience_maker: Any, watched: WatchedEstimator) -> Any:
     return experience_maker
 
 
-def baseline_trainer(estimator: AdvantageEstimator) -> Any:
+def baseline_trainer(estimator: AdvantageEstimator, prompt_sampler: str | Policy | PromptSampler | None = None) -> Any:
     """OpenRLHF's ``PPOTrainer``, a Ray actor class, with this estimator's advantages.
 
     Parameters
     ----------
     estimator : AdvantageEstimator
+    prompt_sampler : str, Policy or PromptSampler, optional
+        Draws the prompts of each step by their predicted values in place of OpenRLHF's data loader, and corrects the
+        advantages for it. A sampler of your own is for the hashes of the prompts (`hash_prompt`) and
+        ``rollout.batch_size * rollout.n_samples_per_prompt`` completions.
 
     Returns
     -------
@@ -202,10 +242,12 @@ def baseline_trainer(estimator: AdvantageEstimator) -> Any:
     from openrlhf.trainer.ppo_trainer import PPOTrainer
 
     plain = PPOTrainer.__ray_metadata__.modified_class  # Ray lets nobody inherit from an actor class itself
-    return ray.remote(type("PPOTrainer", (BaselineTrainerMixin, plain), {"estimator": estimator}))
+    return ray.remote(
+        type("PPOTrainer", (BaselineTrainerMixin, plain), {"estimator": estimator, "prompt_sampler": prompt_sampler})
+    )
 
 
-def install(estimator: AdvantageEstimator) -> None:
+def install(estimator: AdvantageEstimator, prompt_sampler: str | Policy | PromptSampler | None = None) -> None:
     """Let ``openrlhf.cli.train_ppo_ray``, run in this process afterwards, use `baseline_trainer`.
 
     Its ``train`` takes ``PPOTrainer`` from ``openrlhf.trainer.ppo_trainer`` when it is called. The asynchronous trainer
@@ -213,7 +255,7 @@ def install(estimator: AdvantageEstimator) -> None:
     """
     import openrlhf.trainer.ppo_trainer as module
 
-    module.PPOTrainer = baseline_trainer(estimator)
+    module.PPOTrainer = baseline_trainer(estimator, prompt_sampler)
 
 
 def _state_path(args: Any, tag: str) -> Path:
@@ -223,7 +265,4 @@ def _state_path(args: Any, tag: str) -> Path:
 def _prompts(experience: Any) -> list[Any]:
     """Texts, with the images' paths where there are some."""
     images = experience.images or [None] * len(experience.prompts)
-    return [
-        text if not image else [text, [image] if isinstance(image, str) else list(image)]
-        for text, image in zip(experience.prompts, images, strict=True)
-    ]
+    return [named_prompt(text, image) for text, image in zip(experience.prompts, images, strict=True)]
