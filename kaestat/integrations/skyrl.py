@@ -167,6 +167,11 @@ class BaselineTrainerMixin(_SkyRlTrainer):
                 "prompt_sampler needs an estimator of register() and check_prompts: the corrections are of its "
                 "advantages, and the history is kept by the uids that are drawn."
             )
+        if self.train_dataloader.batch_size != self.cfg.trainer.train_batch_size:
+            raise ValueError(
+                "prompt_sampler: this trainer takes prompts one by one, as SkyRL's fully asynchronous one does, and "
+                "a draw is of a whole step; leave prompt_sampler out."
+            )
         self.train_dataloader = drawn_batches(
             self.prompt_sampler, self, baseline.watched.estimator, lambda: self.global_step - 1
         )

@@ -318,7 +318,7 @@ def test_integration_skyrl_resumed_run_draws_as_if_it_had_never_stopped(skyrl, t
         np.testing.assert_array_equal(before[2], after[2])
 
 
-def test_integration_skyrl_sampler_that_cannot_be_right_is_refused(skyrl, tmp_path):
+def test_integration_skyrl_sampler_that_cannot_be_right_is_refused(skyrl, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="dynamic_sampling chooses among"):
         Drawing(skyrl, tmp_path, type="filter")
     with pytest.raises(ValueError, match="unknown 'best'"):
@@ -329,6 +329,16 @@ def test_integration_skyrl_sampler_that_cannot_be_right_is_refused(skyrl, tmp_pa
     trainer.cfg.data = SimpleNamespace(dataloader=SimpleNamespace(num_workers=0, persistent_workers=False))
     with pytest.raises(ValueError, match="needs an estimator of register"):
         trainer._build_train_dataloader_and_compute_training_steps()
+    loader = skyrl.trainer.RayPPOTrainer._build_train_dataloader_and_compute_training_steps
+
+    def one_by_one(trainer):  # as FullyAsyncRayPPOTrainer
+        loader(trainer)
+        trainer.train_dataloader = torch.utils.data.DataLoader(trainer.train_dataset, batch_size=1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(skyrl.trainer.RayPPOTrainer, "_build_train_dataloader_and_compute_training_steps", one_by_one)
+        with pytest.raises(ValueError, match="one by one"):
+            Drawing(skyrl, tmp_path)
     plain = make_trainer(kae(), ckpt_path=tmp_path)
     plain.train_dataloader.state_dict.return_value = {"other": 1}
     plain.save_checkpoints()
