@@ -145,6 +145,7 @@ class BaselineTrainerMixin(_OpenRlhf):
     estimator: AdvantageEstimator
     prompt_sampler: str | Policy | PromptSampler | None = None
     experience_maker: Any
+    prompts_dataloader: Any
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)

@@ -156,6 +156,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
 
     check_prompts = True
     prompt_sampler: str | Policy | PromptSampler | None = None
+    train_dataloader: Any
 
     def _build_train_dataloader_and_compute_training_steps(self) -> None:
         super()._build_train_dataloader_and_compute_training_steps()
