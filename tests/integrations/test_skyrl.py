@@ -258,7 +258,8 @@ class Drawing:
             dataset = importlib.import_module("skyrl.train.dataset.dataset").PromptDataset
             self.trainer.train_dataset = object.__new__(dataset)
             self.trainer.train_dataset.prompt_key, self.trainer.train_dataset.env_class_key = "prompt", "env_class"
-            self.trainer.train_dataset.dataframe = rows
+            # A fresh row each time, from which SkyRL takes the prompt out.
+            self.trainer.train_dataset.dataframe = importlib.import_module("datasets").Dataset.from_list(rows)
         else:
             self.trainer.train_dataset = skyrl_source.PromptDataset(rows)
         cfg, self.size = self.trainer.cfg, size
