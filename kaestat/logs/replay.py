@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -12,13 +12,15 @@ from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.units import Block, LogUnits
 
 
-def replay(log: RewardLog, baseline: Baseline) -> tuple[np.ndarray, np.ndarray]:
+def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Value of every completion of a log, from nothing but what was known at its step.
 
     Parameters
     ----------
     log : RewardLog
     baseline : Baseline
+    weights : {"weight", "length"}, optional
+        What completions are weighted by (`RewardLog.completion_weights`), for baselines that take weights.
 
     Returns
     -------
@@ -27,7 +29,7 @@ def replay(log: RewardLog, baseline: Baseline) -> tuple[np.ndarray, np.ndarray]:
     own_derivatives : ndarray, shape (N,)
         Derivative of each value in its own reward; 0 for leave-one-out baselines.
     """
-    units = log.units(baseline.unit)
+    units = log.units(baseline.unit, weights)
     values, own = np.empty(len(units.reward)), np.empty(len(units.reward))
     carry = baseline.initial_carry()
     stepwise = baseline.stepwise or carry is not None
@@ -64,6 +66,8 @@ def _single_step(block: Block, units: LogUnits, log: RewardLog) -> tuple[Groups,
     """A block of one step without its leading axis, the prompts named."""
     prompts = [log.prompts[code] for code in units.visit_prompt[block.visit[0]]]
     mask = None if block.groups.mask is None else block.groups.mask[0]
-    groups = replace(block.groups, reward=block.groups.reward[0], mask=mask, prompt_ids=prompts)
-    names = ("lag", "count", "total", "total_sq")
-    return groups, Visits(**{name: getattr(block.visits, name)[0] for name in names}), int(block.step[0, 0, 0])
+    weight = None if block.groups.weight is None else block.groups.weight[0]
+    groups = replace(block.groups, reward=block.groups.reward[0], mask=mask, weight=weight, prompt_ids=prompts)
+    sums = {field.name: getattr(block.visits, field.name) for field in fields(Visits)}
+    visits = Visits(**{name: None if column is None else column[0] for name, column in sums.items()})
+    return groups, visits, int(block.step[0, 0, 0])

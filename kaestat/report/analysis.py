@@ -13,8 +13,9 @@ import pandas as pd
 from kaestat.bandwidth import BandwidthSelection
 from kaestat.bandwidth.base import PATH_COLUMNS
 from kaestat.baselines.base import Baseline
+from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.risk import PromptRisks, draws_of, eligible_visits, prompt_risks, risk_baseline, value_risk
+from kaestat.logs.risk import draws_of, eligible_visits, prompt_risks, risk_baseline, value_risk
 from kaestat.logs.selection import select_bandwidth
 from kaestat.logs.tuning import MIN_PROMPTS, Tuned, candidates, return_gaps, wide_grid, with_tuned
 from kaestat.reach import OUT_OF_REACH_SHARE, reached

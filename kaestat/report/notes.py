@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kaestat.baselines.reward_range import RangedBaseline
+from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.reward_range import reward_range
-from kaestat.logs.risk import LEAVE_ONE_OUT_METHODS, PromptRisks, risk_baseline
+from kaestat.logs.risk import LEAVE_ONE_OUT_METHODS, risk_baseline
 from kaestat.logs.tuning import MARK, Tuned, return_gaps
 from kaestat.reach import wide_enough
 

@@ -13,9 +13,10 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.kernels import as_kernel
+from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.reward_range import reward_range
-from kaestat.logs.risk import PromptRisks, eligible_visits, risk_baseline
+from kaestat.logs.risk import eligible_visits, risk_baseline
 from kaestat.logs.tuning import MARK
 from kaestat.reach import fixed_bandwidth
 from kaestat.registry import parse_method
