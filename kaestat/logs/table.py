@@ -54,8 +54,10 @@ class Table:
         self._refuse(bad, name, "a reward must be a finite number, True or False. Remove or mend the row")
         return values
 
-    def measures(self, name: str, part: str) -> np.ndarray:
+    def measures(self, name: str, part: str, *, allow_missing: bool = False) -> np.ndarray:
         """A column of weights, lengths or importance ratios, one of `kaestat.logs.columns.MEASURES`.
+
+        Missing ones, if allowed, are NaN.
 
         Raises
         ------
@@ -63,10 +65,11 @@ class Table:
             If one of them is missing, no number, negative, or too large.
         """
         values = self.numbers(name)
+        bad = outside(values)
+        if allow_missing:
+            bad[[row for row in np.flatnonzero(bad).tolist() if _is_missing(self._value(name, row))]] = False
         without = f"or read the log without this column: {spelled(part, LEFT_OUT)}"
-        self._refuse(
-            outside(values), name, f"a {part} must be a finite number from 0 on. Remove or mend the row, {without}"
-        )
+        self._refuse(bad, name, f"a {part} must be a finite number from 0 on. Remove or mend the row, {without}")
         return values
 
     def steps(self, name: str) -> np.ndarray:

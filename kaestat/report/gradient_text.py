@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 NOISE_HEADER = ("method", "weights", "noise", "se", "95 % interval", "/ grpo", "95 % interval", "/ none")
 NOISE_TITLE = "Noise of the gradient, E[W (R - b)^2] per completion"
 HOW_TO_LOG = (
-    "How much noise each baseline leaves in the gradient cannot be told, as the log has no weights: log the squared norm "
-    'of each completion\'s score as score_norm (our trainer for TRL does with weights="score_norm"), or its tokens as '
-    "length."
+    "How much noise each baseline leaves in the gradient cannot be told, as the log has no weights: log the squared "
+    "norm of each completion's score as score_norm, or its tokens as length."
 )
 
 
@@ -42,17 +41,16 @@ def noise_unit_line(gradient: GradientAnalysis) -> str:
     what = "the completion's squared score norm"
     if gradient.by_length:
         what = "the completion's length, a stand-in for its squared score norm, and so are these noises"
-    return (
-        f"In units of {noise_unit(gradient).name}, but for ratios; se is the standard error over prompts. W is {what}."
-    )
+    unit = noise_unit(gradient).name
+    return f"In units of {unit}, but for ratios; se is the standard error over prompts. W is {what}."
 
 
 def noise_notes() -> Iterator[str]:
     """How to read the table of noises."""
     yield (
         "Noise of the gradient: the mean of W (R - b)^2 over completions, unbiased as no value here knows its own "
-        "reward (methods whose values do are left out); weights: what the values are averaged with. The squared norm of "
-        "the mean gradient, which no baseline changes, is not taken off."
+        "reward (methods whose values do are left out); weights: what the values are averaged with. The squared norm "
+        "of the mean gradient, which no baseline changes, is not taken off."
     )
     yield (
         "Weights of good and bad completions are compared within groups (the ratio of Mantel and Haenszel), so that "
@@ -71,8 +69,8 @@ def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
         method = gradient.setting.in_words(facts.time_axis) if gradient.setting.method else gradient.row
         best, without = gradient.reduction(gradient.row, gradient.weights), gradient.reduction(gradient.plain)
         return (
-            f"{told or 'Weights matter in this run'}: use {method} with weights={gradient.weights}, {_shares(best)} less "
-            f"noise in the gradient than with {rival}; {plain}: {_shares(without)}."
+            f"{told or 'Weights matter in this run'}: use {method} with weights={gradient.weights}, {_shares(best)} "
+            f"less noise in the gradient than with {rival}; {plain}: {_shares(without)}."
         )
     harm = gradient.saving_high < 0
     advice = "Weights add noise to the gradient here" if harm else "Weights make no difference to the gradient here"

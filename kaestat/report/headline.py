@@ -20,7 +20,7 @@ def headline(analysis: Analysis) -> str:
     if analysis.gradient is None:
         return told
     weighing = on_weights(analysis.gradient, analysis.facts)
-    return f"{weighing} As for the value alone: {told}" if analysis.gradient.matter else f"{told} {weighing}".rstrip()
+    return f"{weighing} By the value alone: {told}" if analysis.gradient.matter else f"{told} {weighing}".rstrip()
 
 
 def _on_value(analysis: Analysis) -> str:
