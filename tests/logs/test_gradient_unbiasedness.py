@@ -84,7 +84,7 @@ def test_the_own_reward_inside_is_caught(runs):
 
 
 def test_the_own_weight_inside_is_caught(runs):
-    """A value that leaves its own reward out, but whose pooled ratio was divided by a mass with its own weight in it."""
+    """A value that leaves its own reward out, but is divided by a mass with its own weight in it."""
 
     class OwnWeightInside(GroupMean):
         def values(self, groups, visits, *, step, carry=None):
