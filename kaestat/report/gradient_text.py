@@ -98,9 +98,9 @@ def _shares(found: tuple[float, float, float] | None) -> str:
     """Such as ``22 % (18 to 26)``."""
     if found is None or math.isnan(found[0]):
         return "no known share"
-    share, low, high = (round(100 * x, 1) + 0.0 for x in found)
-    form = ".0f" if abs(share) >= 10 else ".1f"
-    return f"{share:{form}} %" + ("" if math.isnan(low) else f" ({low:{form}} to {high:{form}})")
+    digits = 0 if abs(found[0]) >= 0.1 else 1
+    share, low, high = (f"{round(100 * x, digits) + 0.0:.{digits}f}" for x in found)
+    return f"{share} %" + ("" if math.isnan(found[1]) else f" ({low} to {high})")
 
 
 def _number(value: float) -> str:
