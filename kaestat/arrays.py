@@ -41,6 +41,10 @@ class Groups:
         Who the rows are; only baselines that look prompts up (`Oracle`, `Critic`) need it.
     divergence : array, shape (..., P), optional
         Policy divergence since the prompt's previous visit (nats); only `Spo` with an adaptive rate reads it.
+    among : boolean array, shape (..., P, 1), optional
+        Prompts that are there for the others; whatever is pooled over the prompts of the step leaves the rest out,
+        whose own values mean nothing. Its leading axes may be more than those of the rewards: so a log is replayed with
+        and without some of its prompts at once. None means all.
     """
 
     reward: Array
@@ -48,6 +52,7 @@ class Groups:
     weight: Array | None = None
     prompt_ids: Sequence[Hashable] | None = None
     divergence: Array | None = None
+    among: Array | None = None
 
     @property
     def xp(self) -> Namespace:
@@ -83,6 +88,23 @@ class Groups:
             return self.xp.full_like(self.reward[..., :1], float(self.reward.shape[-1]))
         return self.xp.sum(self.present, axis=-1, keepdims=True)
 
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """Shape of the leading axes, those of ``among`` included."""
+        own = tuple(self.reward.shape[:-2])
+        return own if self.among is None else np.broadcast_shapes(own, tuple(self.among.shape[:-2]))
+
+    def pooled(self, per_prompt: Array) -> Array:
+        """Sum over the prompts of the step; of (..., P, k), in the shape (..., 1, k)."""
+        xp = self.xp
+        if self.among is None:
+            return xp.sum(per_prompt, axis=-2, keepdims=True)
+        return xp.vecdot(xp.astype(self.among, per_prompt.dtype), per_prompt, axis=-2)[..., None, :]
+
+    def pooled_others(self, per_prompt: Array) -> Array:
+        """Sum over the other prompts of the step, for each prompt; of (..., P, k), in that shape."""
+        return self.pooled(per_prompt) - per_prompt
+
     def others(self) -> tuple[Array, Array]:
         """Mass and carried reward of the *other* completions of the same prompt; both broadcast to (..., P, G)."""
         xp = self.xp
@@ -99,8 +121,7 @@ class Groups:
         xp = self.xp
         mass = xp.sum(self.mass, axis=-1, keepdims=True)
         carried = xp.sum(self.carried, axis=-1, keepdims=True)
-        others = xp.sum(mass, axis=-2, keepdims=True) - mass
-        return _clear_rounding(others, mass, xp), xp.sum(carried, axis=-2, keepdims=True) - carried
+        return _clear_rounding(self.pooled_others(mass), mass, xp), self.pooled_others(carried)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +132,9 @@ class Visits:
 
     Attributes
     ----------
-    lag : array, shape (..., P, V)
-        Current step minus the visit's step; at least 1 for a visit, any finite number in the padding.
+    lag : array, shape (..., P, V) or (..., 1, V)
+        Current step minus the visit's step; at least 1 for a visit, any finite number in the padding. One row serves
+        prompts that were visited together.
     count, total, total_sq : array, shape (..., P, V)
         Number of completions, sum of their rewards and of the squared rewards.
     weight, weight_sq, weighted_total, weighted_total_sq : array, shape (..., P, V), optional
@@ -239,11 +261,6 @@ def over_prompts(
         for array, values in zip(whole, part, strict=True):
             array[..., block, :] = values
     return whole
-
-
-def sum_over_others(per_prompt: Array, xp: Namespace) -> Array:
-    """Sum over the other prompts of the step, for each prompt; of (..., P, 1), in that shape."""
-    return xp.sum(per_prompt, axis=-2, keepdims=True) - per_prompt
 
 
 def namespace(array: Array) -> Namespace:

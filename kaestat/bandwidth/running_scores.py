@@ -115,9 +115,9 @@ class RunningScores:
         rule : float
             Bandwidth of few visits, in mean lags to the newest visit.
         """
-        leading = groups.reward.shape[:-2]
+        leading = groups.leading
         now = np.broadcast_to(_reduced(step, len(leading)), leading)
-        newest, returning = _newest_lag(visits)
+        newest, returning, here = _newest_lag(groups, visits)
         scores = np.broadcast_to(carry["scored"], (*leading, 5))
         loss = np.broadcast_to(carry["loss"], (*leading, len(self.candidates)))
         first, last, gap = scores[..., 2], scores[..., 3], scores[..., 4]
@@ -127,7 +127,7 @@ class RunningScores:
         nearest = np.min(np.where(returning, newest, math.inf), axis=-1, initial=math.inf)
         gap = np.minimum(np.where(gap > 0, gap, math.inf), nearest)
         gap = np.where(np.isfinite(gap), gap, 1.0)
-        oldest = _oldest_lag(visits)
+        oldest = _oldest_lag(visits, here)
         span = np.maximum(np.where(first >= 0, now - first, 0.0), np.maximum(oldest, gap))
 
         lowest, highest = np.zeros(leading, dtype=int), np.full(leading, len(self.candidates) - 1)
@@ -179,14 +179,19 @@ class RunningScores:
         groups, visits, step
             Of the step.
         """
-        leading = groups.reward.shape[:-2]
+        leading = groups.leading
         now = np.broadcast_to(_reduced(step, len(leading)), leading).astype(float)
-        newest, returning = _newest_lag(visits)
-        mass = _numpy(groups.mass) * returning[..., None]
+        newest, returning, here = _newest_lag(groups, visits)
+        mass = _numpy(groups.mass)
         reward = np.where(mass > 0, _numpy(groups.reward), 0.0)
-        error = np.where(mass > 0, reward - _numpy(values), 0.0)
-        loss = np.moveaxis(np.einsum("...pg,...pg->...", mass, error**2), 0, -1)
-        count = np.sum(_numpy(groups.present) * (mass > 0), axis=(-2, -1))
+        error = reward - _numpy(values)
+        if not (mass > 0).all():
+            error = np.where(mass > 0, error, 0.0)
+        squares = np.einsum("...g,...g->...", error, mass * error if groups.weight is not None else error)
+        scored = returning.astype(float)
+        loss = np.moveaxis(np.einsum("...p,...p->...", squares, scored), 0, -1)
+        count = np.einsum("...p,...p->...", np.sum(_numpy(groups.present) * (mass > 0), axis=-1), scored)
+        square = np.einsum("...p,...p->...", np.sum(mass * reward**2, axis=-1), scored)
         place = np.clip(np.arange(len(self.candidates)), ahead.lowest[..., None], ahead.highest[..., None])
         loss = np.take_along_axis(loss, place - ahead.place[0], axis=-1)
 
@@ -201,8 +206,8 @@ class RunningScores:
             "scored": np.stack(
                 [
                     kept * scores[..., 0] + count,
-                    kept * scores[..., 1] + np.sum(mass * reward**2, axis=(-2, -1)),
-                    np.where(first >= 0, first, now),
+                    kept * scores[..., 1] + square,
+                    np.where((first >= 0) | ~np.any(here, axis=-1), first, now),
                     np.where(any_scored, now, last),
                     np.where(gap > 0, np.minimum(gap, nearest), nearest),
                 ],
@@ -217,16 +222,18 @@ class RunningScores:
         return -0.5 * scores[..., :1] * (loss - least) / np.where(unit > 0, unit, 1.0)
 
 
-def _newest_lag(visits: Visits) -> tuple[np.ndarray, np.ndarray]:
-    """Lag to the newest visit of positive mass, and whether there is one; (..., P) each."""
+def _newest_lag(groups: Groups, visits: Visits) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lag to the newest visit of positive mass, whether a prompt that counts has one, and which count; (..., P)."""
     lag = np.where(_numpy(visits.mass) > 0, _numpy(visits.lag), math.inf)
     newest = np.min(lag, axis=-1, initial=math.inf)
-    return newest, np.isfinite(newest)
+    here = np.ones(1, dtype=bool) if groups.among is None else _numpy(groups.among)[..., 0] > 0
+    return newest, np.isfinite(newest) & here, here
 
 
-def _oldest_lag(visits: Visits) -> np.ndarray:
-    """Largest lag of any prompt's visits, 0 where there are none; (...)."""
-    return np.max(np.where(_numpy(visits.mass) > 0, _numpy(visits.lag), 0.0), axis=(-2, -1), initial=0.0)
+def _oldest_lag(visits: Visits, here: np.ndarray) -> np.ndarray:
+    """Largest lag of the visits of any prompt that counts, 0 where there are none; (...)."""
+    lag = np.max(np.where(_numpy(visits.mass) > 0, _numpy(visits.lag), 0.0), axis=-1, initial=0.0)
+    return np.max(np.where(here, lag, 0.0), axis=-1, initial=0.0)
 
 
 def _reduced(step: Any, axes: int) -> np.ndarray:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from kaestat.arrays import Array, Visits
 from kaestat.bandwidth.base import FormulaSelector
 from kaestat.kernels import Kernel
@@ -22,6 +24,10 @@ class Settled(FormulaSelector):
 
     resolved: tuple[tuple[Array | float, Array | float], ...]
     name: ClassVar[str] = "settled"
+
+    @property
+    def memory(self) -> float:
+        return max(float(np.max(bandwidth)) for bandwidth, _ in self.resolved)
 
     def resolve(
         self, visits: Visits, current_count: Array, *, step: int | Array, kernel: Kernel

@@ -32,8 +32,7 @@ class BatchMean(Baseline):
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
-        mass = xp.sum(groups.mass, axis=(-2, -1), keepdims=True)
-        carried = xp.sum(groups.carried, axis=(-2, -1), keepdims=True)
+        mass, carried = self._of_step(groups)
         if self.without_own:
             mass, carried = mass - groups.mass, carried - groups.carried
         return ratio(carried, mass, 0.0, xp) + xp.zeros_like(groups.reward)
@@ -41,7 +40,13 @@ class BatchMean(Baseline):
     def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         if self.without_own:
             return 0.0
-        return ratio(groups.mass, groups.xp.sum(groups.mass, axis=(-2, -1), keepdims=True), 0.0, groups.xp)
+        return ratio(groups.mass, self._of_step(groups)[0], 0.0, groups.xp)
+
+    def _of_step(self, groups: Groups) -> tuple[Array, Array]:
+        """Mass and carried reward of all prompts; both (..., 1, 1)."""
+        sums = (groups.xp.sum(a, axis=-1, keepdims=True) for a in (groups.mass, groups.carried))
+        mass, carried = map(groups.pooled, sums)
+        return mass, carried
 
     def leave_one_out(self) -> BatchMean:
         return BatchMean(without_own=True)

@@ -110,32 +110,42 @@ class BayesFilter(RangedBaseline):
         now = now[..., 0, 0] if now.ndim >= 2 else now
         known = _known(grid, groups, visits, now, carry)
         completions = self._completions(grid, groups, known.dispersion)
-        parts = [self._seen(grid, known, completions, visits, rows) for rows in _blocks(groups.reward)]
+        leading = groups.leading
+        parts = [
+            self._seen(grid, known, completions, visits, rows, leading)
+            for rows in _blocks(groups.reward.shape[-2], math.prod(leading))
+        ]
         value, evidence, mixed, share, state = (
             parts[0][k] if len(parts) == 1 else xp.concat([part[k] for part in parts], axis=axis)
             for k, axis in enumerate((-2, -1, -2, -2, -2))
         )
 
-        scored = xp.where(known.returning[..., None, :], evidence, xp.zeros_like(evidence))
+        scored = xp.where(known.scored[..., None, :], evidence, xp.zeros_like(evidence))
         kept = DISCOUNT ** known.elapsed[..., None]
         first = xp.log(grid.rate_prior)
         log_weight = kept * xp.log(known.weight) + (1 - kept) * first + xp.sum(scored, axis=-1)
         after = {
             "log_weight": log_weight - xp.max(log_weight, axis=-1, keepdims=True),
-            "prompts": _prompts_at(grid, known, carry["prompts"], mixed, share),
-            "last_scored": xp.where(xp.any(known.returning, axis=-1), now, carry["last_scored"]),
+            "prompts": _prompts_at(grid, known, carry["prompts"], mixed, share, groups),
+            "last_scored": xp.where(xp.any(known.scored, axis=-1), now, carry["last_scored"]),
             "dispersion": carry["dispersion"] + self._dispersion_sums(groups),
         }
         values = self.low + (self.high - self.low) * value + xp.zeros_like(groups.reward)
         return Served(values=values, carry=after, settled=self, state=state)
 
     def _seen(
-        self, grid: LogitGrid, known: _Known, completions: _Completions, visits: Visits, rows: slice
+        self,
+        grid: LogitGrid,
+        known: _Known,
+        completions: _Completions,
+        visits: Visits,
+        rows: slice,
+        leading: tuple[int, ...],
     ) -> tuple[Array, Array, Array, Array, Array]:
         """Of some prompts: values on the unit scale (..., P, G); log predictive likelihoods (..., M, P); their messages
         with all rates mixed (..., P, K), and shares of the prior (..., P, 1), for the next prior; and their states."""
         xp, own, distinct = grid.xp, completions.own[..., rows, :], completions.distinct
-        belief = self._belief(grid, known, visits, rows, own.shape)
+        belief = self._belief(grid, known, visits, rows, (*leading, own.shape[-2]))
         likelihood = completions.likelihood[..., rows, :][..., None, :, :]
         posterior = belief.message * belief.share_of_prior(xp.log(known.prior))
         predictive = xp.vecdot(posterior, likelihood) / xp.sum(posterior, axis=-1)
@@ -161,7 +171,7 @@ class BayesFilter(RangedBaseline):
         if visits.state is not None and bool(grid.xp.all(returning)):
             kept = Belief.unpacked(like(visits.state[..., rows, :], grid.logit))
             return kept.moved(grid, known.source, known.prior_variance)
-        belief = grid.unknown(shape[-2], shape[:-2])
+        belief = grid.unknown(shape[-1], shape[:-1])
         if visits.lag.shape[-1] == 0:
             return belief
         if visits.state is not None:
@@ -203,9 +213,9 @@ class BayesFilter(RangedBaseline):
         unit = xp.where(groups.present > 0, self._scaled(groups.reward), xp.zeros_like(groups.reward))
         mean = xp.sum(unit, axis=-1, keepdims=True) / xp.clip(count, 1.0, None)
         several = xp.astype(count > 1, mean.dtype)
-        within = xp.sum(several * groups.present * (unit - mean) ** 2, axis=(-2, -1))
+        within = several * xp.sum(groups.present * (unit - mean) ** 2, axis=-1, keepdims=True)
         mixed = several * (count - 1) / xp.clip(count, 1.0, None) * xp.sum(unit * (1 - unit), axis=-1, keepdims=True)
-        return xp.stack([within, xp.sum(mixed, axis=(-2, -1))], axis=-1)
+        return groups.pooled(xp.concat([within, mixed], axis=-1))[..., 0, :]
 
     def _check(self, groups: Groups, visits: Visits) -> None:
         xp = groups.xp
@@ -236,7 +246,8 @@ class _Known:
     """What earlier steps say of this one, as in the docstring of the class.
 
     ``weight`` (..., M), ``prior`` (..., K) with the variance of its logit (...,), ``source`` (..., M, M),
-    ``dispersion`` (..., 1), which prompts have returned (..., P), and the returns that have passed (...,).
+    ``dispersion`` (..., 1), which prompts have returned, and which of them count, both (..., P), and the returns that
+    have passed (...,).
     """
 
     weight: Array
@@ -245,6 +256,7 @@ class _Known:
     source: Array
     dispersion: Array
     returning: Array
+    scored: Array
     elapsed: Array
 
 
@@ -255,8 +267,9 @@ def _known(grid: LogitGrid, groups: Groups, visits: Visits, now: Array, carry: d
     else:
         newest = xp.full_like(groups.reward[..., 0], np.inf)
     returning = newest < np.inf
-    lag = xp.where(returning, newest, xp.zeros_like(newest))
-    returns = xp.sum(xp.astype(returning, lag.dtype), axis=-1)
+    scored = returning if groups.among is None else returning & groups.among[..., 0]
+    lag = xp.where(scored, newest, xp.zeros_like(newest))
+    returns = xp.sum(xp.astype(scored, lag.dtype), axis=-1)
     mean_lag = xp.where(returns > 0, xp.sum(lag, axis=-1) / xp.clip(returns, 1.0, None), xp.ones_like(returns))
     since = now - carry["last_scored"]
     since = xp.where((carry["last_scored"] >= 0) & (returns > 0), xp.clip(since, 0.0, None), xp.zeros_like(returns))
@@ -275,18 +288,18 @@ def _known(grid: LogitGrid, groups: Groups, visits: Visits, now: Array, carry: d
         source=grid.sources(weight),
         dispersion=xp.clip(phi, SMALLEST_DISPERSION, 1.0)[..., None],
         returning=returning,
+        scored=scored,
         elapsed=elapsed,
     )
 
 
-def _blocks(reward: Array) -> Iterator[slice]:
+def _blocks(n_prompts: int, n_leading: int) -> Iterator[slice]:
     """Rows of so many prompts that their messages stay in the cache."""
-    n_prompts = reward.shape[-2]
-    size = max(BLOCK // max(math.prod(reward.shape[:-2]), 1), BLOCK // 8)
+    size = max(BLOCK // max(n_leading, 1), BLOCK // 8)
     return (slice(first, first + size) for first in range(0, max(n_prompts, 1), size))
 
 
-def _prompts_at(grid: LogitGrid, known: _Known, prompts: Array, message: Array, share: Array) -> Array:
+def _prompts_at(grid: LogitGrid, known: _Known, prompts: Array, message: Array, share: Array, groups: Groups) -> Array:
     """Prompts at each logit, discounted, after some steps of EM with those of this step; (..., K)."""
     xp = grid.xp
     kept = PRIOR_DISCOUNT ** known.elapsed[..., None]
@@ -295,6 +308,7 @@ def _prompts_at(grid: LogitGrid, known: _Known, prompts: Array, message: Array, 
     for _ in range(EM_STEPS):
         posterior = message * xp.exp(share * xp.log(prior[..., None, :]))
         each = share / xp.sum(posterior, axis=-1, keepdims=True)
+        each = each if groups.among is None else each * xp.astype(groups.among, each.dtype)
         total = base + xp.matmul(xp.moveaxis(each, -1, -2), posterior)[..., 0, :]
         prior = total / xp.sum(total, axis=-1, keepdims=True)
     return total

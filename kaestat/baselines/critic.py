@@ -61,9 +61,14 @@ class Critic(Baseline):
             np.asarray(a, dtype=float) for a in (groups.count[..., 0], groups.xp.sum(groups.carried, axis=-1))
         )
         gram, moment = self._past(carry, design.shape[-1])
+        forgetting: Any = self.forgetting
+        if groups.among is not None:
+            here = np.asarray(groups.among)[..., 0]
+            count, total = here * count, here * total
+            forgetting = np.where(here.any(axis=-1), self.forgetting, 1.0)[..., None]  # a step without prompts is none
         return {
-            "gram": self.forgetting * gram + design.T @ (count[:, None] * design),
-            "moment": self.forgetting * moment + design.T @ total,
+            "gram": np.expand_dims(forgetting, -1) * gram + design.T @ (count[..., None] * design),
+            "moment": forgetting * moment + total @ design,
         }
 
     def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
@@ -84,14 +89,14 @@ class Critic(Baseline):
         design = self._design(groups)
         gram, moment = self._past(carry, design.shape[-1])
         penalty = np.diag([1e-9, *[self.ridge] * (design.shape[-1] - 1)])
-        predicted = design @ np.linalg.solve(gram + penalty, moment)
-        return xp.asarray(predicted, dtype=groups.reward.dtype)[:, None] + xp.zeros_like(groups.reward)
+        predicted = design @ np.linalg.solve(gram + penalty, moment[..., None])
+        return xp.asarray(predicted, dtype=groups.reward.dtype) + xp.zeros_like(groups.reward)
 
     def _past(self, carry: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
         if carry is None:
             return np.zeros((size, size)), np.zeros(size)
-        if carry["moment"].shape != (size,):
-            raise ValueError(f"critic: prompts had {len(carry['moment']) - 1} features before, now {size - 1}.")
+        if carry["moment"].shape[-1] != size:
+            raise ValueError(f"critic: prompts had {carry['moment'].shape[-1] - 1} features before, now {size - 1}.")
         return carry["gram"], carry["moment"]
 
     def _design(self, groups: Groups) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.base import Baseline, Served
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,19 @@ class Ebpo(Baseline):
         carry = self.initial_carry() if carry is None else carry
         count = groups.count[..., 0]
         mean = ratio(xp.sum(groups.carried, axis=-1), count, 0.0, xp)
-        flat = (*groups.reward.shape[:-2], -1)
-        present, reward = (xp.reshape(a, flat) for a in (groups.present + xp.zeros_like(groups.reward), groups.reward))
+        present, seen = groups.present, xp.astype(count > 0, mean.dtype)
+        if groups.among is not None:
+            present = present * xp.astype(groups.among, present.dtype)
+            seen = seen * xp.astype(groups.among[..., 0], seen.dtype)
+        flat = xp.reshape(groups.reward, (*groups.reward.shape[:-2], -1))
         return {
-            "rewards": _welford(carry["rewards"], reward, present, xp),
-            "group_means": _welford(carry["group_means"], mean, xp.astype(count > 0, mean.dtype), xp),
+            "rewards": _welford(carry["rewards"], flat, xp.reshape(present, (*present.shape[:-2], -1)), xp),
+            "group_means": _welford(carry["group_means"], mean, seen, xp),
         }
+
+    def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
+        of_step = _OfStep(self.advance(carry, groups, visits, step=step))
+        return Served(of_step.values(groups, visits, step=step), of_step.seen, of_step)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
@@ -89,6 +96,16 @@ class Ebpo(Baseline):
         sigma2, tau2 = (_variance(seen[key], xp)[..., None, None] for key in ("rewards", "group_means"))
         noise = ratio(sigma2 + xp.zeros_like(groups.count), groups.count, 0.0, xp)
         return ratio(noise, noise + tau2, 0.0, xp)
+
+
+@dataclass(frozen=True, eq=False)
+class _OfStep(Ebpo):
+    """The baseline at a step whose rewards its moments have seen, so that they need not be gone through again."""
+
+    seen: dict[str, Array]
+
+    def advance(self, carry: Any, groups: Groups, visits: Visits, *, step: int | Array) -> dict[str, Array]:
+        return self.seen
 
 
 def _welford(accumulator: Array, sample: Array, present: Array, xp: Namespace) -> Array:

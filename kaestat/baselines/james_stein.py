@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from kaestat.arrays import Array, Groups, Visits, ratio, sum_over_others
+from kaestat.arrays import Array, Groups, Visits, ratio
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_positive
 
@@ -54,17 +54,17 @@ class JamesStein(Baseline):
         """lambda of each prompt, shape (..., P, 1)."""
         xp = groups.xp
         mean, filled, noise, noisy = self._moments(groups)
-        n = sum_over_others(filled, xp)
-        center = ratio(sum_over_others(mean, xp), n, 0.0, xp)
-        spread = xp.clip(ratio(sum_over_others(mean**2, xp), n, 0.0, xp) - center**2, 0.0, None)
-        v = ratio(sum_over_others(noise * noisy, xp), sum_over_others(noisy, xp), 0.0, xp)
+        n = groups.pooled_others(filled)
+        center = ratio(groups.pooled_others(mean), n, 0.0, xp)
+        spread = xp.clip(ratio(groups.pooled_others(mean**2), n, 0.0, xp) - center**2, 0.0, None)
+        v = ratio(groups.pooled_others(noise * noisy), groups.pooled_others(noisy), 0.0, xp)
         shrinkage = ratio(v, v + spread + self.eps, 0.0, xp)
         return shrinkage * ratio(n - 1, n, 0.0, xp) if self.paper_factor else shrinkage
 
     def _mean_of_others(self, groups: Groups) -> Array:
         xp = groups.xp
         mean, filled, _, _ = self._moments(groups)
-        return ratio(sum_over_others(mean, xp), sum_over_others(filled, xp), 0.0, xp)
+        return ratio(groups.pooled_others(mean), groups.pooled_others(filled), 0.0, xp)
 
     def _moments(self, groups: Groups) -> tuple[Array, Array, Array, Array]:
         """Per prompt: group mean (0 without mass), whether it has one, variance of that mean, and whether it has that.

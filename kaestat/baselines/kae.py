@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
 
 from kaestat.arrays import Array, Groups, Namespace, Visits, namespace, over_prompts, ratio
 from kaestat.bandwidth import Fixed, Selector, as_selector
@@ -64,6 +66,8 @@ class KernelBaseline(Baseline):
         """Bandwidths of this step and the shares of their values; see `Selector.resolve`."""
         if type(self.selector) is Fixed:
             return [(self.selector.steps, 1.0)]  # counting completions would cost more than all else
+        if groups.among is not None and self.selector.pools_prompts:
+            visits = _of_some(visits, groups.among)
         return self.selector.resolve(visits, groups.count, step=step, kernel=self.weighting)
 
     @property
@@ -89,6 +93,16 @@ class KernelBaseline(Baseline):
             carry=running.after(carry, ahead, of_each, groups, visits, step=step),
             settled=self._settled(ahead.pairs()),
         )
+
+    def at_each(self, bandwidths: Sequence[float]) -> KernelBaseline:
+        """The same baseline at several bandwidths at once: its values have them as one more leading axis.
+
+        Parameters
+        ----------
+        bandwidths : sequence of float
+            In steps.
+        """
+        return self._settled([(np.reshape(np.asarray(bandwidths, dtype=float), (-1, 1, 1, 1)), 1.0)])
 
     def _settled(self, resolved: list[tuple[Array | float, Array | float]]) -> KernelBaseline:
         settled = copy(self)
@@ -122,6 +136,14 @@ def _with_axis(arrays: Groups | Visits) -> Any:
     """The same with one more leading axis, for candidates."""
     columns = {field.name: getattr(arrays, field.name) for field in fields(arrays)}
     return type(arrays)(**{name: None if a is None or name in APART else a[None] for name, a in columns.items()})
+
+
+def _of_some(visits: Visits, among: Array) -> Visits:
+    """The visits of some prompts; those of the others become padding."""
+    columns = {field.name: getattr(visits, field.name) for field in fields(visits)}
+    return replace(
+        visits, **{name: a * among for name, a in columns.items() if a is not None and name not in ("lag", *APART)}
+    )
 
 
 @dataclass(frozen=True)

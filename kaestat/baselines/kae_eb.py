@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Namespace, Visits, ratio, sum_over_others
+from kaestat.arrays import Array, Groups, Visits, ratio
 from kaestat.baselines.kae import KernelBaseline, check_cold_start
 
 MIN_OTHERS = 5  # degrees of freedom given up in tau^2: with this many other prompts or fewer, no shrinkage
@@ -77,18 +77,22 @@ class KaeEb(KernelBaseline):
         now = _KernelSums.of_current(groups, kernel.at_zero)
         f = ratio(sums.carried_sq, sums.mass, 0.0, xp) - ratio(sums.carried, sums.mass, 0.0, xp) ** 2
         f = xp.clip(f, 0.0, None)
-        drift = _common_drift(sums, now, f, xp)
-        target, noise, spread = _prior(sums, now, drift, f, xp)
+        drift = _common_drift(groups, sums, now, f)
+        target, noise, spread = _prior(groups, sums, now, drift, f)
         if self.cold_start != "batch_mean":
             target = xp.full_like(target, float(self.cold_start))
 
         others_mass, others_carried = groups.others()
+        own_mass = groups.mass[..., : others_mass.shape[-1]]  # full groups without weights have one for all completions
         mass = sums.mass + kernel.at_zero * others_mass
-        carried = sums.carried + kernel.at_zero * others_carried
-        own = ratio(carried + drift * f * sums.mass_lag, mass, target, xp)
-        mass_sq = sums.mass_sq + now.mass_sq - (kernel.at_zero * groups.mass) ** 2
-        variance = noise * ratio(mass_sq, mass**2, 0.0, xp)
-        return own + ratio(variance, variance + spread, 0.0, xp) * (target - own) + xp.zeros_like(groups.reward)
+        mass_sq = sums.mass_sq + now.mass_sq - (kernel.at_zero * own_mass) ** 2
+        inverse = ratio(xp.ones_like(mass), mass, 0.0, xp)
+        variance = noise * (mass_sq * inverse**2)
+        shrinkage = xp.where(mass > 0, ratio(variance, variance + spread, 0.0, xp), 1.0)
+        # (1 - shrinkage) own + shrinkage target, own = (past + rest of the group) / mass, in few arrays of (..., P, G).
+        slope = (1 - shrinkage) * inverse
+        level = slope * (sums.carried + drift * f * sums.mass_lag) + shrinkage * target
+        return level + (kernel.at_zero * slope) * others_carried
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,26 +126,28 @@ class _KernelSums:
         return cls(*sums, *[xp.zeros_like(sums[0])] * 3)
 
 
-def _common_drift(past: _KernelSums, now: _KernelSums, f: Array, xp: Namespace) -> Array:
+def _common_drift(groups: Groups, past: _KernelSums, now: _KernelSums, f: Array) -> Array:
     """Slope of the value in time per unit of f, from the other prompts; (..., P, 1)."""
+    xp = groups.xp
     mass, carried = past.mass + now.mass, past.carried + now.carried
     sxz = past.carried_lag - past.mass_lag * ratio(carried, mass, 0.0, xp)
     sxx = past.mass_lag_sq - past.mass_lag * ratio(past.mass_lag, mass, 0.0, xp)
-    score = sum_over_others(sxz, xp)
-    slope = -ratio(score, sum_over_others(f * sxx, xp), 0.0, xp)
-    return slope * xp.clip(1 - DRIFT_Z2 * ratio(sum_over_others(sxz**2, xp), score**2, 1.0, xp), 0.0, 1.0)
+    score = groups.pooled_others(sxz)
+    slope = -ratio(score, groups.pooled_others(f * sxx), 0.0, xp)
+    return slope * xp.clip(1 - DRIFT_Z2 * ratio(groups.pooled_others(sxz**2), score**2, 1.0, xp), 0.0, 1.0)
 
 
-def _prior(past: _KernelSums, now: _KernelSums, drift: Array, f: Array, xp: Namespace) -> tuple[Array, Array, Array]:
+def _prior(groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f: Array) -> tuple[Array, Array, Array]:
     """Target, sigma^2 and tau^2 for each prompt from the other prompts; (..., P, 1) each."""
+    xp = groups.xp
     mass, mass_sq = past.mass + now.mass, past.mass_sq + now.mass_sq
     mean = ratio(past.carried + now.carried, mass, 0.0, xp)
     scatter = xp.clip(ratio(past.carried_sq + now.carried_sq, mass, 0.0, xp) - mean**2, 0.0, None)
     inverse_n = ratio(mass_sq, mass**2, 0.0, xp)
     seen = xp.astype(mass > 0, mean.dtype)
-    n = sum_over_others(seen, xp)
+    n = groups.pooled_others(seen)
     target = ratio(
-        sum_over_others(mean, xp) + drift * sum_over_others(f * ratio(past.mass_lag, mass, 0.0, xp), xp),
+        groups.pooled_others(mean) + drift * groups.pooled_others(f * ratio(past.mass_lag, mass, 0.0, xp)),
         n,
         0.0,
         xp,
@@ -149,13 +155,13 @@ def _prior(past: _KernelSums, now: _KernelSums, drift: Array, f: Array, xp: Name
 
     # 1 - 1/n_k is 0 up to rounding where a prompt has one completion: such prompts say nothing of sigma^2.
     freedom = xp.where(inverse_n < 1 - 1e-9, 1 - inverse_n, xp.zeros_like(inverse_n)) * seen
-    noise = ratio(sum_over_others(scatter, xp), sum_over_others(freedom, xp), 0.0, xp)
+    noise = ratio(groups.pooled_others(scatter), groups.pooled_others(freedom), 0.0, xp)
 
     # Deviations from the mean of all, so that taking one prompt out again loses no digits.
-    center = ratio(xp.sum(mean, axis=-2, keepdims=True), xp.sum(seen, axis=-2, keepdims=True), 0.0, xp)
+    center = ratio(groups.pooled(mean), groups.pooled(seen), 0.0, xp)
     deviation = (mean - center) * seen
-    squares = sum_over_others(deviation**2, xp) - ratio(sum_over_others(deviation, xp) ** 2, n, 0.0, xp)
-    error = noise * ratio(sum_over_others(inverse_n, xp), n, 0.0, xp)
+    squares = groups.pooled_others(deviation**2) - ratio(groups.pooled_others(deviation) ** 2, n, 0.0, xp)
+    error = noise * ratio(groups.pooled_others(inverse_n), n, 0.0, xp)
     spread = xp.clip(ratio(squares, n - MIN_OTHERS, 0.0, xp) - error, 0.0, None)
     spread = spread + ratio(spread + error, n, 0.0, xp)
     return target, xp.where(n > MIN_OTHERS, noise, xp.zeros_like(noise)), spread

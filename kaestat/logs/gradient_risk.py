@@ -14,7 +14,6 @@ estimate that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,10 +22,10 @@ import pandas as pd
 from kaestat.baselines import Zero
 from kaestat.baselines.base import Baseline
 from kaestat.logs.prompt_risks import PromptRisks
-from kaestat.logs.replay import replay
 from kaestat.logs.reward_log import WEIGHTINGS, RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
 from kaestat.logs.risk import draws_of, eligible_visits, listed, risk_baseline, scored_prompts
+from kaestat.logs.scoring import Measure, Scored
 
 NAMES = {"weight": "score_norm", "length": "length"}  # as the trainers spell what completions are weighted by
 PLAIN = "none"
@@ -62,28 +61,6 @@ class Row(NamedTuple):
 
     def __str__(self) -> str:
         return str(self.method) if self.weights == PLAIN else f"{self.method}, weights={self.weights}"
-
-
-@dataclass(frozen=True, eq=False)
-class Averaged:
-    """A baseline and the column that its values are averaged with.
-
-    Attributes
-    ----------
-    row : Row
-    baseline : Baseline
-        In leave-one-out form.
-    column : {"weight", "length"} or None
-    """
-
-    row: Row
-    baseline: Baseline
-    column: str | None
-
-    @property
-    def pools_prompts(self) -> bool:
-        """See `Baseline.pools_prompts`."""
-        return self.baseline.pools_prompts
 
 
 def gradient_risk(
@@ -247,12 +224,8 @@ def gradient_scores(
     eligible = eligible_visits(log, min_visits, absolute=False)
     if not log.completion_weights(column)[np.repeat(eligible, log.prompt_units.counts)].any():
         raise ValueError(f"{column} is 0 for every completion that counts: there is no gradient, and no noise of it.")
-    averaged = [_averaged(log, row) for row in rows]
-
-    def score(part: RewardLog, each: Averaged) -> tuple[np.ndarray, np.ndarray]:
-        return _prompt_noise(part, each, column, min_visits)
-
-    return scored_prompts(log, rows, averaged, score, eligible, absolute=True, again=again, seed=seed, track=track)
+    scored = [_scored(log, row) for row in rows]
+    return scored_prompts(log, scored, Measure(True, column), eligible, again=again, seed=seed, track=track)
 
 
 def measure_of(log: RewardLog, weights: str | None) -> str:
@@ -274,26 +247,9 @@ def gradient_table(scored: PromptRisks, log: RewardLog, weights: str | None, *, 
     return table[GRADIENT_COLUMNS]
 
 
-def _averaged(log: RewardLog, row: Row) -> Averaged:
+def _scored(log: RewardLog, row: Row) -> Scored:
     baseline = risk_baseline(row.method).leave_one_out().on_range(*reward_range(log))
-    column = next((column for column, name in NAMES.items() if name == row.weights), None)
-    return Averaged(row, baseline, column)
-
-
-def _prompt_noise(log: RewardLog, each: Averaged, column: str, min_visits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean noise over the completions that count of each prompt that has any, and their number."""
-    values, own_derivatives = replay(log, each.baseline, each.column)
-    if own_derivatives.any():
-        raise ValueError(
-            f"{each.row.method}: contains the completion's own reward, so that its gradient is biased, and the noise "
-            "that it leaves is not comparable. Leave it out."
-        )
-    units = log.prompt_units
-    counted = np.repeat(eligible_visits(log, min_visits, absolute=False), units.counts)
-    prompt = log.frame["prompt"].to_numpy()[counted]
-    loss = (log.completion_weights(column) * (units.reward - values) ** 2)[counted]
-    n = np.bincount(prompt, minlength=len(log.prompts))
-    return np.bincount(prompt, weights=loss, minlength=len(log.prompts))[n > 0] / n[n > 0], n[n > 0].astype(float)
+    return Scored(row, baseline, next((column for column, name in NAMES.items() if name == row.weights), None))
 
 
 def _in_two_columns(table: pd.DataFrame) -> pd.DataFrame:

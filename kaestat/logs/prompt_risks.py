@@ -138,8 +138,9 @@ class PromptRisks:
 
 
 def sized_mean(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Mean over prompts of risks, each as often as its size says; of (C, M), shape (M,)."""
-    return np.asarray((risk * size).sum(axis=0) / size.sum(axis=0))
+    """Mean over prompts of risks, each as often as its size says; of (C, ...) and (C,), shape (...)."""
+    size = size.reshape(-1, *[1] * (risk.ndim - 1))
+    return np.asarray(np.sum(risk * size, axis=0, where=size > 0) / size.sum())
 
 
 def contributions(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -150,9 +151,10 @@ def contributions(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
 
     Parameters
     ----------
-    risk, size : ndarray, shape (C, M)
+    risk : ndarray, shape (C, M)
+    size : ndarray, shape (C,)
     """
     if (size == size[0]).all():
         return risk
     mean = sized_mean(risk, size)
-    return np.asarray(mean + size / size.mean(axis=0) * (risk - mean))
+    return np.asarray(mean + (size / size.mean())[:, None] * (risk - mean))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from kaestat.arrays import BLOCK_NUMBERS, Array, Groups, Visits
 from kaestat.baselines.base import Baseline
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.units import Block, LogUnits
+
+LARGEST_STEP = 4_000_000  # numbers in a temporary array of one step, all copies of the log together
 
 
 def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -29,45 +32,142 @@ def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tu
     own_derivatives : ndarray, shape (N,)
         Derivative of each value in its own reward; 0 for leave-one-out baselines.
     """
-    units = log.units(baseline.unit, weights)
-    values, own = np.empty(len(units.reward)), np.empty(len(units.reward))
-    carry = baseline.initial_carry()
-    stepwise = baseline.stepwise or carry is not None
-    kept = np.zeros((int(units.visit_unit.max()) + 1, baseline.state_size), dtype=np.float32)
-    for block in units.blocks(
-        horizon=baseline.horizon, max_visits=baseline.max_visits, max_cells=0 if stepwise else BLOCK_NUMBERS
-    ):
-        step: Array
-        groups, visits, step = block.groups, block.visits, block.step
-        if stepwise:
-            groups, visits, step = _single_step(block, units, log)
-        row = units.visit_unit[block.visit[0]]  # of the only step, where one is served at a time
-        if baseline.state_size:
-            visits = replace(visits, state=kept[row])
-        present = slice(None) if groups.mask is None else groups.mask
-        where = _positions(block, units)
-        served = baseline.serve(groups, visits, step=step, carry=carry)
-        weight = served.settled.own_derivative(groups, visits, step=step, carry=carry) + np.zeros_like(groups.reward)
-        values[where] = served.values[present].reshape(-1)
-        own[where] = weight[present].reshape(-1)
-        carry = served.carry
-        if served.state is not None:
-            kept[row] = served.state
+    values, own = np.empty((2, len(log.frame)))
+    for part in replayed(log, baseline, weights):
+        values[part.completions], own[part.completions] = part.values[0], part.own_derivatives[0]
     return values, own
 
 
-def _positions(block: Block, units: LogUnits) -> slice:
-    """Completions of a block; visits are contiguous in the log, and masks read them off in the same order."""
-    visits = block.visit[block.visit >= 0]
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """Values of all completions of some consecutive steps.
+
+    Attributes
+    ----------
+    completions : slice
+        Where they stand in ``log.frame``, n of them.
+    values, own_derivatives : ndarray, shape (L, n)
+        L copies of the log or of the baseline.
+    """
+
+    completions: slice
+    values: np.ndarray
+    own_derivatives: np.ndarray
+
+
+def replayed(
+    log: RewardLog,
+    baseline: Baseline,
+    weights: str | None = None,
+    *,
+    copies: int = 1,
+    kept: np.ndarray | None = None,
+) -> Iterator[Replayed]:
+    """A log's values step by step, for several copies of the log or of the baseline at once.
+
+    What is the same in all copies (past visits, their kernel sums) is computed once.
+
+    Parameters
+    ----------
+    log, baseline, weights
+        As in `replay`.
+    copies : int
+        L, where the baseline's values have a leading axis of their own (`KernelBaseline.at_each`).
+    kept : ndarray of bool, shape (L, number of prompts), optional
+        Values are those of the L logs that hold these prompts alone. Those of the other prompts mean nothing.
+    """
+    units = log.units(baseline.unit, weights)
+    copies = copies if kept is None else len(kept)
+    carry = baseline.initial_carry()
+    stepwise = baseline.stepwise or carry is not None
+    if kept is not None and carry is not None:
+        carry = {name: np.broadcast_to(array, (copies, *array.shape)) for name, array in carry.items()}
+    leading = () if kept is None else (copies,)
+    state = np.zeros((*leading, int(units.visit_unit.max()) + 1, baseline.state_size), dtype=np.float32)
+    served_at_once = BLOCK_NUMBERS if stepwise else BLOCK_NUMBERS // copies
+    blocks = units.blocks(horizon=baseline.horizon, max_visits=baseline.max_visits, max_cells=served_at_once)
+    for piece in _single_steps(blocks, units, log) if stepwise else _whole_blocks(blocks):
+        groups, visits = piece.groups, _shared_lags(piece.visits)
+        if kept is not None:
+            groups = replace(groups, among=kept[:, units.visit_prompt[piece.visit]][..., None])
+        rows = units.visit_unit[piece.visit]  # of the only step, where one is served at a time
+        if baseline.state_size:
+            visits = replace(visits, state=state[..., rows, :])
+        served = baseline.serve(groups, visits, step=piece.step, carry=carry)
+        own = served.settled.own_derivative(groups, visits, step=piece.step, carry=carry)
+        values, own = (_of_copies(array, groups, copies) for array in (served.values, own))
+        yield Replayed(_positions(piece.visit, units), values, own)
+        carry = served.carry
+        if served.state is not None:
+            state[..., rows, :] = served.state
+
+
+def copies_at_once(log: RewardLog, baseline: Baseline, copies: int) -> int:
+    """Of how many copies `replayed` can take care at a time within the memory that it may use; at least 1."""
+    units = log.units(baseline.unit)
+    width = int(np.unique(units.visit_step, return_counts=True)[1].max())
+    reach = min(float(units.reach(baseline.horizon).max()), baseline.max_visits)
+    depth = max(reach, float(units.counts.max()), float(baseline.state_size))
+    kept = baseline.state_size * (int(units.visit_unit.max()) + 1) / 10  # once for the whole log, not in each temporary
+    return max(1, min(copies, int(LARGEST_STEP / max(width * depth, kept))))
+
+
+def _of_copies(array: Array | float, groups: Groups, copies: int) -> np.ndarray:
+    """What stands at the completions of a block, shape (L, n)."""
+    shape = np.shape(groups.reward)
+    if np.ndim(array) <= len(shape):
+        array = np.asarray(array)[None]
+    whole = np.broadcast_to(array, (copies, *shape))
+    return whole.reshape(copies, -1) if groups.mask is None else whole[:, groups.mask]
+
+
+def _shared_lags(visits: Visits) -> Visits:
+    """The same visits with one row of lags for all prompts, where these were visited together."""
+    if visits.lag.shape[-2] < 2 or visits.lag.shape[-1] == 0:
+        return visits
+    lag = visits.lag.max(axis=-2, keepdims=True)
+    together = bool(((visits.lag == lag) | (visits.count == 0)).all())
+    return replace(visits, lag=lag) if together else visits
+
+
+def _positions(visit: np.ndarray, units: LogUnits) -> slice:
+    """Completions of some visits; these are contiguous in the log, and masks read them off in the same order."""
+    visits = visit[visit >= 0]
     return slice(units.first[visits[0]], units.first[visits[-1]] + units.counts[visits[-1]])
 
 
-def _single_step(block: Block, units: LogUnits, log: RewardLog) -> tuple[Groups, Visits, int]:
-    """A block of one step without its leading axis, the prompts named."""
-    prompts = [log.prompts[code] for code in units.visit_prompt[block.visit[0]]]
-    mask = None if block.groups.mask is None else block.groups.mask[0]
-    weight = None if block.groups.weight is None else block.groups.weight[0]
-    groups = replace(block.groups, reward=block.groups.reward[0], mask=mask, weight=weight, prompt_ids=prompts)
-    sums = {field.name: getattr(block.visits, field.name) for field in fields(Visits)}
-    visits = Visits(**{name: None if column is None else column[0] for name, column in sums.items()})
-    return groups, visits, int(block.step[0, 0, 0])
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """What is served at once: a block of steps, or one step without a leading axis; as in `Block`."""
+
+    visit: np.ndarray
+    step: int | np.ndarray
+    groups: Groups
+    visits: Visits
+
+
+def _whole_blocks(blocks: Iterator[Block]) -> Iterator[_Piece]:
+    return (_Piece(block.visit, block.step, block.groups, block.visits) for block in blocks)
+
+
+def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> Iterator[_Piece]:
+    """The steps of blocks one by one, without the padding of those with fewer or smaller groups, the prompts named."""
+    for block in blocks:
+        mask, weight = block.groups.mask, block.groups.weight
+        sums = {field.name: getattr(block.visits, field.name) for field in fields(Visits)}
+        for t, visit in enumerate(block.visit):
+            here = visit[visit >= 0]
+            cut = slice(len(here)), slice(int(units.counts[here].max()))
+            there = None if mask is None else mask[t][cut]
+            prompts = [log.prompts[code] for code in units.visit_prompt[here]]
+            yield _Piece(
+                here,
+                int(block.step[t, 0, 0]),
+                Groups(
+                    block.groups.reward[t][cut],
+                    mask=None if there is None or there.all() else there,
+                    weight=None if weight is None else weight[t][cut],
+                    prompt_ids=prompts,
+                ),
+                Visits(**{name: None if sum_ is None else sum_[t, : len(here)] for name, sum_ in sums.items()}),
+            )

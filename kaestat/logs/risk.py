@@ -11,7 +11,7 @@ of them, and such intervals are too short; there the log is replayed again witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,11 @@ from kaestat.baselines.base import Baseline
 from kaestat.checks import check_whole
 from kaestat.logs.jackknife import jackknife_groups
 from kaestat.logs.prompt_risks import PromptRisks, contributions, sized_mean
-from kaestat.logs.replay import replay
 from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
+from kaestat.logs.scoring import Measure, Scored, batches, visit_risks
 from kaestat.registry import make_baseline, parse_method
 from kaestat.spelling import named
-from kaestat.visit_error import unbiased_error
 
 FEWEST_DRAWS = 40  # fewer have no quantile of 2.5 %
 LEAVE_ONE_OUT_METHODS = ("grpo", "reinforce++")  # as in the paper's Table 1
@@ -70,9 +69,10 @@ def value_risk(
     -----
     A method that pools prompts (`Baseline.pools_prompts`: ``james_stein``, ``ebpo``, ``kae_eb``, ``reinforce++``,
     ``critic``, ``bayes_filter``, and kernel methods whose bandwidth is selected) has its standard error and interval
-    from a delete-a-group jackknife: the log is replayed again without each of 10 groups of prompts, and the interval is
-    Student's with 9 degrees of freedom. Such a method takes 11 times as long as without intervals. With fewer prompts
-    each is a group, and with a single one there is no interval (NaN).
+    from a delete-a-group jackknife: the log is replayed without each of 10 groups of prompts too, all at once, and the
+    interval is Student's with 9 degrees of freedom. What a whole run shares, such as a walk of all values together, is
+    not in it. Such a method takes up to ten times as long as without intervals. With fewer prompts each is a group, and
+    with a single one there is no interval (NaN).
 
     Raises
     ------
@@ -165,11 +165,11 @@ def prompt_risks(
     differences_only : bool
         Accept a log with one completion per visit, whose risks are known up to a constant.
     again : bool
-        Replay methods that pool prompts again without groups of prompts, for intervals: 20 replays more of each.
+        Replay methods that pool prompts without each group of prompts too, for intervals.
     seed : int
         Of the groups.
     track : callable
-        Wraps the sequence that is worked through, for a progress bar.
+        Wraps the sequence that is worked through, for a progress bar: a baseline for each replay.
 
     Raises
     ------
@@ -183,85 +183,57 @@ def prompt_risks(
     absolute = not differences_only or bool((log.prompt_units.counts > 1).any())
     eligible = eligible_visits(log, min_visits, absolute)
 
-    def score(part: RewardLog, baseline: Baseline) -> tuple[np.ndarray, np.ndarray]:
-        return _prompt_risks(part, baseline, min_visits=min_visits, absolute=absolute)
-
-    return scored_prompts(
-        log, methods, baselines, score, eligible, absolute=absolute, again=again, seed=seed, track=track
-    )
+    rows = [Scored(method, baseline) for method, baseline in zip(methods, baselines, strict=True)]
+    return scored_prompts(log, rows, Measure(absolute), eligible, again=again, seed=seed, track=track)
 
 
 def scored_prompts(
     log: RewardLog,
-    methods: Sequence[Hashable],
-    baselines: Sequence[Any],
-    score: Callable[[RewardLog, Any], tuple[np.ndarray, np.ndarray]],
+    rows: Sequence[Scored],
+    measure: Measure,
     eligible: np.ndarray,
     *,
-    absolute: bool,
     again: bool,
     seed: int,
     track: Callable[[Sequence[Any]], Iterable[Any]],
 ) -> PromptRisks:
-    """Score every method on the log and, where it pools prompts, again without each group of prompts.
+    """Score every row on the log and, where it pools prompts, without each group of prompts too.
 
     Parameters
     ----------
     log : RewardLog
-    methods : sequence
-        Names of the rows; equal ones are replayed again once.
-    baselines : sequence, as long
-        What ``score`` takes, each with ``pools_prompts``.
-    score : callable
-        ``score(log, baseline)`` is the risk of each prompt that has any, and its size in the mean over prompts.
+    rows : sequence of Scored
+    measure : Measure
     eligible : ndarray of bool, shape (W,)
         Visits that are scored.
-    absolute, again, seed, track
+    again, seed, track
         See `prompt_risks`.
     """
-    scored = np.bincount(log.prompt_units.visit_prompt[eligible], minlength=len(log.prompts)) > 0
-    pooled = tuple(baseline.pools_prompts for baseline in baselines)
-    first = [methods.index(method) if _is_specified(method) else m for m, method in enumerate(methods)]
-    repeated = [m for m, pools in enumerate(pooled) if pools and first[m] == m] if again else []
-    group = np.full(len(log.prompts), -1)
-    group[scored] = jackknife_groups(int(scored.sum()), seed=seed)
-    n_groups = int(group.max()) + 1 if repeated and scored.sum() > 1 else 0
-    tracked = iter(track([*baselines, *[baselines[m] for m in repeated] * n_groups]))
-    found = [score(log, next(tracked)) for _ in baselines]
-    risk, size = (np.stack(columns, axis=1) for columns in zip(*found, strict=True))
-    rests = [group[scored] != k for k in range(n_groups)]
-    left_out = np.array([sized_mean(risk[rest], size[rest]) for rest in rests])
-    for k in range(n_groups):
-        part = log.subset(group != k)
-        for m in repeated:
-            left_out[k, m] = sized_mean(*score(part, next(tracked)))
-    next(tracked, None)  # lets a progress bar end
-    n_visits = int(eligible.sum())
-    return PromptRisks(
-        tuple(methods),
-        contributions(risk, size),
-        n_visits,
-        absolute,
-        pooled,
-        left_out[:, first] if again and len(left_out) else None,
-    )
-
-
-def _is_specified(method: Any) -> bool:
-    """Whether a row is named by text, alone or first of several, so that equal ones are the same method."""
-    return isinstance(method[0] if isinstance(method, tuple) else method, str)
-
-
-def _prompt_risks(
-    log: RewardLog, baseline: Baseline, *, min_visits: int, absolute: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean risk over the eligible visits of each prompt that has any; every prompt has the same size in the mean."""
-    eligible = eligible_visits(log, min_visits, absolute)
     prompt = log.prompt_units.visit_prompt[eligible]
-    n = np.bincount(prompt, minlength=len(log.prompts))
-    risk = visit_risk(log, baseline, absolute=absolute)[eligible]
-    risk = np.bincount(prompt, weights=risk, minlength=len(log.prompts))[n > 0] / n[n > 0]
-    return risk, np.ones_like(risk)
+    scored = np.bincount(prompt, minlength=len(log.prompts)) > 0
+    size: np.ndarray = np.ones(int(scored.sum()))
+    if measure.column is not None:
+        size = np.bincount(prompt, weights=measure.visit_sizes(log)[eligible], minlength=len(log.prompts))[scored]
+    pooled = tuple(row.baseline.pools_prompts for row in rows)
+    group = np.full(len(log.prompts), -1)
+    group[scored] = jackknife_groups(len(size), seed=seed)
+    n_groups = int(group.max()) + 1 if again and any(pooled) and len(size) > 1 else 0
+    kept = np.stack([np.ones(len(group), dtype=bool), *(group != k for k in range(n_groups))])
+    sizes = np.where(kept[1:, scored], size, 0.0)
+    jobs = batches(log, rows, again=n_groups > 0)
+    per_prompt, left_out = np.empty((len(size), len(rows))), np.empty((n_groups, len(rows)))
+    for _, job in zip(track([job.baseline for job in jobs]), jobs, strict=True):
+        for columns, whole, without in job.risks(log, kept, eligible, measure):
+            per_prompt[:, columns] = whole[:, None]
+            left_out[:, columns] = np.array([sized_mean(*part) for part in zip(without, sizes, strict=True)])[:, None]
+    return PromptRisks(
+        tuple(row.name for row in rows),
+        contributions(per_prompt, size),
+        int(eligible.sum()),
+        measure.absolute,
+        pooled,
+        left_out if n_groups else None,
+    )
 
 
 def draws_of(n_boot: int) -> int:
@@ -319,8 +291,4 @@ def visit_risk(log: RewardLog, baseline: Baseline, *, absolute: bool) -> np.ndar
         Subtract the reward variance (NaN where a visit has one completion); otherwise the result is the MSE plus the
         reward variance, which is the same for all baselines.
     """
-    units = log.prompt_units
-    values, own_derivatives = replay(log, baseline)
-    loss = np.add.reduceat((units.reward - values) ** 2, units.first) / units.counts
-    own = np.add.reduceat(own_derivatives, units.first) / units.counts
-    return unbiased_error(loss, own, units.variance, absolute=absolute)
+    return visit_risks(log, Scored(type(baseline).__name__, baseline), Measure(absolute))[0]

@@ -131,6 +131,7 @@ def test_logged_completions_have_lengths_and_score_norms_and_are_read_back(weigh
         AdvantageEstimator("kae"),
         trainer_class=RecordingTrainer if weights == "none" else KeepsWeights,
         trainer_options={"weights": weights},
+        temperature=TEMPERATURE,
         log_completions=True,
         num_completions_to_print=0,
         eval_dataset=questions(4),
