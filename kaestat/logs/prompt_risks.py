@@ -137,10 +137,9 @@ class PromptRisks:
         )
 
 
-def sized_mean(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Mean over prompts of risks, each as often as its size says; of (C, ...) and (C,), shape (...)."""
-    size = size.reshape(-1, *[1] * (risk.ndim - 1))
-    return np.asarray(np.sum(risk * size, axis=0, where=size > 0) / size.sum())
+def sized_mean(risk: np.ndarray, size: np.ndarray, *, axis: int = 0) -> np.ndarray:
+    """Mean over prompts of risks, each as often as its size says; those of size 0 may be anything."""
+    return np.asarray(np.sum(risk * size, axis=axis, where=size > 0) / size.sum(axis=axis))
 
 
 def contributions(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -156,5 +155,5 @@ def contributions(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
     """
     if (size == size[0]).all():
         return risk
-    mean = sized_mean(risk, size)
+    mean = sized_mean(risk, size[:, None])
     return np.asarray(mean + (size / size.mean())[:, None] * (risk - mean))

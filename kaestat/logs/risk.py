@@ -225,7 +225,7 @@ def scored_prompts(
     for _, job in zip(track([job.baseline for job in jobs]), jobs, strict=True):
         for columns, whole, without in job.risks(log, kept, eligible, measure):
             per_prompt[:, columns] = whole[:, None]
-            left_out[:, columns] = np.array([sized_mean(*part) for part in zip(without, sizes, strict=True)])[:, None]
+            left_out[:, columns] = sized_mean(without, sizes, axis=1)[:, None]
     return PromptRisks(
         tuple(row.name for row in rows),
         contributions(per_prompt, size),
@@ -253,6 +253,13 @@ def draws_of(n_boot: int) -> int:
 
 
 def listed(methods: Sequence[str | Baseline]) -> list[str | Baseline]:
+    """The methods as a list.
+
+    Raises
+    ------
+    TypeError
+        If they are none, but one name, say.
+    """
     try:
         listed = [] if isinstance(methods, str) else list(methods)
     except TypeError:

@@ -217,7 +217,7 @@ def test_the_jackknife_replays_methods_that_pool_without_each_group(method):
 def test_contributions_have_the_mean_and_are_the_risks_where_all_are_of_one_size():
     rng = np.random.default_rng(2)
     risk, size = rng.gamma(1.0, size=(9, 3)), rng.integers(1, 9, size=9)
-    np.testing.assert_allclose(contributions(risk, size).mean(axis=0), sized_mean(risk, size))
+    np.testing.assert_allclose(contributions(risk, size).mean(axis=0), sized_mean(risk, size[:, None]))
     assert contributions(risk, np.ones(9)) is risk
 
 
