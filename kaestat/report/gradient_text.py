@@ -61,8 +61,11 @@ def noise_notes() -> Iterator[str]:
 def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
     """Which of value and weights matters, as an instruction."""
     told = _weighing(gradient, facts)
-    if not gradient.row:
+    if not gradient.row or math.isnan(gradient.saving):
         return f"{told}." if told else ""
+    if math.isnan(gradient.saving_low):
+        alone = "With one prompt there are no intervals: whether weights matter cannot be told."
+        return f"{told}. {alone}" if told else alone
     rival = "GRPO's group mean" if facts.group_size[1] > 1 else "no baseline"
     plain = f"the best without weights, {gradient.plain}"
     if gradient.matter:

@@ -131,7 +131,14 @@ def test_one_prompt_gives_levels_without_intervals():
     frame = frame_with(6.0)
     analysis = analyze(RewardLog.from_frame(frame[frame["prompt"] == 0]), METHODS, n_boot=200)
     assert not analysis.gradient.matter and analysis.gradient.noise["se"].isna().all()
-    assert not re.search(r"nan|inf\b|None", headline(analysis))
+    text = headline(analysis)
+    assert text.endswith("whether weights matter cannot be told.") and not re.search(r"nan|inf\b|None", text)
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_rewards_that_are_all_the_same_give_no_advice(reward):
+    analysis = analyze(RewardLog.from_frame(frame_with(6.0).assign(reward=reward)), METHODS, n_boot=40)
+    assert not analysis.gradient.matter and not re.search(r"nan|inf\b|None|leave them", headline(analysis))
 
 
 def test_the_command_line_prints_writes_and_downloads_it(tmp_path, capsys):
