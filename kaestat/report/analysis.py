@@ -13,12 +13,14 @@ import pandas as pd
 from kaestat.bandwidth import BandwidthSelection
 from kaestat.bandwidth.base import PATH_COLUMNS
 from kaestat.baselines.base import Baseline
+from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.risk import PromptRisks, draws_of, eligible_visits, prompt_risks, risk_baseline, value_risk
+from kaestat.logs.risk import draws_of, eligible_visits, prompt_risks, risk_baseline, value_risk
 from kaestat.logs.selection import select_bandwidth
 from kaestat.logs.tuning import MIN_PROMPTS, Tuned, candidates, return_gaps, wide_grid, with_tuned
 from kaestat.reach import OUT_OF_REACH_SHARE, reached
 from kaestat.registry import METHODS, make_baseline
+from kaestat.report.gradient import GradientAnalysis, analyze_gradient
 from kaestat.report.notes import notes
 from kaestat.report.recommendation import Recommendation, recommend
 
@@ -110,6 +112,8 @@ class Analysis:
         Methods of a fixed bandwidth whose history reaches hardly any earlier visit.
     min_visits : int
         Scored visits have at least this many earlier ones: 0 where every prompt occurs once.
+    gradient : GradientAnalysis or None
+        The noise of the gradient; None for a log without weights and lengths.
     """
 
     facts: LogFacts
@@ -122,6 +126,7 @@ class Analysis:
     tuned: tuple[Tuned, ...]
     out_of_reach: tuple[str, ...]
     min_visits: int
+    gradient: GradientAnalysis | None
 
     def path_table(self) -> pd.DataFrame:
         """All of ``paths`` in one table: ``kernel, bandwidth, risk, se, difference_se``."""
@@ -143,7 +148,7 @@ def analyze(
     n_boot: int = 1000,
     seed: int = 0,
     min_visits: int = 1,
-    track: Callable[[Sequence[Baseline]], Iterable[Baseline]] = iter,
+    track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
 ) -> Analysis:
     """Compare methods on a log, and recommend one.
 
@@ -195,6 +200,10 @@ def analyze(
         levels = value_risk(log, LEVELS, **draw)
     rival = reference["grpo" if scored.absolute else RIVAL_OF_SINGLES]
     out_of_reach = tuple(str(m) for m in given if returns and _out_of_reach(log, m, min_visits, scored.absolute))
+    recommendation = recommend(log, scored.take([*rows, rival]), min_visits=min_visits, **draw)
+    gradient = None
+    if log.weightings:
+        gradient = analyze_gradient(log, methods, recommendation.row, min_visits=min_visits, track=track, **draw)
     return Analysis(
         facts=facts,
         risk=risk,
@@ -202,12 +211,21 @@ def analyze(
         paths=paths,
         levels=levels,
         notes=tuple(
-            notes(log, scored, left_out=left_out, tuned=tuned, out_of_reach=out_of_reach, min_visits=min_visits)
+            notes(
+                log,
+                scored,
+                gradient,
+                left_out=left_out,
+                tuned=tuned,
+                out_of_reach=out_of_reach,
+                min_visits=min_visits,
+            )
         ),
-        recommendation=recommend(log, scored.take([*rows, rival]), min_visits=min_visits, **draw),
+        recommendation=recommendation,
         tuned=tuned,
         out_of_reach=out_of_reach,
         min_visits=min_visits,
+        gradient=gradient,
     )
 
 

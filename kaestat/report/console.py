@@ -15,6 +15,7 @@ from rich.text import Text
 from kaestat.bandwidth import BandwidthSelection
 from kaestat.registry import METHODS, make_baseline
 from kaestat.report.analysis import Analysis
+from kaestat.report.gradient_text import NOISE_HEADER, NOISE_TITLE, noise_rows, noise_unit_line
 from kaestat.report.headline import headline, paste_lines, paste_notes
 from kaestat.report.tables import (
     PATH_HEADER,
@@ -53,6 +54,11 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool) -> None:
     screen.print(_table(*comparison(analysis)))
     screen.print(Text(unit_line(analysis), style="dim"))
     screen.print()
+    if analysis.gradient is not None:
+        screen.print(Text(NOISE_TITLE))
+        screen.print(_table(NOISE_HEADER, noise_rows(analysis.gradient)))
+        screen.print(Text(noise_unit_line(analysis.gradient), style="dim"))
+        screen.print()
     if with_paths:
         for kernel, selection in analysis.paths.items():
             title = f"MSE of kae, {kernel} kernel, at visits with an earlier one"

@@ -86,6 +86,10 @@ class BaselineGRPOTrainer(GRPOTrainer):
     ----------
     generation : int
         Number of the next generation, 0-based: the estimator's step.
+    measures : dict of str to list
+        Of the last generation's completions, all processes': ``completion_length``, tokens in the loss, and with
+        ``weights="score_norm"`` ``score_norm``. They are columns of TRL's logged completions (``log_completions``), so
+        that `kaestat.read_log` finds them; in evaluations ``score_norm`` is missing.
 
     Raises
     ------
@@ -113,6 +117,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         self.generation = advantage_estimator.last_step + 1
         self._watched = WatchedEstimator(advantage_estimator)
         self._scored: _Scored | None = None
+        self.measures: dict[str, list[Any]] = {}
         super().__init__(*args, **kwargs)
         _check_config(self.args, advantage_estimator)
         if weights == "score_norm":
@@ -198,6 +203,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         output = super()._generate_and_score_completions(inputs)
+        weights = self._completion_weights(output)
         if not self.model.training:
             return output
         scored, self._scored = self._scored, None
@@ -205,18 +211,24 @@ class BaselineGRPOTrainer(GRPOTrainer):
             raise RuntimeError(
                 "BaselineGRPOTrainer saw no rewards: a subclass overrides _calculate_rewards without calling super()."
             )
-        advantages = self._advantages(scored, self._completion_weights(output))
+        advantages = self._advantages(scored, weights)
         self._logs["advantages"].extend(advantages.tolist())  # holds one generation: TRL's own drop out
         first = self.accelerator.process_index * len(inputs)
         output["advantages"] = advantages[first : first + len(inputs)].to(output["advantages"])
         return output
 
     def _completion_weights(self, output: dict[str, Any]) -> torch.Tensor | None:
-        """Weight of each completion of all processes, shape (N,), or None."""
-        if self.weights == "none":
-            return None
-        local = completion_lengths(output) if self.weights == "length" else score_norms(self, output)
-        return self.accelerator.gather(local)
+        """Weight of each completion of all processes, shape (N,), or None; what is known of them is logged."""
+        lengths = self.accelerator.gather(completion_lengths(output))
+        self.measures = {"completion_length": lengths.long().tolist()}
+        weights = lengths if self.weights == "length" else None
+        if self.weights == "score_norm":
+            training = self.model.training
+            weights = self.accelerator.gather(score_norms(self, output)) if training else None
+            self.measures["score_norm"] = [None] * len(lengths) if weights is None else weights.tolist()
+        for name, values in self.measures.items():
+            self._logs["extra"][name].extend(values)  # holds one generation, as TRL's own columns
+        return weights
 
     def _advantages(self, scored: _Scored, weights: torch.Tensor | None) -> torch.Tensor:
         """Advantages of all processes' completions, shape (N,); the same in every process, as are its states."""

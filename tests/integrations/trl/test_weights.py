@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, read_log
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, score_norms
 from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
 
@@ -122,3 +122,35 @@ def _definition(model, output) -> torch.Tensor:
         one_hot = torch.nn.functional.one_hot(completion, logits.shape[-1])
         norms.append((one_hot - probabilities).square().sum())
     return torch.stack(norms)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_logged_completions_have_lengths_and_score_norms_and_are_read_back(weights, tmp_path):
+    trainer = tiny_trainer(
+        tmp_path,
+        AdvantageEstimator("kae"),
+        trainer_class=RecordingTrainer if weights == "none" else KeepsWeights,
+        trainer_options={"weights": weights},
+        temperature=TEMPERATURE,
+        log_completions=True,
+        num_completions_to_print=0,
+        eval_dataset=questions(4),
+        eval_strategy="steps",
+        eval_steps=2,
+        max_steps=4,
+    )
+    trainer.train()
+    trained = [batch for batch in trainer.batches if batch["training"]]
+    assert len(trained) < len(trainer.batches)  # evaluations are logged over TRL's own files of steps 2 and 4
+    log = read_log(tmp_path).frame
+    lengths = torch.cat([batch["mask"].sum(dim=1) for batch in trained])
+    if weights == "score_norm":
+        assert len(log) < len(lengths)  # evaluations have no score norms
+        step = {int(number): batch for number, batch in enumerate(trained, start=1)}
+        for number, part in log.groupby("step"):
+            assert sorted(part["weight"]) == pytest.approx(sorted(step[number]["norms"].tolist()), rel=1e-4)
+            assert sorted(part["length"]) == sorted(step[number]["mask"].sum(dim=1).tolist())
+        return
+    assert len(log) == len(lengths) and "weight" not in log
+    first = log[log["step"] == 1]
+    assert sorted(first["length"]) == sorted(trained[0]["mask"].sum(dim=1).tolist())
