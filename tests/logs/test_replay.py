@@ -74,9 +74,10 @@ def test_rewards_of_earlier_steps_do_change_values_of_history_methods(specificat
 @given(columns=rows(), seed=st.integers(0, 2**32 - 1))
 def test_the_order_of_rows_does_not_matter(specification, columns, seed):
     baseline, order = make(specification), np.random.default_rng(seed).permutation(len(columns[0]))
+    rounding = 2e-6 if specification.startswith("bayes_filter") else 1e-9  # its messages are of single precision
     shuffled = [None if column is None else [column[i] for i in order] for column in columns]
     np.testing.assert_allclose(
-        values_by_row(RewardLog(*columns), baseline), values_by_row(RewardLog(*shuffled), baseline), atol=1e-9
+        values_by_row(RewardLog(*columns), baseline), values_by_row(RewardLog(*shuffled), baseline), atol=rounding
     )
 
 
