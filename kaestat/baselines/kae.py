@@ -82,8 +82,12 @@ class KernelBaseline(Baseline):
             values = settled.values(groups, visits, step=step, carry=carry)
             return Served(values, self.advance(carry, groups, visits, step=step), settled)
         carry = running.initial_carry() if carry is None else carry
-        ahead = running.ahead(carry, groups, visits, step=step, kernel=self.weighting, rule=self.rule_of_thumb)
-        of_each = self.values_at(_with_axis(groups), _with_axis(visits), ahead.bandwidths, step)
+        ways = self.ways(groups, visits)
+        ahead = running.ahead(
+            carry, groups, visits, step=step, kernel=self.weighting, rule=self.rule_of_thumb, ways=len(ways)
+        )
+        row = _with_axis(groups), _with_axis(visits), ahead.bandwidths, step
+        of_each = ways[0](*row) if len(ways) == 1 else groups.xp.concat([way(*row) for way in ways], axis=0)
         return Served(
             values=groups.xp.sum(ahead.shares * of_each, axis=0),
             carry=running.after(carry, ahead, of_each, groups, visits, step=step),
@@ -112,6 +116,10 @@ class KernelBaseline(Baseline):
             shared = value if isinstance(share, float) and share == 1.0 else share * value
             mixed = shared if mixed is None else mixed + shared
         return mixed
+
+    def ways(self, groups: Groups, visits: Visits) -> tuple[Callable[..., Array], ...]:
+        """What can be done with a bandwidth, as `values_at`: a learned bandwidth learns which is best as well."""
+        return (self.values_at,)
 
     @abstractmethod
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:

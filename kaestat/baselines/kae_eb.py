@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Namespace, Visits, ratio, sum_over_others
+from kaestat.baselines.base import shapes_of
 from kaestat.baselines.kae import KernelBaseline, check_cold_start
+from kaestat.baselines.weighted_value import weighted_value
 
 MIN_OTHERS = 5  # degrees of freedom given up in tau^2: with this many other prompts or fewer, no shrinkage
 DRIFT_Z2 = 4.0  # squared z-score that the common drift must exceed: two standard errors
@@ -71,6 +75,23 @@ class KaeEb(KernelBaseline):
     def pools_prompts(self) -> bool:
         return True
 
+    def ways(self, groups: Groups, visits: Visits) -> tuple[Callable[..., Array], ...]:
+        weighted = groups.weight is not None or visits.weight is not None
+        return (self.values_at, self.from_values_at) if weighted else (self.values_at,)
+
+    def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
+        running = self.selector.running
+        weighted = None if running is None else running.initial_carry(ways=2)
+        return super().accepts_carry(carry) or (weighted is not None and shapes_of(weighted) == shapes_of(carry))
+
+    def from_values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
+        """Best baselines from the values that the same completions have without weights (`weighted_value`)."""
+        kernel = self.weighting
+        plain = {field.name: getattr(visits, field.name) for field in fields(visits) if "weight" not in field.name}
+        value = self.values_at(replace(groups, weight=None), Visits(**plain), bandwidth, step)
+        weight = kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag))
+        return weighted_value(value, groups, visits, weight, kernel.at_zero, MIN_OTHERS)
+
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp, kernel = groups.xp, self.weighting
         sums = _KernelSums.of(groups, visits, kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)))
@@ -83,22 +104,29 @@ class KaeEb(KernelBaseline):
             target = xp.full_like(target, float(self.cold_start))
 
         others_mass, others_carried = groups.others()
+        others_count = others_mass if groups.weight is None else replace(groups, weight=None).others()[0]
         mass = sums.mass + kernel.at_zero * others_mass
         carried = sums.carried + kernel.at_zero * others_carried
         own = ratio(carried + drift * f * sums.mass_lag, mass, target, xp)
-        mass_sq = sums.mass_sq + now.mass_sq - (kernel.at_zero * groups.mass) ** 2
-        variance = noise * ratio(mass_sq, mass**2, 0.0, xp)
+        count = sums.count + kernel.at_zero * others_count
+        count_sq = sums.count_sq + now.count_sq - (kernel.at_zero * groups.present) ** 2
+        variance = noise * ratio(count_sq, count**2, 0.0, xp)
+        spread = spread * ratio(mass, count, 0.0, xp)
         return own + ratio(variance, variance + spread, 0.0, xp) * (target - own) + xp.zeros_like(groups.reward)
 
 
 @dataclass(frozen=True, eq=False)
 class _KernelSums:
-    """Kernel-weighted sums of each prompt, shape (..., P, 1); those of squared masses have the kernel squared too."""
+    """Kernel-weighted sums of each prompt, shape (..., P, 1); ``count_sq`` has the kernel squared."""
 
     mass: Array
     carried: Array
     carried_sq: Array
     mass_sq: Array
+    mass_sq_carried: Array
+    mass_sq_carried_sq: Array
+    count: Array
+    count_sq: Array
     mass_lag: Array
     mass_lag_sq: Array
     carried_lag: Array
@@ -108,18 +136,36 @@ class _KernelSums:
         """Of the past visits."""
         xp = groups.xp
         mass, carried, lag = visits.mass, visits.carried, visits.lag
-        terms = [(weight, mass), (weight, carried), (weight, visits.carried_sq), (weight**2, visits.mass_sq)]
-        terms += [(weight, mass * lag), (weight, mass * lag**2), (weight, carried * lag)]
-        return cls(*(xp.vecdot(*term)[..., None] for term in terms))
+
+        def total(column: Array) -> Array:
+            return xp.vecdot(weight, column)[..., None]
+
+        plain = (total(mass), total(carried), total(visits.carried_sq))
+        squared, count = plain, plain[0]  # where the mass is the count
+        if visits.weight is not None:
+            squared = (total(visits.mass_sq), total(visits.mass_sq_carried), total(visits.mass_sq_carried_sq))
+            count = total(visits.count)
+        count_sq = xp.vecdot(weight**2, visits.count)[..., None]
+        lags = (total(mass * lag), total(mass * lag**2), total(carried * lag))
+        return cls(*plain, *squared, count, count_sq, *lags)
 
     @classmethod
     def of_current(cls, groups: Groups, at_zero: float) -> _KernelSums:
         """Of the whole current group, at lag 0."""
         xp = groups.xp
         mass, carried = groups.mass, groups.carried
-        terms = (at_zero * mass, at_zero * carried, at_zero * carried * groups.reward, (at_zero * mass) ** 2)
-        sums = [xp.sum(term, axis=-1, keepdims=True) for term in terms]
-        return cls(*sums, *[xp.zeros_like(sums[0])] * 3)
+
+        def total(column: Array) -> Array:
+            return xp.sum(column, axis=-1, keepdims=True)
+
+        plain = (total(at_zero * mass), total(at_zero * carried), total(at_zero * carried * groups.reward))
+        squared, count = plain, plain[0]
+        if groups.weight is not None:
+            squares = (mass**2, mass * carried, carried**2)
+            squared = tuple(total(at_zero * column) for column in squares)
+            count = total(at_zero * groups.present)
+        count_sq = total((at_zero * groups.present) ** 2)
+        return cls(*plain, *squared, count, count_sq, *[xp.zeros_like(count)] * 3)
 
 
 def _common_drift(past: _KernelSums, now: _KernelSums, f: Array, xp: Namespace) -> Array:
@@ -133,29 +179,36 @@ def _common_drift(past: _KernelSums, now: _KernelSums, f: Array, xp: Namespace) 
 
 
 def _prior(past: _KernelSums, now: _KernelSums, drift: Array, f: Array, xp: Namespace) -> tuple[Array, Array, Array]:
-    """Target, sigma^2 and tau^2 for each prompt from the other prompts; (..., P, 1) each."""
-    mass, mass_sq = past.mass + now.mass, past.mass_sq + now.mass_sq
-    mean = ratio(past.carried + now.carried, mass, 0.0, xp)
-    scatter = xp.clip(ratio(past.carried_sq + now.carried_sq, mass, 0.0, xp) - mean**2, 0.0, None)
-    inverse_n = ratio(mass_sq, mass**2, 0.0, xp)
-    seen = xp.astype(mass > 0, mean.dtype)
-    n = sum_over_others(seen, xp)
-    target = ratio(
-        sum_over_others(mean, xp) + drift * sum_over_others(f * ratio(past.mass_lag, mass, 0.0, xp), xp),
-        n,
-        0.0,
-        xp,
-    )
+    """Target, sigma^2 and tau^2 for each prompt from the other prompts; (..., P, 1) each.
 
+    tau^2 comes in the form that is multiplied by the prompt's mean weight: unit weights leave it as it is.
+    """
+    mass, count = past.mass + now.mass, past.count + now.count
+    weight, mean = ratio(mass, count, 0.0, xp), ratio(past.carried + now.carried, count, 0.0, xp)
+    inverse_n = ratio(past.count_sq + now.count_sq, count**2, 0.0, xp)
+    seen = xp.astype(mass > 0, mean.dtype)
+    n, others_weight = sum_over_others(seen, xp), sum_over_others(weight, xp)
+    moved = drift * sum_over_others(f * ratio(past.mass_lag, count, 0.0, xp), xp)
+    target = ratio(sum_over_others(mean, xp) + moved, others_weight, 0.0, xp)
+
+    # Variance of W (Z - target) within prompts, a quadratic in the target; the terms in it vanish for unit weights.
+    in_z = ratio(past.mass_sq_carried_sq + now.mass_sq_carried_sq, count, 0.0, xp) - mean**2
+    crossed = ratio(past.mass_sq_carried + now.mass_sq_carried, count, 0.0, xp) - mean * weight
+    in_weight = ratio(past.mass_sq + now.mass_sq, count, 0.0, xp) - weight**2
     # 1 - 1/n_k is 0 up to rounding where a prompt has one completion: such prompts say nothing of sigma^2.
     freedom = xp.where(inverse_n < 1 - 1e-9, 1 - inverse_n, xp.zeros_like(inverse_n)) * seen
-    noise = ratio(sum_over_others(scatter, xp), sum_over_others(freedom, xp), 0.0, xp)
+    scatter = sum_over_others(xp.clip(in_z, 0.0, None), xp)
+    scatter = scatter - 2 * target * sum_over_others(crossed, xp) + target**2 * sum_over_others(in_weight, xp)
+    noise = ratio(xp.clip(scatter, 0.0, None), sum_over_others(freedom, xp), 0.0, xp)
 
-    # Deviations from the mean of all, so that taking one prompt out again loses no digits.
-    center = ratio(xp.sum(mean, axis=-2, keepdims=True), xp.sum(seen, axis=-2, keepdims=True), 0.0, xp)
-    deviation = (mean - center) * seen
-    squares = sum_over_others(deviation**2, xp) - ratio(sum_over_others(deviation, xp) ** 2, n, 0.0, xp)
+    # Deviations from the ratio of all, so that taking one prompt out again loses no digits.
+    center = ratio(xp.sum(mean, axis=-2, keepdims=True), xp.sum(weight, axis=-2, keepdims=True), 0.0, xp)
+    deviation = (mean - center * weight) * seen
+    unit = ratio(sum_over_others(weight**2, xp), others_weight, 0.0, xp)
+    beside = sum_over_others(deviation, xp)
+    towards = 2 * sum_over_others(deviation * weight, xp) - beside * unit
+    squares = sum_over_others(deviation**2, xp) - ratio(beside * towards, others_weight, 0.0, xp)
     error = noise * ratio(sum_over_others(inverse_n, xp), n, 0.0, xp)
     spread = xp.clip(ratio(squares, n - MIN_OTHERS, 0.0, xp) - error, 0.0, None)
     spread = spread + ratio(spread + error, n, 0.0, xp)
-    return target, xp.where(n > MIN_OTHERS, noise, xp.zeros_like(noise)), spread
+    return target, xp.where(n > MIN_OTHERS, noise, xp.zeros_like(noise)), ratio(spread, unit, 0.0, xp)
