@@ -147,9 +147,9 @@ def largest_minimiser(risk: np.ndarray, resolution: float) -> np.ndarray:
 
 def smoothers(visits: Visits) -> tuple[list[CausalSmoother], tuple[int, ...]]:
     """A smoother for each leading index, and the shape of the leading axes."""
-    sums = [visits.lag, visits.count, visits.mass, visits.carried, visits.carried_sq]
+    sums: tuple[Array, ...] = (visits.lag, visits.count, visits.mass, visits.carried, visits.carried_sq)
     if visits.weight_sq is not None:
-        sums += [visits.mass_sq, visits.mass_sq_carried, visits.mass_sq_carried_sq]
+        sums += (visits.mass_sq, visits.mass_sq_carried, visits.mass_sq_carried_sq)
     columns = np.broadcast_arrays(*map(_to_numpy, sums))
     leading = columns[0].shape[:-2]
     stacked = [column.reshape(math.prod(leading), *column.shape[-2:]) for column in columns]
@@ -169,12 +169,11 @@ def _centred_smoother(
     A shift of the rewards changes no choice; centring makes that so in floating point too.
     """
     kept = np.ix_((mass > 0).any(axis=1), (mass > 0).any(axis=0))
-    columns = (column[kept] for column in (lag, count, mass, carried, carried_sq, *squared))
-    lag, count, mass, carried, carried_sq, *squared = columns
+    lag, count, mass, carried, carried_sq = (column[kept] for column in (lag, count, mass, carried, carried_sq))
     center = carried.sum() / mass.sum() if mass.size else 0.0
     of_squares = {}
     if squared:
-        weight_sq, with_reward, with_square = squared
+        weight_sq, with_reward, with_square = (column[kept] for column in squared)
         of_squares = {
             "weight_sq": weight_sq,
             "weight_sq_total": with_reward - center * weight_sq,

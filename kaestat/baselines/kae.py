@@ -146,6 +146,9 @@ class Kae(KernelBaseline):
     - ``normalization="algorithm1"``: ``M = (b / i) sum_v n_v + K(0) (G - 1)`` over the whole history, the paper's
       theory (``h |H_i| + K(0) (G - 1)``); it equals the first only when visits are evenly spread over the steps.
 
+    With weights, sums of W and of W Z take the place of counts and rewards. Where heavy completions are few
+    (wrong answers late in a run), a prompt that has not shown one yet is far off: `KaeEb` learns of them from others.
+
     Parameters
     ----------
     kernel, bandwidth

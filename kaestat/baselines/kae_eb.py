@@ -24,7 +24,7 @@ class KaeEb(KernelBaseline):
 
     ``KAE_g`` has two errors, and the other prompts of the step say something about both.
 
-    *Variance.* A kernel mean of effective size ``n = (sum w W)^2 / sum w^2 W^2`` has variance ``sigma^2 / n`` around
+    *Variance.* A kernel mean of effective size ``n = (sum w)^2 / sum w^2`` has variance ``sigma^2 / n`` around
     the prompt's value, and values spread over prompts with variance ``tau^2``. The best linear estimator shrinks
     towards the other prompts' mean by ``lambda = (sigma^2 / n) / (sigma^2 / n + tau^2)``; for Beta-distributed
     success rates this is the posterior mean. With m_k and q_k the kernel means of Z and Z^2 over past and present, and
@@ -51,6 +51,18 @@ class KaeEb(KernelBaseline):
     sigma^2, tau^2, beta and the target of a prompt come from the *other* prompts alone (leave-one-prompt-out), f from
     its past alone, and the kernel mean leaves the completion out: nothing depends on the completion's own reward, so
     the gradient stays unbiased. A prompt with no past, alone in its group, gets the other prompts' mean.
+
+    *Weights* W make it an estimate of the best baseline ``E[W Z] / E[W]``. With x_k and w_k the kernel means of W Z and
+    of W, the target is the pooled ratio ``b0 = sum_k x_k / sum_k w_k`` of the other prompts, not the mean of their
+    ratios, which is far off where few completions of a prompt weigh most; and the moments are those of ``W (Z - b0)``,
+    whose noise a prompt shares with the others even if it has not shown its heavy completions yet::
+
+        b = (sum w W Z + kappa b0) / (sum w W + kappa),     kappa = sum w (sigma^2 / n) u / tau^2,
+                                                            u = sum_k w_k^2 / sum_k w_k
+
+    That is best where the best baseline differs little between prompts. Where it goes with the value, `weighted_value`
+    is better, and a bandwidth that is learned (`kaestat.bandwidth.Auto`) learns as well how to mix the two; one that is
+    given takes the pooled ratio. Equal weights are as none.
 
     Wider bandwidths pay off here, since the common part of the bias is removed: with few visits, twice KAE's.
 
