@@ -16,6 +16,7 @@ from kaestat.bandwidth import Auto
 from kaestat.logs.replay import replay
 from tests.helpers import references as ref
 from tests.helpers.strategies import case_at, groups_of, runs, visits_of
+from tests.helpers.weighted_references import kae_eb_from_values
 
 CANDIDATES = [2 ** (2 * k / 3) for k in range(-12, 56)]
 REFERENCES = {"kae": (ref.kae, 10), "kae_eb": (ref.kae_eb, 20)}
@@ -28,7 +29,7 @@ def mass(visit):
 def slow_values(name, run, *, weighted=False):
     """Values of the last step of a run, from all losses of all its steps."""
     reference, rule = REFERENCES[name]
-    ways = [reference, ref.kae_eb_from_values] if weighted and name == "kae_eb" else [reference]
+    ways = [reference, kae_eb_from_values] if weighted and name == "kae_eb" else [reference]
     cases = [case_at(run, k) for k in range(len(run))]
     if not weighted:
         cases = [unweighted(case) for case in cases]

@@ -12,9 +12,9 @@ from kaestat import AdvantageEstimator, Groups, Visits, make_baseline
 from kaestat.bandwidth import Auto
 from kaestat.baselines import KaeEb
 from tests.baselines.test_kae_eb import random_case
-from tests.helpers import references as ref
 from tests.helpers.cases import groups, visits
 from tests.helpers.strategies import groups_of, visits_of
+from tests.helpers.weighted_references import kae_eb_from_values
 
 WAYS = ("values_at", "from_values_at")
 
@@ -42,7 +42,7 @@ def values_of(case, way="values_at", *, weighted=True, bandwidth=20.0):
 def test_the_way_from_values_is_that_of_the_slow_reference(seed, n_prompts):
     case = random_case(seed, n_prompts, drift=0.03 if seed % 2 else 0.0, weighted=True)
     case = with_weights(case, lambda z, w: w * (4.0 if z == 0 else 1.0))
-    expected = np.concatenate(ref.kae_eb_from_values(case))
+    expected = np.concatenate(kae_eb_from_values(case))
     np.testing.assert_allclose(values_of(case, "from_values_at"), expected, rtol=1e-9, atol=1e-9)
 
 

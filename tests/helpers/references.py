@@ -8,7 +8,7 @@ one list of values per prompt.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from statistics import fmean, pvariance, variance
 
@@ -129,22 +129,18 @@ def kae_eb(case, *, kernel="triangular", bandwidth=20.0, cold_start="batch_mean"
     """Kernel mean, moved along the others' common drift, shrunk to their pooled ratio; sums over single rewards."""
     k = KERNELS[kernel]
 
-    def weighted_rewards(q, *, past=True, without=None):
-        """(lag, reward, kernel weight times completion weight) of prompt q."""
-        return [(lag, z, a * w) for lag, z, a, w in completions(q, past=past, without=without)]
-
-    def completions(q, *, past=True, without=None):
+    def completions(q, without=None):
         """(lag, reward, kernel weight, completion weight) of prompt q."""
         rows = [
             (case.step - visit.step, z, k((case.step - visit.step) / bandwidth), w)
-            for visit in (case.past[q] if past else [])
+            for visit in case.past[q]
             for z, w in zip(visit.rewards, visit.weights, strict=True)
         ]
         current = zip(case.rewards[q], case.weights[q], strict=True)
         return rows + [(0, z, k(0), w) for g, (z, w) in enumerate(current) if g != without]
 
     def mean(rows, of):
-        return sum(w * of(lag, z) for lag, z, w in rows) / sum(w for _, _, w in rows)
+        return sum(a * w * of(lag, z) for lag, z, a, w in rows) / sum(a * w for _, _, a, w in rows)
 
     def inverse_size(rows):
         return sum(a * a for _, _, a, _ in rows) / sum(a for _, _, a, _ in rows) ** 2
@@ -153,41 +149,40 @@ def kae_eb(case, *, kernel="triangular", bandwidth=20.0, cold_start="batch_mean"
         return sum(a * of(lag, z, w) for lag, z, a, w in rows) / sum(a for _, _, a, _ in rows)
 
     def past_variance(q):
-        rows = weighted_rewards(q)[: sum(len(visit.rewards) for visit in case.past[q])]
-        if sum(w for _, _, w in rows) == 0:
+        rows = completions(q)[: sum(len(visit.rewards) for visit in case.past[q])]
+        if not any(a * w for _, _, a, w in rows):
             return 0.0
         return max(mean(rows, lambda lag, z: z * z) - mean(rows, lambda lag, z: z) ** 2, 0.0)
 
     @cache
     def from_others(p):
         """Slope per unit of f, target, sigma^2 of W (Z - target), and tau^2 of its means, over squared weights."""
-        rest = {q: weighted_rewards(q) for q in range(len(case.rewards)) if q != p}
-        rest = {q: rows for q, rows in rest.items() if sum(w for _, _, w in rows) > 0}
+        rest = {q: completions(q) for q in range(len(case.rewards)) if q != p}
+        rest = {q: rows for q, rows in rest.items() if any(a * w for _, _, a, w in rows)}
         size = len(rest)
-        single = {q: completions(q) for q in rest}
+
+        def each(of):
+            return {q: per_completion_of(rows, of) for q, rows in rest.items()}
+
         if not rest:
             return 0.0, 0.0, 0.0, 0.0
         level = {q: mean(rows, lambda lag, z: z) for q, rows in rest.items()}
         lags = {q: mean(rows, lambda lag, z: lag) for q, rows in rest.items()}
         f = {q: past_variance(q) for q in rest}
-        sxz = [sum(w * (lag - lags[q]) * (z - level[q]) for lag, z, w in rows) for q, rows in rest.items()]
-        fsxx = [f[q] * sum(w * (lag - lags[q]) ** 2 for lag, _, w in rows) for q, rows in rest.items()]
+        sxz = [sum(a * w * (lag - lags[q]) * (z - level[q]) for lag, z, a, w in rows) for q, rows in rest.items()]
+        fsxx = [f[q] * sum(a * w * (lag - lags[q]) ** 2 for lag, _, a, w in rows) for q, rows in rest.items()]
         slope = -sum(sxz) / sum(fsxx) if sum(fsxx) > 0 else 0.0
         z2 = sum(sxz) ** 2 / sum(s * s for s in sxz) if any(sxz) else 0.0
         slope *= max(1 - 4 / z2, 0.0) if z2 > 0 else 0.0
-        weight = {q: per_completion_of(rows, lambda lag, z, w: w) for q, rows in single.items()}
-        moved = {q: slope * f[q] * per_completion_of(rows, lambda lag, z, w: w * lag) for q, rows in single.items()}
-        carried = {q: per_completion_of(rows, lambda lag, z, w: w * z) for q, rows in single.items()}
-        target = sum(carried[q] + moved[q] for q in rest) / sum(weight.values())
+        weight, carried = each(lambda lag, z, w: w), each(lambda lag, z, w: w * z)
+        moved = each(lambda lag, z, w: w * lag)
+        target = sum(carried[q] + slope * f[q] * moved[q] for q in rest) / sum(weight.values())
         if size <= 5:
             return slope, target, 0.0, 0.0
-        inverse = {q: inverse_size(rows) for q, rows in single.items()}
+        inverse = {q: inverse_size(rows) for q, rows in rest.items()}
         freedom = sum(1 - x for x in inverse.values() if x < 1 - 1e-9)
-        scatter = sum(
-            per_completion_of(rows, lambda lag, z, w: (w * (z - target)) ** 2)
-            - per_completion_of(rows, lambda lag, z, w: w * (z - target)) ** 2
-            for rows in single.values()
-        )
+        squares, means = each(lambda lag, z, w: (w * (z - target)) ** 2), each(lambda lag, z, w: w * (z - target))
+        scatter = sum(squares.values()) - sum(mean * mean for mean in means.values())
         sigma2 = max(scatter, 0.0) / freedom if freedom > 0 else 0.0
         v = sigma2 * fmean(inverse.values())
         pooled = sum(carried.values()) / sum(weight.values())
@@ -199,102 +194,13 @@ def kae_eb(case, *, kernel="triangular", bandwidth=20.0, cold_start="batch_mean"
         slope, target, sigma2, tau2 = from_others(p)
         if cold_start != "batch_mean":
             target = cold_start
-        rows = weighted_rewards(p, without=g)
-        if sum(w for _, _, w in rows) == 0:
+        rows = completions(p, without=g)
+        if not any(a * w for _, _, a, w in rows):
             return target
         moved = mean(rows, lambda lag, z: z) + slope * past_variance(p) * mean(rows, lambda lag, z: lag)
-        single = completions(p, without=g)
-        noise = sigma2 * inverse_size(single)
-        tau2 *= per_completion_of(single, lambda lag, z, w: w)
+        noise = sigma2 * inverse_size(rows)
+        tau2 *= per_completion_of(rows, lambda lag, z, w: w)
         return moved + (noise / (noise + tau2) if noise + tau2 > 0 else 0.0) * (target - moved)
-
-    return per_completion(case, value)
-
-
-def kae_eb_from_values(case, *, kernel="triangular", bandwidth=20.0):
-    """The other way to use weights: from `kae_eb` without weights to the best baseline; sums over single rewards."""
-    k = KERNELS[kernel]
-    alike = replace(
-        case,
-        weights=[[1.0] * len(row) for row in case.rewards],
-        past=[[replace(visit, weights=[1.0] * len(visit.rewards)) for visit in visits] for visits in case.past],
-    )
-    values = kae_eb(alike, kernel=kernel, bandwidth=bandwidth)
-    prompts = range(len(case.rewards))
-
-    def past(q):
-        """(kernel weight, reward, weight) of the past of prompt q."""
-        return [
-            (k((case.step - visit.step) / bandwidth), z, w)
-            for visit in case.past[q]
-            for z, w in zip(visit.rewards, visit.weights, strict=True)
-        ]
-
-    def current(q, without=None):
-        both = zip(case.rewards[q], case.weights[q], strict=True)
-        return [(k(0), z, w) for g, (z, w) in enumerate(both) if g != without]
-
-    def total(rows, of):
-        return math.fsum(a * of(z, w) for a, z, w in rows)
-
-    everything = [row for q in prompts for row in past(q) if row[0] > 0]
-    alpha, beta = 1.0, 0.0
-    if everything:
-        root = np.sqrt([a for a, _, _ in everything])
-        z, w = (np.array([row[j] for row in everything]) for j in (1, 2))
-        if len({z for _, z, _ in everything}) > 1:
-            (alpha, beta), *_ = np.linalg.lstsq(root[:, None] * np.stack([np.ones_like(z), z], 1), root * w, rcond=None)
-        else:
-            alpha = total(everything, lambda z, w: w) / total(everything, lambda z, w: 1)
-
-    def share(rows, numerator, denominator, otherwise=0.0):
-        size = total(rows, denominator)
-        return total(rows, numerator) / size if size > 0 else otherwise
-
-    def ratio_of_rewards(rows):
-        plain = share(rows, lambda z, w: z, lambda z, w: 1)
-        return share(rows, lambda z, w: (alpha + beta * z) * z, lambda z, w: alpha + beta * z, plain)
-
-    def score(rows):
-        r = ratio_of_rewards(rows)
-        return total(rows, lambda z, w: w * (z - r))
-
-    seen = [q for q in prompts if total(past(q), lambda z, w: 1) > 0]
-    means = [share(past(q), lambda z, w: z, lambda z, w: 1) for q in seen]
-    squares = [share(past(q), lambda z, w: z * z, lambda z, w: 1) for q in seen]
-    lightest = min((share(past(q), lambda z, w: w, lambda z, w: 1) for q in seen), default=0.0)
-    slope = 0.0
-    if seen and pvariance(means) > 1e-12:
-        slope = sum((m - fmean(means)) * s for m, s in zip(means, squares, strict=True)) / pvariance(means) / len(seen)
-
-    def added(value):
-        if not seen:
-            return 0.0
-        v = min(max(value, min(means)), max(means))
-        spread = max(fmean(squares) + slope * (v - fmean(means)) - v * v, 0.0)
-        weight = max(alpha + beta * v, lightest)
-        return beta * spread / weight if weight > 0 else 0.0
-
-    def moments(p):
-        rest = {q: past(q) + current(q) for q in prompts if q != p}
-        weigh = [rows for rows in rest.values() if total(rows, lambda z, w: w) > 0]
-        if len(weigh) <= 5:
-            return 0.0, 1.0
-        explained = 0.0
-        for rows in weigh:
-            factor = share(rows, lambda z, w: w, lambda z, w: alpha + beta * z)
-            explained += factor**2 * total(rows, lambda z, w: (alpha + beta * z) ** 2)
-        psi = min(max(1 - explained / sum(total(rows, lambda z, w: w * w) for rows in weigh), 0.0), 1.0)
-        q = sum(a * a * w * w * (z - ratio_of_rewards(rows)) ** 2 for rows in weigh for a, z, w in rows)
-        mass = [total(rows, lambda z, w: w) for rows in weigh]
-        spread = max(sum(score(rows) ** 2 for rows in weigh) - psi * q, 0.0) / sum(m * m for m in mass)
-        return psi * q / sum(mass), spread
-
-    def value(p, g):
-        noise, spread = moments(p)
-        rows = past(p) + current(p, without=g)
-        size = total(rows, lambda z, w: w) * spread + noise
-        return values[p][g] + added(values[p][g]) + (score(rows) * spread / size if size > 0 else 0.0)
 
     return per_completion(case, value)
 
