@@ -162,7 +162,7 @@ class Baseline(ABC):
         By default they must have the names and shapes of `initial_carry`, if there is one.
         """
         fresh = self.initial_carry()
-        return fresh is None or _shapes(fresh) == _shapes(carry or {})
+        return fresh is None or shapes_of(fresh) == shapes_of(carry)
 
     def on_range(self, low: float, high: float) -> Baseline:
         """The same baseline for rewards between ``low`` and ``high``, where its parameters have the unit of rewards."""
@@ -173,5 +173,6 @@ class Baseline(ABC):
         return self
 
 
-def _shapes(carry: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in carry.items()}
+def shapes_of(carry: dict[str, np.ndarray] | None) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a carry's arrays; empty for None."""
+    return {name: array.shape for name, array in (carry or {}).items()}

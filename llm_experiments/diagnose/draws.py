@@ -73,6 +73,8 @@ class DrawnGroups:
                 "weight_sq": (weight**2).sum(axis=-1),
                 "weighted_total": (weight * reward).sum(axis=-1),
                 "weighted_total_sq": (weight * reward**2).sum(axis=-1),
+                "weight_sq_total": (weight**2 * reward).sum(axis=-1),
+                "weight_sq_total_sq": ((weight * reward) ** 2).sum(axis=-1),
             }
         return Visits(**sums)
 
