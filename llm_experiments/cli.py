@@ -29,6 +29,7 @@ class Stage(StrEnum):
     pools = "pools"
     value = "value"
     gradient = "gradient"
+    budget = "budget"
     all = "all"
 
 
@@ -69,7 +70,7 @@ def diagnose(
     disable_progress_bar()  # those of loading and saving weights; ours tell what matters
     console = Console(stderr=True)
     diagnosis = Diagnosis(load_config(config), runs=runs, results=results, progress=partial(timed_progress, console))
-    for part in (Stage.pools, Stage.value, Stage.gradient) if stage is Stage.all else (stage,):
+    for part in (Stage.pools, Stage.value, Stage.gradient, Stage.budget) if stage is Stage.all else (stage,):
         getattr(diagnosis, part)()
     console.print(f"Results: {diagnosis.results}", highlight=False, markup=False, soft_wrap=True)
 

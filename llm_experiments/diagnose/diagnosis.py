@@ -16,13 +16,15 @@ import pandas as pd
 from kaestat.storage import write_atomically
 from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
 from llm_experiments.diagnose.config import Config
+from llm_experiments.diagnose.equal_budget import design_noise, designs_for, reference_design
 from llm_experiments.diagnose.gradient_mse import pooled_gradient_errors
 from llm_experiments.diagnose.gradient_mse_debiased import debiased_gradient_errors
+from llm_experiments.diagnose.gradient_signal import mean_coefficients, signal_table
 from llm_experiments.diagnose.pool_rewards import PoolRewards
 from llm_experiments.diagnose.results import PROVENANCE, Results, write_results
 from llm_experiments.diagnose.sensitivity import value_sensitivity
 from llm_experiments.diagnose.value_mse import value_errors
-from llm_experiments.gradient.store import PromptScores, ScoreStore
+from llm_experiments.gradient.store import MeanProducts, PromptScores, ScoreStore
 from llm_experiments.pools.sampling import sample_pool, weights_digest
 from llm_experiments.pools.store import PoolStore, PromptPool
 from llm_experiments.provenance import provenance
@@ -128,6 +130,32 @@ class Diagnosis:
                 frames["score_norms_summary"].append(score_norm_summary(norms))
                 done()
         self._write("gradient", frames, self._cost())
+
+    def budget(self) -> None:
+        """Noise of the gradient at an equal budget of completions, of baselines and group sizes."""
+        self._compute_scores()
+        sizes, wanted = self.config.diagnostic, self.config.equal_budget
+        frames: dict[str, list[pd.DataFrame]] = {"equal_budget": [], "gradient_signal": []}
+        budget = wanted.budget or self._n_scored()
+        with self._progress("noise at an equal budget (target steps)", len(sizes.steps)) as done:
+            for step in sizes.steps:
+                scores = self._scores_of(step)
+                pool, gram = self._weighted(step, scores), np.stack([each.gram for each in scores])
+                across = self._mean_products(step, pool, gram).across
+                designs = designs_for(pool, group_sizes=wanted.group_sizes, past_sizes=wanted.past_sizes, budget=budget)
+                found = design_noise(
+                    pool,
+                    gram,
+                    across,
+                    designs,
+                    budget=budget,
+                    repeats=self.config.gradient.repeats,
+                    seed=seed_of(self.config.seed, "budget", step),
+                )
+                frames["equal_budget"].append(found.table(reference_design(designs, sizes.group_size)))
+                frames["gradient_signal"].append(signal_table(step, gram, pool.target, across))
+                done()
+        self._write("budget", frames, {"budget": budget})
 
     @cached_property
     def _task(self) -> Task:
@@ -286,6 +314,34 @@ class Diagnosis:
         store = self._score_store
         digests = [self._store.read(step, problem_id).checkpoint for problem_id in self._store.problem_ids]
         return [store.read(step, row, digests[row]) for row in range(self._n_scored())]
+
+    def _mean_products(self, step: int, pool: PoolRewards, gram: np.ndarray) -> MeanProducts:
+        """How the prompts' gradients lie to each other: two backward passes per prompt, once."""
+        from llm_experiments.gradient.mean_gradients import WeightedScores, check_products, mean_products
+
+        prompts, size = pool.target.shape
+        ids = self._store.problem_ids[:prompts]
+        digest = self._store.read(step, ids[0]).checkpoint
+        if (found := self._score_store.read_products(step, digest, prompts, size)) is not None:
+            return found
+        self._policy.load_weights(self._checkpoint(step))
+        texts = {problem.id: problem.prompt for problem in self._task.problems}
+        coefficients = mean_coefficients(pool.target)
+        pools = [self._store.read(step, problem_id) for problem_id in ids]
+        found = mean_products(
+            self._policy.model,
+            [
+                WeightedScores(
+                    self._policy.encode(texts[each.problem_id]), [one.token_ids for one in each.completions[:size]], row
+                )
+                for each, row in zip(pools, coefficients, strict=True)
+            ],
+            temperature=self.config.sampling.temperature,
+            parameters=self.config.gradient.parameters,
+        )
+        check_products(found, gram, coefficients)
+        self._score_store.write_products(step, digest, size, found)
+        return found
 
     def _weighted(self, step: int, scores: list[PromptScores]) -> PoolRewards:
         """Rewards of the prompts that have scores, with all weightings that are known."""

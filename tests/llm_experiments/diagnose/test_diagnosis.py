@@ -33,7 +33,7 @@ def finished(tmp_path_factory):
 
 def test_every_table_is_there_and_filled(finished):
     results = read_results(finished / "results" / "smoke")
-    assert len(results.frames()) == 9
+    assert len(results.frames()) == 11
     for name, frame in results.frames().items():
         assert len(frame), name
     assert set(results.value_mse["method"]) >= {"kae", "kae_eb", "grpo", "reinforce++", "none", "spo", "kalman"}
@@ -43,7 +43,7 @@ def test_every_table_is_there_and_filled(finished):
 
 def test_provenance_tells_configuration_cost_and_no_path(finished):
     provenance = json.loads((finished / "results" / "smoke" / "provenance.json").read_text())
-    assert set(provenance) == {"value", "gradient"}
+    assert set(provenance) == {"value", "gradient", "budget"}
     assert provenance["gradient"]["config"]["seed"] == 5
     assert 1 <= provenance["gradient"]["backward_passes"] <= 4 * 16
     assert provenance["gradient"]["peak_gib"] > 0.1  # the whole process, torch included
