@@ -30,6 +30,7 @@ class Stage(StrEnum):
     value = "value"
     gradient = "gradient"
     budget = "budget"
+    check = "check"
     all = "all"
 
 
@@ -55,7 +56,7 @@ def _commands() -> None:
 @app.command()
 def diagnose(
     config: Annotated[Path, typer.Option(help="YAML file, such as llm_experiments/configs/tiny.yaml.")],
-    stage: Annotated[Stage, typer.Option(help="What to do; all does one after the other.")] = Stage.all,
+    stage: Annotated[Stage, typer.Option(help="What to do; all does one after the other, but for check.")] = Stage.all,
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and pools.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables, a run's in NAME below it.")] = Path("results"),
 ) -> None:

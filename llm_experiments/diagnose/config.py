@@ -134,11 +134,21 @@ class EqualBudgetConfig(Section):
     past_sizes : tuple of int
         Completions that a prompt has got at each past step, for baselines with a history: at an equal budget as many
         whatever G is.
+    draws : int
+        Gradients that the stage ``check`` draws outright for each design.
+    drawn_steps, drawn_sizes : tuple of int
+        Target steps and group sizes of that stage.
+    drawn_methods : tuple of str
+        Its methods.
     """
 
     budget: PositiveInt | None = None
     group_sizes: tuple[PositiveInt, ...] = (1, 2, 4, 8, 16)
     past_sizes: tuple[PositiveInt, ...] = (1, 8)
+    draws: PositiveInt = 1000
+    drawn_steps: tuple[int, ...] = ()
+    drawn_sizes: tuple[PositiveInt, ...] = (1, 2, 8)
+    drawn_methods: tuple[str, ...] = ("none", "grpo", "kae", "kae_eb", "reinforce++@exact", "kae@exact")
 
 
 class Config(Section):
@@ -172,6 +182,12 @@ class Config(Section):
             raise ValueError("give either training (updates made here) or checkpoints (a path with {step}).")
         if self.checkpoints is not None and "{step}" not in self.checkpoints:
             raise ValueError(f"checkpoints {self.checkpoints!r} must contain {{step}}.")
+        return self
+
+    @model_validator(mode="after")
+    def _drawn_steps_are_targets(self) -> Config:
+        if strange := set(self.equal_budget.drawn_steps) - set(self.diagnostic.steps):
+            raise ValueError(f"equal_budget.drawn_steps {sorted(strange)} are not among the steps of diagnostic.")
         return self
 
 

@@ -60,6 +60,7 @@ DESIGN_COLUMNS = [
     "to_signal_high",
     "n_prompts",
 ]
+DRAWN_COLUMNS = ["step", "method", "group_size", "past", "formula", "formula_se", "drawn", "drawn_se", "draws"]
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ import pandas as pd
 from kaestat.storage import write_atomically
 from llm_experiments.diagnose.assumption6 import NORM_COLUMNS, SUMMARY_COLUMNS
 from llm_experiments.diagnose.comparisons import DIFFERENCE_COLUMNS
-from llm_experiments.diagnose.equal_budget import DESIGN_COLUMNS
+from llm_experiments.diagnose.equal_budget import DESIGN_COLUMNS, DRAWN_COLUMNS
 from llm_experiments.diagnose.sensitivity import SENSITIVITY_COLUMNS
 from llm_experiments.diagnose.value_mse import VALUE_COLUMNS, VALUE_DIFFERENCE_COLUMNS
 
 TEXT, WHOLE = (
     ("method", "reference", "kernel", "prompt", "quantity"),
-    ("step", "n", "n_prompts", "group_size", "past"),
+    ("step", "n", "n_prompts", "group_size", "past", "draws"),
 )
 GRADIENT_COLUMNS = ["step", "method", "mse", "se", "n_prompts"]
 COLUMNS: dict[str, list[str]] = {
@@ -38,6 +38,7 @@ COLUMNS: dict[str, list[str]] = {
     "score_norms": NORM_COLUMNS,
     "score_norms_summary": SUMMARY_COLUMNS,
     "equal_budget": DESIGN_COLUMNS,
+    "equal_budget_drawn": DRAWN_COLUMNS,
     "gradient_signal": SUMMARY_COLUMNS,
 }
 DIGITS = 6  # significant; Monte Carlo errors are in the second or third
@@ -56,8 +57,8 @@ class Results:
         See `gradient_mse` and `gradient_mse_debiased`.
     score_norms, score_norms_summary : DataFrame or None
         See `assumption6`.
-    equal_budget, gradient_signal : DataFrame or None
-        See `equal_budget` and `gradient_signal`.
+    equal_budget, equal_budget_drawn, gradient_signal : DataFrame or None
+        See `equal_budget`, `drawn_gradients` and `gradient_signal`.
     provenance : dict
         Plain data: configuration, versions, machine, times.
 
@@ -77,6 +78,7 @@ class Results:
     score_norms: pd.DataFrame | None = None
     score_norms_summary: pd.DataFrame | None = None
     equal_budget: pd.DataFrame | None = None
+    equal_budget_drawn: pd.DataFrame | None = None
     gradient_signal: pd.DataFrame | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
 

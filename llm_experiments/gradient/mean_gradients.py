@@ -9,8 +9,7 @@ so two vectors are held at a time, whatever the number of prompts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,7 @@ import torch
 from llm_experiments.gradient.architecture import Decoder, chosen_parameters
 from llm_experiments.gradient.pool import CompletionPool
 from llm_experiments.gradient.products import working_dtype
-from llm_experiments.gradient.reverse_pass import undisturbed
+from llm_experiments.gradient.reverse_pass import requiring, undisturbed
 from llm_experiments.gradient.store import MeanProducts
 from llm_experiments.policies.token_scores import completion_log_probs
 
@@ -125,7 +124,7 @@ def weighted_sum(
     if not len(kept):
         return sums
     part = CompletionPool(pool.prompt, tuple(pool.completions[row] for row in kept), np.arange(len(kept)))
-    with undisturbed(model), _requiring(chosen):
+    with undisturbed(model), requiring(chosen):
         for first, last in part.cuts(min(batch_tokens, max(1, LOGITS_AT_ONCE // vocabulary))):
             log_probs, _ = completion_log_probs(
                 model, part.prompt, part.completions[first:last], temperature=temperature
@@ -140,15 +139,3 @@ def weighted_sum(
 
 def _product(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> float:
     return sum(torch.dot(a.flatten(), b.flatten()).item() for a, b in zip(first, second, strict=True))
-
-
-@contextmanager
-def _requiring(parameters: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Gradients of these parameters alone."""
-    try:
-        for parameter in parameters:
-            parameter.requires_grad_(True)
-        yield
-    finally:
-        for parameter in parameters:
-            parameter.requires_grad_(False)
