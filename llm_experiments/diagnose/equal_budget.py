@@ -221,6 +221,9 @@ def design_noise(
                 f"budget = {budget} makes {budget / design.group_size:g} groups of {design.group_size}; a step needs "
                 f"at least one, and at most the {pool.n_prompts} prompts that there are."
             )
+    least = max(4, *(design.group_size for design in designs))
+    if pool.n_target < least:
+        raise ValueError(f"the target pool holds {pool.n_target} completions; give at least {least}.")
     squared_norm = squared_gradient_norm(gram, pool.target)
     floors = dict(zip(FLOORS, (value_noise(gram, pool.target), best_baseline_noise(gram, pool.target)), strict=True))
     within = np.zeros((pool.n_prompts, len(designs)))
