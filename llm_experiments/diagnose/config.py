@@ -145,7 +145,7 @@ class EqualBudgetConfig(Section):
     budget: PositiveInt | None = None
     group_sizes: tuple[PositiveInt, ...] = (1, 2, 4, 8, 16)
     past_sizes: tuple[PositiveInt, ...] = (1, 8)
-    draws: PositiveInt = 1000
+    draws: PositiveInt = 500
     drawn_steps: tuple[int, ...] = ()
     drawn_sizes: tuple[PositiveInt, ...] = (1, 2, 8)
     drawn_methods: tuple[str, ...] = ("none", "grpo", "kae", "kae_eb", "reinforce++@exact", "kae@exact")

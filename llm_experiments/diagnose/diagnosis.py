@@ -167,7 +167,7 @@ class Diagnosis:
             for step in wanted.drawn_steps:
                 self._policy.load_weights(self._checkpoint(step))
                 frames.append(budget_check(self.config, self._scored, self._policy, self._task, step, done))
-        self._write("check", {"equal_budget_drawn": frames})
+                self._write("check", {"equal_budget_drawn": frames})  # of the steps so far: each takes minutes
 
     @cached_property
     def _task(self) -> Task:

@@ -162,7 +162,7 @@ def test_signal_and_closed_forms_are_the_exact_ones(policy):
             }
         )
     for name in QUANTITIES:
-        check_mean(np.array([each[name] for each in found]), target=exact[name], detect=0.15 * norm)
+        check_mean(np.array([each[name] for each in found]), target=exact[name], detect=0.2 * norm)
     table = signal_table(STEP, gram, pool.target, across(score, pool.target)).set_index("quantity")
     assert table["mean"].to_dict() == pytest.approx(found[-1])
     assert (table["se"] > 0).all() and (table["n_prompts"] == PROMPTS).all()
