@@ -150,9 +150,7 @@ def test_what_is_said_of_designs_at_an_equal_budget_holds_in_their_table():
     weighted = at["reinforce++@exact"][1].to_numpy()
     assert (weighted < shortest.to_numpy()).all()
     assert ((at["none"][1].to_numpy() < weighted) == [False, True, True, True]).all()
-    signal = pd.read_csv(RESULTS / "tiny_trained" / "gradient_signal.csv").pivot(index="step", columns="quantity")[
-        "mean"
-    ]
+    signal = pd.read_csv(RESULTS / "tiny_trained" / "gradient_signal.csv").set_index(["quantity", "step"])["mean"]
     assert (signal["between"] / signal["value_noise"]).between(1 / 9, 1 / 3.7).all()
     assert np.isnan(frame.query("step == 100")["to_signal"]).all()
 
