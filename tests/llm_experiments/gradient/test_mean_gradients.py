@@ -9,6 +9,7 @@ import torch
 from llm_experiments.gradient import mean_gradients
 from llm_experiments.gradient.gram import gram_matrix
 from llm_experiments.gradient.mean_gradients import WeightedScores, check_products, mean_products
+from llm_experiments.gradient.store import MeanProducts, ScoreStore
 from tests.helpers.small_decoders import END_ID, LAYERS, TEMPERATURE, VOCABULARY, tiny_model
 
 PROMPTS = ([1, 5, 7], [4, 9, 9, 11], [6])
@@ -75,3 +76,16 @@ def test_a_prompt_whose_coefficients_are_all_0_has_no_gradient():
     still = WeightedScores(second.prompt_ids, second.completions, 0 * second.coefficients)
     found = mean_products(model, [first, still], temperature=TEMPERATURE, parameters="all")
     assert found.own[1] == found.with_total[1] == found.across[0] == 0.0 < found.own[0]
+
+
+def test_products_come_back_for_the_same_weights_and_sizes_alone(tmp_path):
+    store = ScoreStore(tmp_path, {"model": "made up"})
+    given = MeanProducts(np.array([1.0, 2.0]), np.array([0.5, -3.0]))
+    assert store.read_products(3, "digest", 2, 16) is None
+    store.write_products(3, "digest", 16, given)
+    back = store.read_products(3, "digest", 2, 16)
+    np.testing.assert_array_equal(back.own, given.own)
+    np.testing.assert_array_equal(back.across, [-0.5, -5.0])
+    assert store.read_products(3, "digest", 2, 32) is None and store.read_products(4, "digest", 2, 16) is None
+    with pytest.raises(ValueError, match="products of other weights"):
+        store.read_products(3, "another", 2, 16)
