@@ -16,9 +16,9 @@ its own reward, ``R_1 R_2`` and ``a^2 R_2 R_1``, so it is ``(1 + a^2) ||g_x||^2`
 
     within = E_x { E[W (R - b)^2] - ||g_x||^2 + (G - 1) a^2 ||g_x||^2 }
 
-Baselines that use *other prompts'* rewards of the step with weight a each (the batch's mean: a = 1 / (B - 1)) correlate
-the groups in the same way; that adds at most ``a^2 ||g||^2``, some ``||g||^2 / B^2``
-(`kaestat.theory.gradient.cross_term` is exact) and is left out here.
+Baselines that use *other prompts'* rewards of the step correlate the groups in the same way. With weight a each (the
+batch's mean: a = 1 / (B - 1)) that adds at most ``a^2 ||g||^2`` to the noise, which is left out here;
+`kaestat.theory.gradient.cross_term` has it.
 """
 
 from __future__ import annotations

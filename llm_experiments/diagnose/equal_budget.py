@@ -16,8 +16,9 @@ baseline has seen. A step of B completions has B / G prompts, and ::
     Pools of different prompts are independent, so the mean of ``<u_x, u_y>`` over x != y is unbiased for ``||g||^2``,
     where ``u_x = sum_h (Z_h - mean Z) s_h / (N - 1)`` is the sample covariance of reward and score.
 
-Baselines are leave-one-out here, so gradients are unbiased and the noise is all of the error. What prompts have in
-common through a batch's mean, some ``||g||^2 / B^2``, is left out. Errors are those of the jackknife over prompts.
+Baselines are leave-one-out here, so gradients are unbiased and the noise is all of the error. What a baseline that uses
+other prompts makes their gradients have in common is left out. It is of relative order 1 / B: nothing to be seen with
+dozens of completions, and not to be neglected with four. Errors are those of the jackknife over prompts.
 """
 
 from __future__ import annotations
