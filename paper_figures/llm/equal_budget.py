@@ -134,9 +134,13 @@ def figure(frame: pd.DataFrame) -> Figure:
     steps = sorted(frame["step"].unique())
     shown = {name: mark for name, mark in SERIES.items() if name in set(frame["method"])}
     with matplotlib.rc_context(STYLE):
-        drawing = Figure(figsize=(1.4 + 2.6 * len(steps), 4.4), layout="constrained")
-        panels = drawing.subplots(1, len(steps), sharey=True, squeeze=False)[0]
-        for axes, step in zip(panels, steps, strict=True):
+        columns = min(2, len(steps))
+        rows = -(-len(steps) // columns)
+        drawing = Figure(figsize=(1.2 + 3.2 * columns, 1.0 + 3.2 * rows), layout="constrained")
+        grid = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        for spare in grid.ravel()[len(steps) :]:
+            spare.remove()
+        for axes, step in zip(grid.ravel(), steps, strict=False):
             part = frame[frame["step"] == step]
             axes.axhline(1.0, color="0.8", linewidth=1, zorder=0)
             for position, (name, mark) in enumerate(shown.items()):
@@ -152,14 +156,16 @@ def figure(frame: pd.DataFrame) -> Figure:
             axes.set_xscale("log", base=2)
             axes.set_xticks(sizes, [str(size) for size in sizes])
             axes.set_title(f"Step {step}", fontsize=10)
-            axes.set_xlabel("Completions per prompt, G")
-        plain_log(panels[0].yaxis)
+        plain_log(grid[0, 0].yaxis)
         size = reference_size(frame[frame["step"] == steps[0]])
-        panels[0].set_ylabel(f"Completions for one of GRPO at G = {size} (log scale)")
+        for axes in grid[-1]:
+            axes.set_xlabel("Completions per prompt, G")
+        for axes in grid[:, 0]:
+            axes.set_ylabel(f"Completions for one of GRPO, G = {size}")
         drawing.legend(
             handles=[key(mark, label(name), linestyle="-" if mark.filled else "--") for name, mark in shown.items()],
             loc="outside lower center",
-            ncols=min(4, len(shown)),
+            ncols=3,
             frameon=False,
         )
     return drawing
