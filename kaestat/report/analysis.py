@@ -23,6 +23,7 @@ from kaestat.registry import METHODS, make_baseline
 from kaestat.report.gradient import GradientAnalysis, analyze_gradient
 from kaestat.report.notes import notes
 from kaestat.report.recommendation import Recommendation, recommend
+from kaestat.report.sampling import NO_RETURNS, SamplingAnalysis
 
 REFERENCES = ("kae", "grpo")  # of the paired differences; kae learns its bandwidth
 RIVAL_OF_SINGLES = "reinforce++"  # with one completion per visit there is no group mean to compare with
@@ -114,6 +115,8 @@ class Analysis:
         Scored visits have at least this many earlier ones: 0 where every prompt occurs once.
     gradient : GradientAnalysis or None
         The noise of the gradient; None for a log without weights and lengths.
+    sampling : SamplingAnalysis or None
+        What sampling prompts by their predicted values would have been worth; None unless asked for.
     """
 
     facts: LogFacts
@@ -127,6 +130,7 @@ class Analysis:
     out_of_reach: tuple[str, ...]
     min_visits: int
     gradient: GradientAnalysis | None
+    sampling: SamplingAnalysis | None = None
 
     def path_table(self) -> pd.DataFrame:
         """All of ``paths`` in one table: ``kernel, bandwidth, risk, se, difference_se``."""
@@ -145,6 +149,7 @@ def analyze(
     methods: Sequence[str | Baseline] | None = None,
     *,
     bandwidth_paths: bool = False,
+    sampling: bool = False,
     n_boot: int = 1000,
     seed: int = 0,
     min_visits: int = 1,
@@ -159,6 +164,8 @@ def analyze(
         As in `kaestat.value_risk`; None means `default_methods`, and `TUNED_METHODS` at bandwidths chosen on the log.
     bandwidth_paths : bool
         Also follow the risk of KAE along a grid of bandwidths, for two kernels.
+    sampling : bool
+        Also replay sampling policies (`kaestat.sampling_risk`), where prompts come back.
     n_boot, seed, min_visits
         As in `kaestat.value_risk`; but where every prompt occurs once, the default 1 becomes 0.
     track : callable
@@ -220,12 +227,14 @@ def analyze(
                 out_of_reach=out_of_reach,
                 min_visits=min_visits,
             )
-        ),
+        )
+        + ((NO_RETURNS,) if sampling and not returns else ()),
         recommendation=recommendation,
         tuned=tuned,
         out_of_reach=out_of_reach,
         min_visits=min_visits,
         gradient=gradient,
+        sampling=SamplingAnalysis.of(log, **draw) if sampling and returns else None,
     )
 
 

@@ -17,6 +17,7 @@ from kaestat.registry import METHODS, make_baseline
 from kaestat.report.analysis import Analysis
 from kaestat.report.gradient_text import NOISE_HEADER, NOISE_TITLE, noise_rows, noise_unit_line
 from kaestat.report.headline import headline, paste_lines, paste_notes
+from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, sampling_rows, sampling_unit_line
 from kaestat.report.tables import (
     PATH_HEADER,
     comparison,
@@ -58,6 +59,11 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool) -> None:
         screen.print(Text(NOISE_TITLE))
         screen.print(_table(NOISE_HEADER, noise_rows(analysis.gradient)))
         screen.print(Text(noise_unit_line(analysis.gradient), style="dim"))
+        screen.print()
+    if analysis.sampling is not None:
+        screen.print(Text(SAMPLING_TITLE))
+        screen.print(_table(SAMPLING_HEADER, sampling_rows(analysis.sampling)))
+        screen.print(Text(sampling_unit_line(), style="dim"))
         screen.print()
     if with_paths:
         for kernel, selection in analysis.paths.items():

@@ -20,6 +20,7 @@ from kaestat.report.html_page import Cell, Download, environment
 from kaestat.report.interval_marks import interval_marks
 from kaestat.report.json_output import to_json
 from kaestat.report.plots import render, risk_against_bandwidth
+from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, SamplingAnalysis, sampling_rows, sampling_unit_line
 from kaestat.report.tables import comparison, fact_lines, selection_line, unit_line, unit_of
 from kaestat.report.unit import Unit
 from kaestat.storage import write_atomically
@@ -39,8 +40,8 @@ def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.Pa
     -------
     list of Path
         What was written: ``risk.csv``, ``bandwidth.csv`` and ``risk_vs_bandwidth.png, .pdf`` where the log identifies
-        the MSE (G >= 2), ``gradient.csv`` where it has weights or lengths, and always ``differences.csv,
-        provenance.json, report.html``.
+        the MSE (G >= 2), ``gradient.csv`` where it has weights or lengths, ``sampling.csv`` if asked for, and always
+        ``differences.csv, provenance.json, report.html``.
     """
     texts = text_files(analysis, provenance)
     files: dict[str, bytes | str] = dict(texts)
@@ -60,6 +61,8 @@ def text_files(analysis: Analysis, provenance: Provenance) -> dict[str, str]:
         made["risk.csv"] = analysis.risk.to_csv(index=False)
     if analysis.gradient is not None:
         made["gradient.csv"] = analysis.gradient.noise.to_csv(index=False)
+    if analysis.sampling is not None:
+        made["sampling.csv"] = analysis.sampling.table.to_csv(index=False)
     made["differences.csv"] = analysis.differences.to_csv(index=False)
     if analysis.paths:
         made["bandwidth.csv"] = analysis.path_table().to_csv(index=False)
@@ -89,6 +92,7 @@ def html_report(analysis: Analysis, provenance: Provenance) -> str:
             drawn=drawn,
             table_files=[files[name] for name in ("risk.csv", "differences.csv") if name in files] + [_tex(analysis)],
             gradient=None if analysis.gradient is None else _gradient(analysis.gradient, files["gradient.csv"]),
+            sampling=None if analysis.sampling is None else _sampling(analysis.sampling, files["sampling.csv"]),
             figures=figures,
             figure_files=[files["bandwidth.csv"]] if analysis.paths else [],
             selection_lines=[selection_line(selection, kernel) for kernel, selection in analysis.paths.items()],
@@ -122,6 +126,19 @@ def _gradient(gradient: GradientAnalysis, file: Download) -> dict[str, Any]:
         "header": header,
         "rows": rows,
         "caption": f"{noise_unit_line(gradient)} {drawn}",
+        "files": [file],
+    }
+
+
+def _sampling(found: SamplingAnalysis, file: Download) -> dict[str, Any]:
+    """What the page shows of sampling policies."""
+    ends = [found.table[column].tolist() for column in ("worth", "ci_low", "ci_high")]
+    header, rows, drawn = _with_marks(SAMPLING_HEADER, sampling_rows(found), ends, "worth", Unit(0), place=1)
+    return {
+        "title": SAMPLING_TITLE,
+        "header": header,
+        "rows": rows,
+        "caption": f"{sampling_unit_line()} {drawn}",
         "files": [file],
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from kaestat.report.analysis import Analysis
 from kaestat.report.gradient_text import on_weights
+from kaestat.report.sampling import SAMPLING_LINE, on_sampling
 from kaestat.report.setting import VERL_WEIGHTS
 from kaestat.report.tables import unit_of
 
@@ -17,10 +18,10 @@ NAMED = 4  # tied rows; the others are counted
 def headline(analysis: Analysis) -> str:
     """What to use and what it is worth, in a few sentences; first of all for the gradient, where weights matter."""
     told = _on_value(analysis)
-    if analysis.gradient is None:
-        return told
-    weighing = on_weights(analysis.gradient, analysis.facts)
-    return f"{weighing} By the value alone: {told}" if analysis.gradient.matter else f"{told} {weighing}".rstrip()
+    if analysis.gradient is not None:
+        weighing = on_weights(analysis.gradient, analysis.facts)
+        told = f"{weighing} By the value alone: {told}" if analysis.gradient.matter else f"{told} {weighing}".rstrip()
+    return told if analysis.sampling is None else f"{told} {on_sampling(analysis.sampling, analysis.facts)}"
 
 
 def _on_value(analysis: Analysis) -> str:
@@ -43,7 +44,12 @@ def _on_value(analysis: Analysis) -> str:
 
 
 def paste_lines(analysis: Analysis) -> list[tuple[str, str]]:
-    """What sets the recommended method up: where it goes, and the line; none where nothing is to be changed."""
+    """What sets the recommendation up: where it goes, and the line; none where nothing is to be changed."""
+    sampled = analysis.sampling is not None and analysis.sampling.gains
+    return _lines_of_method(analysis) + [SAMPLING_LINE] * sampled
+
+
+def _lines_of_method(analysis: Analysis) -> list[tuple[str, str]]:
     found, axis, gradient = analysis.recommendation, analysis.facts.time_axis, analysis.gradient
     if gradient is not None and gradient.matter and gradient.setting.method:
         line, weights = gradient.setting.python_line(axis), gradient.weights
@@ -63,7 +69,7 @@ def paste_notes(analysis: Analysis) -> Iterator[str]:
     matter = gradient is not None and gradient.matter and bool(gradient.setting.method)
     found = gradient.setting if gradient is not None and matter else analysis.recommendation
     bandwidth = found.params.get("bandwidth")
-    if analysis.facts.time_axis != "visit" or not paste_lines(analysis):
+    if analysis.facts.time_axis != "visit" or not _lines_of_method(analysis):
         return
     if isinstance(bandwidth, int | float):
         yield (

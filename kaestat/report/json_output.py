@@ -20,6 +20,7 @@ def analysis_document(analysis: Analysis, provenance: Provenance) -> dict[str, A
         "risk": None if analysis.risk is None else analysis.risk.to_dict("records"),
         "differences": analysis.differences.to_dict("records"),
         "gradient": None if analysis.gradient is None else _gradient(analysis.gradient),
+        "sampling": None if analysis.sampling is None else analysis.sampling.table.to_dict("records"),
         "bandwidth": analysis.path_table().to_dict("records") if analysis.paths else None,
         "recommendation": asdict(analysis.recommendation) | {"lines": dict(paste_lines(analysis))},
         "notes": analysis.notes,
