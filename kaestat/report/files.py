@@ -133,7 +133,7 @@ def _gradient(gradient: GradientAnalysis, file: Download) -> dict[str, Any]:
 def _sampling(found: SamplingAnalysis, file: Download) -> dict[str, Any]:
     """What the page shows of sampling policies."""
     ends = [found.table[column].tolist() for column in ("worth", "ci_low", "ci_high")]
-    header, rows, drawn = _with_marks(SAMPLING_HEADER, sampling_rows(found), ends, "worth", Unit(0), place=1)
+    header, rows, drawn = _with_marks(SAMPLING_HEADER, sampling_rows(found), ends, "worth", Unit(0), place=2)
     return {
         "title": SAMPLING_TITLE,
         "header": header,
@@ -162,7 +162,8 @@ def _with_marks(
         row = [Cell(cell, key=0.0 if cell == "reference" else None) for cell in text]
         row.insert(place, Cell("", css="drawing", drawing=mark))
         rows.append(row)
-    return header, rows, f"Dots and lines: {what} and 95 % interval, {scale} axis, in units of {unit.name}."
+    shown = f", in units of {unit.name}" if unit.power else ""
+    return header, rows, f"Dots and lines: {what} and 95 % interval, {scale} axis{shown}."
 
 
 def _tex(analysis: Analysis) -> Download:
