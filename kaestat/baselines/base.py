@@ -47,12 +47,15 @@ class Baseline(ABC):
         What a row is: all completions of a prompt at a step, or each of its groups (streams) on its own.
     takes_weights : bool
         Whether completions may carry weights (averaging baselines).
+    needs_weights : bool
+        Whether they must.
     stepwise : bool
         Whether steps must be served one at a time and in order, because of a carry or of prompts to look up.
     """
 
     unit: ClassVar[Literal["prompt", "group"]] = "prompt"
     takes_weights: ClassVar[bool] = False
+    needs_weights: ClassVar[bool] = False
     stepwise: ClassVar[bool] = False
 
     @abstractmethod
