@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 ASKED = "calculate_sum_pi_squared"  # verl's name, in its configuration and in what it hands to its workers
 
 
-def check_actor(config: Any) -> None:
+def check_actor(config: Any, wanted: str) -> None:
     """Refuse a configuration under which verl's actor gives no sums of squared probabilities.
 
     Parameters
     ----------
     config : DictConfig
         verl's whole configuration.
+    wanted : str
+        The option that needs them, for the message.
 
     Raises
     ------
     ValueError
     """
-    because = "algorithm.kaestat.weights=score_norm: "
+    because = f"algorithm.{wanted}: "
     if not config.actor_rollout_ref.actor.get(ASKED, False):
         raise ValueError(f"{because}set actor_rollout_ref.actor.{ASKED}=True.")
     if config.actor_rollout_ref.model.get("use_fused_kernels", False):
@@ -72,8 +74,8 @@ def token_norms(data: DataProto, algorithm: Any) -> torch.Tensor:
     """
     if "sum_pi_squared" not in data.batch.keys():
         raise ValueError(
-            "algorithm.kaestat.weights=score_norm: verl's actor returned no sum_pi_squared. The engines fsdp, megatron "
-            "and veomni of verl 0.9.1 do; take one of them, or weights=length."
+            "verl's actor returned no sum_pi_squared, of which score norms are made. The engines fsdp, megatron and "
+            "veomni of verl 0.9.1 do; take one of them, or algorithm.kaestat.weights=length."
         )
     probability = data.batch["old_log_probs"].float().exp()
     norms = (1 - 2 * probability + data.batch["sum_pi_squared"].float()).clamp(min=0)

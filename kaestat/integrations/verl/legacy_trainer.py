@@ -48,7 +48,7 @@ class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
             self.options = Options.read(method, config.algorithm)
             self.baseline = WatchedEstimator(self.options.estimator())
             if self.options.weights == "score_norm":
-                check_actor(config)
+                check_actor(config, "kaestat.weights=score_norm")
         self._prompts: dict[Hashable, Prompt] = {}
         self._norms: torch.Tensor | None = None
         super().__init__(config, *args, **kwargs)

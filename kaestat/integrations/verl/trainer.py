@@ -32,6 +32,7 @@ from verl.trainer.ppo.v1 import (
 )
 
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.verl import token_baseline
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
 from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING
@@ -54,6 +55,7 @@ class BaselineTrainer(SavesHistory):
     """
 
     verl_mode = ""
+    _asks_for_squares = False
 
     def __init__(self, config: DictConfig):
         # Any other name than "sync" turns verl asynchronous, whatever the class.
@@ -64,7 +66,11 @@ class BaselineTrainer(SavesHistory):
             self.options = Options.read(method, config.algorithm)
             self.baseline = WatchedEstimator(self.options.estimator())
             if self.options.weights == "score_norm":
-                check_actor(config)
+                self._asks_for_squares = True
+                check_actor(config, "kaestat.weights=score_norm")
+        elif config.algorithm.adv_estimator in token_baseline.NAMES:
+            self._asks_for_squares = True
+            check_actor(config, f"adv_estimator={config.algorithm.adv_estimator}")
         super().__init__(config)
 
     @property
@@ -73,7 +79,7 @@ class BaselineTrainer(SavesHistory):
         return (self.global_steps - 1) * self.parameter_sync_step + self.local_trigger_step
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        if self.options is None or self.options.weights != "score_norm":
+        if not self._asks_for_squares:
             return super()._compute_old_log_prob(batch, metrics)
         batch.extra_info[ASKED] = True  # verl's engines look for it, its V1 trainers never set it
         try:
@@ -83,10 +89,14 @@ class BaselineTrainer(SavesHistory):
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         watched, options = self.baseline, self.options
+        norms = stored_token_norms(batch, self.config.algorithm) if self._asks_for_squares else None
         if watched is None or options is None:
-            return super()._compute_advantage(batch, metrics)
+            with_norms = token_baseline.NORMS.set(norms)
+            try:
+                return super()._compute_advantage(batch, metrics)
+            finally:
+                token_baseline.NORMS.reset(with_norms)
         rows = read_rows(batch, options.prompt_id)
-        norms = stored_token_norms(batch, self.config.algorithm) if options.weights == "score_norm" else None
 
         def serve(index: Sequence[Hashable] | None, rewards: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
             weights = row_weights(options.weights, mask, norms)
