@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
 import torch
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
@@ -46,10 +47,13 @@ def compute_otb_advantage(
         raise ValueError("index: adv_estimator=otb compares within groups, and verl passed no uid of the rows.")
     with torch.no_grad():
         returns = (token_level_rewards * response_mask).flip(-1).cumsum(-1).flip(-1)
-        arrays = (array.double().cpu().numpy() for array in (returns, norms, response_mask))
-        baselines = torch.as_tensor(optimal_token_baseline(*arrays, list(index))).to(returns)
-        advantages = (returns - baselines) * response_mask
+        baselines = optimal_token_baseline(_array(returns), _array(norms), _array(response_mask), list(index))
+        advantages = (returns - torch.as_tensor(baselines).to(returns)) * response_mask
     return advantages, returns
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.double().cpu().numpy()
 
 
 for _name in NAMES:
