@@ -47,6 +47,8 @@ class Baseline(ABC):
         What a row is: all completions of a prompt at a step, or each of its groups (streams) on its own.
     takes_weights : bool
         Whether completions may carry weights (averaging baselines).
+    needs_weights : bool
+        Whether they must.
     stepwise : bool
         Whether steps must be served one at a time and in order, because of a carry or of prompts to look up.
     shrinks : bool
@@ -55,6 +57,7 @@ class Baseline(ABC):
 
     unit: ClassVar[Literal["prompt", "group"]] = "prompt"
     takes_weights: ClassVar[bool] = False
+    needs_weights: ClassVar[bool] = False
     stepwise: ClassVar[bool] = False
     shrinks: ClassVar[bool] = False
 

@@ -23,6 +23,7 @@ import numpy as np
 from kaestat.advantage import AdvantageEstimator
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.weights import check_weights
 from kaestat.registry import parse_method
 
 STATES_KEPT = 3  # under train_async.py one more rollout is scored before the last one is saved
@@ -43,6 +44,15 @@ class RewardPostProcess:
         Key of ``sample.metadata`` (slime's ``--metadata-key`` column) with the prompt's id. None takes
         ``args.kaestat_id_key``, and without it a hash of ``sample.prompt``. slime's own ``group_index`` and ``index``
         are running counters: they name groups and completions, no prompts.
+    weights : {"none", "length"}, optional
+        Weight of each completion in averaging baselines; ``"length"``: its number of tokens in slime's loss. None takes
+        ``args.kaestat_weights``, and without it ``"none"``. slime's reward hook runs before the trainer sees the
+        completions, so that logits are out of reach.
+
+    Raises
+    ------
+    ValueError
+        If the estimator cannot use these weights, or does not do without.
 
     Examples
     --------
@@ -55,9 +65,14 @@ class RewardPostProcess:
     ``--rollout-function-path my_baseline.generate_rollout``.
     """
 
-    def __init__(self, estimator: AdvantageEstimator | None = None, *, id_key: str | None = None):
+    def __init__(
+        self, estimator: AdvantageEstimator | None = None, *, id_key: str | None = None, weights: str | None = None
+    ):
+        if estimator is not None and weights is not None:
+            check_weights(estimator, weights)
         self.watched = None if estimator is None else WatchedEstimator(estimator, states_kept=STATES_KEPT)
         self.id_key = id_key
+        self.weights = weights
 
     def __call__(self, args: Any, samples: list[Any]) -> tuple[list[float], list[float]]:
         """slime's call, once per rollout.
@@ -102,6 +117,7 @@ class RewardPostProcess:
             ids=self._ids(args, chosen),
             groups=_groups(chosen),
             mask=mask,
+            weights=self._lengths(args, samples, completion),
         )
         return raw, advantages[completion].tolist()
 
@@ -189,6 +205,14 @@ class RewardPostProcess:
             self.watched = WatchedEstimator(AdvantageEstimator(method, **params), states_kept=STATES_KEPT)
         return self.watched
 
+    def _lengths(self, args: Any, samples: list[Any], completion: np.ndarray) -> np.ndarray | None:
+        """Tokens of each completion in slime's loss, all its segments together; None without weights."""
+        weights = self.weights or getattr(args, "kaestat_weights", None) or "none"
+        check_weights(self._ready(args).estimator, weights, option="kaestat_weights")
+        if weights == "none":
+            return None
+        return np.bincount(completion, [_tokens_in_loss(sample) for sample in samples])
+
     def _ids(self, args: Any, samples: list[Any]) -> list[Hashable] | None:
         key = self.id_key or getattr(args, "kaestat_id_key", None)
         if key is None:
@@ -228,6 +252,12 @@ def _completions(samples: list[Any], raw: list[float | None]) -> tuple[list[int]
                 "give every segment the outcome's reward, or each completion its own rollout_id."
             )
     return first, completion
+
+
+def _tokens_in_loss(sample: Any) -> int:
+    if sample.remove_sample:
+        return 0
+    return sample.response_length if sample.loss_mask is None else sum(sample.loss_mask)
 
 
 def _groups(samples: list[Any]) -> list[Hashable] | None:

@@ -190,7 +190,8 @@ def rows_of(log: RewardLog, methods: Sequence[str | Baseline]) -> list[Row]:
     for method in methods:
         baseline = risk_baseline(method)
         averages = baseline.takes_weights and not isinstance(baseline, Zero)
-        rows += [Row(method, weights) for weights in (PLAIN, *(weighted if averages else ()))]
+        ways = weighted if baseline.needs_weights else [PLAIN, *(weighted if averages else ())]
+        rows += [Row(method, weights) for weights in ways]
     return rows
 
 

@@ -140,7 +140,8 @@ class Analysis:
 
 def default_methods() -> tuple[str, ...]:
     """Every method that needs no more than rewards, and ``kae`` at the paper's bandwidth, half and twice of it."""
-    ready = [name for name in METHODS if make_baseline(name).missing_input is None]
+    baselines = {name: make_baseline(name) for name in METHODS}
+    ready = [name for name, made in baselines.items() if made.missing_input is None and not made.needs_weights]
     return (*ready, "kae:bandwidth=5", "kae:bandwidth=10", "kae:bandwidth=20")
 
 

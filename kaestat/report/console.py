@@ -99,7 +99,8 @@ def show_methods() -> None:
     """Every method with its summary."""
     rows = []
     for method in METHODS.values():
-        needs = make_baseline(method.name).missing_input
+        baseline = make_baseline(method.name)
+        needs = "weights of completions" if baseline.needs_weights else baseline.missing_input
         rows.append((method.name, method.summary + (f"; needs {needs}" if needs else "")))
     _screen().print(_table(("method", "value, scaling, source"), rows, numeric=False))
 

@@ -19,7 +19,7 @@ from kaestat.registry import parse_method
 
 # What stands for a method that the tables have in leave-one-out form.
 LEFT_OUT = {"grpo": "rloo"}
-VERL_WEIGHTS = ("length",)  # what verl's adapter can weigh completions by
+VERL_WEIGHTS = ("length", "score_norm")  # what verl's adapter can weigh completions by
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,9 @@ class Setting:
             words.append(f"+algorithm.kaestat.params.{key}={shown}")
         if weights != "none":
             words.append(f"+algorithm.kaestat.weights={weights}")
-        if looks_further(risk_baseline(self.method)):
+        if weights == "score_norm":
+            words.append("actor_rollout_ref.actor.calculate_sum_pi_squared=True")
+        if weights == "score_norm" or looks_further(risk_baseline(self.method)):
             words.append("trainer.v1.trainer_mode=kaestat_sync")
         return " ".join(words)
 

@@ -191,6 +191,15 @@ def test_worked_example_of_an_extension_is_short(page):
     assert len(first.splitlines()) < LONGEST_EXAMPLE
 
 
+def test_shares_of_score_norms_in_a_step_of_trl_are_those_of_the_benchmark():
+    rows = json.loads((DOCS.parent / "benchmarks/trl/results.json").read_text())["benchmarks"]["score_norms"]["rows"]
+    measured = [
+        "{median:.2f} ({low:.2f} – {high:.2f})".format(**row["value"]) for row in rows if row["unit"] == "ratio"
+    ]
+    said = " ".join((DOCS / "frameworks" / "trl.md").read_text().split())
+    assert re.findall(r"0\.\d\d \(0\.\d\d – 0\.\d\d\)", said) == measured
+
+
 def test_costs_of_a_step_are_those_of_the_benchmark():
     measured = json.loads((DOCS.parent / "benchmarks/untuned/results.json").read_text())["benchmarks"]["untuned_step"][
         "rows"

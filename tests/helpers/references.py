@@ -100,6 +100,15 @@ def group_mean(case, *, without_own):
     return per_completion(case, value)
 
 
+def opo(case):
+    """verl's ``compute_opo_outcome_advantage`` (0.9.1, ``verl/trainer/ppo/core_algos.py``): ``sum L r / sum L``."""
+    baselines = []
+    for scores, lengths in zip(case.rewards, case.weights, strict=True):
+        carried = sum(length * score for length, score in zip(lengths, scores, strict=True))
+        baselines.append(carried / sum(lengths) if sum(lengths) > 0 else 0.0)
+    return per_completion(case, lambda p, g: baselines[p])
+
+
 def kae(case, *, kernel="triangular", bandwidth=10.0, normalization="nadaraya-watson", cold_start="batch_mean"):
     """Algorithm 1 of the paper; ``bandwidth`` a number of steps or a function of (case, p)."""
     k = KERNELS[kernel]

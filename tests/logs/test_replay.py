@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator, RewardLog, make_baseline, methods
+from kaestat import AdvantageEstimator, RewardLog, make_baseline
 from kaestat.bandwidth import SELECTORS
 from kaestat.logs.replay import replay
 from kaestat.registry import parse_method
+from tests.helpers.estimators import UNWEIGHTED
 from tests.helpers.log_rows import PROMPTS, rows
 
 KNOWN = {
@@ -18,7 +19,7 @@ KNOWN = {
     "critic": {"features": {prompt: [0.3 * i, 1.0 - i] for i, prompt in enumerate(PROMPTS)}},
 }
 SPECIFICATIONS = [
-    *methods(),
+    *UNWEIGHTED,
     "kae:bandwidth=2.5",
     "kae:bandwidth=3,kernel=exponential",
     *(f"kae:bandwidth={name}" for name in SELECTORS if name != "fixed"),

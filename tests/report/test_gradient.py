@@ -73,7 +73,11 @@ def test_where_weights_matter_it_says_so_first_with_the_error_and_the_lines(heav
     assert f"{100 * best:.0f} % ({100 * low:.0f} to {100 * high:.0f}) less noise" in text
     assert "where score norms do not matter" not in text and not re.search(r"nan|inf\b|None", text)
     lines = dict(paste_lines(heavy))
-    assert set(lines) == {"TRL", "A loop of your own"}  # verl's adapter has no score norms
+    assert set(lines) == {"TRL", "A loop of your own", "verl"}
+    assert lines["verl"].endswith(
+        "+algorithm.kaestat.weights=score_norm actor_rollout_ref.actor.calculate_sum_pi_squared=True "
+        "trainer.v1.trainer_mode=kaestat_sync"
+    )
     assert lines["TRL"].endswith('weights="score_norm", ...)')
     estimator = eval(
         re.search(r"AdvantageEstimator\(.*?\)", lines["TRL"])[0], {"AdvantageEstimator": AdvantageEstimator}

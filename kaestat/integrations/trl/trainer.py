@@ -19,6 +19,7 @@ from kaestat import AdvantageEstimator
 from kaestat.checks import check_whole
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
 from kaestat.integrations.trl.drawn_prompts import DrawnPrompts, sampler_of
 from kaestat.integrations.trl.sampler import ReuseSampler
@@ -318,12 +319,7 @@ def _check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> 
         )
     if prompt_id is not None and not isinstance(prompt_id, str):
         raise TypeError(f"prompt_id must be the name of a column, or None, got {prompt_id!r}.")
-    if weights not in WEIGHTS:
-        raise ValueError(f"weights: unknown {weights!r}; choose one of {', '.join(WEIGHTS)}.")
-    if weights != "none" and not estimator.baseline.takes_weights:
-        raise ValueError(
-            f"weights={weights!r}: method {estimator.method!r} does not average rewards, so it takes none."
-        )
+    check_weights(estimator, weights, WEIGHTS)
     check_whole("reuse", reuse)
 
 

@@ -95,6 +95,32 @@ def test_tokens_of_tools_weigh_nothing(tmp_path):
     assert norms[0] == whole[0] and 0 < norms[1] < whole[1] / 2
 
 
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_importance_ratios_enter_squared_as_the_loss_has_them(level, tmp_path):
+    trainer = tiny_trainer(
+        tmp_path, AdvantageEstimator("kae"), trainer_options={"weights": "score_norm"}, dataset=questions(4)
+    )
+    output = {
+        "prompt_ids": torch.tensor([[1, 2], [1, 2]]),
+        "prompt_mask": torch.ones(2, 2, dtype=torch.long),
+        "completion_ids": torch.tensor([[3, 4, 5], [6, 7, 8]]),
+        "completion_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
+    }
+    ratio = torch.tensor([[0.5, 2.0, 0.0], [1.5, 0.5, 9.0]] if level == "token" else [[0.5], [2.0]])
+    by_token = []
+    for place in range(3):
+        output["tool_mask"] = torch.eye(3, dtype=torch.long)[place].expand(2, 3)
+        by_token.append(score_norms(trainer, output))
+    expected = (torch.stack(by_token, dim=1) * ratio**2).sum(dim=1)
+    del output["tool_mask"]
+    plain = score_norms(trainer, output)
+    output["importance_sampling_ratio"] = ratio
+    torch.testing.assert_close(score_norms(trainer, output), expected)
+    assert not torch.allclose(expected, plain)
+    trainer.loss_type = "vespo"
+    torch.testing.assert_close(score_norms(trainer, output), plain)
+
+
 def test_asking_for_score_norms_does_not_change_what_is_learned(tmp_path):
     # rloo on pairs: the other completion is the value, whatever the weights.
     def weights_after(weights):
