@@ -12,4 +12,5 @@ BENCHMARKS = (
     "state_file",
     "simulation_throughput",
     "gradient_gram",
+    "score_norms",
 )

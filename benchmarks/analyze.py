@@ -66,7 +66,8 @@ def run(size: str = "full") -> list[Row]:
 
 def _case(name: str, path: Path, repetitions: int) -> list[Row]:
     log = read_log(path)
-    served = [method for method in methods() if make_baseline(method).missing_input is None]
+    baselines = {method: make_baseline(method) for method in methods()}
+    served = [name for name, made in baselines.items() if made.missing_input is None and not made.needs_weights]
     contributions = np.random.default_rng(0).random((len(log.prompts), len(served)))
     seconds = interleaved(
         {

@@ -3,6 +3,7 @@
 from kaestat.advantage import AdvantageEstimator
 from kaestat.arrays import Groups, Visits
 from kaestat.history import RewardHistory
+from kaestat.logs.gradient_risk import gradient_differences, gradient_risk
 from kaestat.logs.readers import read_log
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_differences, value_risk
@@ -16,6 +17,8 @@ __all__ = [
     "RewardHistory",
     "RewardLog",
     "Visits",
+    "gradient_differences",
+    "gradient_risk",
     "make_baseline",
     "methods",
     "read_log",

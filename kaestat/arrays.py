@@ -139,6 +139,9 @@ class Visits:
         Number of completions, sum of their rewards and of the squared rewards.
     weight, weight_sq, weighted_total, weighted_total_sq : array, shape (..., P, V), optional
         The same sums with completions weighted: ``sum W``, ``sum W^2``, ``sum W Z``, ``sum W Z^2``.
+    weight_sq_total, weight_sq_total_sq : array, shape (..., P, V), optional
+        ``sum W^2 Z`` and ``sum W^2 Z^2``. Where they are missing, as in histories of earlier versions, ``W^2`` is taken
+        to go with Z as W does: ``sum W^2`` times the weighted means of Z and of Z^2.
     divergence : array, shape (..., P, V), optional
         Policy divergence between this visit and the prompt's visit before it (nats).
     state : array, shape (..., P, S), optional
@@ -154,6 +157,8 @@ class Visits:
     weight_sq: Array | None = None
     weighted_total: Array | None = None
     weighted_total_sq: Array | None = None
+    weight_sq_total: Array | None = None
+    weight_sq_total_sq: Array | None = None
     divergence: Array | None = None
     state: Array | None = None
 
@@ -177,6 +182,21 @@ class Visits:
         """Sum of weight times squared reward; shape (..., P, V)."""
         return self.total_sq if self.weighted_total_sq is None else self.weighted_total_sq
 
+    @property
+    def mass_sq_carried(self) -> Array:
+        """Sum of squared weight times reward; shape (..., P, V)."""
+        return self.carried if self.weight_sq is None else self._squared_mass_of(self.weight_sq_total, self.carried)
+
+    @property
+    def mass_sq_carried_sq(self) -> Array:
+        """Sum of squared weight times squared reward; shape (..., P, V)."""
+        if self.weight_sq is None:
+            return self.carried_sq
+        return self._squared_mass_of(self.weight_sq_total_sq, self.carried_sq)
+
+    def _squared_mass_of(self, kept: Array | None, carried: Array) -> Array:
+        return squared_weight_sum(self.weight_sq, carried, self.mass, namespace(self.lag)) if kept is None else kept
+
     @classmethod
     def of(cls, lag: Array, reward: Array, weight: Array | None = None) -> Visits:
         """Visits whose completions are at hand.
@@ -197,6 +217,7 @@ class Visits:
             weight = weight + xp.zeros_like(reward)
             terms = {"weight": weight, "weight_sq": weight**2}
             terms |= {"weighted_total": weight * reward, "weighted_total_sq": weight * reward**2}
+            terms |= {"weight_sq_total": weight**2 * reward, "weight_sq_total_sq": (weight * reward) ** 2}
             sums |= {name: xp.sum(term, axis=-1) for name, term in terms.items()}
         return cls(lag=lag, count=xp.full_like(total, float(reward.shape[-1])), **sums)
 
@@ -261,6 +282,11 @@ def over_prompts(
         for array, values in zip(whole, part, strict=True):
             array[..., block, :] = values
     return whole
+
+
+def squared_weight_sum(weight_sq: Array, carried: Array, weight: Array, xp: Namespace) -> Array:
+    """``sum W^2 X`` of a visit of which only ``sum W^2``, ``sum W X`` and ``sum W`` are known."""
+    return weight_sq * ratio(carried, weight, 0.0, xp)
 
 
 def namespace(array: Array) -> Namespace:

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.arrays import Groups, Visits
+from kaestat.arrays import Groups, Visits, squared_weight_sum
 from kaestat.checks import check_column, check_ids
 from kaestat.storage import decode_keys, encode_keys, load_state, save_state
 
 PLAIN_FIELDS = ("step", "count", "total", "total_sq")
 WEIGHTED_FIELDS = ("weight", "weight_sq", "weighted_total", "weighted_total_sq")
+SQUARED_FIELDS = {"weight_sq_total": "weighted_total", "weight_sq_total_sq": "weighted_total_sq"}
 INTEGER_FIELDS = ("step", "count")
 MAX_STEP = 2**31 - 2
 MAX_REWARD = 1e70  # of a log: the fourth powers in variances of variances must be finite
@@ -26,7 +27,7 @@ class RewardHistory:
 
     Rows are prompts (or streams of a prompt), columns are visits, right-aligned: the newest visit stands in the last
     column, and unused columns have count 0. Row 0 is always empty and stands for prompts never seen. Memory is
-    O(prompts x visits within the horizon): 24 bytes a visit, plus the ids.
+    O(prompts x visits within the horizon): 24 bytes a visit, 72 where completions have weights, plus the ids.
 
     Parameters
     ----------
@@ -68,7 +69,8 @@ class RewardHistory:
         self.last_step = -1
         self._row: dict[Hashable, int] = {}
         self._state = np.zeros((1, state_size), dtype=np.float32)
-        names = PLAIN_FIELDS + (WEIGHTED_FIELDS if weighted else ()) + (("divergence",) if with_divergence else ())
+        names = [*PLAIN_FIELDS, *((*WEIGHTED_FIELDS, *SQUARED_FIELDS) if weighted else ())]
+        names += ["divergence"] if with_divergence else []
         self._fields: dict[str, np.ndarray] = {name: np.zeros((1, 1), dtype=_dtype(name)) for name in names}
 
     def __len__(self) -> int:
@@ -262,13 +264,15 @@ class RewardHistory:
     def from_state_dict(cls, state: dict[str, Any]) -> RewardHistory:
         """A history from `state_dict`.
 
+        Weighted histories of earlier versions lack ``sum W^2 Z`` and ``sum W^2 Z^2``: filled in as `Visits` has them.
+
         Raises
         ------
         ValueError
             If the parts of the state do not fit together.
         """
         try:
-            fields = {name: _stored_field(name, field) for name, field in state["fields"].items()}
+            fields = _with_squared({name: _stored_field(name, field) for name, field in state["fields"].items()})
             history = cls(
                 state["horizon"],
                 weighted="weight" in fields,
@@ -343,6 +347,8 @@ def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
             "weight_sq": np.einsum("pg,pg->p", mass, mass),
             "weighted_total": np.sum(carried, axis=-1),
             "weighted_total_sq": np.einsum("pg,pg->p", carried, reward),
+            "weight_sq_total": np.einsum("pg,pg->p", mass, carried),
+            "weight_sq_total_sq": np.einsum("pg,pg->p", carried, carried),
         }
     if groups.divergence is not None:
         sums["divergence"] = groups.divergence
@@ -373,6 +379,18 @@ def _stored_field(name: str, field: Any) -> np.ndarray:
     if name in INTEGER_FIELDS and not ((array >= 0) & (array <= MAX_STEP) & (array == np.floor(array))).all():
         raise ValueError(f"state: {name} must hold whole numbers, 0 or more; the state was altered.")
     return array.astype(_dtype(name))
+
+
+def _with_squared(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """With ``sum W^2 Z`` and ``sum W^2 Z^2`` where only the weighted sums are there."""
+    if "weight" not in fields or set(fields) & set(SQUARED_FIELDS):
+        return fields
+    weight_sq, weight = fields["weight_sq"], fields["weight"]
+    if any(fields[name].shape != weight.shape for name in WEIGHTED_FIELDS):
+        return fields  # refused with the rest
+    return fields | {
+        name: squared_weight_sum(weight_sq, fields[carried], weight, np) for name, carried in SQUARED_FIELDS.items()
+    }
 
 
 def _stored_state(state: Any, size: int) -> np.ndarray:

@@ -73,6 +73,12 @@ METHODS: dict[str, Method] = {
             scale="informative",
             preset={"without_own": False},
         ),
+        Method(
+            "opo",
+            b.Opo,
+            "group mean weighted by the completions' lengths (Hao et al., 2025)",
+            preset={"without_own": False},
+        ),
         Method("james_stein", b.JamesStein, "leave-one-out mean shrunk towards the other prompts (Zeng et al., 2025)"),
         Method("ebpo", b.Ebpo, "group mean shrunk towards a running global mean (Han et al., 2026)"),
         Method(

@@ -29,6 +29,8 @@ class Stage(StrEnum):
     pools = "pools"
     value = "value"
     gradient = "gradient"
+    budget = "budget"
+    check = "check"
     all = "all"
 
 
@@ -54,7 +56,7 @@ def _commands() -> None:
 @app.command()
 def diagnose(
     config: Annotated[Path, typer.Option(help="YAML file, such as llm_experiments/configs/tiny.yaml.")],
-    stage: Annotated[Stage, typer.Option(help="What to do; all does one after the other.")] = Stage.all,
+    stage: Annotated[Stage, typer.Option(help="What to do; all does one after the other, but for check.")] = Stage.all,
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and pools.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables, a run's in NAME below it.")] = Path("results"),
 ) -> None:
@@ -69,7 +71,7 @@ def diagnose(
     disable_progress_bar()  # those of loading and saving weights; ours tell what matters
     console = Console(stderr=True)
     diagnosis = Diagnosis(load_config(config), runs=runs, results=results, progress=partial(timed_progress, console))
-    for part in (Stage.pools, Stage.value, Stage.gradient) if stage is Stage.all else (stage,):
+    for part in (Stage.pools, Stage.value, Stage.gradient, Stage.budget) if stage is Stage.all else (stage,):
         getattr(diagnosis, part)()
     console.print(f"Results: {diagnosis.results}", highlight=False, markup=False, soft_wrap=True)
 

@@ -11,11 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator, methods
+from kaestat import AdvantageEstimator
 from kaestat.baselines import Baseline
-from tests.helpers.estimators import PROMPTS, REWARDS, make, with_past
+from tests.helpers.estimators import PROMPTS, REWARDS, UNWEIGHTED, make, with_past
 
-every_method = pytest.mark.parametrize("name", methods())
+every_method = pytest.mark.parametrize("name", UNWEIGHTED)
 
 
 @every_method

@@ -69,7 +69,8 @@ def as_torch(container):
 @given(run=runs())
 def test_torch_tensors_give_the_same_values_as_numpy_and_stay_tensors(method, run):
     baseline, case = method.baseline(), case_at(run, len(run) - 1)
-    groups, visits, carry = groups_of(case), visits_of(case), carry_before(method, method.baseline(), run)
+    groups, visits = groups_of(case, weighted=method.needs_weights), visits_of(case)
+    carry = carry_before(method, method.baseline(), run)
     values = baseline.values(groups, visits, step=case.step, carry=carry)
     tensor = baseline.values(as_torch(groups), as_torch(visits), step=case.step, carry=carry)
 
@@ -85,7 +86,8 @@ def test_torch_tensors_give_the_same_values_as_numpy_and_stay_tensors(method, ru
 @given(run=runs())
 def test_leading_axes_are_a_loop_over_replicates(method, run):
     baseline, case = method.baseline(), case_at(run, len(run) - 1)
-    groups, visits, carry = groups_of(case), visits_of(case), carry_before(method, method.baseline(), run)
+    groups, visits = groups_of(case, weighted=method.needs_weights), visits_of(case)
+    carry = carry_before(method, method.baseline(), run)
 
     def swapped(k):  # replicate k: successes and failures swapped in the second one
         flip = replace(
@@ -152,7 +154,7 @@ def replayed(method: Method, run: list[Step]) -> np.ndarray:
     return np.array([by_visit[step, log.prompts.index(prompt)].pop(0) for step, prompt, _ in rows])
 
 
-@only(lambda method: not method.baseline().takes_divergence)  # a log has no divergence
+@only(lambda method: not method.baseline().takes_divergence and not method.needs_weights)  # a log has neither
 @given(run=runs(), data=st.data())
 def test_replaying_a_log_gives_the_references_values_and_never_sees_the_future(method, run, data):
     cut = data.draw(st.integers(1, len(run)))
@@ -262,7 +264,7 @@ def step_through(
         # Prompts take turns; the order of prompts and of completions within each prompt stays.
         order = sorted(order, key=lambda k: ([s[0] for s in samples[:k]].count(samples[k][0]), samples[k][0]))
     _, prompts, rewards, weights, divergence = zip(*(samples[k] for k in order), strict=True)
-    extra = {"weights": weights} if weighted else {}
+    extra = {"weights": weights} if weighted or estimator.baseline.needs_weights else {}
     if estimator.baseline.takes_divergence:
         extra["divergence"] = divergence
     advantages = estimator.step(prompts, rewards, step.number, **extra)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator, methods
+from kaestat import AdvantageEstimator
 from kaestat.baselines import GroupMean, Kae
-from tests.helpers.estimators import PARAMETERS, PROMPTS, REWARDS, make, with_past
+from tests.helpers.estimators import PARAMETERS, PROMPTS, REWARDS, UNWEIGHTED, make, with_past
 
-SAVABLE = [name for name in methods() if name not in PARAMETERS]
-every_method = pytest.mark.parametrize("name", methods())
+SAVABLE = [name for name in UNWEIGHTED if name not in PARAMETERS]
+every_method = pytest.mark.parametrize("name", UNWEIGHTED)
 
 IDS = {
     "strings": ["a", "ü", "", "\udc80", "a b"],

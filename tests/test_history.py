@@ -83,6 +83,7 @@ def test_weighted_and_divergence_fields_are_kept_where_asked_for():
     history = RewardHistory(weighted=True, with_divergence=True)
     sums = {"count": [2], "total": [1.0], "total_sq": [1.0], "weight": [3.0], "weight_sq": [5.0]}
     sums |= {"weighted_total": [2.0], "weighted_total_sq": [2.0], "divergence": [0.01]}
+    sums |= {"weight_sq_total": [4.0], "weight_sq_total_sq": [4.5]}
     history.record(["a"], step=0, **sums)
     visits = history.visits(["a"], 1)
 

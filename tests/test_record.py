@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator, methods
+from kaestat import AdvantageEstimator
 from kaestat.baselines import Kae
-from tests.helpers.estimators import make
+from tests.helpers.estimators import UNWEIGHTED, make
 
 
 def test_the_record_holds_the_step_as_rows_with_the_past_and_carry_of_before():
@@ -54,7 +54,7 @@ def test_a_refused_step_leaves_the_record_as_it_was():
 
 
 @pytest.mark.parametrize("kind", [np.array, list])
-@pytest.mark.parametrize("name", methods())
+@pytest.mark.parametrize("name", UNWEIGHTED)
 def test_what_the_caller_does_to_its_arrays_does_not_reach_the_record(name, kind):
     estimator = make(name)
     rewards = kind([1.0, 0.0, 0.0, 1.0])

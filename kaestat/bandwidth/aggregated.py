@@ -62,7 +62,8 @@ class Aggregated(DataDriven):
 
     def statistics(self, smoother: CausalSmoother, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
         loss = cumulated_loss(smoother, kernel, grid)
-        noise = np.where(smoother.has_past, smoother.variance / np.maximum(smoother.count, 1), 0.0).sum(axis=1)
+        noise = smoother.mean_weight * smoother.variance / np.maximum(smoother.count, 1)
+        noise = np.where(smoother.has_past, noise, 0.0).sum(axis=1)
         return np.column_stack([loss - noise[:, None], smoother.has_past.sum(axis=1)])
 
     def risk(self, mean: np.ndarray, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
@@ -81,4 +82,5 @@ class Aggregated(DataDriven):
 def cumulated_loss(smoother: CausalSmoother, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
     """Squared one-step-ahead errors of the visit means, added over each prompt's visits; (P, B)."""
     errors = (smoother.mean - smoother.forward(kernel, b) for b in grid)
-    return np.stack([np.where(smoother.has_past, error**2, 0.0).sum(axis=1) for error in errors], axis=1)
+    weight = np.where(smoother.has_past, smoother.mean_weight, 0.0)
+    return np.stack([(weight * error**2).sum(axis=1) for error in errors], axis=1)

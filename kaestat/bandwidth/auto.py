@@ -25,7 +25,8 @@ class Auto(LooCv):
     see `RunningScores`. The scores are a few numbers, so a step costs the same however long the run, and the 64
     newest visits of each prompt are kept. Shares come from earlier steps alone: nothing depends on a completion's own
     reward. With few visits the bandwidth is the rule of thumb, 10 returns of the prompts for ``kae`` and 20 for
-    ``kae_eb``, and the unit of time does not matter.
+    ``kae_eb``, and the unit of time does not matter. With weights the losses are the weighted ones, and ``kae_eb`` has
+    two ways to use a bandwidth, which are mixed alike.
 
     Asked about visits without a run (`kaestat.select_bandwidth`, or a baseline called without its carry), it is
     `LooCv` with candidates up to 20 times the span.

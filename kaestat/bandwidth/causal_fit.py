@@ -18,7 +18,7 @@ class CausalFitCriterion(DataDriven):
 
     Each completion is fitted by ``(C + K(0) S) / (A + K(0) n)`` with A and C the kernel mass and reward of the past;
     its own weight is ``K(0) / (A + K(0) n)``. Residual sums, traces and numbers of completions are pooled over
-    all visits of all prompts, since the bandwidth is.
+    all visits of all prompts, since the bandwidth is. With weights see `CausalSmoother.linear`.
 
     A subclass gives the criterion as a function of the residual variance and the trace.
     """
@@ -28,6 +28,7 @@ class CausalFitCriterion(DataDriven):
         """Criterion from ``RSS / N``, ``tr`` and ``N``, all (..., B); ``inf`` where it is undefined."""
 
     def statistics(self, smoother: CausalSmoother, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
+        smoother = smoother.linear
         fits = [fit_and_trace(smoother, kernel, b) for b in grid]
         size = smoother.count.sum(axis=1)
         # Residuals below rounding are noise, which a logarithm would make much of.

@@ -27,7 +27,8 @@ class DataDriven(Selector):
     """A selector that minimises an estimated risk over a grid of bandwidths, pooled over prompts.
 
     A subclass says what each prompt contributes (`statistics`) and how the mean contribution becomes a risk path
-    (`risk`); so one bootstrap over prompts serves all. Among bandwidths of equal risk the largest wins: it has the
+    (`risk`); so one bootstrap over prompts serves all. With weighted completions the risk is that of the weighted loss
+    ``sum W (Z - b)^2``, over the mean weight. Among bandwidths of equal risk the largest wins: it has the
     smallest variance.
 
     During training each step is served from the past of the prompts it samples. While none of them has two past visits
@@ -126,7 +127,7 @@ def scored_visits(smoother: CausalSmoother) -> np.ndarray:
 
 
 def average_within_prompts(loss: np.ndarray, scored: np.ndarray) -> np.ndarray:
-    """Mean over the scored visits of each prompt that has any; (P, V) to (C,)."""
+    """Mean over the scored visits of each prompt that has any, of losses per completion; (P, V) to (C,)."""
     n = scored.sum(axis=1)
     total = np.sum(np.where(scored, loss, 0.0), axis=1)
     return total[n > 0] / n[n > 0]
@@ -146,7 +147,9 @@ def largest_minimiser(risk: np.ndarray, resolution: float) -> np.ndarray:
 
 def smoothers(visits: Visits) -> tuple[list[CausalSmoother], tuple[int, ...]]:
     """A smoother for each leading index, and the shape of the leading axes."""
-    sums = (visits.lag, visits.count, visits.mass, visits.carried, visits.carried_sq)
+    sums: tuple[Array, ...] = (visits.lag, visits.count, visits.mass, visits.carried, visits.carried_sq)
+    if visits.weight_sq is not None:
+        sums += (visits.mass_sq, visits.mass_sq_carried, visits.mass_sq_carried_sq)
     columns = np.broadcast_arrays(*map(_to_numpy, sums))
     leading = columns[0].shape[:-2]
     stacked = [column.reshape(math.prod(leading), *column.shape[-2:]) for column in columns]
@@ -154,7 +157,12 @@ def smoothers(visits: Visits) -> tuple[list[CausalSmoother], tuple[int, ...]]:
 
 
 def _centred_smoother(
-    lag: np.ndarray, count: np.ndarray, mass: np.ndarray, carried: np.ndarray, carried_sq: np.ndarray
+    lag: np.ndarray,
+    count: np.ndarray,
+    mass: np.ndarray,
+    carried: np.ndarray,
+    carried_sq: np.ndarray,
+    *squared: np.ndarray,
 ) -> CausalSmoother:
     """The smoother of rewards about their mean, without prompts and columns that are padding throughout.
 
@@ -163,6 +171,14 @@ def _centred_smoother(
     kept = np.ix_((mass > 0).any(axis=1), (mass > 0).any(axis=0))
     lag, count, mass, carried, carried_sq = (column[kept] for column in (lag, count, mass, carried, carried_sq))
     center = carried.sum() / mass.sum() if mass.size else 0.0
+    of_squares = {}
+    if squared:
+        weight_sq, with_reward, with_square = (column[kept] for column in squared)
+        of_squares = {
+            "weight_sq": weight_sq,
+            "weight_sq_total": with_reward - center * weight_sq,
+            "weight_sq_total_sq": with_square - center * (2 * with_reward - center * weight_sq),
+        }
     return CausalSmoother(
         Visits(
             lag=lag,
@@ -172,6 +188,7 @@ def _centred_smoother(
             weight=mass,
             weighted_total=carried - center * mass,
             weighted_total_sq=carried_sq - center * (2 * carried - center * mass),
+            **of_squares,
         )
     )
 

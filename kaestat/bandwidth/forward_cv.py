@@ -46,7 +46,8 @@ def forward_loss(smoother: CausalSmoother, kernel: Kernel, bandwidth: float) -> 
     """Unbiased squared error of the forward prediction of each visit, shape (P, V).
 
     ``(Zbar - m)^2 - s^2 / n``, which is the completions' mean squared error minus their unbiased variance ``s^2``; for
-    a lone completion ``(Z - m)^2``.
+    a lone completion ``(Z - m)^2``. Times the visit's mean weight.
     """
     error = smoother.mean - smoother.forward(kernel, bandwidth)
-    return error**2 - smoother.variance / np.where(smoother.present, smoother.count, 1.0)
+    loss = error**2 - smoother.variance / np.where(smoother.present, smoother.count, 1.0)
+    return smoother.mean_weight * loss

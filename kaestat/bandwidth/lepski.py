@@ -31,7 +31,7 @@ class Lepski(DataDriven):
     constant to tune. The path is that sum, an estimate of the mean squared error.
 
     The variance is each visit's own, or with a lone completion the prompt's mean half squared difference
-    of consecutive rewards.
+    of consecutive rewards. With weights see `CausalSmoother.linear`.
 
     Parameters
     ----------
@@ -42,6 +42,7 @@ class Lepski(DataDriven):
     name: ClassVar[str] = "lepski"
 
     def statistics(self, smoother: CausalSmoother, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
+        smoother = smoother.linear
         n_prompts, size = len(smoother.present), len(grid)
         mass, fitted = (np.stack(parts, axis=1) for parts in zip(*(smoother.fit(kernel, b) for b in grid), strict=True))
         contributions = np.stack([_gram(fitted), noise_products(smoother, mass, kernel, grid)], axis=1)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from kaestat.bandwidth.data_driven import DataDriven, average_within_prompts, scored_visits
+from kaestat.bandwidth.forward_cv import forward_loss
 from kaestat.bandwidth.smoothing import CausalSmoother, row_blocks
 from kaestat.kernels import Kernel
 
@@ -19,7 +20,8 @@ class LooCv(DataDriven):
     The path is the unbiased value MSE of KAE at each bandwidth, as `kaestat.value_risk` reports it for
     ``kae:bandwidth=b``. A lone completion has no rest of its group: there it is `ForwardCv`.
 
-    Weighted completions enter with their visit's mean weight, as visits keep sums only.
+    Visits keep sums only: where the completions of one have different weights, what is left without one of them is not
+    known, and the visit is predicted from its past alone, as in `ForwardCv`.
 
     Parameters
     ----------
@@ -43,7 +45,8 @@ def leave_one_out_loss(smoother: CausalSmoother, kernel: Kernel, bandwidth: floa
 
     With past mass A and carried reward C, ``a = K(0)`` and ``D = A + a (n - 1)``, a completion with deviation
     ``e_g = Z_g - Zbar`` has the value ``v - (a / D) e_g``, where ``v = (C + a (n - 1) Zbar) / D``. So the mean squared
-    error is ``(Zbar - v)^2 + (1 + a / D)^2 mean(e_g^2)``, and the unbiased variance is taken off.
+    error is ``(Zbar - v)^2 + (1 + a / D)^2 mean(e_g^2)``, and the unbiased variance is taken off. Times the visit's
+    mean weight; see `LooCv` for visits of unequal weights.
     """
     past = smoother.past(kernel, bandwidth)
     loss = np.empty_like(smoother.mean)
@@ -58,4 +61,5 @@ def leave_one_out_loss(smoother: CausalSmoother, kernel: Kernel, bandwidth: floa
         # A single completion has no deviation to stretch, and its past may weigh less than can be divided by.
         stretch = 1 + own / np.where(known & (count > 1), mass, np.inf)
         loss[block] = (mean - value) ** 2 + stretch**2 * smoother.scatter[block] - smoother.variance[block]
-    return loss
+    loss = smoother.mean_weight * loss
+    return np.where(smoother.unequal, forward_loss(smoother, kernel, bandwidth), loss) if smoother.weighted else loss

@@ -32,7 +32,7 @@ class PlugIn(DataDriven):
 
     L is a root mean square over prompts, not the largest drift of any. The bandwidth lies in the range of the
     grid but not on it; where no drift is found (``L^2 <= 0``) it is the largest candidate. The path is the
-    estimated worst-case MSE.
+    estimated worst-case MSE. With weights see `CausalSmoother.linear`.
 
     Parameters
     ----------
@@ -43,6 +43,7 @@ class PlugIn(DataDriven):
     name: ClassVar[str] = "plug_in"
 
     def statistics(self, smoother: CausalSmoother, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
+        smoother = smoother.linear
         several = smoother.count > 1
         known = bool(several.any())
         usable = several if known else smoother.present

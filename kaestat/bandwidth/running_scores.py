@@ -16,6 +16,7 @@ ROUNDING = 1e-12  # relative to the squared rewards or the largest loss: losses 
 SPANS = 20.0  # the largest candidate, in spans of the visits: a triangular kernel weighs them all alike
 NEGLIGIBLE = 1e-6  # share
 UNBOUNDED_REACH = 4.0  # gaps over smallest bandwidth for kernels of unbounded support, whose weight fades to nothing
+SLOWER = 8.0  # times: how much more slowly the losses of ways are forgotten
 PRIOR_PER_OCTAVE = 0.35  # log share that a candidate loses for each factor of two from the rule of thumb
 CANDIDATES = 2.0 ** (np.arange(-12, 56) * 2 / 3)  # the last is more than 20 times the largest step number
 
@@ -28,8 +29,10 @@ class Ahead:
     ----------
     bandwidths : array, shape (B,) + (1,) * number of axes of the rewards
         In steps.
-    shares : array, shape (B, ..., 1, 1)
-        With which their values are mixed; they sum to 1 over the candidates.
+    shares : array, shape (K B, ..., 1, 1)
+        With which the values of K ways to use a bandwidth are mixed, way by way; they sum to 1 over the candidates.
+    within : ndarray, shape (..., K, B)
+        Shares of the bandwidths within each way, where there are several; they sum to 1 over the last axis.
     place : ndarray of int, shape (B,)
         Where the candidates stand among all (`RunningScores.candidates`).
     lowest, highest : ndarray of int, shape (...)
@@ -40,14 +43,19 @@ class Ahead:
 
     bandwidths: Array
     shares: Array
+    within: np.ndarray
     place: np.ndarray
     lowest: np.ndarray
     highest: np.ndarray
     elapsed: np.ndarray
 
     def pairs(self) -> list[tuple[Array, Array]]:
-        """Bandwidths with the shares of their values, as `Selector.resolve` gives them; negligible shares left out."""
-        pairs = ((self.bandwidths[place], self.shares[place]) for place in range(len(self.place)))
+        """Bandwidths with the shares of their values, as `Selector.resolve` gives them; negligible shares left out.
+
+        Those of a bandwidth's ways are added up.
+        """
+        n = len(self.place)
+        pairs = ((self.bandwidths[place], sum(self.shares[place + n :: n], self.shares[place])) for place in range(n))
         return [(bandwidth, share) for bandwidth, share in pairs if bool((share > NEGLIGIBLE).any())]
 
 
@@ -66,7 +74,13 @@ class RunningScores:
 
         log share_j = -(N / 2) (D_j / min D - 1) - 0.35 |log2(b_j / r)|
 
-    ``r`` is so many times the mean lag to the newest visits; before the first score it is taken alone.
+    ``r`` is so many times the mean lag to the newest visits; before the first score it is taken alone. With weights, a
+    step's completions count as ``(sum W)^2 / sum W^2``, and a is that much smaller than with their number: a step tells
+    less, and older ones are kept for longer.
+
+    A baseline may have several ways to use a bandwidth (`kaestat.baselines.kae_eb`). Each has its losses and shares,
+    and the ways are mixed by the losses of their mixtures in the same manner, discounted eight times more slowly:
+    which way is good is a matter of the run. Before the first score it is the first way.
 
     Candidates are in geometric progression, a factor of 1.6 apart, from one that reaches no visit (the kernel's
     support ends at the shortest gap) to 20 times the span. Beyond these ends nothing changes, so a candidate that
@@ -88,9 +102,13 @@ class RunningScores:
         """All bandwidths that can ever be chosen, increasing."""
         return CANDIDATES if self.grid is None else np.asarray(self.grid)
 
-    def initial_carry(self) -> dict[str, np.ndarray]:
-        """Losses D, and (N, sum of W Z^2 discounted as N, first step, last scored step, shortest gap); -1 for none."""
-        return {"loss": np.zeros(len(self.candidates)), "scored": np.array([0.0, 0.0, -1.0, -1.0, -1.0])}
+    def initial_carry(self, ways: int = 1) -> dict[str, np.ndarray]:
+        """Losses D, and (N, sum of W Z^2 discounted as N, first step, last scored step, shortest gap); -1 for none.
+
+        Several ways have losses D each, and (N, sum of W Z^2, losses of their mixtures), discounted slowly.
+        """
+        carry = {"loss": np.zeros(ways * len(self.candidates)), "scored": np.array([0.0, 0.0, -1.0, -1.0, -1.0])}
+        return carry if ways == 1 else carry | {"ways": np.zeros(2 + ways)}
 
     def ahead(
         self,
@@ -101,6 +119,7 @@ class RunningScores:
         step: int | Array,
         kernel: Kernel,
         rule: float,
+        ways: int = 1,
     ) -> Ahead:
         """The candidates of a step and their shares, from earlier steps alone.
 
@@ -114,12 +133,15 @@ class RunningScores:
         kernel : Kernel
         rule : float
             Bandwidth of few visits, in mean lags to the newest visit.
+        ways : int
+            To use a bandwidth. A carry of one way serves as that of each.
         """
         leading = groups.leading
         now = np.broadcast_to(_reduced(step, len(leading)), leading)
         newest, returning, here = _newest_lag(groups, visits)
         scores = np.broadcast_to(carry["scored"], (*leading, 5))
-        loss = np.broadcast_to(carry["loss"], (*leading, len(self.candidates)))
+        carry = self._of_ways(carry, ways)
+        loss = np.broadcast_to(carry["loss"], (*leading, ways * len(self.candidates)))
         first, last, gap = scores[..., 2], scores[..., 3], scores[..., 4]
 
         n = np.maximum(np.sum(returning, axis=-1), 1)
@@ -139,18 +161,28 @@ class RunningScores:
         bandwidths = self.candidates[place]
 
         distance = np.abs(np.log2(bandwidths / (rule * mean_lag)[..., None]))
-        log_share = self._log_likelihood(loss, scores)[..., place] - PRIOR_PER_OCTAVE * distance
+        by_way = loss.reshape(*leading, ways, len(self.candidates))
+        log_share = (
+            _log_likelihood(by_way, scores[..., None, :])[..., place] - PRIOR_PER_OCTAVE * distance[..., None, :]
+        )
+        far = distance > distance.min(axis=-1, keepdims=True)
         unscored = scores[..., :1] == 0
-        log_share = np.where(unscored & (distance > distance.min(axis=-1, keepdims=True)), -math.inf, log_share)
+        log_share = np.where((unscored & far)[..., None, :], -math.inf, log_share)
         among = (place >= lowest[..., None]) & (place <= highest[..., None])
-        log_share = np.where(among, log_share, -math.inf)
-        share = np.exp(log_share - log_share.max(axis=-1, keepdims=True))
-        share = share / share.sum(axis=-1, keepdims=True)
+        within = _shares(np.where(among[..., None, :], log_share, -math.inf))
+        share = within
+        if ways > 1:
+            of_ways = np.broadcast_to(carry["ways"], (*leading, 2 + ways))
+            log_way = _log_likelihood(of_ways[..., 2:], of_ways)
+            log_way = np.where((of_ways[..., :1] == 0) & (np.arange(ways) > 0), -math.inf, log_way)
+            share = within * _shares(log_way)[..., None]
+        share = share.reshape(*leading, ways * len(place))
         since = np.where(last >= 0, np.maximum(now - last, 0.0), 0.0)
         ones = (1,) * (len(leading) + 2)
         return Ahead(
             bandwidths=steps_like(visits, bandwidths.reshape(-1, *ones)),
             shares=steps_like(visits, np.moveaxis(share, -1, 0)[..., None, None]),
+            within=within,
             place=place,
             lowest=lowest,
             highest=highest,
@@ -174,8 +206,8 @@ class RunningScores:
         carry : dict
         ahead : Ahead
             Of the step.
-        values : array, shape (B, ..., P, G)
-            Of every candidate.
+        values : array, shape (K B, ..., P, G)
+            Of every candidate, way by way.
         groups, visits, step
             Of the step.
         """
@@ -187,18 +219,37 @@ class RunningScores:
         error = reward - _numpy(values)
         if not (mass > 0).all():
             error = np.where(mass > 0, error, 0.0)
-        squares = np.einsum("...g,...g->...", error, mass * error if groups.weight is not None else error)
         scored = returning.astype(float)
-        loss = np.moveaxis(np.einsum("...p,...p->...", squares, scored), 0, -1)
-        count = np.einsum("...p,...p->...", np.sum(_numpy(groups.present) * (mass > 0), axis=-1), scored)
-        square = np.einsum("...p,...p->...", np.sum(mass * reward**2, axis=-1), scored)
+
+        def total(of_prompts: np.ndarray) -> np.ndarray:
+            return np.einsum("...p,...p->...", of_prompts, scored)
+
+        def losses(error: np.ndarray) -> np.ndarray:
+            squares = np.einsum("...g,...g->...", error, mass * error if groups.weight is not None else error)
+            return np.moveaxis(total(squares), 0, -1)
+
+        loss, square = losses(error), total(np.sum(mass * reward**2, axis=-1))
+        count = number = total(np.sum(_numpy(groups.present) * (mass > 0), axis=-1))
+        if groups.weight is not None:
+            squared = total(np.sum(mass**2, axis=-1))
+            count = total(np.sum(mass, axis=-1)) ** 2 / np.where(squared > 0, squared, 1.0)
+        told = count / np.where(number > 0, number, 1.0)
+        ways = loss.shape[-1] // len(ahead.place)
+        carry, mixed = self._of_ways(carry, ways), {}
+        if ways > 1:
+            slowly = np.where(count > 0, self.discount ** (ahead.elapsed * told / SLOWER), 1.0)[..., None]
+            of_way = np.einsum("...kb,kb...pg->k...pg", ahead.within, error.reshape(ways, -1, *error.shape[1:]))
+            new = np.concatenate([count[..., None], square[..., None], losses(of_way)], axis=-1)
+            mixed = {"ways": slowly * carry["ways"] + new}
         place = np.clip(np.arange(len(self.candidates)), ahead.lowest[..., None], ahead.highest[..., None])
-        loss = np.take_along_axis(loss, place - ahead.place[0], axis=-1)
+        place = np.broadcast_to((place - ahead.place[0])[..., None, :], (*leading, ways, len(self.candidates)))
+        loss = np.take_along_axis(loss.reshape(*leading, ways, len(ahead.place)), place, axis=-1)
+        loss = loss.reshape(*leading, ways * len(self.candidates))
 
         scores = np.broadcast_to(carry["scored"], (*leading, 5))
         first, last, gap = scores[..., 2], scores[..., 3], scores[..., 4]
         any_scored = count > 0
-        kept = np.where(any_scored, self.discount**ahead.elapsed, 1.0)
+        kept = np.where(any_scored, self.discount ** (ahead.elapsed * told), 1.0)
         nearest = np.min(np.where(returning, newest, math.inf), axis=-1, initial=math.inf)
         nearest = np.where(np.isfinite(nearest), nearest, gap)
         return {
@@ -213,13 +264,25 @@ class RunningScores:
                 ],
                 axis=-1,
             ),
-        }
+        } | mixed
 
-    def _log_likelihood(self, loss: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        least = np.min(loss, axis=-1, keepdims=True)
-        largest = np.maximum(np.max(loss, axis=-1, keepdims=True), scores[..., 1:2])
-        unit = np.maximum(least, ROUNDING * largest)  # errors below rounding are no errors
-        return -0.5 * scores[..., :1] * (loss - least) / np.where(unit > 0, unit, 1.0)
+    def _of_ways(self, carry: dict[str, np.ndarray], ways: int) -> dict[str, np.ndarray]:
+        """The carry of one way, until now, as that of each of several."""
+        if ways == 1 or "ways" in carry:
+            return carry
+        return carry | {"loss": np.concatenate([carry["loss"]] * ways, axis=-1), "ways": np.zeros(2 + ways)}
+
+
+def _log_likelihood(loss: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    least = np.min(loss, axis=-1, keepdims=True)
+    largest = np.maximum(np.max(loss, axis=-1, keepdims=True), scores[..., 1:2])
+    unit = np.maximum(least, ROUNDING * largest)  # errors below rounding are no errors
+    return -0.5 * scores[..., :1] * (loss - least) / np.where(unit > 0, unit, 1.0)
+
+
+def _shares(log_share: np.ndarray) -> np.ndarray:
+    share = np.exp(log_share - log_share.max(axis=-1, keepdims=True))
+    return share / share.sum(axis=-1, keepdims=True)
 
 
 def _newest_lag(groups: Groups, visits: Visits) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -16,6 +16,7 @@ from kaestat.kernels import Kernel
 BLOCK_CELLS = 8_000_000  # numbers in a temporary array
 ROW_BLOCK_NUMBERS = 32_768  # the same where it pays to stay within the processor's cache
 SHARED_COLUMNS = 128
+EQUAL = 1e-9  # relative difference of squared weights that is none
 EDGE = 1e-9  # relative distance from the end of a kernel's support within which a weight is lost in rounding
 
 
@@ -35,6 +36,8 @@ class CausalSmoother:
         Minus the lag; NaN in the padding.
     count, mass, carried : ndarray, shape (P, V)
         As in `Visits`, 0 in the padding.
+    weighted : bool
+        Whether completions have weights.
 
     Notes
     -----
@@ -46,10 +49,51 @@ class CausalSmoother:
     def __init__(self, series: Visits):
         self.present = np.asarray(series.mass) > 0
         self.time = np.where(self.present, -np.asarray(series.lag, dtype=float), np.nan)
-        self.count, self.mass, self.carried, self._carried_sq = (
-            np.where(self.present, np.asarray(column, dtype=float), 0.0)
-            for column in (series.count, series.mass, series.carried, series.carried_sq)
+        columns = (series.count, series.mass, series.carried, series.carried_sq)
+        self.count, self.mass, self.carried, self._carried_sq = map(self._without_padding, columns)
+        self.weighted = series.weight_sq is not None
+        squared = (series.mass_sq, series.mass_sq_carried, series.mass_sq_carried_sq) if self.weighted else ()
+        self._squared = tuple(map(self._without_padding, squared))
+
+    @cached_property
+    def mean_weight(self) -> np.ndarray:
+        """Mean weight of each visit's completions, over that of all completions; shape (P, V), 1 without weights."""
+        return self.mass / np.maximum(self.count, 1.0) / self._overall_weight
+
+    @cached_property
+    def linear(self) -> CausalSmoother:
+        """The same visits with ``W (Z - c)`` over the mean weight in place of rewards, c the mean of all, unweighted.
+
+        Its kernel means are what a weighted mean errs by, to first order, and have a noise that is known: the weighted
+        mean of few completions is off by more than their scatter tells, since heavy ones may be missing. Without
+        weights it is this smoother.
+        """
+        if not self.weighted or not self.present.any():
+            return self
+        unit, center = self._overall_weight, self.carried.sum() / self.mass.sum()
+        weight_sq, linear, square = self._squared
+        return CausalSmoother(
+            Visits(
+                lag=-np.where(self.present, self.time, 0.0),
+                count=self.count,
+                total=(self.carried - center * self.mass) / unit,
+                total_sq=(square - 2 * center * linear + center**2 * weight_sq) / unit**2,
+            )
         )
+
+    @cached_property
+    def _overall_weight(self) -> float:
+        return float(self.mass.sum() / self.count.sum()) if self.present.any() else 1.0
+
+    @cached_property
+    def unequal(self) -> np.ndarray:
+        """Visits whose completions have different weights, shape (P, V)."""
+        if not self.weighted:
+            return np.zeros_like(self.present)
+        return self._squared[0] * self.count > self.mass**2 * (1 + EQUAL)
+
+    def _without_padding(self, column: np.ndarray) -> np.ndarray:
+        return np.where(self.present, np.asarray(column, dtype=float), 0.0)
 
     @cached_property
     def mean(self) -> np.ndarray:

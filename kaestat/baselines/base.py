@@ -47,6 +47,8 @@ class Baseline(ABC):
         What a row is: all completions of a prompt at a step, or each of its groups (streams) on its own.
     takes_weights : bool
         Whether completions may carry weights (averaging baselines).
+    needs_weights : bool
+        Whether they must.
     stepwise : bool
         Whether steps must be served one at a time and in order, because of a carry or of prompts to look up.
     shrinks : bool
@@ -55,6 +57,7 @@ class Baseline(ABC):
 
     unit: ClassVar[Literal["prompt", "group"]] = "prompt"
     takes_weights: ClassVar[bool] = False
+    needs_weights: ClassVar[bool] = False
     stepwise: ClassVar[bool] = False
     shrinks: ClassVar[bool] = False
 
@@ -162,7 +165,7 @@ class Baseline(ABC):
         By default they must have the names and shapes of `initial_carry`, if there is one.
         """
         fresh = self.initial_carry()
-        return fresh is None or _shapes(fresh) == _shapes(carry or {})
+        return fresh is None or shapes_of(fresh) == shapes_of(carry)
 
     def on_range(self, low: float, high: float) -> Baseline:
         """The same baseline for rewards between ``low`` and ``high``, where its parameters have the unit of rewards."""
@@ -173,5 +176,6 @@ class Baseline(ABC):
         return self
 
 
-def _shapes(carry: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in carry.items()}
+def shapes_of(carry: dict[str, np.ndarray] | None) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a carry's arrays; empty for None."""
+    return {name: array.shape for name, array in (carry or {}).items()}

@@ -41,5 +41,5 @@ class GroupMean(Baseline):
             return 0.0
         return ratio(groups.mass, groups.xp.sum(groups.mass, axis=-1, keepdims=True), 0.0, groups.xp)
 
-    def leave_one_out(self) -> GroupMean:
+    def leave_one_out(self) -> Baseline:
         return GroupMean(without_own=True)

@@ -86,8 +86,12 @@ class KernelBaseline(Baseline):
             values = settled.values(groups, visits, step=step, carry=carry)
             return Served(values, self.advance(carry, groups, visits, step=step), settled)
         carry = running.initial_carry() if carry is None else carry
-        ahead = running.ahead(carry, groups, visits, step=step, kernel=self.weighting, rule=self.rule_of_thumb)
-        of_each = self.values_at(_with_axis(groups), _with_axis(visits), ahead.bandwidths, step)
+        ways = self.ways(groups, visits)
+        ahead = running.ahead(
+            carry, groups, visits, step=step, kernel=self.weighting, rule=self.rule_of_thumb, ways=len(ways)
+        )
+        row = _with_axis(groups), _with_axis(visits), ahead.bandwidths, step
+        of_each = ways[0](*row) if len(ways) == 1 else groups.xp.concat([way(*row) for way in ways], axis=0)
         return Served(
             values=groups.xp.sum(ahead.shares * of_each, axis=0),
             carry=running.after(carry, ahead, of_each, groups, visits, step=step),
@@ -144,6 +148,10 @@ class KernelBaseline(Baseline):
         mass, squares = xp.vecdot(weight, visits.mass), xp.vecdot(weight**2, visits.mass_sq)
         return ratio(mass**2, squares, 0.0, xp)[..., None]
 
+    def ways(self, groups: Groups, visits: Visits) -> tuple[Callable[..., Array], ...]:
+        """What can be done with a bandwidth, as `values_at`: a learned bandwidth learns which is best as well."""
+        return (self.values_at,)
+
     @abstractmethod
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         """Values at one bandwidth (steps; a number or broadcastable to (..., P, 1)), shape (..., P, G)."""
@@ -176,6 +184,9 @@ class Kae(KernelBaseline):
     - ``normalization="nadaraya-watson"``: ``M = sum_v K(l_v / b) n_v + K(0) (G - 1)``, the paper's experiments;
     - ``normalization="algorithm1"``: ``M = (b / i) sum_v n_v + K(0) (G - 1)`` over the whole history, the paper's
       theory (``h |H_i| + K(0) (G - 1)``); it equals the first only when visits are evenly spread over the steps.
+
+    With weights, sums of W and of W Z take the place of counts and rewards. Where heavy completions are few
+    (wrong answers late in a run), a prompt that has not shown one yet is far off: `KaeEb` learns of them from others.
 
     Parameters
     ----------

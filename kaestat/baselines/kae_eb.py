@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.baselines.base import shapes_of
 from kaestat.baselines.kae import KernelBaseline, check_cold_start
+from kaestat.baselines.weighted_value import weighted_value
 
 MIN_OTHERS = 5  # degrees of freedom given up in tau^2: with this many other prompts or fewer, no shrinkage
+LARGEST_PRIOR = 1e9  # completions that a prior can count as
 DRIFT_Z2 = 4.0  # squared z-score that the common drift must exceed: two standard errors
 
 
@@ -20,7 +25,7 @@ class KaeEb(KernelBaseline):
 
     ``KAE_g`` has two errors, and the other prompts of the step say something about both.
 
-    *Variance.* A kernel mean of effective size ``n = (sum w W)^2 / sum w^2 W^2`` has variance ``sigma^2 / n`` around
+    *Variance.* A kernel mean of effective size ``n = (sum w)^2 / sum w^2`` has variance ``sigma^2 / n`` around
     the prompt's value, and values spread over prompts with variance ``tau^2``. The best linear estimator shrinks
     towards the other prompts' mean by ``lambda = (sigma^2 / n) / (sigma^2 / n + tau^2)``; for Beta-distributed
     success rates this is the posterior mean. With m_k and q_k the kernel means of Z and Z^2 over past and present, and
@@ -48,6 +53,18 @@ class KaeEb(KernelBaseline):
     its past alone, and the kernel mean leaves the completion out: nothing depends on the completion's own reward, so
     the gradient stays unbiased. A prompt with no past, alone in its group, gets the other prompts' mean.
 
+    *Weights* W make it an estimate of the best baseline ``E[W Z] / E[W]``. With x_k and w_k the kernel means of W Z and
+    of W, the target is the pooled ratio ``b0 = sum_k x_k / sum_k w_k`` of the other prompts, not the mean of their
+    ratios, which is far off where few completions of a prompt weigh most; and the moments are those of ``W (Z - b0)``,
+    whose noise a prompt shares with the others even if it has not shown its heavy completions yet::
+
+        b = (sum w W Z + kappa b0) / (sum w W + kappa),     kappa = sum w (sigma^2 / n) u / tau^2,
+                                                            u = sum_k w_k^2 / sum_k w_k
+
+    That is best where the best baseline differs little between prompts. Where it goes with the value, `weighted_value`
+    is better, and a bandwidth that is learned (`kaestat.bandwidth.Auto`) learns as well how to mix the two; one that is
+    given takes the pooled ratio. Equal weights are as none.
+
     Wider bandwidths pay off here, since the common part of the bias is removed: with few visits, twice KAE's.
 
     Parameters
@@ -72,6 +89,22 @@ class KaeEb(KernelBaseline):
     def pools_prompts(self) -> bool:
         return True
 
+    def ways(self, groups: Groups, visits: Visits) -> tuple[Callable[..., Array], ...]:
+        return (self.values_at, self.from_values_at) if _weighted(groups, visits) else (self.values_at,)
+
+    def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
+        running = self.selector.running
+        weighted = None if running is None else running.initial_carry(ways=2)
+        return super().accepts_carry(carry) or (weighted is not None and shapes_of(weighted) == shapes_of(carry))
+
+    def from_values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
+        """Best baselines from the values that the same completions have without weights (`weighted_value`)."""
+        kernel = self.weighting
+        plain = {field.name: getattr(visits, field.name) for field in fields(visits) if "weight" not in field.name}
+        value = self.values_at(replace(groups, weight=None), Visits(**plain), bandwidth, step)
+        weight = kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag))
+        return weighted_value(value, groups, visits, weight, kernel.at_zero, MIN_OTHERS)
+
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp, kernel = groups.xp, self.weighting
         sums = _KernelSums.of(groups, visits, kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)))
@@ -84,26 +117,51 @@ class KaeEb(KernelBaseline):
             target = xp.full_like(target, float(self.cold_start))
 
         others_mass, others_carried = groups.others()
-        own_mass = groups.mass[..., : others_mass.shape[-1]]  # full groups without weights have one for all completions
+        weighted = _weighted(groups, visits)
+        plain = replace(groups, weight=None) if weighted else groups
+        others_count = plain.others()[0] if weighted else others_mass
+        own = plain.mass[..., : others_count.shape[-1]]  # full groups have one for all completions
         mass = sums.mass + kernel.at_zero * others_mass
-        mass_sq = sums.mass_sq + now.mass_sq - (kernel.at_zero * own_mass) ** 2
         inverse = ratio(xp.ones_like(mass), mass, 0.0, xp)
-        variance = noise * (mass_sq * inverse**2)
+        count_sq = sums.count_sq + now.count_sq - (kernel.at_zero * own) ** 2
+        if weighted:
+            per_completion = ratio(xp.ones_like(mass), sums.count + kernel.at_zero * others_count, 0.0, xp)
+            variance, spread = noise * (count_sq * per_completion**2), spread * mass * per_completion
+        else:
+            variance = noise * (count_sq * inverse**2)
         shrinkage = xp.where(mass > 0, ratio(variance, variance + spread, 0.0, xp), 1.0)
         # (1 - shrinkage) own + shrinkage target, own = (past + rest of the group) / mass, in few arrays of (..., P, G).
         slope = (1 - shrinkage) * inverse
         level = slope * (sums.carried + drift * f * sums.mass_lag) + shrinkage * target
         return level + (kernel.at_zero * slope) * others_carried
 
+    def effective_completions_at(self, groups: Groups, visits: Visits, bandwidth: Array | float) -> Array:
+        """Those of the prompt, and of its prior: ``n + sigma^2 / tau^2``."""
+        xp, kernel = groups.xp, self.weighting
+        sums = _KernelSums.of(groups, visits, kernel.weight(visits.lag / bandwidth, xp))
+        now = _KernelSums.of_current(groups, kernel.at_zero)
+        none = xp.zeros_like(sums.mass)
+        _, noise, spread = _prior(groups, sums, now, none, none)
+        of_prior = ratio(noise, xp.maximum(spread, noise / LARGEST_PRIOR), 0.0, xp)
+        return super().effective_completions_at(groups, visits, bandwidth) + of_prior
+
+
+def _weighted(groups: Groups, visits: Visits) -> bool:
+    return groups.weight is not None or visits.weight is not None
+
 
 @dataclass(frozen=True, eq=False)
 class _KernelSums:
-    """Kernel-weighted sums of each prompt, shape (..., P, 1); those of squared masses have the kernel squared too."""
+    """Kernel-weighted sums of each prompt, shape (..., P, 1); ``count_sq`` has the kernel squared."""
 
     mass: Array
     carried: Array
     carried_sq: Array
     mass_sq: Array
+    mass_sq_carried: Array
+    mass_sq_carried_sq: Array
+    count: Array
+    count_sq: Array
     mass_lag: Array
     mass_lag_sq: Array
     carried_lag: Array
@@ -113,18 +171,36 @@ class _KernelSums:
         """Of the past visits."""
         xp = groups.xp
         mass, carried, lag = visits.mass, visits.carried, visits.lag
-        terms = [(weight, mass), (weight, carried), (weight, visits.carried_sq), (weight**2, visits.mass_sq)]
-        terms += [(weight, mass * lag), (weight, mass * lag**2), (weight, carried * lag)]
-        return cls(*(xp.vecdot(*term)[..., None] for term in terms))
+
+        def total(column: Array) -> Array:
+            return xp.vecdot(weight, column)[..., None]
+
+        plain = (total(mass), total(carried), total(visits.carried_sq))
+        squared, count = plain, plain[0]  # where the mass is the count
+        if visits.weight is not None:
+            squared = (total(visits.mass_sq), total(visits.mass_sq_carried), total(visits.mass_sq_carried_sq))
+            count = total(visits.count)
+        count_sq = xp.vecdot(weight**2, visits.count)[..., None]
+        lags = (total(mass * lag), total(mass * lag**2), total(carried * lag))
+        return cls(*plain, *squared, count, count_sq, *lags)
 
     @classmethod
     def of_current(cls, groups: Groups, at_zero: float) -> _KernelSums:
         """Of the whole current group, at lag 0."""
         xp = groups.xp
         mass, carried = groups.mass, groups.carried
-        terms = (at_zero * mass, at_zero * carried, at_zero * carried * groups.reward, (at_zero * mass) ** 2)
-        sums = [xp.sum(term, axis=-1, keepdims=True) for term in terms]
-        return cls(*sums, *[xp.zeros_like(sums[0])] * 3)
+
+        def total(column: Array) -> Array:
+            return xp.sum(column, axis=-1, keepdims=True)
+
+        plain = (total(at_zero * mass), total(at_zero * carried), total(at_zero * carried * groups.reward))
+        squared, count = plain, plain[0]
+        if groups.weight is not None:
+            squares = (mass**2, mass * carried, carried**2)
+            squared = tuple(total(at_zero * column) for column in squares)
+            count = total(at_zero * groups.present)
+        count_sq = total((at_zero * groups.present) ** 2)
+        return cls(*plain, *squared, count, count_sq, *[xp.zeros_like(count)] * 3)
 
 
 def _common_drift(groups: Groups, past: _KernelSums, now: _KernelSums, f: Array) -> Array:
@@ -139,30 +215,37 @@ def _common_drift(groups: Groups, past: _KernelSums, now: _KernelSums, f: Array)
 
 
 def _prior(groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f: Array) -> tuple[Array, Array, Array]:
-    """Target, sigma^2 and tau^2 for each prompt from the other prompts; (..., P, 1) each."""
-    xp = groups.xp
-    mass, mass_sq = past.mass + now.mass, past.mass_sq + now.mass_sq
-    mean = ratio(past.carried + now.carried, mass, 0.0, xp)
-    scatter = xp.clip(ratio(past.carried_sq + now.carried_sq, mass, 0.0, xp) - mean**2, 0.0, None)
-    inverse_n = ratio(mass_sq, mass**2, 0.0, xp)
-    seen = xp.astype(mass > 0, mean.dtype)
-    n = groups.pooled_others(seen)
-    target = ratio(
-        groups.pooled_others(mean) + drift * groups.pooled_others(f * ratio(past.mass_lag, mass, 0.0, xp)),
-        n,
-        0.0,
-        xp,
-    )
+    """Target, sigma^2 and tau^2 for each prompt from the other prompts; (..., P, 1) each.
 
+    tau^2 comes in the form that is multiplied by the prompt's mean weight: unit weights leave it as it is.
+    """
+    xp = groups.xp
+    mass, count = past.mass + now.mass, past.count + now.count
+    weight, mean = ratio(mass, count, 0.0, xp), ratio(past.carried + now.carried, count, 0.0, xp)
+    inverse_n = ratio(past.count_sq + now.count_sq, count**2, 0.0, xp)
+    seen = xp.astype(mass > 0, mean.dtype)
+    n, others_weight = groups.pooled_others(seen), groups.pooled_others(weight)
+    moved = drift * groups.pooled_others(f * ratio(past.mass_lag, count, 0.0, xp))
+    target = ratio(groups.pooled_others(mean) + moved, others_weight, 0.0, xp)
+
+    # Variance of W (Z - target) within prompts, a quadratic in the target; the terms in it vanish for unit weights.
+    in_z = ratio(past.mass_sq_carried_sq + now.mass_sq_carried_sq, count, 0.0, xp) - mean**2
+    crossed = ratio(past.mass_sq_carried + now.mass_sq_carried, count, 0.0, xp) - mean * weight
+    in_weight = ratio(past.mass_sq + now.mass_sq, count, 0.0, xp) - weight**2
     # 1 - 1/n_k is 0 up to rounding where a prompt has one completion: such prompts say nothing of sigma^2.
     freedom = xp.where(inverse_n < 1 - 1e-9, 1 - inverse_n, xp.zeros_like(inverse_n)) * seen
-    noise = ratio(groups.pooled_others(scatter), groups.pooled_others(freedom), 0.0, xp)
+    scatter = groups.pooled_others(xp.clip(in_z, 0.0, None))
+    scatter = scatter - 2 * target * groups.pooled_others(crossed) + target**2 * groups.pooled_others(in_weight)
+    noise = ratio(xp.clip(scatter, 0.0, None), groups.pooled_others(freedom), 0.0, xp)
 
-    # Deviations from the mean of all, so that taking one prompt out again loses no digits.
-    center = ratio(groups.pooled(mean), groups.pooled(seen), 0.0, xp)
-    deviation = (mean - center) * seen
-    squares = groups.pooled_others(deviation**2) - ratio(groups.pooled_others(deviation) ** 2, n, 0.0, xp)
+    # Deviations from the ratio of all, so that taking one prompt out again loses no digits.
+    center = ratio(groups.pooled(mean), groups.pooled(weight), 0.0, xp)
+    deviation = (mean - center * weight) * seen
+    unit = ratio(groups.pooled_others(weight**2), others_weight, 0.0, xp)
+    beside = groups.pooled_others(deviation)
+    towards = 2 * groups.pooled_others(deviation * weight) - beside * unit
+    squares = groups.pooled_others(deviation**2) - ratio(beside * towards, others_weight, 0.0, xp)
     error = noise * ratio(groups.pooled_others(inverse_n), n, 0.0, xp)
     spread = xp.clip(ratio(squares, n - MIN_OTHERS, 0.0, xp) - error, 0.0, None)
     spread = spread + ratio(spread + error, n, 0.0, xp)
-    return target, xp.where(n > MIN_OTHERS, noise, xp.zeros_like(noise)), spread
+    return target, xp.where(n > MIN_OTHERS, noise, xp.zeros_like(noise)), ratio(spread, unit, 0.0, xp)

@@ -24,6 +24,7 @@ from kaestat.advantage import AdvantageEstimator
 from kaestat.integrations.openrlhf_prompts import DrawnPrompts, drawn_prompts, named_prompt
 from kaestat.integrations.shared.prompt_ids import hash_prompt
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.weights import check_weights
 from kaestat.sampling import Policy, PromptSampler
 
 STATE_FILE = "kaestat_state"  # in OpenRLHF's _actor/global_stepN folder
@@ -41,6 +42,7 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
 
     watched: WatchedEstimator
     drawn: DrawnPrompts | None = None
+    weights: str = "none"
     step: int | None = None
 
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
@@ -69,7 +71,12 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
                 experience.rewards = experience.rewards.to(torch.promote_types(experience.rewards.dtype, torch.float32))
             apply_length_penalties(experiences, args)
             advantages, deviations = baseline_advantages(
-                self.watched, experiences, self.step, args.rollout.n_samples_per_prompt, self.drawn
+                self.watched,
+                experiences,
+                self.step,
+                args.rollout.n_samples_per_prompt,
+                drawn=self.drawn,
+                weights=self.weights,
             )
             self.step = None
             for experience, advantage, deviation in zip(experiences, advantages, deviations, strict=True):
@@ -94,7 +101,9 @@ def baseline_advantages(
     experiences: Sequence[Any],
     step: int | None,
     n_samples_per_prompt: int,
+    *,
     drawn: DrawnPrompts | None = None,
+    weights: str = "none",
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Advantages of a step, and the standard deviation (ddof 1) of each completion's group, per experience.
 
@@ -102,13 +111,15 @@ def baseline_advantages(
     ----------
     watched : WatchedEstimator
     experiences : sequence of Experience
-        Of which `rewards` (B,), `prompts`, `images` and `index` are read.
+        Of which `rewards` (B,), `prompts`, `images`, `index` and, for lengths, `action_mask` (B, T) are read.
     step : int or None
         Training step, 0-based.
     n_samples_per_prompt : int
         The ``index`` of a completion divided by it is its group.
     drawn : DrawnPrompts, optional
         Whose last draw the prompts are: advantages are corrected for it, and it is told the rewards.
+    weights : {"none", "length"}
+        Weight of each completion in averaging baselines: none, or its number of tokens in the loss.
 
     Returns
     -------
@@ -121,9 +132,14 @@ def baseline_advantages(
     groups = index // n_samples_per_prompt
     ids = [] if drawn is None else [hash_prompt(prompt) for prompt in prompts]
     factor = 1.0 if drawn is None else drawn.corrections(ids)
+    lengths = None if weights == "none" else np.concatenate([_tokens_in_loss(e) for e in experiences])
     advantages = np.empty(len(rewards))
     advantages[order] = watched.advantages(
-        rewards[order], step, prompts=[prompts[row] for row in order], groups=groups[order].tolist()
+        rewards[order],
+        step,
+        prompts=[prompts[row] for row in order],
+        groups=groups[order].tolist(),
+        weights=None if lengths is None else lengths[order],
     )
     if drawn is not None and step is not None:
         drawn.observe(ids, rewards, step)
@@ -137,20 +153,21 @@ def baseline_advantages(
 
 
 class BaselineTrainerMixin(_OpenRlhf):
-    """Before a trainer of OpenRLHF's; `estimator` and `prompt_sampler` are set on the class.
+    """Before a trainer of OpenRLHF's; `estimator`, `prompt_sampler` and `weights` are set on the class.
 
     The step is OpenRLHF's ``global_step``, which starts at 0 and comes back on resume.
     """
 
     estimator: AdvantageEstimator
     prompt_sampler: str | Policy | PromptSampler | None = None
+    weights: str = "none"
     experience_maker: Any
     prompts_dataloader: Any
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._watched = WatchedEstimator(self.estimator)
-        self.experience_maker = with_baseline(self.experience_maker, self._watched)
+        self.experience_maker = with_baseline(self.experience_maker, self._watched, self.weights)
         self._next_step = 0
         if self.prompt_sampler is not None:
             self.prompts_dataloader = drawn_prompts(
@@ -215,15 +232,20 @@ class BaselineTrainerMixin(_OpenRlhf):
         return states
 
 
-def with_baseline(experience_maker: Any, watched: WatchedEstimator) -> Any:
+def with_baseline(experience_maker: Any, watched: WatchedEstimator, weights: str = "none") -> Any:
     """The experience maker itself, its class replaced by one with `BaselineExperienceMakerMixin` before it."""
     base = type(experience_maker)
     experience_maker.__class__ = type(f"Baseline{base.__name__}", (BaselineExperienceMakerMixin, base), {})
-    experience_maker.watched = watched
+    experience_maker.watched, experience_maker.weights = watched, weights
     return experience_maker
 
 
-def baseline_trainer(estimator: AdvantageEstimator, prompt_sampler: str | Policy | PromptSampler | None = None) -> Any:
+def baseline_trainer(
+    estimator: AdvantageEstimator,
+    *,
+    prompt_sampler: str | Policy | PromptSampler | None = None,
+    weights: str = "none",
+) -> Any:
     """OpenRLHF's ``PPOTrainer``, a Ray actor class, with this estimator's advantages.
 
     Parameters
@@ -233,34 +255,51 @@ def baseline_trainer(estimator: AdvantageEstimator, prompt_sampler: str | Policy
         Draws the prompts of each step by their predicted values in place of OpenRLHF's data loader, and corrects the
         advantages for it. A sampler of your own is for the hashes of the prompts (`hash_prompt`) and
         ``rollout.batch_size * rollout.n_samples_per_prompt`` completions.
+    weights : {"none", "length"}
+        Weight of each completion in averaging baselines: none, or its number of tokens in the loss. OpenRLHF hands log
+        probabilities on and no logits, so that score norms are out of reach.
 
     Returns
     -------
     ray.actor.ActorClass
         In the place of ``openrlhf.trainer.ppo_trainer.PPOTrainer``.
+
+    Raises
+    ------
+    ValueError
+        If the estimator cannot use these weights, or does not do without.
     """
+    check_weights(estimator, weights)
     import ray
     from openrlhf.trainer.ppo_trainer import PPOTrainer
 
     plain = PPOTrainer.__ray_metadata__.modified_class  # Ray lets nobody inherit from an actor class itself
-    return ray.remote(
-        type("PPOTrainer", (BaselineTrainerMixin, plain), {"estimator": estimator, "prompt_sampler": prompt_sampler})
-    )
+    own = {"estimator": estimator, "prompt_sampler": prompt_sampler, "weights": weights}
+    return ray.remote(type("PPOTrainer", (BaselineTrainerMixin, plain), own))
 
 
-def install(estimator: AdvantageEstimator, prompt_sampler: str | Policy | PromptSampler | None = None) -> None:
-    """Let ``openrlhf.cli.train_ppo_ray``, run in this process afterwards, use `baseline_trainer`.
+def install(
+    estimator: AdvantageEstimator,
+    *,
+    prompt_sampler: str | Policy | PromptSampler | None = None,
+    weights: str = "none",
+) -> None:
+    """Let ``openrlhf.cli.train_ppo_ray``, run in this process afterwards, use `baseline_trainer`, with its arguments.
 
     Its ``train`` takes ``PPOTrainer`` from ``openrlhf.trainer.ppo_trainer`` when it is called. The asynchronous trainer
     (``--train.async_enable``) is another class and is left as it is.
     """
     import openrlhf.trainer.ppo_trainer as module
 
-    module.PPOTrainer = baseline_trainer(estimator, prompt_sampler)
+    module.PPOTrainer = baseline_trainer(estimator, prompt_sampler=prompt_sampler, weights=weights)
 
 
 def _state_path(args: Any, tag: str) -> Path:
     return Path(args.ckpt.path, "_actor", tag, STATE_FILE)
+
+
+def _tokens_in_loss(experience: Any) -> np.ndarray:
+    return experience.action_mask.sum(dim=1).cpu().numpy().astype(np.float64)
 
 
 def _prompts(experience: Any) -> list[Any]:

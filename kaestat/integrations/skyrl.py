@@ -24,6 +24,7 @@ import numpy as np
 from kaestat.advantage import AdvantageEstimator
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.watched_sampler import WatchedSampler
+from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.skyrl_prompts import DrawnBatches, drawn_batches
 from kaestat.sampling import Draw, Policy, PromptSampler
 
@@ -37,16 +38,27 @@ class RegisteredBaseline:
     ----------
     estimator : AdvantageEstimator
         In SkyRL's process it becomes a copy: Ray moves registered functions between processes.
+    weights : {"none", "length"}
+        As in `register`.
     """
 
-    def __init__(self, estimator: AdvantageEstimator):
+    def __init__(self, estimator: AdvantageEstimator, *, weights: str = "none"):
+        check_weights(estimator, weights)
         self.watched = WatchedEstimator(estimator)
+        self.weights = weights
         self._step: int | None = None
         self._prompts: Sequence[Any] | None = None
         self._drawn: WatchedSampler | None = None
+        self._lengths: np.ndarray | None = None
 
-    def expect(self, step: int, prompts: Sequence[Any] | None, drawn: WatchedSampler | None = None) -> None:
-        """Announce the next call: its training step, and the prompt of each trajectory, padding left out.
+    def expect(
+        self,
+        step: int,
+        prompts: Sequence[Any] | None,
+        lengths: np.ndarray | None = None,
+        drawn: WatchedSampler | None = None,
+    ) -> None:
+        """Announce the next call: its training step, prompts and lengths of the trajectories, padding left out.
 
         Parameters
         ----------
@@ -54,10 +66,12 @@ class RegisteredBaseline:
             Training step, 0-based.
         prompts : sequence, length N, or None
             The prompt that each trajectory began with, as token ids. None leaves the uids unchecked.
+        lengths : ndarray, shape (N,), optional
+            Tokens of each trajectory in the loss; needed with ``weights="length"``.
         drawn : WatchedSampler, optional
             Whose last draw the uids are: advantages are corrected for it, and it is told the rewards.
         """
-        self._step, self._prompts, self._drawn = step, prompts, drawn
+        self._step, self._prompts, self._lengths, self._drawn = step, prompts, lengths, drawn
 
     def __call__(self, token_level_rewards: Any, response_mask: Any, index: Any, **_: Any) -> tuple[Any, Any]:
         """Advantages and returns, SkyRL's signature.
@@ -78,22 +92,29 @@ class RegisteredBaseline:
         Raises
         ------
         ValueError
-            If a method with a history runs without `BaselineTrainer`, or a uid does not name a prompt.
+            If a method with a history, or one with weights, runs without `BaselineTrainer`, or a uid does not name a
+            prompt.
         """
         uids = [str(uid) for uid in index]
         real = len(uids) - padding_rows(uids)
-        step, prompts, drawn = self._step, self._prompts, self._drawn
-        self._step = self._prompts = self._drawn = None
+        step, prompts, lengths, drawn = self._step, self._prompts, self._lengths, self._drawn
+        self._step = self._prompts = self._lengths = self._drawn = None
         if step is None and self.watched.stateful:
             raise ValueError(
                 f"method {self.watched.estimator.method!r} has a history and needs the training step and checked "
                 "prompt ids, which SkyRL's registry does not pass: return "
                 "kaestat.integrations.skyrl.BaselineTrainer from your experiment's get_trainer."
             )
-        if prompts is not None and len(prompts) != real:
+        if self.weights == "length" and lengths is None:
             raise ValueError(
-                f"prompts: announced for {len(prompts)} trajectories, but {real} came; call expect() anew."
+                "weights='length' needs the number of tokens in the loss, which SkyRL's registry does not pass: return "
+                "kaestat.integrations.skyrl.BaselineTrainer from your experiment's get_trainer."
             )
+        for name, announced in (("prompts", prompts), ("lengths", lengths)):
+            if announced is not None and len(announced) != real:
+                raise ValueError(
+                    f"{name}: announced for {len(announced)} trajectories, but {real} came; call expect() anew."
+                )
         scores = token_level_rewards.sum(dim=-1)
         rewards = scores[:real].detach().cpu().numpy().astype(np.float64)
         correction = 1.0 if drawn is None else _draw_of(drawn).correction_of(uids[:real])
@@ -103,6 +124,7 @@ class RegisteredBaseline:
             step,
             prompts=uids[:real] if prompts is None else prompts,
             ids=None if prompts is None else uids[:real],
+            weights=lengths if self.weights == "length" else None,
         )
         if drawn is not None and step is not None:
             drawn.observe(uids[:real], rewards, step)
@@ -110,7 +132,7 @@ class RegisteredBaseline:
         return column, column
 
 
-def register(estimator: AdvantageEstimator, name: str = "kaestat") -> RegisteredBaseline:
+def register(estimator: AdvantageEstimator, name: str = "kaestat", *, weights: str = "none") -> RegisteredBaseline:
     """Put an estimator into SkyRL's registry; then ``trainer.algorithm.advantage_estimator=kaestat`` chooses it.
 
     Call it at the top of the entry-point module, as SkyRL's own examples do, before ``validate_cfg``. Methods without a
@@ -121,15 +143,23 @@ def register(estimator: AdvantageEstimator, name: str = "kaestat") -> Registered
     estimator : AdvantageEstimator
     name : str
         Must be free in the registry.
+    weights : {"none", "length"}
+        Weight of each completion in averaging baselines: none, or its number of tokens in the loss, which takes
+        `BaselineTrainer`. SkyRL hands log probabilities on and no logits, so that score norms are out of reach.
 
     Returns
     -------
     RegisteredBaseline
         What was registered in this process.
+
+    Raises
+    ------
+    ValueError
+        If the name is taken, or the estimator cannot use these weights, or does not do without.
     """
     from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry
 
-    baseline = RegisteredBaseline(estimator)
+    baseline = RegisteredBaseline(estimator, weights=weights)
     AdvantageEstimatorRegistry.register(name, baseline)
     return baseline
 
@@ -207,7 +237,12 @@ class BaselineTrainerMixin(_SkyRlTrainer):
                 "towards 1/2; turn it off.",
                 stacklevel=2,
             )
-        baseline.expect(self.global_step - 1, self._prompts_of_step if self.check_prompts else None, drawn)
+        baseline.expect(
+            self.global_step - 1,
+            self._prompts_of_step if self.check_prompts else None,
+            _tokens_in_loss(data, step_wise=self.cfg.generator.step_wise_trajectories),
+            drawn,
+        )
         data = super().compute_advantages_and_returns(data)
         self.all_metrics.update(baseline.watched.metrics)
         if drawn is not None:
@@ -298,6 +333,16 @@ def first_rows(rows: Sequence[Any], last_steps: Sequence[bool] | None) -> list[A
         return list(rows)
     begins = [True, *last_steps[:-1]]
     return [row for row, begin in zip(rows, begins, strict=True) if begin]
+
+
+def _tokens_in_loss(data: Any, *, step_wise: bool) -> np.ndarray:
+    """Tokens of each trajectory in the loss, all its steps together, padding left out."""
+    tokens = data["loss_mask"].sum(dim=-1).cpu().numpy().astype(np.float64)
+    tokens = tokens[: len(tokens) - padding_rows(data.metadata["uids"])]
+    if not step_wise:
+        return tokens
+    begins = [True, *data.metadata["is_last_step"][: len(tokens) - 1]]
+    return np.bincount(np.cumsum(begins) - 1, tokens)
 
 
 def _digest(image: Any) -> str:

@@ -24,6 +24,7 @@ import numpy as np
 from kaestat.advantage import AdvantageEstimator
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.slime_prompts import STATES_KEPT, DrawnGroups, corrections, drawn_groups, rows_of
 from kaestat.registry import parse_method
 from kaestat.sampling import Policy, PromptSampler
@@ -51,6 +52,15 @@ class RewardPostProcess:
         advantages for it: the name of a policy such as ``"neyman"`` (`kaestat.sampling.POLICIES`), or a sampler of your
         own for the data set's prompt ids, ``rollout_batch_size * n_samples_per_prompt`` completions and groups of
         ``n_samples_per_prompt``. None takes ``args.kaestat_prompt_sampler``, and without it slime's order.
+    weights : {"none", "length"}, optional
+        Weight of each completion in averaging baselines; ``"length"``: its number of tokens in slime's loss. None takes
+        ``args.kaestat_weights``, and without it ``"none"``. slime's reward hook runs before the trainer sees the
+        completions, so that logits are out of reach.
+
+    Raises
+    ------
+    ValueError
+        If the estimator cannot use these weights, or does not do without.
 
     Examples
     --------
@@ -69,10 +79,14 @@ class RewardPostProcess:
         *,
         id_key: str | None = None,
         prompt_sampler: str | Policy | PromptSampler | None = None,
+        weights: str | None = None,
     ):
+        if estimator is not None and weights is not None:
+            check_weights(estimator, weights)
         self.watched = None if estimator is None else WatchedEstimator(estimator, states_kept=STATES_KEPT)
         self.id_key = id_key
         self.prompt_sampler = prompt_sampler
+        self.weights = weights
         self.drawn: DrawnGroups | None = None  # made by the data source, which knows the prompts
         self._rollout_id: int | None = None
         self._all_samples: list[Any] = []  # of this rollout, with those that a filter has dropped
@@ -124,6 +138,7 @@ class RewardPostProcess:
             ids=ids,
             groups=_groups(chosen),
             mask=mask,
+            weights=self._lengths(args, samples, completion),
         )
         if self.drawn is not None or (self._filters(args) and watched.stateful):
             self._observe(args, samples, [row for row, keep in zip(chosen, mask, strict=True) if keep], step)
@@ -279,6 +294,14 @@ class RewardPostProcess:
             self.watched = WatchedEstimator(AdvantageEstimator(method, **params), states_kept=STATES_KEPT)
         return self.watched
 
+    def _lengths(self, args: Any, samples: list[Any], completion: np.ndarray) -> np.ndarray | None:
+        """Tokens of each completion in slime's loss, all its segments together; None without weights."""
+        weights = self.weights or getattr(args, "kaestat_weights", None) or "none"
+        check_weights(self._ready(args).estimator, weights, option="kaestat_weights")
+        if weights == "none":
+            return None
+        return np.bincount(completion, [_tokens_in_loss(sample) for sample in samples])
+
     def _ids(self, args: Any, samples: list[Any]) -> list[Hashable] | None:
         key = self.id_key or getattr(args, "kaestat_id_key", None)
         if key is None:
@@ -322,6 +345,12 @@ def _completions(samples: list[Any], raw: list[float | None]) -> tuple[list[int]
                 "give every segment the outcome's reward, or each completion its own rollout_id."
             )
     return first, completion
+
+
+def _tokens_in_loss(sample: Any) -> int:
+    if sample.remove_sample:
+        return 0
+    return sample.response_length if sample.loss_mask is None else sum(sample.loss_mask)
 
 
 def _groups(samples: list[Any]) -> list[Hashable] | None:

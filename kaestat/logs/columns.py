@@ -1,4 +1,4 @@
-"""Which columns of a table play the parts of prompt, step, reward and group."""
+"""Which columns of a table play the parts of prompt, step, reward and group, and of what else is known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ ALIASES = {
     "step": ("global_step", "global_steps", "training_step", "train_step", "iteration"),
     "reward": ("rewards", "score", "correct", "is_correct"),
     "group": ("group_id", "stream", "stream_id"),
+    "weight": ("score_norm", "squared_score_norm", "score_norm_sq", "score_norm_squared"),
+    "length": (
+        "completion_length", "response_length", "output_length", "generation_length", "completion_tokens",
+        "response_tokens", "output_tokens", "num_tokens", "n_tokens",
+    ),
+    "importance": ("importance_ratio", "importance_weight", "importance_sampling_ratio", "is_ratio"),
 }  # fmt: skip
+MEASURES = ("weight", "length", "importance")  # non-negative numbers that a log may have of each completion
+LEFT_OUT = "none"  # given for a measure: the log is read without it
 RANDOM_IDS = ("uid", "request_id", "uuid")
 
 
@@ -30,8 +38,9 @@ def choose_columns(source: Path | str, found: Sequence[str], hints: Mapping[str,
         Names of all columns.
     hints : mapping
         The columns that were asked for. None takes the column of that very name, else the only one among `ALIASES`;
-        capitals, and spaces or hyphens for underscores, make no difference. ``group`` may be absent. A column ``uid``
-        is never taken for the prompt: frameworks draw it anew at every step.
+        capitals, and spaces or hyphens for underscores, make no difference. ``group`` and `MEASURES` may be absent, and
+        ``"none"`` leaves a measure out. A column ``uid`` is never taken for the prompt: frameworks draw it anew at
+        every step.
 
     Raises
     ------
@@ -59,7 +68,9 @@ def refuse_missing_column(source: Path | str, name: str, hint: str, found: Seque
 
 
 def _column(source: Path | str, part: str, hint: str | None, found: Sequence[str]) -> str | None:
-    """The column that plays a part; None only for a group that is not there."""
+    """The column that plays a part; None only for a group or a measure that is not there."""
+    if part in MEASURES and hint == LEFT_OUT:
+        return None
     if hint is not None:
         refuse_missing_column(source, hint, part, found)
         return hint
@@ -67,13 +78,14 @@ def _column(source: Path | str, part: str, hint: str | None, found: Sequence[str
     candidates = [name for name in plain if plain[name] == part]
     candidates = candidates or [name for alias in ALIASES[part] for name in plain if plain[name] == alias]
     if len(candidates) > 1:
+        without = f", or do without by {spelled(part, LEFT_OUT)}" if part in MEASURES else ""
         raise ValueError(
-            f"{source}: {part} could be {' or '.join(candidates)}; choose with {spelled(part, candidates[0])}."
+            f"{source}: {part} could be {' or '.join(candidates)}; choose with {spelled(part, candidates[0])}{without}."
         )
     if candidates:
         refuse_missing_column(source, candidates[0], part, found)
         return candidates[0]
-    if part == "group":
+    if part == "group" or part in MEASURES:
         return None
     known = ", ".join((part, *ALIASES[part]))
     random = [name for name in plain if plain[name] in RANDOM_IDS] if part == "prompt" else []

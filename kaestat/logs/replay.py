@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -13,16 +13,17 @@ from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.units import Block, LogUnits
 
 LARGEST_STEP = 4_000_000  # numbers in a temporary array of one step, all copies of the log together
-NAMES = ("lag", "count", "total", "total_sq")
 
 
-def replay(log: RewardLog, baseline: Baseline) -> tuple[np.ndarray, np.ndarray]:
+def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Value of every completion of a log, from nothing but what was known at its step.
 
     Parameters
     ----------
     log : RewardLog
     baseline : Baseline
+    weights : {"weight", "length"}, optional
+        What completions are weighted by (`RewardLog.completion_weights`), for baselines that take weights.
 
     Returns
     -------
@@ -32,7 +33,7 @@ def replay(log: RewardLog, baseline: Baseline) -> tuple[np.ndarray, np.ndarray]:
         Derivative of each value in its own reward; 0 for leave-one-out baselines.
     """
     values, own = np.empty((2, len(log.frame)))
-    for part in replayed(log, baseline):
+    for part in replayed(log, baseline, weights):
         values[part.completions], own[part.completions] = part.values[0], part.own_derivatives[0]
     return values, own
 
@@ -55,7 +56,12 @@ class Replayed:
 
 
 def replayed(
-    log: RewardLog, baseline: Baseline, *, copies: int = 1, kept: np.ndarray | None = None
+    log: RewardLog,
+    baseline: Baseline,
+    weights: str | None = None,
+    *,
+    copies: int = 1,
+    kept: np.ndarray | None = None,
 ) -> Iterator[Replayed]:
     """A log's values step by step, for several copies of the log or of the baseline at once.
 
@@ -63,14 +69,14 @@ def replayed(
 
     Parameters
     ----------
-    log : RewardLog
-    baseline : Baseline
+    log, baseline, weights
+        As in `replay`.
     copies : int
         L, where the baseline's values have a leading axis of their own (`KernelBaseline.at_each`).
     kept : ndarray of bool, shape (L, number of prompts), optional
         Values are those of the L logs that hold these prompts alone. Those of the other prompts mean nothing.
     """
-    units = log.units(baseline.unit)
+    units = log.units(baseline.unit, weights)
     copies = copies if kept is None else len(kept)
     carry = baseline.initial_carry()
     stepwise = baseline.stepwise or carry is not None
@@ -147,7 +153,8 @@ def _whole_blocks(blocks: Iterator[Block]) -> Iterator[_Piece]:
 def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> Iterator[_Piece]:
     """The steps of blocks one by one, without the padding of those with fewer or smaller groups, the prompts named."""
     for block in blocks:
-        mask = block.groups.mask
+        mask, weight = block.groups.mask, block.groups.weight
+        sums = {field.name: getattr(block.visits, field.name) for field in fields(Visits)}
         for t, visit in enumerate(block.visit):
             here = visit[visit >= 0]
             cut = slice(len(here)), slice(int(units.counts[here].max()))
@@ -159,7 +166,8 @@ def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> I
                 Groups(
                     block.groups.reward[t][cut],
                     mask=None if there is None or there.all() else there,
+                    weight=None if weight is None else weight[t][cut],
                     prompt_ids=prompts,
                 ),
-                Visits(**{name: getattr(block.visits, name)[t, : len(here)] for name in NAMES}),
+                Visits(**{name: None if sum_ is None else sum_[t, : len(here)] for name, sum_ in sums.items()}),
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -11,10 +12,13 @@ import pandas as pd
 
 from kaestat.checks import check_column, check_ids
 from kaestat.history import MAX_REWARD, MAX_STEP
-from kaestat.logs.columns import choose_columns
+from kaestat.logs.columns import MEASURES, choose_columns
 from kaestat.logs.labels import Labels
+from kaestat.logs.measures import check_measures
 from kaestat.logs.table import Table
 from kaestat.logs.units import LogUnits
+
+WEIGHTINGS = ("weight", "length")  # the better one first
 
 
 class RewardLog:
@@ -29,6 +33,15 @@ class RewardLog:
     reward : sequence of float, length N
     group : sequence of hashables, length N, optional
         Group (stream) of the completion among those of the same prompt and step; None makes them one group.
+    weight : sequence of float, length N, optional
+        Squared norm W of each completion's score ``grad log pi``, or what is proportional to it: what `gradient_risk`
+        measures noise with.
+    length : sequence of float, length N, optional
+        Tokens of each completion, a stand-in for W (OPO: Hao et al., 2025).
+    importance : sequence of float, length N, optional
+        Ratio w of the probabilities of the completion under the trained policy and under the one that it was drawn
+        from; None means 1. A gradient ``w s (R - b)`` has noise ``E w^2 W (R - b)^2``, and so ``w^2 W`` is what
+        `completion_weights` gives.
     time_axis : {"step", "visit"}
         What ``step`` counts: training steps, or visits of each prompt in order where the steps are unknown.
 
@@ -37,16 +50,17 @@ class RewardLog:
     prompts : list
         Distinct prompts, in order of first appearance.
     frame : pandas.DataFrame
-        Columns ``prompt`` (code into ``prompts``), ``step``, ``reward`` and ``group`` (code, 0 without groups),
-        sorted by step, then prompt, then group; the order of completions within a group is kept.
+        Columns ``prompt`` (code into ``prompts``), ``step``, ``reward`` and ``group`` (code, 0 without groups), and
+        those of ``weight``, ``length``, ``importance`` that were given; sorted by step, then prompt, then group; the
+        order of completions within a group is kept.
     group_size_inferred : bool
         Whether the number of completions of a visit was inferred, by a reader of accuracies.
 
     Raises
     ------
     ValueError
-        If lengths differ, the log is empty, a reward is not finite or beyond 1e70, a prompt is missing, or a step is
-        negative or no whole number.
+        If lengths differ, the log is empty, a reward is not finite or beyond 1e70, a prompt is missing, a step is
+        negative or no whole number, or a weight, length or ratio is missing, negative or beyond 1e20.
     TypeError
         If a reward or step is no number, or a prompt not hashable.
 
@@ -66,6 +80,9 @@ class RewardLog:
         reward: Sequence[float] | np.ndarray | pd.Series[Any],
         group: Sequence[Hashable] | np.ndarray | pd.Series[Any] | None = None,
         *,
+        weight: Sequence[float] | np.ndarray | pd.Series[Any] | None = None,
+        length: Sequence[float] | np.ndarray | pd.Series[Any] | None = None,
+        importance: Sequence[float] | np.ndarray | pd.Series[Any] | None = None,
         time_axis: Literal["step", "visit"] = "step",
     ):
         if not isinstance(time_axis, str) or time_axis not in ("step", "visit"):
@@ -87,7 +104,8 @@ class RewardLog:
         if not whole.all():
             bad = int(np.argmin(whole))
             raise ValueError(f"step must be whole numbers from 0 to {MAX_STEP}: entry {bad} is {steps[bad]}.")
-        self._hold(prompts, steps.astype(np.int64), rewards.copy(), groups, time_axis)
+        measures = check_measures(size, weight=weight, length=length, importance=importance)
+        self._hold(prompts, steps.astype(np.int64), rewards.copy(), groups, measures, time_axis)
 
     @classmethod
     def of_labels(
@@ -96,6 +114,7 @@ class RewardLog:
         step: np.ndarray,
         reward: np.ndarray,
         group: Labels | None = None,
+        measures: Mapping[str, np.ndarray] = MappingProxyType({}),
         *,
         time_axis: Literal["step", "visit"] = "step",
     ) -> RewardLog:
@@ -107,10 +126,12 @@ class RewardLog:
         step : ndarray of int64, shape (N,)
         reward : ndarray of float64, shape (N,)
         group : Labels, length N, optional
+        measures : mapping of str to ndarray of float64, shape (N,)
+            Those of `kaestat.logs.columns.MEASURES` that are known.
         time_axis : {"step", "visit"}
         """
         log = cls.__new__(cls)
-        log._hold(prompt, step, reward, group, time_axis)
+        log._hold(prompt, step, reward, group, measures, time_axis)
         return log
 
     @classmethod
@@ -122,6 +143,9 @@ class RewardLog:
         step: str | None = None,
         reward: str | None = None,
         group: str | None = None,
+        weight: str | None = None,
+        length: str | None = None,
+        importance: str | None = None,
     ) -> RewardLog:
         """A log of a table with one completion per row.
 
@@ -129,9 +153,9 @@ class RewardLog:
         ----------
         frame : pandas.DataFrame
             Other columns, and the index, do not matter.
-        prompt, step, reward, group : str, optional
+        prompt, step, reward, group, weight, length, importance : str, optional
             Columns. None takes the column that is called so, or by another usual name, as `kaestat.read_log` does;
-            ``group`` may be absent.
+            all from ``group`` on may be absent, and ``"none"`` leaves weights, lengths or ratios out.
 
         Raises
         ------
@@ -149,7 +173,9 @@ class RewardLog:
         if not isinstance(frame, pd.DataFrame):
             raise TypeError(f"frame must be a pandas DataFrame, got {type(frame).__name__}.")
         found = [str(name) for name in frame.columns]
-        chosen = choose_columns("frame", found, {"prompt": prompt, "step": step, "reward": reward, "group": group})
+        hints = {"prompt": prompt, "step": step, "reward": reward, "group": group}
+        hints |= {"weight": weight, "length": length, "importance": importance}
+        chosen = choose_columns("frame", found, hints)
         columns = {name: frame.iloc[:, found.index(name)].copy() for name in chosen.values()}
         if frame.empty:
             raise ValueError("frame: has columns but no rows.")
@@ -157,17 +183,26 @@ class RewardLog:
 
     @classmethod
     def of_table(cls, table: Table, names: Mapping[str, str]) -> RewardLog:
-        """A log of a table whose columns for ``prompt``, ``step``, ``reward`` and perhaps ``group`` are known."""
+        """A log of a table whose columns for ``prompt``, ``step``, ``reward`` and perhaps others are known."""
         return cls.of_labels(
             table.labels(names["prompt"]),
             table.steps(names["step"]),
             table.rewards(names["reward"]),
             table.labels(names["group"]) if "group" in names else None,
+            {part: table.measures(names[part], part) for part in MEASURES if part in names},
         )
 
-    def _hold(self, prompt: Labels, step: np.ndarray, reward: np.ndarray, group: Labels | None, time_axis: str) -> None:
+    def _hold(
+        self,
+        prompt: Labels,
+        step: np.ndarray,
+        reward: np.ndarray,
+        group: Labels | None,
+        measures: Mapping[str, np.ndarray],
+        time_axis: str,
+    ) -> None:
         codes = np.zeros(len(reward), dtype=np.int32) if group is None else group.codes
-        columns = {"prompt": prompt.codes, "step": step, "reward": reward, "group": codes}
+        columns = {"prompt": prompt.codes, "step": step, "reward": reward, "group": codes, **measures}
         order = _order(prompt.codes, step, codes)
         if order is not None:
             columns = {name: column[order] for name, column in columns.items()}
@@ -231,9 +266,43 @@ class RewardLog:
         pairs = prompt * (group.max() + 1) + group
         return LogUnits.of(self.frame, pd.factorize(pairs)[0])
 
-    def units(self, unit: Literal["prompt", "group"]) -> LogUnits:
-        """`prompt_units` or `group_units`."""
-        return self.prompt_units if unit == "prompt" else self.group_units
+    def units(self, unit: Literal["prompt", "group"], weights: str | None = None) -> LogUnits:
+        """`prompt_units` or `group_units`, weighted by `completion_weights` if ``weights`` is given."""
+        plain = self.prompt_units if unit == "prompt" else self.group_units
+        return plain if weights is None else plain.weighted(self.completion_weights(weights))
+
+    @property
+    def weightings(self) -> tuple[str, ...]:
+        """What completions of this log can be weighted by: ``weight``, ``length``, both or nothing."""
+        return tuple(name for name in WEIGHTINGS if name in self.frame)
+
+    def completion_weights(self, weights: str) -> np.ndarray:
+        """Weight of each completion, times the square of its importance ratio if the log has these.
+
+        Parameters
+        ----------
+        weights : {"weight", "length"}
+            Column of `frame`.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+            In the order of ``frame``.
+
+        Raises
+        ------
+        ValueError
+            If the log has no such column.
+        """
+        if weights not in self.weightings:
+            choice = " or ".join(self.weightings)
+            raise ValueError(
+                f"weights={weights!r}: "
+                + (f"this log has {choice}." if choice else "this log has neither weights nor lengths.")
+                + " Give RewardLog a weight (squared score norm) or a length (tokens) for each completion."
+            )
+        column = self.frame[weights].to_numpy()
+        return column * self.frame["importance"].to_numpy() ** 2 if "importance" in self.frame else column
 
 
 def as_log(log: RewardLog | pd.DataFrame) -> RewardLog:

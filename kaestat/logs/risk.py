@@ -12,37 +12,23 @@ of them, and such intervals are too short; there the log is replayed again witho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from kaestat.baselines.base import Baseline
-from kaestat.bootstrap import cluster_bootstrap, mean_with_interval, widened
 from kaestat.checks import check_whole
-from kaestat.logs.jackknife import jackknife_groups, jackknife_interval
+from kaestat.logs.jackknife import jackknife_groups
+from kaestat.logs.prompt_risks import PromptRisks, contributions, sized_mean
 from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
-from kaestat.logs.scoring import batches, visit_risks
+from kaestat.logs.scoring import Measure, Scored, batches, visit_risks
 from kaestat.registry import make_baseline, parse_method
 from kaestat.spelling import named
 
 FEWEST_DRAWS = 40  # fewer have no quantile of 2.5 %
 LEAVE_ONE_OUT_METHODS = ("grpo", "reinforce++")  # as in the paper's Table 1
-RISK_COLUMNS = ["method", "mse", "se", "ci_low", "ci_high", "vs_grpo", "n_prompts", "n_visits"]
-DIFFERENCE_COLUMNS = [
-    "method",
-    "reference",
-    "difference",
-    "se",
-    "ci_low",
-    "ci_high",
-    "ratio",
-    "ratio_low",
-    "ratio_high",
-    "n_prompts",
-    "n_visits",
-]
 
 
 def value_risk(
@@ -97,7 +83,7 @@ def value_risk(
         If ``log`` is neither, or ``methods`` no list.
     """
     n_boot = draws_of(n_boot)
-    scored = prompt_risks(log, [*_listed(methods), "grpo"], min_visits=min_visits, again=n_boot > 0, seed=seed)
+    scored = prompt_risks(log, [*listed(methods), "grpo"], min_visits=min_visits, again=n_boot > 0, seed=seed)
     return scored.risk_table(n_boot=n_boot, seed=seed)
 
 
@@ -137,7 +123,7 @@ def risk_differences(
     """
     n_boot = draws_of(n_boot)
     scored = prompt_risks(
-        log, [*_listed(methods), reference], min_visits=min_visits, differences_only=True, again=n_boot > 0, seed=seed
+        log, [*listed(methods), reference], min_visits=min_visits, differences_only=True, again=n_boot > 0, seed=seed
     )
     unidentified = ~np.isfinite(scored.per_prompt).all(axis=0)
     if unidentified.any():
@@ -146,115 +132,6 @@ def risk_differences(
             "completion per visit its risk is not identified, not even differences."
         )
     return scored.difference_table(n_boot=n_boot, seed=seed)
-
-
-@dataclass(frozen=True, eq=False)
-class PromptRisks:
-    """Risk of several methods for each prompt: what every table of one log is made of, at one replay per method.
-
-    Attributes
-    ----------
-    methods : tuple of str or Baseline, length M
-        As given; the last one is the reference of the tables.
-    per_prompt : ndarray, shape (C, M)
-        Mean risk over the eligible visits of each prompt that has any.
-    n_visits : int
-        Number of eligible visits.
-    absolute : bool
-        Whether the reward variance is subtracted. Where not, every risk is the MSE plus the same variance, and NaN
-        for methods that contain the completion's own reward.
-    pooled : tuple of bool, length M
-        Whether the method pools prompts.
-    left_out : ndarray, shape (K, M), optional
-        Mean risk over the prompts outside group k: of methods that pool prompts replayed without the group, of the
-        others from ``per_prompt``. None if nothing was replayed again.
-    """
-
-    methods: tuple[str | Baseline, ...]
-    per_prompt: np.ndarray
-    n_visits: int
-    absolute: bool
-    pooled: tuple[bool, ...] = ()
-    left_out: np.ndarray | None = None
-
-    def take(self, positions: Sequence[int]) -> PromptRisks:
-        """The methods at these positions, in this order."""
-        columns = list(positions)
-        return PromptRisks(
-            tuple(self.methods[position] for position in columns),
-            self.per_prompt[:, columns],
-            self.n_visits,
-            self.absolute,
-            tuple(self.pooled[position] for position in columns) if self.pooled else (),
-            None if self.left_out is None else self.left_out[:, columns],
-        )
-
-    def _jackknifed(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which methods need the jackknife and have it, shape (M,); and ``left_out``, empty if there is none."""
-        if self.left_out is None:
-            return np.zeros(len(self.methods), dtype=bool), np.empty((0, len(self.methods)))
-        return np.array(self.pooled, dtype=bool), self.left_out
-
-    def risk_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
-        """The table of `value_risk` for all methods but the last, which must be GRPO."""
-        draws = cluster_bootstrap(self.per_prompt, n_boot=n_boot, seed=seed)
-        mean, se, low, high = mean_with_interval(self.per_prompt, draws)
-        again, left_out = self._jackknifed()
-        if again.any():
-            se[again], low[again], high[again] = jackknife_interval(mean[again], left_out[:, again])
-        return pd.DataFrame(
-            {
-                "method": list(self.methods[:-1]),
-                "mse": mean[:-1],
-                "se": se[:-1],
-                "ci_low": low[:-1],
-                "ci_high": high[:-1],
-                "vs_grpo": mean[:-1] / mean[-1] if mean[-1] != 0 else np.nan,
-                "n_prompts": len(self.per_prompt),
-                "n_visits": self.n_visits,
-            },
-            columns=RISK_COLUMNS,
-        )
-
-    def difference_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
-        """The table of `risk_differences` between all methods but the last and the last."""
-        *methods, reference = self.methods
-        paired = self.per_prompt[:, :-1] - self.per_prompt[:, -1:]
-        draws = cluster_bootstrap(np.concatenate([self.per_prompt, paired], axis=1), n_boot=n_boot, seed=seed)
-        drawn_risks, drawn_paired = np.split(draws, [len(self.methods)], axis=1)
-        mean, se, low, high = mean_with_interval(paired, drawn_paired)
-        pooled, left_out = self._jackknifed()
-        again = pooled[:-1] | pooled[-1]
-        if again.any():
-            left = left_out[:, :-1] - left_out[:, -1:]
-            se[again], low[again], high[again] = jackknife_interval(mean[again], left[:, again])
-        ratio = np.full((3, len(methods)), np.nan)
-        if self.absolute:
-            level = self.per_prompt.mean(axis=0)
-            ratio[0] = np.divide(level[:-1], level[-1], out=np.full(len(methods), np.nan), where=level[-1] != 0)
-            if n_boot:
-                with np.errstate(invalid="ignore", divide="ignore"):  # a reference whose risk is 0 has no ratio
-                    lowest, highest = np.quantile(drawn_risks[:, :-1] / drawn_risks[:, -1:], [0.025, 0.975], axis=0)
-                    ratio[1:] = widened(ratio[0], lowest, highest, len(self.per_prompt))
-                    if again.any():
-                        left = left_out[:, :-1][:, again] / left_out[:, -1:]
-                        ratio[1:, again] = jackknife_interval(ratio[0, again], left)[1:]
-        return pd.DataFrame(
-            {
-                "method": methods,
-                "reference": [reference] * len(methods),
-                "difference": mean,
-                "se": se,
-                "ci_low": low,
-                "ci_high": high,
-                "ratio": ratio[0],
-                "ratio_low": ratio[1],
-                "ratio_high": ratio[2],
-                "n_prompts": len(self.per_prompt),
-                "n_visits": self.n_visits,
-            },
-            columns=DIFFERENCE_COLUMNS,
-        )
 
 
 def risk_baseline(method: str | Baseline) -> Baseline:
@@ -305,21 +182,58 @@ def prompt_risks(
     baselines = [risk_baseline(method).on_range(*reward_range(log)) for method in methods]
     absolute = not differences_only or bool((log.prompt_units.counts > 1).any())
     eligible = eligible_visits(log, min_visits, absolute)
-    scored = np.bincount(log.prompt_units.visit_prompt[eligible], minlength=len(log.prompts)) > 0
-    pooled = tuple(baseline.pools_prompts for baseline in baselines)
+
+    rows = [Scored(method, baseline) for method, baseline in zip(methods, baselines, strict=True)]
+    return scored_prompts(log, rows, Measure(absolute), eligible, again=again, seed=seed, track=track)
+
+
+def scored_prompts(
+    log: RewardLog,
+    rows: Sequence[Scored],
+    measure: Measure,
+    eligible: np.ndarray,
+    *,
+    again: bool,
+    seed: int,
+    track: Callable[[Sequence[Any]], Iterable[Any]],
+) -> PromptRisks:
+    """Score every row on the log and, where it pools prompts, without each group of prompts too.
+
+    Parameters
+    ----------
+    log : RewardLog
+    rows : sequence of Scored
+    measure : Measure
+    eligible : ndarray of bool, shape (W,)
+        Visits that are scored.
+    again, seed, track
+        See `prompt_risks`.
+    """
+    prompt = log.prompt_units.visit_prompt[eligible]
+    scored = np.bincount(prompt, minlength=len(log.prompts)) > 0
+    size: np.ndarray = np.ones(int(scored.sum()))
+    if measure.column is not None:
+        size = np.bincount(prompt, weights=measure.visit_sizes(log)[eligible], minlength=len(log.prompts))[scored]
+    pooled = tuple(row.baseline.pools_prompts for row in rows)
     group = np.full(len(log.prompts), -1)
-    group[scored] = jackknife_groups(int(scored.sum()), seed=seed)
-    n_groups = int(group.max()) + 1 if again and any(pooled) and scored.sum() > 1 else 0
+    group[scored] = jackknife_groups(len(size), seed=seed)
+    n_groups = int(group.max()) + 1 if again and any(pooled) and len(size) > 1 else 0
     kept = np.stack([np.ones(len(group), dtype=bool), *(group != k for k in range(n_groups))])
-    rest = kept[1:, scored]
-    jobs = batches(log, methods, baselines, again=n_groups > 0)
-    per_prompt, left_out = np.empty((int(scored.sum()), len(methods))), np.empty((n_groups, len(methods)))
+    sizes = np.where(kept[1:, scored], size, 0.0)
+    jobs = batches(log, rows, again=n_groups > 0)
+    per_prompt, left_out = np.empty((len(size), len(rows))), np.empty((n_groups, len(rows)))
     for _, job in zip(track([job.baseline for job in jobs]), jobs, strict=True):
-        for columns, whole, without in job.risks(log, kept, eligible, absolute=absolute):
+        for columns, whole, without in job.risks(log, kept, eligible, measure):
             per_prompt[:, columns] = whole[:, None]
-            left_out[:, columns] = np.mean(without, axis=1, where=rest)[:, None]
-    n_visits = int(eligible.sum())
-    return PromptRisks(tuple(methods), per_prompt, n_visits, absolute, pooled, left_out if n_groups else None)
+            left_out[:, columns] = sized_mean(without, sizes, axis=1)[:, None]
+    return PromptRisks(
+        tuple(row.name for row in rows),
+        contributions(per_prompt, size),
+        int(eligible.sum()),
+        measure.absolute,
+        pooled,
+        left_out if n_groups else None,
+    )
 
 
 def draws_of(n_boot: int) -> int:
@@ -338,7 +252,14 @@ def draws_of(n_boot: int) -> int:
     )
 
 
-def _listed(methods: Sequence[str | Baseline]) -> list[str | Baseline]:
+def listed(methods: Sequence[str | Baseline]) -> list[str | Baseline]:
+    """The methods as a list.
+
+    Raises
+    ------
+    TypeError
+        If they are none, but one name, say.
+    """
     try:
         listed = [] if isinstance(methods, str) else list(methods)
     except TypeError:
@@ -377,4 +298,4 @@ def visit_risk(log: RewardLog, baseline: Baseline, *, absolute: bool) -> np.ndar
         Subtract the reward variance (NaN where a visit has one completion); otherwise the result is the MSE plus the
         reward variance, which is the same for all baselines.
     """
-    return visit_risks(log, baseline, absolute=absolute)[0]
+    return visit_risks(log, Scored(type(baseline).__name__, baseline), Measure(absolute))[0]

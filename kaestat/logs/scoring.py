@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,25 +18,77 @@ from kaestat.visit_error import unbiased_error
 BANDWIDTHS_AT_ONCE = 6  # they share the past that the widest of them needs
 
 
+@dataclass(frozen=True)
+class Measure:
+    """What is measured at each visit: the error of the value, or the noise of the gradient.
+
+    Attributes
+    ----------
+    absolute : bool
+        Subtract the reward variance from the error (NaN where a visit has one completion); otherwise the result is the
+        MSE plus the reward variance, which is the same for all baselines. Nothing is subtracted from noise.
+    column : {"weight", "length"}, optional
+        W of the noise ``W (Z - V)^2``, whose mean is over completions: a visit counts as often as it has some, where
+        for the error of the value every visit of a prompt counts alike.
+    """
+
+    absolute: bool
+    column: str | None = None
+
+    def visit_sizes(self, log: RewardLog) -> np.ndarray:
+        """How often each visit of `RewardLog.prompt_units` counts within its prompt, shape (W,)."""
+        counts = log.prompt_units.counts
+        return np.ones(len(counts)) if self.column is None else counts.astype(float)
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """A row of the tables.
+
+    Attributes
+    ----------
+    name : str, Baseline, or tuple that begins with one of these
+        Rows of equal names are one where these are text.
+    baseline : Baseline
+    averaged : {"weight", "length"}, optional
+        What its values are averaged with.
+    """
+
+    name: Any
+    baseline: Baseline
+    averaged: str | None = None
+
+    @property
+    def is_specified(self) -> bool:
+        """Whether it is named by text."""
+        return isinstance(self.name[0] if isinstance(self.name, tuple) else self.name, str)
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Methods whose risks come from one replay.
 
     Attributes
     ----------
-    baseline : Baseline
+    row : Scored
+        One of them, with the baseline of all.
     columns : tuple of tuple of int
         For each copy of the baseline (one, or one for each bandwidth), the positions of its methods.
     again : bool
         Whether the log is also replayed without each group of prompts.
     """
 
-    baseline: Baseline
+    row: Scored
     columns: tuple[tuple[int, ...], ...]
     again: bool
 
+    @property
+    def baseline(self) -> Baseline:
+        """What is replayed."""
+        return self.row.baseline
+
     def risks(
-        self, log: RewardLog, kept: np.ndarray, eligible: np.ndarray, *, absolute: bool
+        self, log: RewardLog, kept: np.ndarray, eligible: np.ndarray, measure: Measure
     ) -> Iterator[tuple[tuple[int, ...], np.ndarray, np.ndarray]]:
         """Replay the log, whole and, if `again`, without each group of prompts.
 
@@ -46,8 +99,7 @@ class Batch:
             The prompts of the whole log, which are all, and of the log without each of K groups.
         eligible : ndarray of bool, shape (W,)
             Which visits are scored.
-        absolute : bool
-            See `visit_risks`.
+        measure : Measure
 
         Yields
         ------
@@ -58,82 +110,102 @@ class Batch:
         without : ndarray, shape (K, C)
             The same without each group, meaningless at prompts of the group.
         """
+        size = measure.visit_sizes(log)
         if self.again:
-            whole, *without = _prompt_means(
-                log, visit_risks(log, self.baseline, absolute=absolute, kept=kept), eligible
-            )
+            whole, *without = _prompt_means(log, visit_risks(log, self.row, measure, kept=kept), eligible, size)
             yield self.columns[0], whole, np.array(without)
             return
-        risks = visit_risks(log, self.baseline, absolute=absolute, copies=len(self.columns))
-        for columns, whole in zip(self.columns, _prompt_means(log, risks, eligible), strict=True):
+        risks = visit_risks(log, self.row, measure, copies=len(self.columns))
+        for columns, whole in zip(self.columns, _prompt_means(log, risks, eligible, size), strict=True):
             yield columns, whole, np.broadcast_to(whole, (len(kept) - 1, len(whole)))
 
 
-def batches(
-    log: RewardLog, methods: Sequence[str | Baseline], baselines: Sequence[Baseline], *, again: bool
-) -> list[Batch]:
+def batches(log: RewardLog, rows: Sequence[Scored], *, again: bool) -> list[Batch]:
     """Equal specifications are replayed once; kernel methods that differ in a fixed bandwidth alone, together."""
-    same: dict[str | int, list[int]] = {}
-    for column, method in enumerate(methods):
-        same.setdefault(method if isinstance(method, str) else column, []).append(column)
-    alone, grids = [], list[tuple[Baseline, list[tuple[float, tuple[int, ...]]]]]()
+    same: dict[Any, list[int]] = {}
+    for column, row in enumerate(rows):
+        same.setdefault(row.name if row.is_specified else column, []).append(column)
+    alone, grids = [], list[tuple[Scored, list[tuple[float, tuple[int, ...]]]]]()
     for columns in same.values():
-        baseline = baselines[columns[0]]
+        row = rows[columns[0]]
+        baseline = row.baseline
         bandwidth = fixed_bandwidth(baseline)
         without = again and baseline.pools_prompts
         if without or bandwidth is None or not isinstance(baseline, KernelBaseline):
-            alone.append(Batch(baseline, (tuple(columns),), without))
+            alone.append(Batch(row, (tuple(columns),), without))
             continue
         at_one = replace(baseline, bandwidth=1.0)
-        grid = next((grid for like, grid in grids if like == at_one), None)
+        alike = (g for like, g in grids if like.baseline == at_one and like.averaged == row.averaged)
+        grid = next(alike, None)
         if grid is None:
             grid = []
-            grids.append((at_one, grid))
+            grids.append((replace(row, baseline=at_one), grid))
         grid.append((bandwidth, tuple(columns)))
     return [*alone, *(batch for like, grid in grids for batch in _grid_batches(log, like, sorted(grid)))]
 
 
-def _grid_batches(log: RewardLog, baseline: Baseline, grid: list[tuple[float, tuple[int, ...]]]) -> list[Batch]:
+def _grid_batches(log: RewardLog, row: Scored, grid: list[tuple[float, tuple[int, ...]]]) -> list[Batch]:
+    baseline = row.baseline
     assert isinstance(baseline, KernelBaseline)
     size = copies_at_once(log, replace(baseline, bandwidth=grid[-1][0]), BANDWIDTHS_AT_ONCE)
     parts = (grid[start : start + size] for start in range(0, len(grid), size))
     return [
-        Batch(baseline.at_each([bandwidth for bandwidth, _ in part]), tuple(columns for _, columns in part), False)
+        Batch(
+            replace(row, baseline=baseline.at_each([bandwidth for bandwidth, _ in part])),
+            tuple(columns for _, columns in part),
+            False,
+        )
         for part in parts
     ]
 
 
-def _prompt_means(log: RewardLog, risk: np.ndarray, eligible: np.ndarray) -> np.ndarray:
-    """Mean over the eligible visits of each prompt that has any; (L, W) to (L, C)."""
-    prompt = log.prompt_units.visit_prompt[eligible]
-    n = np.bincount(prompt)
-    sums = np.array([np.bincount(prompt, weights=row) for row in risk[:, eligible]])
+def _prompt_means(log: RewardLog, risk: np.ndarray, eligible: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Mean over the eligible visits of each prompt that has any, each as often as its size says; (L, W) to (L, C)."""
+    prompt, size = log.prompt_units.visit_prompt[eligible], size[eligible]
+    n = np.bincount(prompt, weights=size)
+    sums = np.array([np.bincount(prompt, weights=size * row) for row in risk[:, eligible]])
     return sums[:, n > 0] / n[n > 0]
 
 
 def visit_risks(
-    log: RewardLog, baseline: Baseline, *, absolute: bool, copies: int = 1, kept: np.ndarray | None = None
+    log: RewardLog, row: Scored, measure: Measure, *, copies: int = 1, kept: np.ndarray | None = None
 ) -> np.ndarray:
-    """Unbiased squared error of the values at each visit of `RewardLog.prompt_units`, shape (L, W).
+    """Unbiased error of the values, or noise of the gradient, at each visit of `RewardLog.prompt_units`, shape (L, W).
 
     Parameters
     ----------
-    log, baseline, copies, kept
+    log : RewardLog
+    row : Scored
+    measure : Measure
+    copies, kept
         See `kaestat.logs.replay.replayed`.
-    absolute : bool
-        Subtract the reward variance (NaN where a visit has one completion); otherwise the result is the MSE plus the
-        reward variance, which is the same for all baselines.
+
+    Raises
+    ------
+    ValueError
+        If noise is asked for of values that contain the completion's own reward.
     """
-    units = log.prompt_units
+    units, baseline = log.prompt_units, row.baseline
+    weight = None if measure.column is None else log.completion_weights(measure.column)
     rows = copies if kept is None else len(kept)
     loss, own = np.empty((2, rows, len(units.first)))
     at_once = rows if kept is None else copies_at_once(log, baseline, rows)
     for start in range(0, rows, at_once):
         some = slice(start, start + at_once)
-        for part in replayed(log, baseline, copies=copies, kept=None if kept is None else kept[some]):
+        here = None if kept is None else kept[some]
+        for part in replayed(log, baseline, row.averaged, copies=copies, kept=here):
             inside = slice(*np.searchsorted(units.first, [part.completions.start, part.completions.stop]))
             first = units.first[inside] - part.completions.start
             error = units.reward[part.completions] - part.values
-            loss[some, inside] = np.add.reduceat(error * error, first, axis=-1)
+            squares = error * error if weight is None else weight[part.completions] * (error * error)
+            loss[some, inside] = np.add.reduceat(squares, first, axis=-1)
             own[some, inside] = np.add.reduceat(part.own_derivatives, first, axis=-1)
-    return unbiased_error(loss / units.counts, own / units.counts, units.variance, absolute=absolute)
+    if weight is None:
+        return unbiased_error(loss / units.counts, own / units.counts, units.variance, absolute=measure.absolute)
+    if own.any():
+        name = row.name[0] if isinstance(row.name, tuple) else row.name
+        raise ValueError(
+            f"{name}: contains the completion's own reward, so that its gradient is biased, and the noise that it "
+            "leaves is not comparable. Leave it out."
+        )
+    return loss / units.counts

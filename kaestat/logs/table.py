@@ -13,7 +13,10 @@ import numpy as np
 import pandas as pd
 
 from kaestat.history import MAX_REWARD, MAX_STEP
+from kaestat.logs.columns import LEFT_OUT
 from kaestat.logs.labels import Labels
+from kaestat.logs.measures import outside
+from kaestat.spelling import spelled
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
@@ -49,6 +52,24 @@ class Table:
         if allow_missing:
             bad[[row for row in np.flatnonzero(bad).tolist() if _is_missing(self._value(name, row))]] = False
         self._refuse(bad, name, "a reward must be a finite number, True or False. Remove or mend the row")
+        return values
+
+    def measures(self, name: str, part: str, *, allow_missing: bool = False) -> np.ndarray:
+        """A column of weights, lengths or importance ratios, one of `kaestat.logs.columns.MEASURES`.
+
+        Missing ones, if allowed, are NaN.
+
+        Raises
+        ------
+        ValueError
+            If one of them is missing, no number, negative, or too large.
+        """
+        values = self.numbers(name)
+        bad = outside(values)
+        if allow_missing:
+            bad[[row for row in np.flatnonzero(bad).tolist() if _is_missing(self._value(name, row))]] = False
+        without = f"or read the log without this column: {spelled(part, LEFT_OUT)}"
+        self._refuse(bad, name, f"a {part} must be a finite number from 0 on. Remove or mend the row, {without}")
         return values
 
     def steps(self, name: str) -> np.ndarray:

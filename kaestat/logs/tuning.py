@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from kaestat.logs.jackknife import jackknife_groups
+from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.risk import PromptRisks
 
 KERNELS = ("triangular", "exponential")
 CANDIDATES = 14

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from kaestat.arrays import BLOCK_NUMBERS, Groups, Visits
+from kaestat.history import PLAIN_FIELDS, visit_sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,8 @@ class LogUnits:
         Number of earlier visits of the same unit.
     by_unit : ndarray of int, shape (W,)
         Visits sorted by unit, then time.
+    weight : ndarray, shape (N,), optional
+        Weight of each completion; None means one.
     """
 
     reward: np.ndarray
@@ -42,6 +45,7 @@ class LogUnits:
     visit_step: np.ndarray
     earlier: np.ndarray
     by_unit: np.ndarray
+    weight: np.ndarray | None = None
 
     @classmethod
     def of(cls, frame: pd.DataFrame, unit: np.ndarray) -> LogUnits:
@@ -63,6 +67,24 @@ class LogUnits:
             earlier=earlier,
             by_unit=np.argsort(visit_unit, kind="stable"),
         )
+
+    def weighted(self, weight: np.ndarray) -> LogUnits:
+        """The same with a weight for each completion, shape (N,)."""
+        return replace(self, weight=weight)
+
+    @cached_property
+    def weighted_sums(self) -> dict[str, np.ndarray]:
+        """The sums over weighted completions that `Visits` has of each visit, by name, shape (W,); none without."""
+        if self.weight is None:
+            return {}
+        sums: dict[str, np.ndarray] = {}
+        for size in np.unique(self.counts):  # visits of one size at a time: no padding
+            visit = np.flatnonzero(self.counts == size)
+            rows = self.first[visit, None] + np.arange(size)
+            found = visit_sums(Groups(self.reward[rows], weight=self.weight[rows]))
+            for name in found.keys() - set(PLAIN_FIELDS):
+                sums.setdefault(name, np.empty(len(self.counts)))[visit] = found[name]
+        return sums
 
     @cached_property
     def total(self) -> np.ndarray:
@@ -95,6 +117,7 @@ class LogUnits:
             count=spread(self.counts),
             total=spread(self.total),
             total_sq=spread(self.total_sq),
+            **{name: spread(column) for name, column in self.weighted_sums.items()},
         )
 
     @cached_property
@@ -155,12 +178,14 @@ class LogUnits:
         counts = np.where(where < 0, 0, self.counts[where])
         places = np.arange(counts.max())
         mask = places < counts[..., None]
-        reward = np.where(mask, self.reward[np.where(mask, self.first[where][..., None] + places, 0)], 0.0)
+        rows = np.where(mask, self.first[where][..., None] + places, 0)
+        reward = np.where(mask, self.reward[rows], 0.0)
+        weight = None if self.weight is None else np.where(mask, self.weight[rows], 0.0)
         steps = self.visit_step[visits[edges]][:, None, None]
         return Block(
             visit=where,
             step=steps,
-            groups=Groups(reward=reward, mask=None if mask.all() else mask),
+            groups=Groups(reward=reward, mask=None if mask.all() else mask, weight=weight),
             visits=self._past(where, steps, reach),
         )
 
@@ -180,6 +205,7 @@ class LogUnits:
             count=gather(self.counts),
             total=gather(self.total),
             total_sq=gather(self.total_sq),
+            **{name: gather(column) for name, column in self.weighted_sums.items()},
         )
 
 

@@ -13,14 +13,17 @@ import pandas as pd
 from kaestat.bandwidth import BandwidthSelection
 from kaestat.bandwidth.base import PATH_COLUMNS
 from kaestat.baselines.base import Baseline
+from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.risk import PromptRisks, draws_of, eligible_visits, prompt_risks, risk_baseline, value_risk
+from kaestat.logs.risk import draws_of, eligible_visits, prompt_risks, risk_baseline, value_risk
 from kaestat.logs.selection import select_bandwidth
 from kaestat.logs.tuning import MIN_PROMPTS, Tuned, candidates, return_gaps, wide_grid, with_tuned
 from kaestat.reach import OUT_OF_REACH_SHARE, reached
 from kaestat.registry import METHODS, make_baseline
+from kaestat.report.gradient import GradientAnalysis, analyze_gradient
 from kaestat.report.notes import notes
 from kaestat.report.recommendation import Recommendation, recommend
+from kaestat.report.sampling import NO_RETURNS, SamplingAnalysis
 
 REFERENCES = ("kae", "grpo")  # of the paired differences; kae learns its bandwidth
 RIVAL_OF_SINGLES = "reinforce++"  # with one completion per visit there is no group mean to compare with
@@ -110,6 +113,10 @@ class Analysis:
         Methods of a fixed bandwidth whose history reaches hardly any earlier visit.
     min_visits : int
         Scored visits have at least this many earlier ones: 0 where every prompt occurs once.
+    gradient : GradientAnalysis or None
+        The noise of the gradient; None for a log without weights and lengths.
+    sampling : SamplingAnalysis or None
+        What sampling prompts by their predicted values would have been worth; None unless asked for.
     """
 
     facts: LogFacts
@@ -122,6 +129,8 @@ class Analysis:
     tuned: tuple[Tuned, ...]
     out_of_reach: tuple[str, ...]
     min_visits: int
+    gradient: GradientAnalysis | None
+    sampling: SamplingAnalysis | None = None
 
     def path_table(self) -> pd.DataFrame:
         """All of ``paths`` in one table: ``kernel, bandwidth, risk, se, difference_se``."""
@@ -131,7 +140,8 @@ class Analysis:
 
 def default_methods() -> tuple[str, ...]:
     """Every method that needs no more than rewards, and ``kae`` at the paper's bandwidth, half and twice of it."""
-    ready = [name for name in METHODS if make_baseline(name).missing_input is None]
+    baselines = {name: make_baseline(name) for name in METHODS}
+    ready = [name for name, made in baselines.items() if made.missing_input is None and not made.needs_weights]
     return (*ready, "kae:bandwidth=5", "kae:bandwidth=10", "kae:bandwidth=20")
 
 
@@ -140,10 +150,11 @@ def analyze(
     methods: Sequence[str | Baseline] | None = None,
     *,
     bandwidth_paths: bool = False,
+    sampling: bool = False,
     n_boot: int = 1000,
     seed: int = 0,
     min_visits: int = 1,
-    track: Callable[[Sequence[Baseline]], Iterable[Baseline]] = iter,
+    track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
 ) -> Analysis:
     """Compare methods on a log, and recommend one.
 
@@ -154,6 +165,8 @@ def analyze(
         As in `kaestat.value_risk`; None means `default_methods`, and `TUNED_METHODS` at bandwidths chosen on the log.
     bandwidth_paths : bool
         Also follow the risk of KAE along a grid of bandwidths, for two kernels.
+    sampling : bool
+        Also replay sampling policies (`kaestat.sampling_risk`), where prompts come back.
     n_boot, seed, min_visits
         As in `kaestat.value_risk`; but where every prompt occurs once, the default 1 becomes 0.
     track : callable
@@ -195,6 +208,10 @@ def analyze(
         levels = value_risk(log, LEVELS, **draw)
     rival = reference["grpo" if scored.absolute else RIVAL_OF_SINGLES]
     out_of_reach = tuple(str(m) for m in given if returns and _out_of_reach(log, m, min_visits, scored.absolute))
+    recommendation = recommend(log, scored.take([*rows, rival]), min_visits=min_visits, **draw)
+    gradient = None
+    if log.weightings:
+        gradient = analyze_gradient(log, methods, recommendation.row, min_visits=min_visits, track=track, **draw)
     return Analysis(
         facts=facts,
         risk=risk,
@@ -202,12 +219,23 @@ def analyze(
         paths=paths,
         levels=levels,
         notes=tuple(
-            notes(log, scored, left_out=left_out, tuned=tuned, out_of_reach=out_of_reach, min_visits=min_visits)
-        ),
-        recommendation=recommend(log, scored.take([*rows, rival]), min_visits=min_visits, **draw),
+            notes(
+                log,
+                scored,
+                gradient,
+                left_out=left_out,
+                tuned=tuned,
+                out_of_reach=out_of_reach,
+                min_visits=min_visits,
+            )
+        )
+        + ((NO_RETURNS,) if sampling and not returns else ()),
+        recommendation=recommendation,
         tuned=tuned,
         out_of_reach=out_of_reach,
         min_visits=min_visits,
+        gradient=gradient,
+        sampling=SamplingAnalysis.of(log, **draw) if sampling and returns else None,
     )
 
 

@@ -90,6 +90,9 @@ def analyze(
     bandwidth_grid: Annotated[
         bool, typer.Option("--bandwidth-grid", help="Also show the MSE of kae along a grid of bandwidths.")
     ] = False,
+    sampling: Annotated[
+        bool, typer.Option("--sampling", help="Also tell what drawing prompts by predicted values would be worth.")
+    ] = False,
     n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts, at least 40; 0: none.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     min_visits: Annotated[int, typer.Option(min=0, help="Score visits with at least this many earlier ones.")] = 1,
@@ -107,6 +110,7 @@ def analyze(
         rewards,
         method or None,
         bandwidth_paths=bandwidth_grid or out is not None,
+        sampling=sampling,
         n_boot=n_boot,
         seed=seed,
         min_visits=min_visits,

@@ -15,7 +15,9 @@ from rich.text import Text
 from kaestat.bandwidth import BandwidthSelection
 from kaestat.registry import METHODS, make_baseline
 from kaestat.report.analysis import Analysis
+from kaestat.report.gradient_text import NOISE_HEADER, NOISE_TITLE, noise_rows, noise_unit_line
 from kaestat.report.headline import headline, paste_lines, paste_notes
+from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, sampling_rows, sampling_unit_line
 from kaestat.report.tables import (
     PATH_HEADER,
     comparison,
@@ -53,6 +55,16 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool) -> None:
     screen.print(_table(*comparison(analysis)))
     screen.print(Text(unit_line(analysis), style="dim"))
     screen.print()
+    if analysis.gradient is not None:
+        screen.print(Text(NOISE_TITLE))
+        screen.print(_table(NOISE_HEADER, noise_rows(analysis.gradient)))
+        screen.print(Text(noise_unit_line(analysis.gradient), style="dim"))
+        screen.print()
+    if analysis.sampling is not None:
+        screen.print(Text(SAMPLING_TITLE))
+        screen.print(_table(SAMPLING_HEADER, sampling_rows(analysis.sampling)))
+        screen.print(Text(sampling_unit_line(), style="dim"))
+        screen.print()
     if with_paths:
         for kernel, selection in analysis.paths.items():
             title = f"MSE of kae, {kernel} kernel, at visits with an earlier one"
@@ -87,7 +99,8 @@ def show_methods() -> None:
     """Every method with its summary."""
     rows = []
     for method in METHODS.values():
-        needs = make_baseline(method.name).missing_input
+        baseline = make_baseline(method.name)
+        needs = "weights of completions" if baseline.needs_weights else baseline.missing_input
         rows.append((method.name, method.summary + (f"; needs {needs}" if needs else "")))
     _screen().print(_table(("method", "value, scaling, source"), rows, numeric=False))
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from kaestat.provenance import Provenance
 from kaestat.report.analysis import Analysis
+from kaestat.report.gradient import GradientAnalysis
+from kaestat.report.gradient_text import NOISE_HEADER, NOISE_TITLE, noise_rows, noise_unit, noise_unit_line
 from kaestat.report.headline import headline, paste_lines, paste_notes
 from kaestat.report.html_page import Cell, Download, environment
 from kaestat.report.interval_marks import interval_marks
 from kaestat.report.json_output import to_json
 from kaestat.report.plots import render, risk_against_bandwidth
+from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, SamplingAnalysis, sampling_rows, sampling_unit_line
 from kaestat.report.tables import comparison, fact_lines, selection_line, unit_line, unit_of
+from kaestat.report.unit import Unit
 from kaestat.storage import write_atomically
 
 
@@ -34,7 +40,8 @@ def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.Pa
     -------
     list of Path
         What was written: ``risk.csv``, ``bandwidth.csv`` and ``risk_vs_bandwidth.png, .pdf`` where the log identifies
-        the MSE (G >= 2), and always ``differences.csv, provenance.json, report.html``.
+        the MSE (G >= 2), ``gradient.csv`` where it has weights or lengths, ``sampling.csv`` if asked for, and always
+        ``differences.csv, provenance.json, report.html``.
     """
     texts = text_files(analysis, provenance)
     files: dict[str, bytes | str] = dict(texts)
@@ -52,6 +59,10 @@ def text_files(analysis: Analysis, provenance: Provenance) -> dict[str, str]:
     made = {}
     if analysis.risk is not None:
         made["risk.csv"] = analysis.risk.to_csv(index=False)
+    if analysis.gradient is not None:
+        made["gradient.csv"] = analysis.gradient.noise.to_csv(index=False)
+    if analysis.sampling is not None:
+        made["sampling.csv"] = analysis.sampling.table.to_csv(index=False)
     made["differences.csv"] = analysis.differences.to_csv(index=False)
     if analysis.paths:
         made["bandwidth.csv"] = analysis.path_table().to_csv(index=False)
@@ -80,6 +91,8 @@ def html_report(analysis: Analysis, provenance: Provenance) -> str:
             rows=rows,
             drawn=drawn,
             table_files=[files[name] for name in ("risk.csv", "differences.csv") if name in files] + [_tex(analysis)],
+            gradient=None if analysis.gradient is None else _gradient(analysis.gradient, files["gradient.csv"]),
+            sampling=None if analysis.sampling is None else _sampling(analysis.sampling, files["sampling.csv"]),
             figures=figures,
             figure_files=[files["bandwidth.csv"]] if analysis.paths else [],
             selection_lines=[selection_line(selection, kernel) for kernel, selection in analysis.paths.items()],
@@ -100,9 +113,48 @@ def _drawn_table(analysis: Analysis) -> tuple[list[Cell], list[list[Cell]], str]
         shown, estimate, what = analysis.differences[to_kae], "difference", "MSE - kae"
     unit = unit_of(analysis)
     numbers = [(shown[column] / 10.0**unit.power).tolist() for column in (estimate, "ci_low", "ci_high")]
+    return _with_marks(names, texts, numbers, what, unit, place=2)
+
+
+def _gradient(gradient: GradientAnalysis, file: Download) -> dict[str, Any]:
+    """What the page shows of the gradient's noise."""
+    unit = noise_unit(gradient)
+    numbers = [(gradient.noise[column] / 10.0**unit.power).tolist() for column in ("noise", "ci_low", "ci_high")]
+    header, rows, drawn = _with_marks(NOISE_HEADER, noise_rows(gradient), numbers, "noise", unit, place=3)
+    return {
+        "title": NOISE_TITLE,
+        "header": header,
+        "rows": rows,
+        "caption": f"{noise_unit_line(gradient)} {drawn}",
+        "files": [file],
+    }
+
+
+def _sampling(found: SamplingAnalysis, file: Download) -> dict[str, Any]:
+    """What the page shows of sampling policies."""
+    ends = [found.table[column].tolist() for column in ("worth", "ci_low", "ci_high")]
+    header, rows, drawn = _with_marks(SAMPLING_HEADER, sampling_rows(found), ends, "worth", Unit(0), place=2)
+    return {
+        "title": SAMPLING_TITLE,
+        "header": header,
+        "rows": rows,
+        "caption": f"{sampling_unit_line()} {drawn}",
+        "files": [file],
+    }
+
+
+def _with_marks(
+    names: Sequence[str],
+    texts: Sequence[Sequence[str]],
+    numbers: Sequence[Sequence[float]],
+    what: str,
+    unit: Unit,
+    *,
+    place: int,
+) -> tuple[list[Cell], list[list[Cell]], str]:
+    """A table with one more column of drawings, beside the estimate, so that a phone shows it without scrolling."""
     axis, marks, logarithmic = interval_marks(*numbers)
     scale = "logarithmic" if logarithmic else "linear"
-    place = 2  # beside the estimate, so that a phone shows it without scrolling
     header = [Cell(name) for name in names]
     header.insert(place, Cell(f"{what} and 95 % interval, drawn", css="drawing", drawing=axis))
     rows = []
@@ -110,7 +162,8 @@ def _drawn_table(analysis: Analysis) -> tuple[list[Cell], list[list[Cell]], str]
         row = [Cell(cell, key=0.0 if cell == "reference" else None) for cell in text]
         row.insert(place, Cell("", css="drawing", drawing=mark))
         rows.append(row)
-    return header, rows, f"Dots and lines: {what} and 95 % interval, {scale} axis, in units of {unit.name}."
+    shown = f", in units of {unit.name}" if unit.power else ""
+    return header, rows, f"Dots and lines: {what} and 95 % interval, {scale} axis{shown}."
 
 
 def _tex(analysis: Analysis) -> Download:

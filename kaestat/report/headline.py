@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from kaestat.report.analysis import Analysis
+from kaestat.report.gradient_text import on_weights
+from kaestat.report.sampling import SAMPLING_LINE, on_sampling
+from kaestat.report.setting import VERL_WEIGHTS
 from kaestat.report.tables import unit_of
 
 RIVALS = {"grpo": "GRPO's group mean", "reinforce++": "REINFORCE++'s batch mean"}  # both leave the completion out
@@ -13,7 +16,15 @@ NAMED = 4  # tied rows; the others are counted
 
 
 def headline(analysis: Analysis) -> str:
-    """What to use and what it is worth, in a few sentences."""
+    """What to use and what it is worth, in a few sentences; first of all for the gradient, where weights matter."""
+    told = _on_value(analysis)
+    if analysis.gradient is not None:
+        weighing = on_weights(analysis.gradient, analysis.facts)
+        told = f"{weighing} By the value alone: {told}" if analysis.gradient.matter else f"{told} {weighing}".rstrip()
+    return told if analysis.sampling is None else f"{told} {on_sampling(analysis.sampling, analysis.facts)}"
+
+
+def _on_value(analysis: Analysis) -> str:
     found = analysis.recommendation
     if not found.better:
         return _keep(analysis)
@@ -33,8 +44,20 @@ def headline(analysis: Analysis) -> str:
 
 
 def paste_lines(analysis: Analysis) -> list[tuple[str, str]]:
-    """What sets the recommended method up: where it goes, and the line; none where nothing is to be changed."""
-    found, axis = analysis.recommendation, analysis.facts.time_axis
+    """What sets the recommendation up: where it goes, and the line; none where nothing is to be changed."""
+    sampled = analysis.sampling is not None and analysis.sampling.gains
+    return _lines_of_method(analysis) + [SAMPLING_LINE] * sampled
+
+
+def _lines_of_method(analysis: Analysis) -> list[tuple[str, str]]:
+    found, axis, gradient = analysis.recommendation, analysis.facts.time_axis, analysis.gradient
+    if gradient is not None and gradient.matter and gradient.setting.method:
+        line, weights = gradient.setting.python_line(axis), gradient.weights
+        lines = [
+            ("TRL", f'BaselineGRPOTrainer(advantage_estimator={line}, weights="{weights}", ...)'),
+            ("A loop of your own", f"{line}.step(prompt_ids, rewards, step, weights={weights}s)"),
+        ]
+        return lines + [("verl", gradient.setting.verl_line(axis, weights))] * (weights in VERL_WEIGHTS)
     if not (found.method and found.better):
         return []
     return [("TRL, or a loop of your own", found.python_line(axis)), ("verl", found.verl_line(axis))]
@@ -42,9 +65,11 @@ def paste_lines(analysis: Analysis) -> list[tuple[str, str]]:
 
 def paste_notes(analysis: Analysis) -> Iterator[str]:
     """What must be filled into the lines."""
-    found = analysis.recommendation
+    gradient = analysis.gradient
+    matter = gradient is not None and gradient.matter and bool(gradient.setting.method)
+    found = gradient.setting if gradient is not None and matter else analysis.recommendation
     bandwidth = found.params.get("bandwidth")
-    if analysis.facts.time_axis != "visit" or not paste_lines(analysis):
+    if analysis.facts.time_axis != "visit" or not _lines_of_method(analysis):
         return
     if isinstance(bandwidth, int | float):
         yield (
@@ -77,18 +102,7 @@ def _keep(analysis: Analysis) -> str:
 
 def _setting(analysis: Analysis) -> str:
     found = analysis.recommendation
-    if not found.method:
-        return found.row
-    params = dict(found.params)
-    bandwidth, kernel = params.pop("bandwidth", None), params.pop("kernel", None)
-    told = found.method
-    if bandwidth is not None:
-        steps = f"{bandwidth:g} {analysis.facts.time_axis}s" if isinstance(bandwidth, int | float) else str(bandwidth)
-        told += f" with bandwidth {steps}"
-        told += f" and the {kernel} kernel" if kernel else ""
-    if params:
-        told += f" ({', '.join(f'{key}={value}' for key, value in params.items())})"
-    return told
+    return found.in_words(analysis.facts.time_axis) if found.method else found.row
 
 
 def _difference(analysis: Analysis) -> str:
@@ -101,7 +115,7 @@ def _difference(analysis: Analysis) -> str:
 
 def _noise(analysis: Analysis) -> Iterator[str]:
     found = analysis.recommendation
-    if math.isnan(found.noise_reduction):
+    if math.isnan(found.noise_reduction) or analysis.gradient is not None:  # then it is measured
         return
     variance = "p(1-p)" if analysis.facts.binary else "the reward variance"
     told = (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from kaestat.provenance import Provenance
 from kaestat.report.analysis import Analysis
+from kaestat.report.gradient import GradientAnalysis
 from kaestat.report.headline import paste_lines
 
 
@@ -18,10 +19,21 @@ def analysis_document(analysis: Analysis, provenance: Provenance) -> dict[str, A
         "facts": asdict(analysis.facts),
         "risk": None if analysis.risk is None else analysis.risk.to_dict("records"),
         "differences": analysis.differences.to_dict("records"),
+        "gradient": None if analysis.gradient is None else _gradient(analysis.gradient),
+        "sampling": None if analysis.sampling is None else analysis.sampling.table.to_dict("records"),
         "bandwidth": analysis.path_table().to_dict("records") if analysis.paths else None,
         "recommendation": asdict(analysis.recommendation) | {"lines": dict(paste_lines(analysis))},
         "notes": analysis.notes,
         "provenance": asdict(provenance),
+    }
+
+
+def _gradient(gradient: GradientAnalysis) -> dict[str, Any]:
+    found = {field.name: getattr(gradient, field.name) for field in fields(gradient)}
+    return found | {
+        "noise": gradient.noise.to_dict("records"),
+        "setting": asdict(gradient.setting),
+        "matter": gradient.matter,
     }
 
 

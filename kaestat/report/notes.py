@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kaestat.baselines.reward_range import RangedBaseline
+from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.reward_range import reward_range
-from kaestat.logs.risk import LEAVE_ONE_OUT_METHODS, PromptRisks, risk_baseline
+from kaestat.logs.risk import LEAVE_ONE_OUT_METHODS, risk_baseline
 from kaestat.logs.tuning import MARK, Tuned, return_gaps
 from kaestat.reach import wide_enough
+from kaestat.report.gradient import GradientAnalysis
+from kaestat.report.gradient_text import HOW_TO_LOG, noise_notes
 
 LATEST_FIRST_STEP = 100_000  # a run whose first step is later than this does not count from its start
 JUMP = 20  # times the usual distance between steps
@@ -20,6 +23,7 @@ JUMP = 20  # times the usual distance between steps
 def notes(
     log: RewardLog,
     scored: PromptRisks,
+    gradient: GradientAnalysis | None,
     *,
     left_out: Sequence[str],
     tuned: Sequence[Tuned],
@@ -56,6 +60,10 @@ def notes(
             "is scored at what was best on the other half."
         )
     yield from _on_identification(scored, left_out)
+    if gradient is None:
+        yield HOW_TO_LOG
+    else:
+        yield from noise_notes()
 
 
 def _on_time(log: RewardLog) -> Iterator[str]:

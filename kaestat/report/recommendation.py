@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from kaestat.arrays import Groups, Visits
-from kaestat.baselines import Pooled
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.kae import KernelBaseline
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.kernels import as_kernel
+from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.reward_range import reward_range
-from kaestat.logs.risk import PromptRisks, eligible_visits, risk_baseline
+from kaestat.logs.risk import eligible_visits, risk_baseline
 from kaestat.logs.tuning import MARK
-from kaestat.reach import fixed_bandwidth
 from kaestat.registry import parse_method
+from kaestat.report.setting import Setting, returns
 
 # Of two methods whose errors cannot be told apart, the one that comes first is taken; all others come after these.
 SIMPLEST_FIRST = ("rloo", "grpo", "pooled", "reinforce++", "james_stein", "kae", "kae_stream", "spo", "kalman")
-# What stands for a method that the tables have in leave-one-out form.
-LEFT_OUT = {"grpo": "rloo"}
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class Recommendation(Setting):
     """A method for the next run, and what it is worth on the log.
 
     Attributes
     ----------
     row : str
         Its row in the tables.
-    method : str
-        Its name in `kaestat.registry.METHODS`; empty for a baseline object.
-    params : dict
-        Its parameters; bandwidth and kernel are spelled out where prompts come back.
+    method, params
+        See `Setting`.
     rival : str
         What it is compared with: ``grpo``, or ``reinforce++`` for a log with one completion per visit.
     difference, difference_low, difference_high : float
@@ -59,8 +54,6 @@ class Recommendation:
     """
 
     row: str
-    method: str
-    params: dict[str, Any]
     rival: str
     difference: float
     difference_low: float
@@ -74,21 +67,6 @@ class Recommendation:
     lowest: str
     tied: tuple[str, ...]
     better: bool
-
-    def python_line(self, time_axis: str) -> str:
-        """The estimator, for TRL and loops of your own; bandwidths in visits become steps by ``steps_per_visit``."""
-        params = ", ".join(f"{key}={_in_steps(key, value, time_axis)}" for key, value in self.params.items())
-        return f'AdvantageEstimator("{self.method}"{", " if params else ""}{params})'
-
-    def verl_line(self, time_axis: str) -> str:
-        """The same as options of verl's command."""
-        words = [f"algorithm.adv_estimator={self.method}"]
-        for key, value in self.params.items():
-            shown = "BANDWIDTH_IN_STEPS" if _in_visits(key, value, time_axis) else _plain(value)
-            words.append(f"+algorithm.kaestat.params.{key}={shown}")
-        if looks_further(risk_baseline(self.method)):
-            words.append("trainer.v1.trainer_mode=kaestat_sync")
-        return " ".join(words)
 
 
 def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: int, seed: int) -> Recommendation:
@@ -108,15 +86,10 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
         As in `kaestat.value_risk`.
     """
     rival = len(scored.methods) - 1
-    rows = [k for k in range(rival) if _eligible(scored.methods[k], log)] or list(range(rival))
+    rows = [k for k in range(rival) if _recommendable(scored.methods[k], log)] or list(range(rival))
     mean = scored.per_prompt.mean(axis=0)
-    lowest = min(rows, key=lambda k: (mean[k], _complexity(scored.methods[k])))
-    gaps = scored.take([*rows, lowest]).difference_table(n_boot=n_boot, seed=seed)
-    tied = [k for k, low in zip(rows, gaps["ci_low"], strict=True) if not np.isnan(low) and low <= 0]
-    to_rival = scored.take([*rows, rival]).difference_table(n_boot=n_boot, seed=seed)
-    better = {k for k, high in zip(rows, to_rival["ci_high"], strict=True) if high < 0}
-    open_to = [k for k in {lowest, *tied} if k in better or lowest not in better]
-    chosen = min(open_to, key=lambda k: (_complexity(scored.methods[k]), mean[k]))
+    lowest, tied, open_to, to_rival = lowest_of(scored, rows, rival, n_boot=n_boot, seed=seed)
+    chosen = min(open_to, key=lambda k: (complexity(scored.methods[k]), mean[k]))
 
     gap: Any = next(to_rival.iloc[[rows.index(chosen)]].itertuples())
     variance = _reward_variance(log, min_visits) if scored.absolute else 0.0
@@ -125,11 +98,11 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
     ratio = (gap.ratio_low, gap.ratio_high)
     if not np.isfinite(ratio).all():  # without a bootstrap
         ratio = (1 + gap.ci_low / level, 1 + gap.ci_high / level)
-    name, params = _settings(scored.methods[chosen], log)
+    setting = Setting.of(scored.methods[chosen], log)
     return Recommendation(
         row=str(scored.methods[chosen]),
-        method=name,
-        params=params,
+        method=setting.method,
+        params=setting.params,
         rival=str(scored.methods[rival]),
         difference=float(gap.difference),
         difference_low=float(gap.ci_low),
@@ -142,38 +115,63 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
         rival_mse_share=float(mean[rival] / variance) if variance > 0 else np.nan,
         lowest=str(scored.methods[lowest]),
         tied=tuple(dict.fromkeys(str(scored.methods[k]) for k in tied if k != chosen)),
-        better=chosen in better,
+        better=bool(gap.ci_high < 0),
     )
 
 
-def looks_further(baseline: Baseline) -> bool:
-    """Whether a baseline needs more than the groups of one step: the past, or all groups of a prompt."""
-    return baseline.horizon > 0 or baseline.stepwise or isinstance(baseline, Pooled)
+def lowest_of(
+    scored: PromptRisks, rows: Sequence[int], rival: int, *, n_boot: int, seed: int
+) -> tuple[int, list[int], list[int], pd.DataFrame]:
+    """The lowest of some rows, and those that may be chosen in its place.
+
+    Parameters
+    ----------
+    scored : PromptRisks
+    rows : sequence of int
+        Positions in it.
+    rival : int
+        What the choice shall be better than.
+    n_boot, seed
+        As in `kaestat.value_risk`.
+
+    Returns
+    -------
+    lowest : int
+    tied : list of int
+        Rows whose paired difference to the lowest has an interval that contains 0.
+    open_to : list of int
+        The lowest and those tied with it; if it is better than the rival, those of them that are.
+    to_rival : DataFrame
+        `kaestat.risk_differences` of the rows to the rival.
+    """
+    mean = scored.per_prompt.mean(axis=0)
+    lowest = min(rows, key=lambda k: (mean[k], complexity(scored.methods[k])))
+    gaps = scored.take([*rows, lowest]).difference_table(n_boot=n_boot, seed=seed)
+    tied = [k for k, low in zip(rows, gaps["ci_low"], strict=True) if not np.isnan(low) and low <= 0]
+    to_rival = scored.take([*rows, rival]).difference_table(n_boot=n_boot, seed=seed)
+    better = {k for k, high in zip(rows, to_rival["ci_high"], strict=True) if high < 0}
+    return lowest, tied, [k for k in {lowest, *tied} if k in better or lowest not in better], to_rival
 
 
-def _specification(row: str | Baseline) -> str | Baseline:
-    return row.removesuffix(MARK) if isinstance(row, str) else row
-
-
-def _complexity(row: str | Baseline) -> tuple[int, int]:
+def complexity(row: Any) -> tuple[int, int]:
+    """Smaller for the simpler of two rows: a specification, a baseline, or one of these and its weights."""
+    row = row[0] if isinstance(row, tuple) else row
     if not isinstance(row, str):
         return len(SIMPLEST_FIRST) + 1, 0
     name, params = parse_method(row.removesuffix(MARK))
     return SIMPLEST_FIRST.index(name) if name in SIMPLEST_FIRST else len(SIMPLEST_FIRST), len(params)
 
 
-def _eligible(row: str | Baseline, log: RewardLog) -> bool:
-    """Own rewards are tried out on two groups without a past."""
-    baseline = risk_baseline(_specification(row))
-    if isinstance(baseline, RangedBaseline) and not _returns(log):
-        return False
+def _recommendable(row: str | Baseline, log: RewardLog) -> bool:
+    baseline = risk_baseline(row.removesuffix(MARK) if isinstance(row, str) else row)
+    return leaves_own_out(baseline) and (returns(log) or not isinstance(baseline, RangedBaseline))
+
+
+def leaves_own_out(baseline: Baseline) -> bool:
+    """Whether values do not contain the completion's own reward, tried out on two groups without a past."""
     groups = Groups(np.array([[0.0, 1.0], [1.0, 1.0]]), prompt_ids=["a", "b"])
     own = baseline.own_derivative(groups, Visits.empty(groups), step=0, carry=baseline.initial_carry())
     return not np.any(np.asarray(own) != 0)
-
-
-def _returns(log: RewardLog) -> bool:
-    return bool((log.prompt_units.earlier > 0).any())
 
 
 def _reward_variance(log: RewardLog, min_visits: int) -> float:
@@ -183,32 +181,3 @@ def _reward_variance(log: RewardLog, min_visits: int) -> float:
     prompt = units.visit_prompt[eligible]
     n = np.bincount(prompt)
     return float((np.bincount(prompt, weights=units.variance[eligible])[n > 0] / n[n > 0]).mean())
-
-
-def _settings(row: str | Baseline, log: RewardLog) -> tuple[str, dict[str, Any]]:
-    """Name and parameters with which a run gets what the row stands for."""
-    if not isinstance(row, str):
-        return "", {}
-    specification = row.removesuffix(MARK)
-    name, params = parse_method(specification)
-    name = LEFT_OUT.get(name, name)
-    baseline = risk_baseline(specification)
-    if isinstance(baseline, KernelBaseline) and fixed_bandwidth(baseline) is not None and _returns(log):
-        params = {**params, "bandwidth": fixed_bandwidth(baseline), "kernel": as_kernel(baseline.kernel).name}
-    low_high = reward_range(log)
-    if isinstance(baseline, RangedBaseline) and low_high != (0.0, 1.0):
-        params = {"low": low_high[0], "high": low_high[1], **params}
-    return name, params
-
-
-def _in_steps(key: str, value: Any, time_axis: str) -> str:
-    shown = f'"{value}"' if isinstance(value, str) else _plain(value)
-    return f"{shown} * steps_per_visit" if _in_visits(key, value, time_axis) else shown
-
-
-def _in_visits(key: str, value: Any, time_axis: str) -> bool:
-    return key == "bandwidth" and time_axis == "visit" and isinstance(value, int | float)
-
-
-def _plain(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)

@@ -1,5 +1,12 @@
-"""Closed forms, one topic per file: linear smoothers, optimal bandwidths and rates, the paper's Theorems 1 to 3."""
+"""Closed forms, one topic per file: linear smoothers, optimal rates, Theorems 1 to 3, noise at an equal budget."""
 
+from kaestat.theory.equal_budget import (
+    allocated_gradient_noise,
+    gradient_noise,
+    independent_counts,
+    optimal_group_size,
+    within_noise,
+)
 from kaestat.theory.gradient import cross_term, excess_gradient_mse, gradient_mse_reduction, oracle_gradient_mse
 from kaestat.theory.gradient_bound import GradientBound, theorem2_bound
 from kaestat.theory.linear import LinearError, linear_error, minimax_weights, worst_case_bias, worst_case_error
@@ -20,14 +27,18 @@ __all__ = [
     "PolicyBound",
     "ValueBound",
     "algorithm1_error",
+    "allocated_gradient_noise",
     "cross_term",
     "excess_gradient_mse",
     "gradient_mse_reduction",
+    "gradient_noise",
+    "independent_counts",
     "integer_bandwidth_error",
     "linear_error",
     "local_rate_slopes",
     "minimax_weights",
     "optimal_bandwidth",
+    "optimal_group_size",
     "optimal_integer_bandwidth",
     "optimal_mse",
     "oracle_gradient_mse",
@@ -36,6 +47,7 @@ __all__ = [
     "theorem1_bound",
     "theorem2_bound",
     "theorem3_bound",
+    "within_noise",
     "worst_case_bias",
     "worst_case_error",
 ]

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from kaestat.storage import write_atomically
 from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
 from llm_experiments.diagnose.config import Config
+from llm_experiments.diagnose.equal_budget import design_noise, designs_for, reference_design
 from llm_experiments.diagnose.gradient_mse import pooled_gradient_errors
 from llm_experiments.diagnose.gradient_mse_debiased import debiased_gradient_errors
-from llm_experiments.diagnose.pool_rewards import PoolRewards
+from llm_experiments.diagnose.gradient_signal import signal_table
 from llm_experiments.diagnose.results import PROVENANCE, Results, write_results
+from llm_experiments.diagnose.scored_pools import ProgressBar, ScoredPools
 from llm_experiments.diagnose.sensitivity import value_sensitivity
 from llm_experiments.diagnose.value_mse import value_errors
-from llm_experiments.gradient.store import PromptScores, ScoreStore
 from llm_experiments.pools.sampling import sample_pool, weights_digest
-from llm_experiments.pools.store import PoolStore, PromptPool
+from llm_experiments.pools.store import PoolStore
 from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import load_task, pretraining_examples
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
     from llm_experiments.diagnose.updates import UpdateFolders
     from llm_experiments.policies.transformers_policy import TransformersPolicy
 
-ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 GRADIENT_MEASURES = ("gradient_mse", "gradient_mse_debiased")
 
 
@@ -83,7 +79,7 @@ class Diagnosis:
         boot = {"n_boot": sizes.n_boot, "seed": seed_of(self.config.seed, "bootstrap")}
         with self._progress("value MSE (target steps)", len(sizes.steps)) as done:
             for step in sizes.steps:
-                pool, seed = self._rewards(step), seed_of(self.config.seed, "value", step)
+                pool, seed = self._scored.rewards(step), seed_of(self.config.seed, "value", step)
                 found = value_errors(pool, seed=seed, **common)
                 frames["value_mse"].append(found.table())
                 frames["value_mse_differences"].append(found.differences(**boot))
@@ -102,16 +98,14 @@ class Diagnosis:
 
     def gradient(self) -> None:
         """Gradient MSE of every method, plain and score-weighted, and what the score norms say of Assumption 6."""
-        self._compute_scores()
+        self._scored.compute()
         settings, sizes = self.config.gradient, self.config.diagnostic
         measures = [f"{name}{table}" for name in GRADIENT_MEASURES for table in ("", "_differences")]
         frames: dict[str, list[pd.DataFrame]] = {name: [] for name in (*measures, "score_norms", "score_norms_summary")}
         boot = {"n_boot": sizes.n_boot, "seed": seed_of(self.config.seed, "bootstrap")}
         with self._progress("gradient MSE (target steps)", len(sizes.steps)) as done:
             for step in sizes.steps:
-                scores = self._scores_of(step)
-                pool = self._weighted(step, scores)
-                gram = np.stack([each.gram for each in scores])
+                pool, gram = self._scored.weighted(step), self._scored.grams(step)
                 draws = {
                     "group_size": sizes.group_size,
                     "repeats": settings.repeats,
@@ -122,12 +116,58 @@ class Diagnosis:
                 for name, errors in zip(GRADIENT_MEASURES, (pooled, debiased), strict=True):
                     frames[name].append(errors.table())
                     frames[f"{name}_differences"].append(errors.differences(("kae", "grpo"), **boot))
-                prompts = self._store.problem_ids[: len(scores)]
+                prompts = self._store.problem_ids[: pool.n_prompts]
                 norms = score_norm_table(step, pool.target_weight["exact"], pool.target, prompts)
                 frames["score_norms"].append(norms)
                 frames["score_norms_summary"].append(score_norm_summary(norms))
                 done()
-        self._write("gradient", frames, self._cost())
+        self._write("gradient", frames, self._scored.cost())
+
+    def budget(self) -> None:
+        """Noise of the gradient at an equal budget of completions, of baselines and group sizes."""
+        self._scored.compute()
+        sizes, wanted = self.config.diagnostic, self.config.equal_budget
+        frames: dict[str, list[pd.DataFrame]] = {"equal_budget": [], "gradient_signal": []}
+        budget = wanted.budget or self._scored.n_prompts
+        with self._progress("noise at an equal budget (target steps)", len(sizes.steps)) as done:
+            for step in sizes.steps:
+                pool, gram = self._scored.weighted(step), self._scored.grams(step)
+                across = self._scored.products(step).across
+                designs = designs_for(pool, group_sizes=wanted.group_sizes, past_sizes=wanted.past_sizes, budget=budget)
+                found = design_noise(
+                    pool,
+                    gram,
+                    across,
+                    designs,
+                    budget=budget,
+                    repeats=self.config.gradient.repeats,
+                    seed=seed_of(self.config.seed, "budget", step),
+                )
+                frames["equal_budget"].append(found.table(reference_design(designs, sizes.group_size)))
+                frames["gradient_signal"].append(signal_table(step, gram, pool.target, across))
+                done()
+        self._write("budget", frames, {"budget": budget})
+
+    def check(self) -> None:
+        """Gradients drawn outright beside the formula of `budget`, at the steps that the configuration names.
+
+        Raises
+        ------
+        ValueError
+            If it names none.
+        """
+        from llm_experiments.diagnose.budget_check import budget_check
+
+        wanted = self.config.equal_budget
+        if not wanted.drawn_steps:
+            raise ValueError("equal_budget.drawn_steps names no target step to draw gradients at; give some.")
+        self._scored.compute()
+        frames, total = [], len(wanted.drawn_steps) * len(set(wanted.drawn_sizes)) * wanted.draws
+        with self._progress("gradients drawn outright", total) as done:
+            for step in wanted.drawn_steps:
+                self._policy.load_weights(self._checkpoint(step))
+                frames.append(budget_check(self.config, self._scored, self._policy, self._task, step, done))
+                self._write("check", {"equal_budget_drawn": frames})  # of the steps so far: each takes minutes
 
     @cached_property
     def _task(self) -> Task:
@@ -167,9 +207,16 @@ class Diagnosis:
         return PoolStore(self._folder / "pools", identity, ids, provenance(config))
 
     @cached_property
-    def _score_store(self) -> ScoreStore:
-        identity = self.config.model_dump(mode="json", include={"model", "sampling"})
-        return ScoreStore(self._folder / "scores", identity | {"parameters": self.config.gradient.parameters})
+    def _scored(self) -> ScoredPools:
+        return ScoredPools(
+            self.config,
+            self._store,
+            self._folder / "scores",
+            policy=lambda: self._policy,
+            task=self._task,
+            checkpoint=self._checkpoint,
+            progress=self._progress,
+        )
 
     @property
     def _updates(self) -> UpdateFolders:
@@ -209,111 +256,6 @@ class Diagnosis:
             self._vllm.load_weights(checkpoint)
         self._vllm.check_agreement(self._policy, [problem.prompt for problem in self._task.problems[:2]])
         return self._vllm
-
-    def _rewards(self, step: int) -> PoolRewards:
-        sizes, store = self.config.diagnostic, self._store
-        past = [store.rewards(step - lag, sizes.n_history) for lag in range(sizes.history, 0, -1)]
-        return PoolRewards(step, store.rewards(step, sizes.n_target), np.stack(past, axis=1))
-
-    def _scored_steps(self) -> list[int]:
-        """Checkpoints whose scores are needed."""
-        sizes = self.config.diagnostic
-        exact = self.config.gradient.exact_history_weights
-        return [step for step in sizes.pool_sizes() if exact or step in sizes.steps]
-
-    def _n_scored(self) -> int:
-        """Prompts whose scores are computed."""
-        everyone = len(self._store.problem_ids)
-        return min(self.config.gradient.n_prompts or everyone, everyone)
-
-    def _compute_scores(self) -> None:
-        steps, prompts, store = self._scored_steps(), self._n_scored(), self._score_store
-        with self._progress("scores (prompts x checkpoints)", len(steps) * prompts) as done:
-            for step in steps:
-                missing = [row for row in range(prompts) if not store.has(step, row)]
-                for _ in range(prompts - len(missing)):
-                    done()
-                if missing:
-                    self._policy.load_weights(self._checkpoint(step))
-                for row in missing:
-                    pool = self._store.read(step, self._store.problem_ids[row])
-                    store.write(step, row, pool.checkpoint, self._scores(pool))
-                    done()
-
-    def _scores(self, pool: PromptPool) -> PromptScores:
-        """Scores of a pool at the weights that sampled it: the whole Gram matrix at a target step, else the norms."""
-        from llm_experiments.gradient.gram import gram_matrix, score_norms
-
-        settings, begin = self.config.gradient, time.perf_counter()
-        prompt = next(problem.prompt for problem in self._task.problems if problem.id == pool.problem_id)
-        target = pool.step in self.config.diagnostic.steps
-        size = self.config.diagnostic.n_target if target else self.config.diagnostic.n_history
-        completions = pool.completions[:size]
-        found = (gram_matrix if target else score_norms)(
-            self._policy.model,
-            self._policy.encode(prompt),
-            [completion.token_ids for completion in completions],
-            temperature=self.config.sampling.temperature,
-            parameters=settings.parameters,
-            memory_gib=settings.memory_gib,
-        )
-        self._check_log_probs(pool, found.log_probs)
-        proxies = self._policy.score(prompt, completions)
-        return PromptScores(
-            norm=np.diagonal(found.gram).copy() if target else found.squared_norms,
-            logit_norm=proxies.logit_norms,
-            length=pool.lengths[:size],
-            gram=found.gram if target else np.empty((0, 0)),
-            backward_passes=found.backward_passes,
-            total_bytes=found.total_bytes,
-            seconds=time.perf_counter() - begin,
-        )
-
-    def _check_log_probs(self, pool: PromptPool, log_probs: np.ndarray) -> None:
-        """Refuse scores of other weights, or of another temperature, than those that sampled the pool."""
-        recorded = np.array([sum(completion.log_probs) for completion in pool.completions[: len(log_probs)]])
-        tolerance = (1e-3 if self.config.model.dtype == "float32" else 0.05) * (1 + pool.lengths[: len(log_probs)])
-        off = np.abs(recorded - log_probs) / tolerance
-        if off.max() > 1:
-            worst = int(off.argmax())
-            raise ValueError(
-                f"step {pool.step}, {pool.problem_id}, completion {worst}: its log-probability was "
-                f"{recorded[worst]:.4f} when sampled and is {log_probs[worst]:.4f} now. The pool was sampled from "
-                "other weights or settings than these; remove it and sample again."
-            )
-
-    def _scores_of(self, step: int) -> list[PromptScores]:
-        store = self._score_store
-        digests = [self._store.read(step, problem_id).checkpoint for problem_id in self._store.problem_ids]
-        return [store.read(step, row, digests[row]) for row in range(self._n_scored())]
-
-    def _weighted(self, step: int, scores: list[PromptScores]) -> PoolRewards:
-        """Rewards of the prompts that have scores, with all weightings that are known."""
-        sizes = self.config.diagnostic
-        pool = self._rewards(step).take(np.arange(len(scores)))
-        past = None
-        if self.config.gradient.exact_history_weights:
-            past = [self._scores_of(step - lag) for lag in range(sizes.history, 0, -1)]
-        for kind, name in (("exact", "norm"), ("length", "length"), ("logit_norm", "logit_norm")):
-            target = np.stack([getattr(each, name) for each in scores]).astype(float)
-            history = None
-            if past is not None:
-                of_steps = [[getattr(each, name)[: sizes.n_history] for each in visit] for visit in past]
-                history = np.moveaxis(np.array(of_steps, dtype=float), 0, 1)
-            pool = pool.with_weights(kind, target, history)
-        return pool
-
-    def _cost(self) -> dict[str, Any]:
-        """What the scores of the target steps took."""
-        scores = [each for step in self.config.diagnostic.steps for each in self._scores_of(step)]
-        return {
-            "parameters": self.config.gradient.parameters,
-            "prompts": self._n_scored(),
-            "completions_per_prompt": self.config.diagnostic.n_target,
-            "backward_passes": sum(each.backward_passes for each in scores),
-            "peak_gib": round(max(each.total_bytes for each in scores) / 2**30, 3),
-            "seconds": round(sum(each.seconds for each in scores), 1),
-        }
 
     def _write(self, stage: str, frames: dict[str, list[pd.DataFrame]], facts: dict[str, Any] | None = None) -> None:
         """Write a stage's tables, and its provenance beside that of the others."""

@@ -151,7 +151,7 @@ def select(decoder: Decoder, parameters: str) -> Selection:
     ValueError
         If no name matches, or a chosen parameter belongs to no part whose scores can be taken.
     """
-    chosen = _chosen(decoder, parameters)
+    chosen = chosen_parameters(decoder, parameters)
     reached: set[int] = set()
 
     def has(parameter: torch.Tensor | None) -> bool:
@@ -178,8 +178,8 @@ def select(decoder: Decoder, parameters: str) -> Selection:
     return selection
 
 
-def _chosen(decoder: Decoder, parameters: str) -> dict[int, tuple[str, torch.Tensor]]:
-    """Names and tensors of the chosen parameters by identity, so that tied ones count once."""
+def chosen_parameters(decoder: Decoder, parameters: str) -> dict[int, tuple[str, torch.Tensor]]:
+    """Names and tensors of the chosen parameters by identity, so that tied ones count once; see `select`."""
     named = list(decoder.model.named_parameters(remove_duplicate=False))
     if parameters == "all":
         wanted = named

@@ -271,3 +271,15 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(True)
         for module, mode in training:
             module.training = mode
+
+
+@contextmanager
+def requiring(parameters: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Let these parameters alone require gradients, within `undisturbed`."""
+    try:
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad_(False)

@@ -189,6 +189,8 @@ class RunConfig(Section):
             )
         if self.weights != "none" and not baseline.takes_weights:
             raise ValueError(f"weights = {self.weights!r}: method {self.method!r} does not average rewards.")
+        if self.weights == "none" and baseline.needs_weights:
+            raise ValueError(f"weights = 'none': method {self.method!r} needs some; set length or score_norm.")
         if self.weights != "none" and isinstance(baseline, BatchMean) and estimator.scale == "batch_std":
             raise ValueError(
                 f"weights = {self.weights!r}: method {self.method!r} whitens advantages over the batch, which takes "

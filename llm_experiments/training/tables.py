@@ -23,12 +23,14 @@ SCORED = {
     "baseline/nonzero_advantages": "nonzero_advantages",
     "baseline/effective_history": "effective_history",
 }
+# What `kaestat.RewardLog` calls it -> key of a record.
+MEASURED = {"weight": "score_norm", "length": "completion_length"}
 # TRL's metric of an optimizer update -> column, averaged over the updates of a step.
 UPDATED = {"entropy": "entropy", "grad_norm": "gradient_norm"}
 
 
 def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
-    """``curve``, ``test`` and ``gradient`` of a finished run's folder.
+    """``curve``, ``rewards``, ``test`` and ``gradient`` of a finished run's folder.
 
     Parameters
     ----------
@@ -40,7 +42,8 @@ def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
     -------
     dict of DataFrame
         ``curve``: ``step, mean_reward, se`` (over prompts), ``advantage_std, seconds`` and what `SCORED` and `UPDATED`
-        name, where it was logged. ``test``: ``step`` and the columns of `trl.testing.summarise`; absent without tests.
+        name, where it was logged. ``rewards``: see `reward_frame`; ``kaestat analyze`` reads it. ``test``: ``step`` and
+        the columns of `trl.testing.summarise`; absent without tests.
         ``gradient``: ``step`` and the columns of `GradientNoise.summary`; absent where it was not measured.
     """
     records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("*.json"))]
@@ -49,6 +52,7 @@ def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
     named = [name for name in UPDATED if name in log]
     by_step = log.groupby((log["step"] - 1) // updates_per_step)[named].mean().rename(columns=UPDATED)
     frames = {"curve": curve.merge(by_step.rename_axis("step").reset_index(), on="step", how="left")}
+    frames["rewards"] = reward_frame(folder)
     tests = [json.loads(path.read_text()) for path in sorted((folder / "tests").glob("*.json"))]
     if tests:
         frames["test"] = pd.DataFrame([{"step": each["step"], **summarise(each)} for each in tests])
@@ -60,16 +64,23 @@ def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
 
 def reward_log(folder: Path) -> kaestat.RewardLog:
     """The rewards of a run, for `kaestat.value_risk` and the selectors; copies of a prompt are groups of their own."""
+    frame = reward_frame(folder)
+    measures = {name: frame[column] for name, column in MEASURED.items() if column in frame}
+    return kaestat.RewardLog(frame["prompt"], frame["step"], frame["reward"], frame["group"], **measures)
+
+
+def reward_frame(folder: Path) -> pd.DataFrame:
+    """``prompt, step, reward, group`` of every completion, and the columns of `MEASURED` that all steps have."""
     records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("*.json"))]
     group_size = json.loads((folder / IDENTITY).read_text())["updates"]["group_size"]
-    ids, steps, rewards, groups = [], [], [], []
+    measured = [column for column in MEASURED.values() if all(column in record for record in records)]
+    parts = []
     for record in records:
         n = len(record["ids"])
-        ids += record["ids"]
-        steps += [record["step"]] * n
-        rewards += record["rewards"]
-        groups += copies(record["ids"], [row // group_size for row in range(n)], [True] * n)
-    return kaestat.RewardLog(ids, steps, rewards, groups)
+        columns = {"prompt": record["ids"], "step": record["step"], "reward": record["rewards"]}
+        columns["group"] = copies(record["ids"], [row // group_size for row in range(n)], [True] * n)
+        parts.append(pd.DataFrame(columns | {column: record[column] for column in measured}))
+    return pd.concat(parts, ignore_index=True)
 
 
 def _point(record: dict) -> dict[str, float]:

@@ -18,6 +18,7 @@ from paper_figures.shared import paper
 from paper_figures.shared.finding import Finding
 from paper_figures.studies import (
     assumption6,
+    best_baselines,
     coverage,
     coverage_few,
     efficiency,
@@ -252,6 +253,7 @@ SECTIONS = (
         question="If score norms depend on the reward, how far is the value from the best baseline, and what do "
         "score-weighted estimators gain?",
     ),
+    _simple("Best baselines, estimated", "best_baselines", best_baselines),
     _simple("Theorem 3: the learned policy", "policy_regret", regret),
     _simple("The one-shot regime", "one_shot", one_shot),
     _simple("The reuse schedule", "reuse_schedule", schedule),

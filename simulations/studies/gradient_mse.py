@@ -78,6 +78,8 @@ def _past(cell: Cell, streams: Streams, value: np.ndarray, norm2: np.ndarray) ->
         "weight_sq": right**2 * total + wrong**2 * (count - total),
         "weighted_total": right * total,
         "weighted_total_sq": right * total,
+        "weight_sq_total": right**2 * total,
+        "weight_sq_total_sq": right**2 * total,
     }
     return Visits(**plain), Visits(**plain, **weights)
 

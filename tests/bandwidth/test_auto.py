@@ -16,6 +16,7 @@ from kaestat.bandwidth import Auto
 from kaestat.logs.replay import replay
 from tests.helpers import references as ref
 from tests.helpers.strategies import case_at, groups_of, runs, visits_of
+from tests.helpers.weighted_references import kae_eb_from_values
 
 CANDIDATES = [2 ** (2 * k / 3) for k in range(-12, 56)]
 REFERENCES = {"kae": (ref.kae, 10), "kae_eb": (ref.kae_eb, 20)}
@@ -28,10 +29,19 @@ def mass(visit):
 def slow_values(name, run, *, weighted=False):
     """Values of the last step of a run, from all losses of all its steps."""
     reference, rule = REFERENCES[name]
+    ways = [reference, kae_eb_from_values] if weighted and name == "kae_eb" else [reference]
     cases = [case_at(run, k) for k in range(len(run))]
     if not weighted:
         cases = [unweighted(case) for case in cases]
-    losses, count, squares, last, first, gap = [0.0] * len(CANDIDATES), 0.0, 0.0, None, run[0].number, None
+    losses, count, squares, last, first, gap = (
+        [[0.0] * len(CANDIDATES) for _ in ways],
+        0.0,
+        0.0,
+        None,
+        run[0].number,
+        None,
+    )
+    way_losses, way_count, way_squares = [0.0] * len(ways), 0.0, 0.0
     for case in cases:
         past = [[v for v in visits if mass(v) > 0] for visits in case.past]
         newest = [case.step - visits[-1].step for visits in past if visits]
@@ -44,32 +54,56 @@ def slow_values(name, run, *, weighted=False):
         high = min(k for k, b in enumerate(CANDIDATES) if b >= 20 * span)
 
         distance = [abs(math.log2(CANDIDATES[k] / (rule * mean_lag))) for k in range(low, high + 1)]
-        if count == 0:
-            shares = [1.0 if d == min(distance) else 0.0 for d in distance]
-        else:
-            unit = max(min(losses), 1e-12 * max(squares, *losses))
-            excess = [(losses[k] - min(losses)) / unit if unit > 0 else 0.0 for k in range(low, high + 1)]
-            shares = [math.exp(-count / 2 * e - 0.35 * d) for e, d in zip(excess, distance, strict=True)]
-        shares = [s / math.fsum(shares) for s in shares]
-        each = [reference(case, bandwidth=CANDIDATES[k]) for k in range(low, high + 1)]
+        own_shares = []
+        for own in losses:
+            if count == 0:
+                shares = [1.0 if d == min(distance) else 0.0 for d in distance]
+            else:
+                logs = relative_log_likelihood(own, count, squares)[low : high + 1]
+                shares = [math.exp(log - 0.35 * d) for log, d in zip(logs, distance, strict=True)]
+            own_shares.append([s / math.fsum(shares) for s in shares])
+        way_shares = [1.0] + [0.0] * (len(ways) - 1)
+        if way_count > 0:
+            way_shares = [math.exp(log) for log in relative_log_likelihood(way_losses, way_count, way_squares)]
+            way_shares = [s / math.fsum(way_shares) for s in way_shares]
+        each = [[way(case, bandwidth=CANDIDATES[k]) for k in range(low, high + 1)] for way in ways]
+        mixed = [
+            [
+                [math.fsum(s * e[p][g] for s, e in zip(shares, of_way, strict=True)) for g in range(len(row))]
+                for p, row in enumerate(case.rewards)
+            ]
+            for shares, of_way in zip(own_shares, each, strict=True)
+        ]
         values = [
-            [math.fsum(s * e[p][g] for s, e in zip(shares, each, strict=True)) for g in range(len(row))]
+            [math.fsum(s * m[p][g] for s, m in zip(way_shares, mixed, strict=True)) for g in range(len(row))]
             for p, row in enumerate(case.rewards)
         ]
 
         scored = [
             (p, g) for p, row in enumerate(case.rewards) if past[p] for g in range(len(row)) if case.weights[p][g]
         ]
-        kept = 0.7 ** ((case.step - last) / mean_lag) if scored and last is not None else 1.0
-        new = [
-            math.fsum(case.weights[p][g] * (case.rewards[p][g] - each[k - low][p][g]) ** 2 for p, g in scored)
-            for k in (min(max(k, low), high) for k in range(len(CANDIDATES)))
-        ]
-        losses = [kept * old + loss for old, loss in zip(losses, new, strict=True)]
-        count = kept * count + len(scored)
-        squares = kept * squares + math.fsum(case.weights[p][g] * case.rewards[p][g] ** 2 for p, g in scored)
+        weights = [case.weights[p][g] for p, g in scored]
+        told = math.fsum(weights) ** 2 / math.fsum(w * w for w in weights) if scored else 0.0
+        returns = (case.step - last) / mean_lag * told / len(scored) if scored and last is not None else 0.0
+        kept, slowly = 0.7**returns, 0.7 ** (returns / 8)
+
+        def loss(values, case=case, scored=scored):
+            return math.fsum(case.weights[p][g] * (case.rewards[p][g] - values[p][g]) ** 2 for p, g in scored)
+
+        for own, of_way in zip(losses, each, strict=True):
+            new = [loss(of_way[k - low]) for k in (min(max(k, low), high) for k in range(len(CANDIDATES)))]
+            own[:] = [kept * old + added for old, added in zip(own, new, strict=True)]
+        way_losses = [slowly * old + loss(values) for old, values in zip(way_losses, mixed, strict=True)]
+        now_squares = math.fsum(case.weights[p][g] * case.rewards[p][g] ** 2 for p, g in scored)
+        count, squares = kept * count + told, kept * squares + now_squares
+        way_count, way_squares = slowly * way_count + told, slowly * way_squares + now_squares
         last = case.step if scored else last
     return values
+
+
+def relative_log_likelihood(losses, count, squares):
+    unit = max(min(losses), 1e-12 * max(squares, *losses))
+    return [-count / 2 * (loss - min(losses)) / unit if unit > 0 else 0.0 for loss in losses]
 
 
 def unweighted(case):

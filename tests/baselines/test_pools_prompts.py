@@ -8,14 +8,14 @@ import pytest
 from kaestat import RewardLog, make_baseline
 from kaestat.bandwidth import SELECTORS
 from kaestat.logs.replay import replay
-from kaestat.registry import METHODS
+from tests.helpers.estimators import UNWEIGHTED
 
 PARAMETERS = {
     "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)},
     "critic": {"features": lambda prompts: np.array([[float(p)] for p in prompts])},
 }
 PROMPTS, STEPS, GROUP = 12, 10, 4
-CASES = [(name, {}) for name in METHODS] + [("kae", {"bandwidth": name}) for name in SELECTORS]
+CASES = [(name, {}) for name in UNWEIGHTED] + [("kae", {"bandwidth": name}) for name in SELECTORS]
 
 
 def log(shift: bool) -> RewardLog:

@@ -131,6 +131,37 @@ def test_what_is_said_of_assumption_6_along_a_run_holds_in_its_diagnosis():
     assert last["wrong"].all() and last["best_baseline"].median() < 0.05
 
 
+def test_what_is_said_of_designs_at_an_equal_budget_holds_in_their_table():
+    frame = pd.read_csv(RESULTS / "tiny_trained" / "equal_budget.csv", keep_default_na=False, na_values=[""])
+    longest = frame[frame["past"] == frame.groupby("method")["past"].transform("max")]
+    noise = longest.pivot_table(index=["step", "method"], columns="group_size", values="relative")
+    at = {method: noise.xs(method, level="method") for method in frame["method"].unique()}
+    assert at["grpo"][[2, 4]].min(axis=1).round(1).isin([0.7, 0.8]).all() and (at["grpo"][8] == 1).all()
+    assert at["grpo"][16].between(1.4, 1.7).all()
+    assert (noise[16] > noise[8]).all() and (noise[8] > noise[4]).all()
+    for method in ("kae", "oracle"):
+        assert (at[method][8] >= 0.945).all() and at[method][1].round(1).between(0.4, 0.6).all()
+    assert (at["none"] < at["oracle"]).all(axis=None) and round((at["oracle"] / at["none"]).loc[50, 1]) == 6
+    shortest = frame.query("method == 'kae@exact' and past == 1 and group_size == 1")["relative"].round(2)
+    for cells, low, high in (
+        (at["kae@exact"][1], 0.16, 0.23), (at["reinforce++@exact"][1], 0.15, 0.19), (shortest, 0.36, 0.51),
+        (at["best_baseline"][1], 0.07, 0.11),
+    ):  # fmt: skip
+        assert (cells.round(2).min(), cells.round(2).max()) == (low, high)
+    weighted = at["reinforce++@exact"][1].to_numpy()
+    assert (weighted < shortest.to_numpy()).all()
+    assert ((at["none"][1].to_numpy() < weighted) == [False, True, True, True]).all()
+    signal = pd.read_csv(RESULTS / "tiny_trained" / "gradient_signal.csv").set_index(["quantity", "step"])["mean"]
+    assert (signal["between"] / signal["value_noise"]).between(1 / 9, 1 / 3.7).all()
+    assert np.isnan(frame.query("step == 100")["to_signal"]).all()
+
+
+def test_gradients_drawn_outright_agree_with_the_formula_of_the_page():
+    frame = pd.read_csv(RESULTS / "tiny_trained" / "equal_budget_drawn.csv", keep_default_na=False)
+    z = (frame["drawn"] - frame["formula"]) / np.hypot(frame["drawn_se"], frame["formula_se"])
+    assert (z.abs() < 4).all() and (z**2).mean() < 2.5
+
+
 def test_correlations_on_the_theory_page_are_those_of_the_diagnoses():
     said = re.search(
         r"of (-\S+) to (-\S+) in our small model, (-\S+) in SmolLM2-135M, from (-\S+) to (-\S+) \[along",
@@ -158,6 +189,15 @@ def test_worked_example_of_an_extension_is_short(page):
         1
     ]
     assert len(first.splitlines()) < LONGEST_EXAMPLE
+
+
+def test_shares_of_score_norms_in_a_step_of_trl_are_those_of_the_benchmark():
+    rows = json.loads((DOCS.parent / "benchmarks/trl/results.json").read_text())["benchmarks"]["score_norms"]["rows"]
+    measured = [
+        "{median:.2f} ({low:.2f} – {high:.2f})".format(**row["value"]) for row in rows if row["unit"] == "ratio"
+    ]
+    said = " ".join((DOCS / "frameworks" / "trl.md").read_text().split())
+    assert re.findall(r"0\.\d\d \(0\.\d\d – 0\.\d\d\)", said) == measured
 
 
 def test_costs_of_a_step_are_those_of_the_benchmark():

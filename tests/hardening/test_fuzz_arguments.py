@@ -48,7 +48,11 @@ def check_values(baseline: Baseline) -> None:
     """Whatever was accepted computes finite values of the right shape."""
     if hasattr(baseline, "value") or hasattr(baseline, "features"):  # the user's own functions and tables
         return
-    now, past = groups([1.0, 0.0, 1.0], [0.0, 0.5]), visits([(3, [1.0, 0.0]), (1, [1.0, 1.0])], [(2, [0.5])])
+    weights = [[1.0, 2.0, 1.0], [1.0, 3.0]] if baseline.needs_weights else None
+    now, past = (
+        groups([1.0, 0.0, 1.0], [0.0, 0.5], weights=weights),
+        visits([(3, [1.0, 0.0]), (1, [1.0, 1.0])], [(2, [0.5])]),
+    )
     values = attempt(lambda: baseline.values(now, past, step=3, carry=baseline.initial_carry()))
     assert values is not REFUSED and values.shape == (2, 3) and np.isfinite(values).all()
 

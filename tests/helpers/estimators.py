@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, make_baseline, methods
 
 FEATURES = {"features": lambda prompts: np.array([[len(str(p))] for p in prompts])}
 PARAMETERS = {"critic": FEATURES, "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)}}
+
+UNWEIGHTED = tuple(name for name in methods() if not make_baseline(name).needs_weights)  # serve rewards alone
 
 PROMPTS = ["a", "b", "a", "c", "b", "a"]
 REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0, 0.5]

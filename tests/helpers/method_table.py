@@ -39,6 +39,10 @@ class Method:
     def baseline(self):
         return make_baseline(self.name, **self.params)
 
+    @property
+    def needs_weights(self) -> bool:
+        return self.baseline().needs_weights
+
     def expected(self, case: ref.Case) -> list[list[float]]:
         return self.reference(case, **self.params)
 
@@ -63,6 +67,7 @@ METHODS = [
         "reinforce++", lambda case: ref.batch_mean(case, without_own=False), weighted=True, averages=True, sees_own=True
     ),
     Method("grpo", lambda case: ref.group_mean(case, without_own=False), weighted=True, averages=True, sees_own=True),
+    Method("opo", lambda case: ref.opo(case), weighted=True, averages=True, sees_own=True),
     Method("rloo", lambda case: ref.group_mean(case, without_own=True), weighted=True),
     Method("pooled", lambda case: ref.group_mean(case, without_own=True), weighted=True),
     Method("james_stein", ref.james_stein, weighted=True),
@@ -142,6 +147,7 @@ def carry_before(method: Method, baseline, run: list[Step]):
 def values_of(method: Method, run: list[Step], *, weighted: bool = False, **layout) -> tuple[np.ndarray, Groups]:
     """Library values at the last step of a run."""
     baseline, case = method.baseline(), case_at(run, -1 % len(run))
+    weighted = weighted or baseline.needs_weights
     groups = groups_of(case, weighted=weighted, padding=layout.get("padding", 0.0), spare=layout.get("spare", 0))
     visits = visits_of(case, weighted=weighted, scatter_padding=layout.get("scatter_padding", False))
     return baseline.values(groups, visits, step=case.step, carry=carry_before(method, baseline, run)), groups

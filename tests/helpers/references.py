@@ -100,6 +100,15 @@ def group_mean(case, *, without_own):
     return per_completion(case, value)
 
 
+def opo(case):
+    """verl's ``compute_opo_outcome_advantage`` (0.9.1, ``verl/trainer/ppo/core_algos.py``): ``sum L r / sum L``."""
+    baselines = []
+    for scores, lengths in zip(case.rewards, case.weights, strict=True):
+        carried = sum(length * score for length, score in zip(lengths, scores, strict=True))
+        baselines.append(carried / sum(lengths) if sum(lengths) > 0 else 0.0)
+    return per_completion(case, lambda p, g: baselines[p])
+
+
 def kae(case, *, kernel="triangular", bandwidth=10.0, normalization="nadaraya-watson", cold_start="batch_mean"):
     """Algorithm 1 of the paper; ``bandwidth`` a number of steps or a function of (case, p)."""
     k = KERNELS[kernel]
@@ -126,67 +135,80 @@ def kae(case, *, kernel="triangular", bandwidth=10.0, normalization="nadaraya-wa
 
 
 def kae_eb(case, *, kernel="triangular", bandwidth=20.0, cold_start="batch_mean"):
-    """Kernel mean, moved along the other prompts' common drift, shrunk towards their mean; sums over single rewards."""
+    """Kernel mean, moved along the others' common drift, shrunk to their pooled ratio; sums over single rewards."""
     k = KERNELS[kernel]
 
-    def weighted_rewards(q, *, past=True, without=None):
-        """(lag, reward, kernel weight times completion weight, its square) of prompt q."""
+    def completions(q, without=None):
+        """(lag, reward, kernel weight, completion weight) of prompt q."""
         rows = [
-            (case.step - visit.step, z, k((case.step - visit.step) / bandwidth) * w)
-            for visit in (case.past[q] if past else [])
+            (case.step - visit.step, z, k((case.step - visit.step) / bandwidth), w)
+            for visit in case.past[q]
             for z, w in zip(visit.rewards, visit.weights, strict=True)
         ]
         current = zip(case.rewards[q], case.weights[q], strict=True)
-        return rows + [(0, z, k(0) * w) for g, (z, w) in enumerate(current) if g != without]
+        return rows + [(0, z, k(0), w) for g, (z, w) in enumerate(current) if g != without]
 
     def mean(rows, of):
-        return sum(w * of(lag, z) for lag, z, w in rows) / sum(w for _, _, w in rows)
+        return sum(a * w * of(lag, z) for lag, z, a, w in rows) / sum(a * w for _, _, a, w in rows)
 
     def inverse_size(rows):
-        return sum(w * w for _, _, w in rows) / sum(w for _, _, w in rows) ** 2
+        return sum(a * a for _, _, a, _ in rows) / sum(a for _, _, a, _ in rows) ** 2
+
+    def per_completion_of(rows, of):
+        return sum(a * of(lag, z, w) for lag, z, a, w in rows) / sum(a for _, _, a, _ in rows)
 
     def past_variance(q):
-        rows = weighted_rewards(q)[: sum(len(visit.rewards) for visit in case.past[q])]
-        if sum(w for _, _, w in rows) == 0:
+        rows = completions(q)[: sum(len(visit.rewards) for visit in case.past[q])]
+        if not any(a * w for _, _, a, w in rows):
             return 0.0
         return max(mean(rows, lambda lag, z: z * z) - mean(rows, lambda lag, z: z) ** 2, 0.0)
 
     @cache
     def from_others(p):
-        """Slope per unit of f, target, sigma^2 and tau^2 of prompt p."""
-        rest = {q: weighted_rewards(q) for q in range(len(case.rewards)) if q != p}
-        rest = {q: rows for q, rows in rest.items() if sum(w for _, _, w in rows) > 0}
+        """Slope per unit of f, target, sigma^2 of W (Z - target), and tau^2 of its means, over squared weights."""
+        rest = {q: completions(q) for q in range(len(case.rewards)) if q != p}
+        rest = {q: rows for q, rows in rest.items() if any(a * w for _, _, a, w in rows)}
         size = len(rest)
+
+        def each(of):
+            return {q: per_completion_of(rows, of) for q, rows in rest.items()}
+
         if not rest:
             return 0.0, 0.0, 0.0, 0.0
         level = {q: mean(rows, lambda lag, z: z) for q, rows in rest.items()}
         lags = {q: mean(rows, lambda lag, z: lag) for q, rows in rest.items()}
         f = {q: past_variance(q) for q in rest}
-        sxz = [sum(w * (lag - lags[q]) * (z - level[q]) for lag, z, w in rows) for q, rows in rest.items()]
-        fsxx = [f[q] * sum(w * (lag - lags[q]) ** 2 for lag, _, w in rows) for q, rows in rest.items()]
+        sxz = [sum(a * w * (lag - lags[q]) * (z - level[q]) for lag, z, a, w in rows) for q, rows in rest.items()]
+        fsxx = [f[q] * sum(a * w * (lag - lags[q]) ** 2 for lag, _, a, w in rows) for q, rows in rest.items()]
         slope = -sum(sxz) / sum(fsxx) if sum(fsxx) > 0 else 0.0
         z2 = sum(sxz) ** 2 / sum(s * s for s in sxz) if any(sxz) else 0.0
         slope *= max(1 - 4 / z2, 0.0) if z2 > 0 else 0.0
-        target = fmean(level[q] + slope * f[q] * lags[q] for q in rest)
+        weight, carried = each(lambda lag, z, w: w), each(lambda lag, z, w: w * z)
+        moved = each(lambda lag, z, w: w * lag)
+        target = sum(carried[q] + slope * f[q] * moved[q] for q in rest) / sum(weight.values())
         if size <= 5:
             return slope, target, 0.0, 0.0
         inverse = {q: inverse_size(rows) for q, rows in rest.items()}
         freedom = sum(1 - x for x in inverse.values() if x < 1 - 1e-9)
-        scatter = sum(mean(rows, lambda lag, z: z * z) - level[q] ** 2 for q, rows in rest.items())
-        sigma2 = scatter / freedom if freedom > 0 else 0.0
+        squares, means = each(lambda lag, z, w: (w * (z - target)) ** 2), each(lambda lag, z, w: w * (z - target))
+        scatter = sum(squares.values()) - sum(mean * mean for mean in means.values())
+        sigma2 = max(scatter, 0.0) / freedom if freedom > 0 else 0.0
         v = sigma2 * fmean(inverse.values())
-        t = max(pvariance(level.values()) * size / (size - 5) - v, 0.0)
-        return slope, target, sigma2, t * (1 + 1 / size) + v / size
+        pooled = sum(carried.values()) / sum(weight.values())
+        t = max(sum((carried[q] - pooled * weight[q]) ** 2 for q in rest) / (size - 5) - v, 0.0)
+        unit = sum(w * w for w in weight.values()) / sum(weight.values())
+        return slope, target, sigma2, (t * (1 + 1 / size) + v / size) / unit
 
     def value(p, g):
         slope, target, sigma2, tau2 = from_others(p)
         if cold_start != "batch_mean":
             target = cold_start
-        rows = weighted_rewards(p, without=g)
-        if sum(w for _, _, w in rows) == 0:
+        rows = completions(p, without=g)
+        if not any(a * w for _, _, a, w in rows):
             return target
         moved = mean(rows, lambda lag, z: z) + slope * past_variance(p) * mean(rows, lambda lag, z: lag)
         noise = sigma2 * inverse_size(rows)
+        tau2 *= per_completion_of(rows, lambda lag, z, w: w)
         return moved + (noise / (noise + tau2) if noise + tau2 > 0 else 0.0) * (target - moved)
 
     return per_completion(case, value)

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from kaestat import Groups, Visits
+from kaestat.history import SQUARED_FIELDS, WEIGHTED_FIELDS
 from tests.helpers.references import Case, PastVisit
 
 # Multiples of 1/4: sums are exact, so that "does not depend on" can be tested to the last bit.
@@ -91,7 +92,8 @@ def visits_of(case: Case, *, weighted: bool = False, scatter_padding: bool = Fal
     depth = max((len(past) for past in case.past), default=0)
     columns = 2 * depth + 1 if scatter_padding else depth
     shape = (len(case.past), columns)
-    names = ("count", "total", "total_sq", "weight", "weight_sq", "weighted_total", "weighted_total_sq", "divergence")
+    weighted_names = (*WEIGHTED_FIELDS, *SQUARED_FIELDS)
+    names = ("count", "total", "total_sq", *weighted_names, "divergence")
     arrays = {name: np.zeros(shape) for name in names}
     lag = np.arange(shape[0] * columns, dtype=float).reshape(shape) % 5 if scatter_padding else np.zeros(shape)
     for p, past in enumerate(case.past):
@@ -99,11 +101,13 @@ def visits_of(case: Case, *, weighted: bool = False, scatter_padding: bool = Fal
             column = 2 * k + 1 if scatter_padding else columns - len(past) + k
             z, w = np.array(visit.rewards), np.array(visit.weights)
             lag[p, column] = case.step - visit.step
-            sums = (len(z), z.sum(), (z**2).sum(), w.sum(), (w**2).sum(), (w * z).sum(), (w * z**2).sum())
+            plain_sums = (len(z), z.sum(), (z**2).sum())
+            weighted_sums = [(w**i * z**j).sum() for i, j in ((1, 0), (2, 0), (1, 1), (1, 2), (2, 1), (2, 2))]
+            sums = (*plain_sums, *weighted_sums)
             for name, value in zip(names, (*sums, visit.divergence), strict=True):
                 arrays[name][p, column] = value
     plain = {name: arrays[name] for name in names[:3]}
-    extra = {name: arrays[name] for name in names[3:7]} if weighted else {}
+    extra = {name: arrays[name] for name in weighted_names} if weighted else {}
     return Visits(lag=lag, **plain, **extra, divergence=arrays["divergence"])
 
 

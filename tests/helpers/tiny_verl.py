@@ -12,6 +12,7 @@ from hydra import compose, initialize_config_dir
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl.utils.torch_functional import calculate_sum_pi_squared_from_logits
 
 import kaestat.integrations.verl  # noqa: F401  (registers)
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
@@ -90,6 +91,46 @@ def compute(queue, trainer, batch, step):
         return dict(zip(batch.keys, data["advantages"].unbind(), strict=True)), metrics
     finally:
         queue.kv_clear(keys=batch.keys, partition_id="train")
+
+
+class Actor:
+    """Stands for verl's actor workers: writes what its FSDP engine returns of random logits into the queue.
+
+    Like the engine it gives numbers of prompt and response, those of a token at the place before it.
+    """
+
+    def __init__(self, queue, *, vocabulary=7, engine_has_squares=True, seed=0):
+        self.queue, self.vocabulary, self.engine_has_squares = queue, vocabulary, engine_has_squares
+        self.rng = np.random.default_rng(seed)
+        self.asked, self.norms = [], {}
+
+    def compute_log_prob(self, batch):
+        self.asked.append(batch.extra_info.get("calculate_sum_pi_squared", False))
+        stored = self.queue.kv_batch_get(
+            keys=batch.keys, partition_id="train", select_fields=["input_ids", "responses"]
+        )
+        rows = []
+        for key, ids, response in zip(
+            batch.keys, stored["input_ids"].unbind(), stored["responses"].unbind(), strict=True
+        ):
+            logits = torch.tensor(3 * self.rng.standard_normal((len(ids), self.vocabulary)), dtype=torch.float32)
+            log_pi, following = logits.log_softmax(dim=-1), ids.roll(-1)
+            found = {"log_probs": log_pi[torch.arange(len(ids)), following]}
+            found["entropy"] = -(log_pi.exp() * log_pi).sum(dim=-1)
+            if self.asked[-1] and self.engine_has_squares:
+                found["sum_pi_squared"] = calculate_sum_pi_squared_from_logits(logits)
+            one_hot = torch.nn.functional.one_hot(following, self.vocabulary)
+            norms = (one_hot - log_pi.exp()).double().square().sum(dim=-1)
+            self.norms[key] = norms[-len(response) - 1 : -1]
+            rows.append(found)
+        put_fields(self.queue, batch, rows)
+        return batch
+
+
+def put_fields(queue, batch, rows):
+    """More fields for the rows of a batch."""
+    fields = list_of_dict_to_tensordict(rows)
+    queue.kv_batch_put(keys=batch.keys, partition_id="train", fields=fields, tags=batch.tags)
 
 
 def balance(trainer, batch, dp_size=2):

@@ -111,8 +111,8 @@ def _init(self, args, kl_coefficient=0.0):
     )
 
 
-def make_trainer(estimator, args=None, **kwargs):
-    return baseline_trainer(estimator).__ray_metadata__.modified_class(args or arguments(), **kwargs)
+def make_trainer(estimator, args=None, *, weights="none", **kwargs):
+    return baseline_trainer(estimator, weights=weights).__ray_metadata__.modified_class(args or arguments(), **kwargs)
 
 
 def rollout(openrlhf, rewards, prompts, images=None, truncated=None):
@@ -339,7 +339,7 @@ class Drawing:
         monkeypatch.setattr(openrlhf.plain, "__init__", made)
         changes["rollout"] = {"n_samples_per_prompt": size} | changes.get("rollout", {})
         changes["train"] = {"seed": 3} | changes.get("train", {})
-        made_class = baseline_trainer(estimator or kae(), policy).__ray_metadata__.modified_class
+        made_class = baseline_trainer(estimator or kae(), prompt_sampler=policy).__ray_metadata__.modified_class
         self.trainer, self.openrlhf, self.size = made_class(arguments(**changes)), openrlhf, size
         self.left = iter(self.trainer.samples_generator.prompts_dataloader)
 
@@ -425,3 +425,50 @@ def test_integration_openrlhf_sampler_that_cannot_be_right_is_refused(openrlhf, 
     run.step(0)
     with pytest.raises(ValueError, match="not those that were drawn"):
         run.trainer.train_step(rollout(openrlhf, [1.0] * 12, ["2+1="] * 12), 1)
+
+
+@pytest.mark.parametrize("method", ["opo", "kae"])
+def test_integration_openrlhf_lengths_are_tokens_in_the_loss(method, openrlhf):
+    rewards, prompts = [1.0, 0.0, 1.0, 1.0, 0.0, 0.0], ["p", "p", "p", "q", "q", "q"]
+    samples = rollout(openrlhf, rewards, prompts)
+    lengths = [float(sample.action_mask.sum()) for sample in samples]
+    assert lengths == [2.0, 3.0, 4.0, 2.0, 3.0, 4.0]
+    args = arguments(rollout={"n_samples_per_prompt": 3})
+    trainer = make_trainer(AdvantageEstimator(method), args, weights="length")
+    expected = AdvantageEstimator(method).step(prompts, rewards, 0, weights=lengths)
+    np.testing.assert_allclose(advantages_of(trainer, samples, 0), expected, rtol=1e-6, atol=1e-7)
+    plain = "dr_grpo" if method == "opo" else method
+    assert not np.allclose(expected, AdvantageEstimator(plain).step(prompts, rewards, 0))
+
+
+def test_integration_openrlhf_weights_that_do_not_fit_are_refused():
+    for method, weights, message in (
+        ("spo", "length", "weights=length: method 'spo'"),
+        ("opo", "none", "weights=none: method 'opo'"),
+        ("kae", "score_norm", "unknown 'score_norm'; choose one of none, length"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            install(AdvantageEstimator(method), weights=weights)
+
+
+def test_integration_openrlhf_weighted_history_resumes_bit_for_bit(tmp_path, openrlhf):
+    rng = np.random.default_rng(1)
+    args, never = arguments(ckpt={"path": str(tmp_path), "save_steps": 2}), arguments(ckpt={"save_steps": 100})
+    rewards, prompts = rng.random((4, 24)), [f"p{k // 4}" for k in range(24)]
+
+    def run(trainer, steps):
+        found = []
+        for step in steps:
+            found.append(advantages_of(trainer, rollout(openrlhf, rewards[step], prompts), step))
+            trainer.save_logs_and_checkpoints(step + 1, {}, {})
+        return found
+
+    expected = run(make_trainer(kae(), never, weights="length"), range(4))
+    run(make_trainer(kae(), args, weights="length"), range(2))
+    second, unweighted = make_trainer(kae(), args, weights="length"), make_trainer(kae(), args)
+    for trainer in (second, unweighted):
+        trainer.actor_model_group.states = {"global_step": 2, "episode": 0}
+        trainer.init_checkpoint_states()
+    with pytest.raises(ValueError, match="weights must be given at every step or at none"):
+        run(unweighted, range(2, 3))
+    np.testing.assert_array_equal(run(second, range(2, 4)), expected[2:])

@@ -41,10 +41,10 @@ def skyrl(monkeypatch):
     return SimpleNamespace(trainer=trainer, registry=registry)
 
 
-def make_trainer(estimator, *, name="kaestat", ckpt_path=None, step_wise=False):
+def make_trainer(estimator, *, name="kaestat", ckpt_path=None, step_wise=False, weights="none"):
     """A trainer that never was on a GPU: what ``__init__`` and the configuration set, as far as it is used."""
     if estimator is not None:
-        register(estimator, name)
+        register(estimator, name, weights=weights)
     algorithm = SimpleNamespace(
         advantage_estimator=name,
         max_seq_len=None,
@@ -352,3 +352,65 @@ def test_integration_skyrl_filter_that_hides_groups_from_the_history_is_warned_o
     trainer.cfg.trainer.algorithm.dynamic_sampling = SimpleNamespace(type="filter")
     with pytest.warns(UserWarning, match="pulls its values towards 1/2"):
         train_step(trainer, [1.0, 0.0], ["0", "0"], [[1], [1]])
+
+
+@pytest.mark.parametrize("method", ["opo", "kae"])
+def test_integration_skyrl_lengths_are_tokens_in_the_loss_padding_left_out(method):
+    rewards, uids, prompts = [1.0, 0.0, 1.0, 1.0, 0.0], list("00011"), [[1], [1], [1], [2], [2]]
+    lengths = [1, 2, 3, 1, 2]  # as `train_step` makes them
+    expected = AdvantageEstimator(method).step(uids, rewards, 0, weights=lengths)
+    assert not np.allclose(
+        expected, AdvantageEstimator("dr_grpo" if method == "opo" else method).step(uids, rewards, 0)
+    )
+    for n_padding in (0, 3):
+        trainer = make_trainer(AdvantageEstimator(method), name=f"{method}{n_padding}", weights="length")
+        found = train_step(trainer, rewards, uids, prompts, n_padding=n_padding)
+        np.testing.assert_allclose(found, [*expected, *[0.0] * n_padding], rtol=1e-6, atol=1e-7)
+
+
+def test_integration_skyrl_length_of_a_step_wise_trajectory_is_that_of_all_its_steps():
+    last, uids = [False, True, True, False, False, True, True], list("0001111")
+    rewards, prompts = [0.3, 1.0, 0.0, 0.3, 0.3, 1.0, 0.0], [[1], [1, 5], [1], [2], [2, 6], [2, 6, 7], [2]]
+    lengths = [1 + 2, 3, 1 + 2 + 3, 1]
+    expected = AdvantageEstimator("opo").step(list("0011"), [1.0, 0.0, 1.0, 0.0], 0, weights=lengths)
+    for n_padding in (0, 2):
+        trainer = make_trainer(AdvantageEstimator("opo"), name=f"o{n_padding}", step_wise=True, weights="length")
+        found = train_step(trainer, rewards, uids, prompts, last_steps=last, n_padding=n_padding)
+        np.testing.assert_allclose(found, [*expected[[0, 0, 1, 2, 2, 2, 3]], *[0.0] * n_padding], rtol=1e-6)
+
+
+def test_integration_skyrl_weights_that_do_not_fit_are_refused(skyrl):
+    with pytest.raises(ValueError, match="weights=length: method 'spo'"):
+        register(AdvantageEstimator("spo"), "refused", weights="length")
+    with pytest.raises(ValueError, match="weights=none: method 'opo'"):
+        register(AdvantageEstimator("opo"), "refused")
+    with pytest.raises(ValueError, match="unknown 'score_norm'"):
+        register(kae(), "refused", weights="score_norm")
+    register(AdvantageEstimator("opo"), "alone", weights="length")
+    rewards, mask = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.ones(2, 2)
+    with pytest.raises(ValueError, match=r"weights='length' needs .*BaselineTrainer"):
+        skyrl.registry.get("alone")(token_level_rewards=rewards, response_mask=mask, index=["0", "0"])
+
+
+def test_integration_skyrl_weighted_history_resumes_bit_for_bit(tmp_path):
+    rng = np.random.default_rng(1)
+    batches = [(rng.random(8), list("00112233"), [[int(u) + 1] for u in "00112233"]) for _ in range(4)]
+
+    def run(trainer, steps):
+        found = []
+        for step in steps:
+            trainer.global_step = step + 1
+            found.append(train_step(trainer, *batches[step]))
+        return found
+
+    expected = run(make_trainer(kae(), name="whole", weights="length"), range(4))
+    first = make_trainer(kae(), name="first", ckpt_path=tmp_path, weights="length")
+    run(first, range(2))
+    first.save_checkpoints()
+    second = make_trainer(kae(), name="second", ckpt_path=tmp_path, weights="length")
+    second.load_checkpoints()
+    np.testing.assert_array_equal(run(second, range(2, 4)), expected[2:])
+    unweighted = make_trainer(kae(), name="unweighted", ckpt_path=tmp_path)
+    unweighted.load_checkpoints()
+    with pytest.raises(ValueError, match="weights must be given at every step or at none"):
+        run(unweighted, range(2, 3))

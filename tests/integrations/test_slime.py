@@ -445,3 +445,61 @@ def test_integration_slime_sampler_that_cannot_be_right_is_refused(drawing, mana
     with pytest.raises(ValueError, match="no prompts to draw"):
         args = slime_args(prompts=None, kaestat_prompt_sampler="neyman")
         kae_hook().data_source(RolloutDataSource)(args)
+
+
+@pytest.mark.parametrize("method", ["opo", "kae", "rloo"])
+def test_integration_slime_lengths_are_the_tokens_of_all_segments_in_the_loss(method):
+    lengths = [2, 9, 4, 30, 7, 1]
+    rewards = [1.0, 0.0, 1.0, 0.0, 0.0, 1.0]
+    samples = [
+        Sample(0, k, "p", response_length=length, reward=reward, metadata={STEP_KEY: 0})
+        for k, (length, reward) in enumerate(zip(lengths, rewards, strict=True))
+    ]
+    samples[1].loss_mask = [1, 0, 0, 1, 1, 0, 0, 0, 0]  # a tool's answer is out of the loss
+    samples[4].remove_sample = True
+    segment = Sample(0, 3, "p", response_length=5, reward=0.0, metadata={STEP_KEY: 0})
+    _, found = RewardPostProcess(AdvantageEstimator(method), weights="length")(slime_args(), [*samples, segment])
+    mask = [True, True, True, True, False, True]
+    expected = AdvantageEstimator(method).step(["p"] * 6, rewards, 0, mask=mask, weights=[2, 3, 4, 35, 7, 1])
+    np.testing.assert_allclose(found, [*expected, expected[3]], rtol=1e-12)
+
+
+def test_integration_slime_weights_come_from_the_config_file_too():
+    samples = [Sample(0, k, "p", response_length=1 + 2 * k, reward=float(k)) for k in range(2)]
+    args = slime_args(kaestat_method="opo", kaestat_weights="length")
+    np.testing.assert_allclose(RewardPostProcess()(args, samples)[1], [-0.75, 0.25])
+    for weights, message in (
+        ("score_norm", "kaestat_weights: unknown"),
+        ("none", "kaestat_weights=none: method 'opo'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            RewardPostProcess()(slime_args(kaestat_method="opo", kaestat_weights=weights), samples)
+    with pytest.raises(ValueError, match="weights=length: method 'spo'"):
+        RewardPostProcess(AdvantageEstimator("spo"), weights="length")
+
+
+def test_integration_slime_run_with_lengths_resumes_bit_for_bit_and_not_without_them(manager):
+    def hook(weights="length"):
+        return RewardPostProcess(AdvantageEstimator("kae", bandwidth=5.0), weights=weights)
+
+    def ragged(args, rollout_id, data_source, evaluation=False):
+        output = generate_rollout(args, rollout_id, data_source)
+        for group in output.samples:
+            for place, sample in enumerate(group):
+                sample.response_length = 1 + 7 * place
+        return output
+
+    def run(manager, steps):
+        manager.rollout = manager.post_process.with_step(ragged)
+        return [manager.generate(step) for step in steps]
+
+    expected = run(manager(hook()), range(6))
+    assert expected != run(manager(hook("none")), range(6))
+    first, second, changed = manager(hook()), manager(hook()), manager(hook("none"))
+    run(first, range(3))
+    first.data_source.save(2)
+    for resumed in (second, changed):
+        resumed.data_source.load(2)
+    assert run(second, range(3, 6)) == expected[3:]
+    with pytest.raises(ValueError, match="weights must be given at every step or at none"):
+        run(changed, range(3, 4))

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator, RewardLog, make_baseline, methods
+from kaestat import AdvantageEstimator, RewardLog, make_baseline
 from kaestat.bandwidth import SELECTORS
 from kaestat.logs.replay import replay
 from kaestat.registry import parse_method
+from tests.helpers.estimators import UNWEIGHTED
 from tests.helpers.log_rows import PROMPTS, rows
 
 KNOWN = {
@@ -18,7 +19,7 @@ KNOWN = {
     "critic": {"features": {prompt: [0.3 * i, 1.0 - i] for i, prompt in enumerate(PROMPTS)}},
 }
 SPECIFICATIONS = [
-    *methods(),
+    *UNWEIGHTED,
     "kae:bandwidth=2.5",
     "kae:bandwidth=3,kernel=exponential",
     *(f"kae:bandwidth={name}" for name in SELECTORS if name != "fixed"),
@@ -74,9 +75,10 @@ def test_rewards_of_earlier_steps_do_change_values_of_history_methods(specificat
 @given(columns=rows(), seed=st.integers(0, 2**32 - 1))
 def test_the_order_of_rows_does_not_matter(specification, columns, seed):
     baseline, order = make(specification), np.random.default_rng(seed).permutation(len(columns[0]))
+    rounding = 2e-6 if specification.startswith("bayes_filter") else 1e-9  # its messages are of single precision
     shuffled = [None if column is None else [column[i] for i in order] for column in columns]
     np.testing.assert_allclose(
-        values_by_row(RewardLog(*columns), baseline), values_by_row(RewardLog(*shuffled), baseline), atol=1e-9
+        values_by_row(RewardLog(*columns), baseline), values_by_row(RewardLog(*shuffled), baseline), atol=rounding
     )
 
 

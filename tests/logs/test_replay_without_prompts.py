@@ -15,7 +15,7 @@ from kaestat.baselines import logit_grid
 from kaestat.baselines.kae import KernelBaseline
 from kaestat.logs import replay as module
 from kaestat.logs.replay import copies_at_once, replay, replayed
-from kaestat.logs.scoring import visit_risks
+from kaestat.logs.scoring import Measure, Scored, visit_risks
 from kaestat.registry import METHODS, parse_method
 
 KNOWN = {
@@ -146,19 +146,20 @@ def test_several_bandwidths_at_once_equal_each_alone(method, name):
     parsed, params = parse_method(method)
     baseline = make_baseline(parsed, **params)
     assert isinstance(baseline, KernelBaseline)
-    found = visit_risks(log, baseline.at_each(bandwidths), absolute=False, copies=3)
+    found = visit_risks(log, Scored(method, baseline.at_each(bandwidths)), Measure(False), copies=3)
     for k, bandwidth in enumerate(bandwidths):
         alone = make_baseline(parsed, bandwidth=bandwidth, **params)
-        np.testing.assert_allclose(found[k], visit_risks(log, alone, absolute=False)[0], rtol=1e-9, atol=1e-12)
+        expected = visit_risks(log, Scored(method, alone), Measure(False))[0]
+        np.testing.assert_allclose(found[k], expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("specification", ["kae_eb", "bayes_filter", "james_stein"])
 def test_copies_that_do_not_fit_the_memory_are_replayed_in_turns(specification, monkeypatch):
     log, baseline = LOGS["ragged"], make(specification)
     kept = groups_left_out(log, 7)
-    whole = visit_risks(log, baseline, absolute=False, kept=kept)
+    whole = visit_risks(log, Scored(specification, baseline), Measure(False), kept=kept)
     monkeypatch.setattr(module, "LARGEST_STEP", 1)
     assert copies_at_once(log, baseline, len(kept)) == 1
     there = kept[:, log.prompt_units.visit_prompt]
-    in_turns = visit_risks(log, baseline, absolute=False, kept=kept)
+    in_turns = visit_risks(log, Scored(specification, baseline), Measure(False), kept=kept)
     np.testing.assert_allclose(in_turns[there], whole[there], rtol=1e-9, atol=1e-12)

@@ -7,7 +7,8 @@ import pytest
 
 from kaestat import RewardLog, risk_differences, value_risk
 from kaestat.baselines import GroupMean, Oracle
-from kaestat.logs.risk import DIFFERENCE_COLUMNS, RISK_COLUMNS, prompt_risks, visit_risk
+from kaestat.logs.prompt_risks import DIFFERENCE_COLUMNS, RISK_COLUMNS
+from kaestat.logs.risk import prompt_risks, visit_risk
 
 STUDENT_975 = {1: 12.706204736432095, 2: 4.302652729749462}  # by degrees of freedom
 

@@ -7,7 +7,8 @@ import pytest
 
 from kaestat import RewardLog, value_risk
 from kaestat.logs.jackknife import jackknife_groups
-from kaestat.logs.risk import PromptRisks, prompt_risks
+from kaestat.logs.prompt_risks import PromptRisks
+from kaestat.logs.risk import prompt_risks
 from kaestat.logs.tuning import MARK, candidates, return_gaps, tune, wide_grid, with_tuned
 from tests.helpers.made_logs import epochs, small_run
 

@@ -54,6 +54,9 @@ def score_norms(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
     in chunks of ``per_device_train_batch_size``: about a third of what one forward and backward pass costs. Logits are
     never held as a whole (TRL's fused LM head).
 
+    Where TRL corrects for vLLM's probabilities, a token's loss is multiplied by its importance ratio w, and its norm by
+    w^2: the best baseline is then ``E[w^2 |s|^2 r] / E[w^2 |s|^2]``.
+
     Parameters
     ----------
     trainer : GRPOTrainer
@@ -74,7 +77,10 @@ def score_norms(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
         )
     squares = torch.cat([square_sums[:, -width:] for square_sums in model.log_square_sums])
     norms = 1 - 2 * log_probs.float().exp() + squares.float().exp()
-    return (norms.clamp(min=0) * loss_mask(output)).sum(dim=1)
+    norms = norms.clamp(min=0) * loss_mask(output)
+    if "importance_sampling_ratio" in output and trainer.loss_type != "vespo":  # the loss that takes it otherwise
+        norms = norms * output["importance_sampling_ratio"].float() ** 2
+    return norms.sum(dim=1)
 
 
 def keep_square_sums(trainer: GRPOTrainer) -> None:

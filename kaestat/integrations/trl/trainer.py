@@ -20,6 +20,7 @@ from kaestat.checks import check_whole
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.watched_sampler import sampler_of
+from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
 from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.integrations.trl.sampler import ReuseSampler
@@ -87,6 +88,10 @@ class BaselineGRPOTrainer(GRPOTrainer):
     ----------
     generation : int
         Number of the next generation, 0-based: the estimator's step.
+    measures : dict of str to list
+        Of the last generation's completions, all processes': ``completion_length``, tokens in the loss, and with
+        ``weights="score_norm"`` ``score_norm``. They are columns of TRL's logged completions (``log_completions``), so
+        that `kaestat.read_log` finds them; in evaluations ``score_norm`` is missing.
 
     Raises
     ------
@@ -114,6 +119,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         self.generation = advantage_estimator.last_step + 1
         self._watched = WatchedEstimator(advantage_estimator)
         self._scored: _Scored | None = None
+        self.measures: dict[str, list[Any]] = {}
         super().__init__(*args, **kwargs)
         _check_config(self.args, advantage_estimator)
         if weights == "score_norm":
@@ -199,6 +205,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         output = super()._generate_and_score_completions(inputs)
+        weights = self._completion_weights(output)
         if not self.model.training:
             return output
         scored, self._scored = self._scored, None
@@ -206,18 +213,24 @@ class BaselineGRPOTrainer(GRPOTrainer):
             raise RuntimeError(
                 "BaselineGRPOTrainer saw no rewards: a subclass overrides _calculate_rewards without calling super()."
             )
-        advantages = self._advantages(scored, self._completion_weights(output))
+        advantages = self._advantages(scored, weights)
         self._logs["advantages"].extend(advantages.tolist())  # holds one generation: TRL's own drop out
         first = self.accelerator.process_index * len(inputs)
         output["advantages"] = advantages[first : first + len(inputs)].to(output["advantages"])
         return output
 
     def _completion_weights(self, output: dict[str, Any]) -> torch.Tensor | None:
-        """Weight of each completion of all processes, shape (N,), or None."""
-        if self.weights == "none":
-            return None
-        local = completion_lengths(output) if self.weights == "length" else score_norms(self, output)
-        return self.accelerator.gather(local)
+        """Weight of each completion of all processes, shape (N,), or None; what is known of them is logged."""
+        lengths = self.accelerator.gather(completion_lengths(output))
+        self.measures = {"completion_length": lengths.long().tolist()}
+        weights = lengths if self.weights == "length" else None
+        if self.weights == "score_norm":
+            training = self.model.training
+            weights = self.accelerator.gather(score_norms(self, output)) if training else None
+            self.measures["score_norm"] = [None] * len(lengths) if weights is None else weights.tolist()
+        for name, values in self.measures.items():
+            self._logs["extra"][name].extend(values)  # holds one generation, as TRL's own columns
+        return weights
 
     def _advantages(self, scored: _Scored, weights: torch.Tensor | None) -> torch.Tensor:
         """Advantages of all processes' completions, shape (N,); the same in every process, as are its states."""
@@ -307,12 +320,7 @@ def _check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> 
         )
     if prompt_id is not None and not isinstance(prompt_id, str):
         raise TypeError(f"prompt_id must be the name of a column, or None, got {prompt_id!r}.")
-    if weights not in WEIGHTS:
-        raise ValueError(f"weights: unknown {weights!r}; choose one of {', '.join(WEIGHTS)}.")
-    if weights != "none" and not estimator.baseline.takes_weights:
-        raise ValueError(
-            f"weights={weights!r}: method {estimator.method!r} does not average rewards, so it takes none."
-        )
+    check_weights(estimator, weights, WEIGHTS)
     check_whole("reuse", reuse)
 
 

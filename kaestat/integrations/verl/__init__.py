@@ -5,7 +5,8 @@ verl loads whenever it is imported itself. (``VERL_USE_EXTERNAL_MODULES=kaestat.
 The import is cheap and does not touch verl: estimators are registered once verl's own have been, and trainers once
 its V1 trainers have been, in the one process that uses them.
 
-- ``algorithm.adv_estimator=NAME``: see `kaestat.integrations.verl.estimators`.
+- ``algorithm.adv_estimator=NAME``: see `kaestat.integrations.verl.estimators`; ``kaestat_otb``, a baseline per token:
+  `kaestat.integrations.verl.token_baseline`.
 - ``trainer.v1.trainer_mode=kaestat_sync``: see `kaestat.integrations.verl.trainer`.
 - ``trainer.use_v1=False``, the deprecated trainer: see `kaestat.integrations.verl.legacy_trainer`.
 - ``data.custom_cls``, the paper's reuse schedule: see `kaestat.integrations.verl.dataset`.
@@ -23,17 +24,18 @@ from kaestat.integrations.verl.after_import import after_import
 TESTED_VERL = "0.9.1"
 
 
-def _load(module: str) -> None:
-    """Import one of our modules, which registers what it has; a verl that it does not fit stays usable without it."""
-    try:
-        importlib.import_module(f"{__name__}.{module}")
-    except (ImportError, AttributeError) as error:
-        warnings.warn(
-            f"kaestat could not register {module} with this verl ({error}); it was written for verl {TESTED_VERL}.",
-            stacklevel=2,
-        )
+def _load(*modules: str) -> None:
+    """Import modules of ours, which register what they have; a verl that one does not fit stays usable without it."""
+    for module in modules:
+        try:
+            importlib.import_module(f"{__name__}.{module}")
+        except (ImportError, AttributeError) as error:
+            warnings.warn(
+                f"kaestat could not register {module} with this verl ({error}); it was written for verl {TESTED_VERL}.",
+                stacklevel=2,
+            )
 
 
-after_import("verl.trainer.ppo.core_algos", lambda: _load("estimators"))
+after_import("verl.trainer.ppo.core_algos", lambda: _load("estimators", "token_baseline"))
 after_import("verl.trainer.ppo.v1", lambda: _load("trainer"))
 after_import("verl.trainer.main_ppo_v0", lambda: _load("legacy_trainer"))

@@ -4,10 +4,10 @@ Each is registered as ``kaestat_NAME``, and also as plain ``NAME`` where verl ha
 own ``grpo``, ``rloo`` and ``gpg`` stay verl's. Rewards are ``token_level_rewards`` summed over the response, as in
 verl's estimators for outcome rewards; the advantage of a completion stands at each of its response tokens.
 
-Without a history (``none``, ``reinforce++``, ``grpo``, ``rloo``, ``dr_grpo``, ``gpg``, ``james_stein``, ``krpo``) they
-work with every trainer of verl. Those that look back, and ``pooled``, which joins the groups of a prompt, need the
-prompt's id and the step, which verl does not pass: they work with the trainers of `kaestat.integrations.verl.trainer`
-and raise elsewhere.
+Without a history (``none``, ``reinforce++``, ``grpo``, ``rloo``, ``dr_grpo``, ``gpg``, ``opo``, ``james_stein``,
+``krpo``) they work with every trainer of verl. Those that look back, and ``pooled``, which joins the groups of a
+prompt, need the prompt's id and the step, and ``weights=score_norm`` the actor's probabilities, which verl does not
+pass: they work with the trainers of `kaestat.integrations.verl.trainer` and raise elsewhere.
 
 Where both sides know a method, these differ from verl's own (all tested):
 
@@ -17,7 +17,7 @@ kaestat              verl                          difference
 kaestat_rloo         rloo                          none
 kaestat_grpo         grpo                          a group of one completion: 0 here, its reward there
 kaestat_dr_grpo      grpo without std              likewise
-kaestat_dr_grpo,     opo                           likewise (verl's group of one: its reward)
+kaestat_opo,         opo                           likewise (verl's group of one: its reward)
  weights=length
 kaestat_dr_grpo,     reinforce_plus_plus_baseline  mean and variance over completions here, over tokens there: the
  scale=batch_std                                   same where all responses are one token long
@@ -47,7 +47,7 @@ from kaestat.registry import METHODS
 PREFIX = "kaestat_"
 
 # Set by our trainers while verl computes the advantages of a step: gives each row's advantage from verl's group names
-# (None where verl passed none), rewards (N,) and response lengths (N,).
+# (None where verl passed none), rewards (N,) and response mask (N, response length), less what verl rejected.
 SERVING: ContextVar[Callable[[Sequence[Hashable] | None, torch.Tensor, torch.Tensor], torch.Tensor] | None] = (
     ContextVar("SERVING", default=None)
 )
@@ -86,12 +86,13 @@ def advantage_function(method: str) -> Callable[..., tuple[torch.Tensor, torch.T
         **ignored: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         with torch.no_grad():
-            rewards, lengths = token_level_rewards.sum(dim=-1), response_mask.sum(dim=-1)
+            rewards = token_level_rewards.sum(dim=-1)
             serving = SERVING.get()
             if serving is not None:
-                advantages = serving(index, rewards, lengths)
+                advantages = serving(index, rewards, response_mask)
             else:
-                advantages = _of_this_step_alone(method, index, rewards, lengths, Options.read(method, config))
+                options = Options.read(method, config)
+                advantages = _of_this_step_alone(method, index, rewards, response_mask.sum(dim=-1), options)
             advantages = advantages.unsqueeze(-1) * response_mask
         return advantages, advantages
 
@@ -108,12 +109,16 @@ def _of_this_step_alone(
 ) -> torch.Tensor:
     options.refuse_sampler("a trainer of verl's own")
     estimator = options.estimator()
-    if needs_our_trainer(method):
-        raise ValueError(
-            f"algorithm.adv_estimator={method} needs the prompts' ids and the step, which verl does not pass to an "
-            "advantage estimator. Set trainer.v1.trainer_mode=kaestat_sync (or kaestat_colocate_async, "
-            "kaestat_separate_async) and trainer.use_v1=True."
-        )
+    for needed, who, what in (
+        (needs_our_trainer(method), f"adv_estimator={method}", "the prompts' ids and the step"),
+        (options.weights == "score_norm", "kaestat.weights=score_norm", "the actor's probabilities"),
+    ):
+        if needed:
+            raise ValueError(
+                f"algorithm.{who} needs {what}, which verl does not pass to an advantage estimator. Set "
+                "trainer.v1.trainer_mode=kaestat_sync (or kaestat_colocate_async, kaestat_separate_async) and "
+                "trainer.use_v1=True."
+            )
     if index is None:
         raise ValueError(f"index: adv_estimator={method} compares within groups, and verl passed no uid of the rows.")
     padding = is_padding(index) & (lengths.cpu().numpy() == 0)

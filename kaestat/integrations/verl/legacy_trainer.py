@@ -20,10 +20,11 @@ from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.verl.checkpoint import SavesHistory
+from kaestat.integrations.verl.completion_weights import check_actor, token_norms
 from kaestat.integrations.verl.estimators import REGISTERED, SERVING
 from kaestat.integrations.verl.options import Options
 from kaestat.integrations.verl.prompts import FIELDS, Prompt, read_prompt
-from kaestat.integrations.verl.rows import BatchRows, row_advantages
+from kaestat.integrations.verl.rows import BatchRows, row_advantages, row_weights
 
 
 class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
@@ -38,7 +39,7 @@ class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
     Raises
     ------
     ValueError
-        If an option, a parameter or the method cannot be used.
+        If an option, a parameter or the method cannot be used, or the actor does not compute what the weights take.
     """
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any):
@@ -47,7 +48,10 @@ class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
             self.options = Options.read(method, config.algorithm)
             self.options.refuse_sampler("the deprecated trainer")
             self.baseline = WatchedEstimator(self.options.estimator())
+            if self.options.weights == "score_norm":
+                check_actor(config, "kaestat.weights=score_norm")
         self._prompts: dict[Hashable, Prompt] = {}
+        self._norms: torch.Tensor | None = None
         super().__init__(config, *args, **kwargs)
 
     def fit(self) -> None:
@@ -71,7 +75,14 @@ class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
             }
         return super()._get_gen_batch(batch)
 
-    def _serve(self, index: Sequence[Hashable] | None, rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    def _compute_old_log_prob(self, batch: DataProto) -> Any:
+        found = super()._compute_old_log_prob(batch)
+        if self.options is not None and self.options.weights == "score_norm":
+            known = [name for name in ("response_mask", "rollout_log_probs") if name in batch.batch.keys()]
+            self._norms = token_norms(batch.select(batch_keys=known).union(found[0]), self.config.algorithm)
+        return found
+
+    def _serve(self, index: Sequence[Hashable] | None, rewards: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         uids = tuple(() if index is None else index)
         unknown = [uid for uid in uids if uid not in self._prompts]
         if unknown or not uids:
@@ -83,7 +94,8 @@ class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
             final=np.arange(len(uids)),
             padding=np.zeros(len(uids), dtype=bool),
         )
-        return row_advantages(self.baseline, self.options, rows, self.global_steps - 1, index, rewards, lengths)
+        weights = row_weights(self.options.weights, mask, self._norms)
+        return row_advantages(self.baseline, rows, self.global_steps - 1, index, rewards, weights)
 
 
 main_ppo_v0.RayPPOTrainer = LegacyBaselineTrainer

@@ -8,10 +8,11 @@ from typing import Any
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.watched_estimator import looks_back
+from kaestat.integrations.shared.weights import check_weights
 from kaestat.registry import METHODS, parse_method
 from kaestat.sampling.policies import make_policy
 
-WEIGHTS = ("none", "length")
+WEIGHTS = ("none", "length", "score_norm")
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,9 @@ class Options:
         Parameters of its baseline. Text is read as on the command line, so that ``bandwidth: rate(c=2)`` works.
     scale : {"none", "group_std", "batch_std"}, optional
         Replaces the method's own scaling.
-    weights : {"none", "length"}
-        Weight of each completion in averaging baselines; its number of response tokens gives OPO's baseline.
+    weights : {"none", "length", "score_norm"}
+        Weight of each completion in averaging baselines: none; its number of response tokens, as in OPO; the squared
+        norm of its score with respect to the logits (see `kaestat.integrations.verl.completion_weights`).
     prompt_id : str
         What the history is kept by: ``"auto"`` (data source, split and index where the data set has an index, else a
         hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
@@ -69,10 +71,6 @@ class Options:
                 raise ValueError(f"algorithm.kaestat.{name}: unknown option; choose from {', '.join(known)}.")
         params = given.pop("params", None) or {}
         options = cls(method, {key: _value(method, key, params[key]) for key in params}, **given)
-        if options.weights not in WEIGHTS:
-            raise ValueError(
-                f"algorithm.kaestat.weights: unknown {options.weights!r}; choose one of {', '.join(WEIGHTS)}."
-            )
         if options.prompt_id not in ("auto", "prompt") and not options.prompt_id.startswith("extra_info."):
             raise ValueError(
                 f"algorithm.kaestat.prompt_id: unknown {options.prompt_id!r}; write auto, prompt, or extra_info.KEY."
@@ -95,14 +93,11 @@ class Options:
         Raises
         ------
         ValueError
-            If a parameter or the scale is unknown, the method takes no weights, or it needs what verl has no place for.
+            If a parameter, the scale or the weights are unknown, the method cannot use these weights or does not do
+            without, or it needs what verl has no place for.
         """
         estimator = AdvantageEstimator(self.method, scale=self.scale, **self.params)
-        if self.weights != "none" and not estimator.baseline.takes_weights:
-            raise ValueError(
-                f"algorithm.kaestat.weights={self.weights}: {self.method} does not average rewards, so it takes no "
-                "weights; leave the option out."
-            )
+        check_weights(estimator, self.weights, WEIGHTS, option="algorithm.kaestat.weights")
         return estimator
 
 

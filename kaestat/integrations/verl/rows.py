@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
-from kaestat.integrations.verl.options import Options
 from kaestat.integrations.verl.prompts import FIELDS, Prompt, read_prompt
 
 if TYPE_CHECKING:
@@ -73,27 +72,25 @@ def read_rows(batch: KVBatchMeta, prompt_id: str) -> BatchRows:
 
 def row_advantages(
     baseline: WatchedEstimator,
-    options: Options,
     rows: BatchRows,
     step: int,
     index: Sequence[Hashable] | None,
     rewards: torch.Tensor,
-    lengths: torch.Tensor,
+    weights: torch.Tensor | None,
 ) -> torch.Tensor:
     """Advantages of a batch's rows; records its rewards.
 
     Parameters
     ----------
     baseline : WatchedEstimator
-    options : Options
     rows : BatchRows
     step : int
         0-based.
     index : sequence of str, length N
         Group names as verl passes them with the rewards, to see that these are the same rows in the same order.
     rewards : Tensor of float, shape (N,)
-    lengths : Tensor of int, shape (N,)
-        Response tokens.
+    weights : Tensor, shape (N,), or None
+        Weight of each row; a session weighs what its outputs weigh together.
 
     Returns
     -------
@@ -111,7 +108,10 @@ def row_advantages(
             "the verl that kaestat.integrations.verl was written for."
         )
     counted = (rows.final == np.arange(len(rows.final))) & ~rows.padding
-    weights = lengths.cpu().numpy().astype(np.float64) if options.weights == "length" else None
+    of_sessions = None
+    if weights is not None:
+        of_rows = np.where(rows.padding, 0.0, weights.double().cpu().numpy())
+        of_sessions = np.bincount(rows.final, of_rows, minlength=len(of_rows))
     advantages = baseline.advantages(
         rewards.double().cpu().numpy(),
         step,
@@ -119,10 +119,28 @@ def row_advantages(
         ids=[None if prompt is None else prompt.id for prompt in rows.prompts] if baseline.stateful else None,
         groups=rows.uids,
         mask=counted,
-        weights=weights,
+        weights=of_sessions,
     )
     advantages = np.where(rows.padding, 0.0, advantages[rows.final])
     return torch.as_tensor(advantages, dtype=rewards.dtype, device=rewards.device)
+
+
+def row_weights(weights: str, response_mask: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor | None:
+    """Weight of each row, shape (N,): one, or its token's norm, for every token of the response mask; None for none.
+
+    Parameters
+    ----------
+    weights : {"none", "length", "score_norm"}
+    response_mask : Tensor, shape (N, response length)
+    norms : Tensor, shape (N, response length), or None
+        Of `kaestat.integrations.verl.completion_weights.token_norms`; needed for score norms.
+    """
+    if weights == "none":
+        return None
+    if weights == "length":
+        return response_mask.sum(dim=-1)
+    assert norms is not None  # read before verl asks for advantages
+    return (norms.to(response_mask.device) * response_mask).sum(dim=-1)
 
 
 def _output(key: str) -> tuple[str, str, int]:

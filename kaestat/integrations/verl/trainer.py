@@ -35,11 +35,13 @@ from verl.trainer.ppo.v1 import (
 from verl.utils.tensordict_utils import get_tensordict
 
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.verl import token_baseline
 from kaestat.integrations.verl.checkpoint import SavesHistory
+from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
 from kaestat.integrations.verl.drawn_rows import DrawnRows, drawn_rows
 from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING
 from kaestat.integrations.verl.options import Options
-from kaestat.integrations.verl.rows import read_rows, row_advantages
+from kaestat.integrations.verl.rows import read_rows, row_advantages, row_weights
 
 logger = logging.getLogger(__name__)
 
@@ -55,11 +57,12 @@ class BaselineTrainer(SavesHistory):
     Raises
     ------
     ValueError
-        If an option, a parameter or the method cannot be used.
+        If an option, a parameter or the method cannot be used, or the actor does not compute what the weights take.
     """
 
     verl_mode = ""
     drawn: DrawnRows | None = None
+    _asks_for_squares = False
 
     def __init__(self, config: DictConfig):
         # Any other name than "sync" turns verl asynchronous, whatever the class.
@@ -77,6 +80,12 @@ class BaselineTrainer(SavesHistory):
                     "algorithm.filter_groups drops groups before the history sees them, which pulls its values towards "
                     "1/2; turn it off."
                 )
+            if self.options.weights == "score_norm":
+                self._asks_for_squares = True
+                check_actor(config, "kaestat.weights=score_norm")
+        elif config.algorithm.adv_estimator in token_baseline.NAMES:
+            self._asks_for_squares = True
+            check_actor(config, f"adv_estimator={config.algorithm.adv_estimator}")
         super().__init__(config)
 
     @property
@@ -94,15 +103,30 @@ class BaselineTrainer(SavesHistory):
             return super()._fetch_one_gen_batch()
         return get_tensordict(self.drawn.batch(self.train_dataloader.batch_size, self.estimator_step))
 
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        if not self._asks_for_squares:
+            return super()._compute_old_log_prob(batch, metrics)
+        batch.extra_info[ASKED] = True  # verl's engines look for it, its V1 trainers never set it
+        try:
+            return super()._compute_old_log_prob(batch, metrics)
+        finally:
+            del batch.extra_info[ASKED]  # or the reference policy's would take the place of the actor's
+
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         watched, options = self.baseline, self.options
+        norms = stored_token_norms(batch, self.config.algorithm) if self._asks_for_squares else None
         if watched is None or options is None:
-            return super()._compute_advantage(batch, metrics)
+            with_norms = token_baseline.NORMS.set(norms)
+            try:
+                return super()._compute_advantage(batch, metrics)
+            finally:
+                token_baseline.NORMS.reset(with_norms)
         rows = read_rows(batch, options.prompt_id)
 
-        def serve(index: Sequence[Hashable] | None, rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        def serve(index: Sequence[Hashable] | None, rewards: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
             factor = None if self.drawn is None else self.drawn.corrections(rows)
-            advantages = row_advantages(watched, options, rows, self.estimator_step, index, rewards, lengths)
+            weights = row_weights(options.weights, mask, norms)
+            advantages = row_advantages(watched, rows, self.estimator_step, index, rewards, weights)
             if self.drawn is None or factor is None:
                 return advantages
             self.drawn.observe_rows(rows, rewards, self.estimator_step)

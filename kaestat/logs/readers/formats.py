@@ -90,7 +90,9 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -
         packed, with names that end in ``.gz``.
     **hints
         What the file cannot tell. ``csv, jsonl, parquet, records``: ``prompt, step, reward, group`` name columns.
-        ``verl``: ``prompt, reward, group``. ``trl``: ``reward, reward_weights``. ``accuracies``: ``group_size``.
+        ``verl``: ``prompt, reward, group``. ``trl``: ``reward, reward_weights``. ``accuracies``: ``group_size``. All
+        but the last: ``weight, length, importance`` name columns of weights (squared score norms), lengths and
+        importance ratios; ``"none"`` reads the log without them.
 
     Returns
     -------

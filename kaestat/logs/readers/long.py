@@ -17,6 +17,9 @@ def read_long(
     step: str | None = None,
     reward: str | None = None,
     group: str | None = None,
+    weight: str | None = None,
+    length: str | None = None,
+    importance: str | None = None,
 ) -> RewardLog:
     """Read a long table.
 
@@ -25,7 +28,7 @@ def read_long(
     container : module
         `csv_file`, `jsonl`, `json_table` or `parquet`: how the table is stored.
     path : Path
-    prompt, step, reward, group : str, optional
+    prompt, step, reward, group, weight, length, importance : str, optional
         Columns; None takes the usual names (`kaestat.logs.columns.choose_columns`).
 
     Raises
@@ -34,6 +37,7 @@ def read_long(
         If a column is missing, ambiguous or duplicated, or a value is missing or invalid.
     """
     found = container.column_names(path)
-    chosen = choose_columns(path, found, {"prompt": prompt, "step": step, "reward": reward, "group": group})
+    hints = {"prompt": prompt, "step": step, "reward": reward, "group": group}
+    chosen = choose_columns(path, found, hints | {"weight": weight, "length": length, "importance": importance})
     labels = [chosen[part] for part in ("prompt", "group") if part in chosen]
     return RewardLog.of_table(container.read_table(path, list(dict.fromkeys(chosen.values())), labels=labels), chosen)

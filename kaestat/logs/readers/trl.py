@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat.history import MAX_REWARD
-from kaestat.logs.columns import refuse_missing_column
+from kaestat.logs.columns import LEFT_OUT, refuse_missing_column
 from kaestat.logs.labels import Labels
 from kaestat.logs.readers import parquet
 from kaestat.logs.reward_log import RewardLog
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 _OWN = ("step", "prompt", "completion", "advantage")
+# What our trainer for TRL writes beside these; a reward's column is of floating point, a length is not.
+_OF_OURS = {"weight": "score_norm", "length": "completion_length"}
 _PATTERN = "completions_*.parquet"
 _EQUAL = 1e-9  # rewards of a group vary by no more than rounding
 _PROPORTIONAL = 0.9999  # correlation of rewards and advantages that rounding to float32 leaves
@@ -38,7 +40,13 @@ def recognises(path: Path) -> bool:
 
 
 def read_trl(
-    path: Path, *, reward: str | Sequence[str] | None = None, reward_weights: Sequence[float] | None = None
+    path: Path,
+    *,
+    reward: str | Sequence[str] | None = None,
+    reward_weights: Sequence[float] | None = None,
+    weight: str | None = None,
+    length: str | None = None,
+    importance: str | None = None,
 ) -> RewardLog:
     """Read the completions that TRL logged.
 
@@ -56,6 +64,10 @@ def read_trl(
         that their sum explains the logged advantages: a column may come from ``log_extra``, or weights be missing.
     reward_weights : sequence of float, optional
         The run's ``reward_weights``, in the order of the columns; None means 1.
+    weight, length, importance : str, optional
+        Columns of ``log_extra``. None takes ``score_norm`` and ``completion_length``, in whole numbers, where they
+        are, as `kaestat.integrations.trl.BaselineGRPOTrainer` writes them; any other may be a reward's. Completions of
+        evaluations have no ``score_norm``, and are left out by that.
 
     Raises
     ------
@@ -67,14 +79,15 @@ def read_trl(
     files = _files(path) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path}: holds no {_PATTERN}; give the folder that TRL wrote them to.")
-    names = _reward_names(files[0], reward)
+    measures = _measures(files[0], {"weight": weight, "length": length, "importance": importance})
+    names = _reward_names(files[0], reward, set(measures.values()))
     weights = _weights(names, reward_weights)
     parts, before = [], None
     for file in files:
         content = parquet.load(file)
         batch = content.drop_columns(["step"]) if "step" in content.column_names else content
         if before is None or not batch.equals(before):
-            parts.append(_read_file(file, content, names, weights))
+            parts.append(_read_file(file, content, names, weights, measures))
         before = batch
     prompts = Labels.joined([part for part, _ in parts])
     log = pd.concat([frame for _, frame in parts], ignore_index=True)
@@ -84,7 +97,8 @@ def read_trl(
         raise ValueError(f"{path}: with these reward_weights rewards are beyond {MAX_REWARD:g}; give smaller ones.")
     if reward is None and len(names) > 1:
         _check_advantages(path, log.assign(prompt=prompts.codes), names)
-    return RewardLog.of_labels(prompts, log["step"].to_numpy(), log["reward"].to_numpy())
+    columns = {part: log[part].to_numpy() for part in measures}
+    return RewardLog.of_labels(prompts, log["step"].to_numpy(), log["reward"].to_numpy(), measures=columns)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -92,12 +106,25 @@ def _files(folder: Path) -> list[Path]:
     return sorted((inner if inner.is_dir() else folder).glob(_PATTERN), key=lambda file: (len(file.name), file.name))
 
 
-def _reward_names(path: Path, reward: str | Sequence[str] | None) -> list[str]:
+def _measures(path: Path, hints: dict[str, str | None]) -> dict[str, str]:
+    """Columns of weights, lengths and importance ratios."""
+    schema = parquet.load(path, columns=()).schema
+    ours = {
+        part: name
+        for part, name in _OF_OURS.items()
+        if name in schema.names and _is_floating(schema.field(name).type) == (part == "weight")
+    }
+    chosen = ours | {part: name for part, name in hints.items() if name is not None}
+    return {part: name for part, name in chosen.items() if name != LEFT_OUT}
+
+
+def _reward_names(path: Path, reward: str | Sequence[str] | None, taken: set[str]) -> list[str]:
     schema = parquet.load(path, columns=()).schema
     if reward is not None:
         names = [reward] if isinstance(reward, str) else _listed(reward)
     else:
-        names = [field.name for field in schema if _is_floating(field.type) and field.name not in _OWN]
+        own = {*_OWN, *taken, _OF_OURS["weight"]}
+        names = [f.name for f in schema if _is_floating(f.type) and f.name not in own]
     if not names:
         raise ValueError(
             f"{path}: no floating-point column besides TRL's own; it has {', '.join(schema.names)}. Name the reward "
@@ -133,16 +160,16 @@ def _weights(names: list[str], weights: Sequence[float] | None) -> np.ndarray:
 
 
 def _read_file(
-    path: Path, content: pyarrow.Table, names: list[str], weights: np.ndarray
+    path: Path, content: pyarrow.Table, names: list[str], weights: np.ndarray, measures: dict[str, str]
 ) -> tuple[Labels, pd.DataFrame]:
     """Prompts, and step, reward and advantage (NaN if not logged), of the completions that have a reward."""
     if not {"step", "prompt"} <= set(content.column_names):
         raise ValueError(f"{path}: is no log of TRL: it has {', '.join(content.column_names)}, not step and prompt.")
-    for name in names:
-        refuse_missing_column(path, name, "reward", content.column_names)
+    for name, hint in [*((name, "reward") for name in names), *((name, part) for part, name in measures.items())]:
+        refuse_missing_column(path, name, hint, content.column_names)
     logged = "advantage" in content.column_names
-    wanted = ["step", "prompt", *names, *(["advantage"] if logged else [])]
-    table = parquet.as_table(path, content, wanted, labels=["prompt"])
+    wanted = dict.fromkeys(["step", "prompt", *names, *measures.values(), *(["advantage"] if logged else [])])
+    table = parquet.as_table(path, content, list(wanted), labels=["prompt"])
     rewards = np.stack([table.rewards(name, allow_missing=True) for name in names])
     frame = pd.DataFrame(
         {
@@ -152,6 +179,9 @@ def _read_file(
         }
     )
     kept = ~np.isnan(rewards).all(axis=0)
+    for part, name in measures.items():
+        frame[part] = table.measures(name, part, allow_missing=part == "weight")
+        kept &= ~np.isnan(frame[part].to_numpy())
     return table.labels("prompt").take(kept), frame[kept]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kaestat.history import MAX_STEP
-from kaestat.logs.columns import refuse_missing_column
+from kaestat.logs.columns import MEASURES, choose_columns, refuse_missing_column
 from kaestat.logs.labels import Labels
 from kaestat.logs.readers import jsonl
 from kaestat.logs.reward_log import RewardLog
@@ -32,7 +32,16 @@ def recognises(path: Path) -> bool:
     return jsonl.recognises(path) and _COLUMNS <= set(jsonl.column_names(path))
 
 
-def read_verl(path: Path, *, prompt: str = "input", reward: str = "score", group: str | None = None) -> RewardLog:
+def read_verl(
+    path: Path,
+    *,
+    prompt: str = "input",
+    reward: str = "score",
+    group: str | None = None,
+    weight: str | None = None,
+    length: str | None = None,
+    importance: str | None = None,
+) -> RewardLog:
     """Read a dump, or one file of it.
 
     The prompt is its text. Rows of one prompt in a step are one group unless ``group`` tells them apart. Padding and
@@ -46,6 +55,8 @@ def read_verl(path: Path, *, prompt: str = "input", reward: str = "score", group
         Keys to use instead, for example an extra key of the reward function.
     group : str, optional
         Key that tells several groups of one prompt in a step apart.
+    weight, length, importance : str, optional
+        Keys, which the reward function returned; None takes the usual names that the first file has.
 
     Raises
     ------
@@ -55,8 +66,11 @@ def read_verl(path: Path, *, prompt: str = "input", reward: str = "score", group
     files = _numbered(path) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path}: no file named after its step (1.jsonl, 2.jsonl, ...) is in this folder.")
-    parts = [_read_file(file, prompt, reward, group) for file in files]
-    prompts, steps, rewards, groups = zip(*parts, strict=True)
+    hints = {"weight": weight, "length": length, "importance": importance}
+    measures = choose_columns(files[0], jsonl.column_names(files[0]), hints)
+    asked = {"prompt": prompt, "reward": reward} | ({} if group is None else {"group": group}) | measures
+    parts = [_read_file(file, asked) for file in files]
+    prompts, steps, rewards, groups, columns = zip(*parts, strict=True)
     if not any(map(len, rewards)):
         raise ValueError(f"{path}: holds padding only, and no completion.")
     return RewardLog.of_labels(
@@ -64,6 +78,7 @@ def read_verl(path: Path, *, prompt: str = "input", reward: str = "score", group
         np.concatenate(steps),
         np.concatenate(rewards),
         None if group is None else Labels.joined(groups),
+        {part: np.concatenate([each[part] for each in columns]) for part in measures},
     )
 
 
@@ -72,20 +87,20 @@ def _numbered(folder: Path) -> list[Path]:
 
 
 def _read_file(
-    path: Path, prompt: str, reward: str, group: str | None
-) -> tuple[Labels, np.ndarray, np.ndarray, Labels]:
+    path: Path, asked: dict[str, str]
+) -> tuple[Labels, np.ndarray, np.ndarray, Labels, dict[str, np.ndarray]]:
     found = jsonl.column_names(path)
-    asked = {"prompt": prompt, "reward": reward} | ({} if group is None else {"group": group})
     for hint, name in asked.items():
         refuse_missing_column(path, name, hint, found)
     names = [*asked.values(), *(name for name in ("step", "uid") if name in found)]
     table = jsonl.read_table(path, list(dict.fromkeys(names)))
     table = _real_rollouts(table) if "uid" in found else table
     return (
-        table.labels(prompt),
-        _steps(table, reward),
-        table.rewards(reward),
-        Labels.of([]) if group is None else table.labels(group),
+        table.labels(asked["prompt"]),
+        _steps(table, asked["reward"]),
+        table.rewards(asked["reward"]),
+        table.labels(asked["group"]) if "group" in asked else Labels.of([]),
+        {part: table.measures(asked[part], part) for part in MEASURES if part in asked},
     )
 
 

@@ -1,4 +1,4 @@
-"""TRL's trainer with our baselines, keeping a record of every step: rewards by prompt, lengths, errors, noise."""
+"""TRL's trainer with our baselines, keeping a record of every step: rewards, lengths, weights, errors, noise."""
 
 from __future__ import annotations
 
@@ -106,6 +106,7 @@ class RecordingTrainer(BaselineGRPOTrainer):
             "step": step,
             "ids": [str(key) for key in scored.ids],
             "rewards": rewards.tolist(),
+            **self.measures,
             "advantage_std": float(np.std(advantages.numpy())),
             "metrics": {name: float(value) for name, value in metrics.items() if _is_number(value)},
             "seconds": round(now - self._begin, 3),

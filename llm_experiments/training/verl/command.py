@@ -115,11 +115,6 @@ def paper_prompt_length(task: str) -> int:
 
 def _algorithm(config: RunConfig) -> Options:
     name, _ = parse_method(config.method)
-    if config.weights == "score_norm":
-        raise ValueError(
-            "weights = 'score_norm': verl passes no scores to an advantage estimator. Take weights = 'length', or "
-            "train on TRL (python -m llm_experiments train)."
-        )
     options: Options = {
         # Our own by its full name: verl's grpo and gpg differ. Our trainer also where a method has no history, so that
         # all log the same metrics.
@@ -131,6 +126,8 @@ def _algorithm(config: RunConfig) -> Options:
         options[f"+algorithm.kaestat.params.{key}"] = value
     if config.weights != "none":
         options["+algorithm.kaestat.weights"] = config.weights
+    if config.weights == "score_norm":
+        options["actor_rollout_ref.actor.calculate_sum_pi_squared"] = True
     if config.scale is not None:
         options["+algorithm.kaestat.scale"] = config.scale
     return options | {"algorithm.use_kl_in_reward": False}

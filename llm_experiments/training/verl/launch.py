@@ -40,7 +40,7 @@ def launch_verl(
     reuse: Annotated[
         int | None, typer.Option(help="J in place of the file's: 1 for a method without the paper's schedule.")
     ] = None,
-    weights: Annotated[str | None, typer.Option(help="none or length, in place of the file's.")] = None,
+    weights: Annotated[str | None, typer.Option(help="none, length or score_norm, in place of the file's.")] = None,
     scale: Annotated[str | None, typer.Option(help="none, group_std or batch_std, in place of the file's.")] = None,
     gpus: Annotated[int, typer.Option(help="GPUs of each machine.")] = 4,
     nodes: Annotated[int, typer.Option(help="Machines of the Ray cluster.")] = 1,

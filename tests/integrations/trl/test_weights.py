@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, read_log
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, score_norms
 from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
 
@@ -95,6 +95,32 @@ def test_tokens_of_tools_weigh_nothing(tmp_path):
     assert norms[0] == whole[0] and 0 < norms[1] < whole[1] / 2
 
 
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_importance_ratios_enter_squared_as_the_loss_has_them(level, tmp_path):
+    trainer = tiny_trainer(
+        tmp_path, AdvantageEstimator("kae"), trainer_options={"weights": "score_norm"}, dataset=questions(4)
+    )
+    output = {
+        "prompt_ids": torch.tensor([[1, 2], [1, 2]]),
+        "prompt_mask": torch.ones(2, 2, dtype=torch.long),
+        "completion_ids": torch.tensor([[3, 4, 5], [6, 7, 8]]),
+        "completion_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
+    }
+    ratio = torch.tensor([[0.5, 2.0, 0.0], [1.5, 0.5, 9.0]] if level == "token" else [[0.5], [2.0]])
+    by_token = []
+    for place in range(3):
+        output["tool_mask"] = torch.eye(3, dtype=torch.long)[place].expand(2, 3)
+        by_token.append(score_norms(trainer, output))
+    expected = (torch.stack(by_token, dim=1) * ratio**2).sum(dim=1)
+    del output["tool_mask"]
+    plain = score_norms(trainer, output)
+    output["importance_sampling_ratio"] = ratio
+    torch.testing.assert_close(score_norms(trainer, output), expected)
+    assert not torch.allclose(expected, plain)
+    trainer.loss_type = "vespo"
+    torch.testing.assert_close(score_norms(trainer, output), plain)
+
+
 def test_asking_for_score_norms_does_not_change_what_is_learned(tmp_path):
     # rloo on pairs: the other completion is the value, whatever the weights.
     def weights_after(weights):
@@ -122,3 +148,35 @@ def _definition(model, output) -> torch.Tensor:
         one_hot = torch.nn.functional.one_hot(completion, logits.shape[-1])
         norms.append((one_hot - probabilities).square().sum())
     return torch.stack(norms)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_logged_completions_have_lengths_and_score_norms_and_are_read_back(weights, tmp_path):
+    trainer = tiny_trainer(
+        tmp_path,
+        AdvantageEstimator("kae"),
+        trainer_class=RecordingTrainer if weights == "none" else KeepsWeights,
+        trainer_options={"weights": weights},
+        temperature=TEMPERATURE,
+        log_completions=True,
+        num_completions_to_print=0,
+        eval_dataset=questions(4),
+        eval_strategy="steps",
+        eval_steps=2,
+        max_steps=4,
+    )
+    trainer.train()
+    trained = [batch for batch in trainer.batches if batch["training"]]
+    assert len(trained) < len(trainer.batches)  # evaluations are logged over TRL's own files of steps 2 and 4
+    log = read_log(tmp_path).frame
+    lengths = torch.cat([batch["mask"].sum(dim=1) for batch in trained])
+    if weights == "score_norm":
+        assert len(log) < len(lengths)  # evaluations have no score norms
+        step = {int(number): batch for number, batch in enumerate(trained, start=1)}
+        for number, part in log.groupby("step"):
+            assert sorted(part["weight"]) == pytest.approx(sorted(step[number]["norms"].tolist()), rel=1e-4)
+            assert sorted(part["length"]) == sorted(step[number]["mask"].sum(dim=1).tolist())
+        return
+    assert len(log) == len(lengths) and "weight" not in log
+    first = log[log["step"] == 1]
+    assert sorted(first["length"]) == sorted(trained[0]["mask"].sum(dim=1).tolist())

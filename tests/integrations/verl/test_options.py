@@ -26,7 +26,7 @@ def test_nothing_written_means_the_published_method(algorithm):
 
 def test_a_history_is_kept_exactly_by_the_methods_whose_second_step_depends_on_the_first():
     for method in methods():
-        if method in ("critic", "oracle"):  # want features, true values
+        if method in ("critic", "oracle", "opo"):  # want features, true values, lengths
             continue
         rewards, ids = [1.0, 0.0, 1.0, 1.0], ["a", "a", "b", "b"]
         fresh, used = AdvantageEstimator(method), AdvantageEstimator(method)
@@ -36,9 +36,17 @@ def test_a_history_is_kept_exactly_by_the_methods_whose_second_step_depends_on_t
         assert differs == keeps_history(method), method
 
 
-def test_weights_are_refused_at_once_by_a_method_that_takes_none():
-    with pytest.raises(ValueError, match=r"algorithm\.kaestat\.weights=length: spo"):
-        Options.read("spo", {"kaestat": {"weights": "length"}}).estimator()
+@pytest.mark.parametrize(
+    ("method", "weights", "message"),
+    [
+        ("spo", "length", "weights=length: method 'spo' does not average rewards"),
+        ("opo", "none", "weights=none: method 'opo' .* choose length or score_norm"),
+        ("kae", "lengths", "weights: unknown 'lengths'; choose one of none, length, score_norm"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_at_once(method, weights, message):
+    with pytest.raises(ValueError, match=rf"algorithm\.kaestat\.{message}"):
+        Options.read(method, {"kaestat": {"weights": weights}}).estimator()
 
 
 def test_an_index_is_told_apart_by_source_and_split():

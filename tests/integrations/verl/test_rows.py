@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
-from kaestat.integrations.verl.options import Options
 from kaestat.integrations.verl.prompts import Prompt
-from kaestat.integrations.verl.rows import BatchRows, row_advantages
+from kaestat.integrations.verl.rows import BatchRows, row_advantages, row_weights
 
 METHODS = ("kae", "kae_eb", "spo", "ebpo", "local_linear", "rloo", "james_stein")
 
@@ -42,18 +41,17 @@ def rows_of(completions, n_padding, rng):
         final=np.array(final),
         padding=np.array([number is None for number, _ in outputs]),
     )
-    return rows, [number for number, _ in outputs], torch.tensor(rewards), torch.ones(len(outputs), dtype=torch.int64)
+    return rows, [number for number, _ in outputs], torch.tensor(rewards)
 
 
 @pytest.mark.parametrize("method", METHODS)
 @given(steps=runs(), n_padding=st.integers(0, 3), seed=st.integers(0, 2**32 - 1))
 def test_each_row_has_the_advantage_of_its_completion(method, steps, n_padding, seed):
     rng = np.random.default_rng(seed)
-    options = Options(method)
-    watched, plain = WatchedEstimator(options.estimator()), AdvantageEstimator(method)
+    watched, plain = WatchedEstimator(AdvantageEstimator(method)), AdvantageEstimator(method)
     for step, completions in enumerate(steps):
-        rows, numbers, rewards, lengths = rows_of(completions, n_padding, rng)
-        found = row_advantages(watched, options, rows, step, list(rows.uids), rewards, lengths)
+        rows, numbers, rewards = rows_of(completions, n_padding, rng)
+        found = row_advantages(watched, rows, step, list(rows.uids), rewards, None)
         prompts, plain_rewards, _ = zip(*completions, strict=True)
         expected = plain.step([f"id{prompt}" for prompt in prompts], plain_rewards, step)
         for number, advantage in zip(numbers, found.tolist(), strict=True):
@@ -63,7 +61,7 @@ def test_each_row_has_the_advantage_of_its_completion(method, steps, n_padding, 
 def test_advantages_come_back_as_verl_gave_the_rewards():
     rows = BatchRows(("u", "u"), (Prompt(1, "h"),) * 2, np.arange(2), np.zeros(2, dtype=bool))
     watched = WatchedEstimator(AdvantageEstimator("kae"))
-    found = row_advantages(watched, Options("kae"), rows, 0, ["u", "u"], torch.tensor([1.0, 0.0]).half(), torch.ones(2))
+    found = row_advantages(watched, rows, 0, ["u", "u"], torch.tensor([1.0, 0.0]).half(), None)
     assert found.dtype == torch.float16 and found.tolist() == [1.0, -1.0]
 
 
@@ -71,6 +69,29 @@ def test_advantages_come_back_as_verl_gave_the_rewards():
 def test_rows_that_are_not_those_of_the_batch_are_refused(index):
     rows = BatchRows(("v", "u"), (Prompt(1, "h"),) * 2, np.arange(2), np.zeros(2, dtype=bool))
     with pytest.raises(ValueError, match="other rows than those of this batch"):
-        row_advantages(
-            WatchedEstimator(AdvantageEstimator("kae")), Options("kae"), rows, 0, index, torch.ones(2), torch.ones(2)
-        )
+        row_advantages(WatchedEstimator(AdvantageEstimator("kae")), rows, 0, index, torch.ones(2), None)
+
+
+@given(steps=runs(), n_padding=st.integers(0, 3), seed=st.integers(0, 2**32 - 1))
+def test_a_completion_weighs_what_the_outputs_of_its_session_weigh_together(steps, n_padding, seed):
+    rng = np.random.default_rng(seed)
+    watched, plain = (make(AdvantageEstimator("kae")) for make in (WatchedEstimator, lambda estimator: estimator))
+    for step, completions in enumerate(steps):
+        rows, numbers, rewards = rows_of(completions, n_padding, rng)
+        weights = torch.tensor(rng.integers(1, 9, len(numbers)))
+        found = row_advantages(watched, rows, step, list(rows.uids), rewards, weights)
+        together = np.zeros(len(completions))
+        for number, weight in zip(numbers, weights.tolist(), strict=True):
+            if number is not None:
+                together[number] += weight
+        prompts, plain_rewards, _ = zip(*completions, strict=True)
+        expected = plain.step([f"id{prompt}" for prompt in prompts], plain_rewards, step, weights=together)
+        for number, advantage in zip(numbers, found.tolist(), strict=True):
+            assert advantage == pytest.approx(0.0 if number is None else expected[number], rel=1e-5, abs=1e-6)
+
+
+def test_weights_of_rows_are_sums_over_the_tokens_that_verl_trains_on():
+    mask, norms = torch.tensor([[1, 1, 0], [1, 0, 0]]), torch.tensor([[0.5, 0.25, 9.0], [2.0, 9.0, 9.0]])
+    assert row_weights("none", mask, None) is None
+    assert row_weights("length", mask, None).tolist() == [2, 1]
+    assert row_weights("score_norm", mask, norms).tolist() == [0.75, 2.0]

@@ -153,6 +153,7 @@ def test_the_papers_training_sets_and_numbers_of_runs():
         ({"method": "kae:bandwith=3"}, "bandwith"),
         ({"method": "spo", "weights": "length"}, "does not average rewards"),
         ({"method": "reinforce++", "weights": "length"}, "weights would change nothing"),
+        ({"method": "opo"}, "method 'opo' needs some; set length or score_norm"),
         ({"updates": {"ppo_prompts": 3}}, "multiple of ppo_prompts"),
         ({"updates": {"micro_batch": 3}}, "multiple of micro_batch"),
         ({"updates": {"prompts": 32, "ppo_prompts": 16}}, "exceeds the training set of 16"),
@@ -246,6 +247,20 @@ def test_a_runs_rewards_are_a_log_for_the_library(tmp_path, models):
     log = reward_log(run.folder)
     assert log.n_steps == 6 and log.n_visits == 48
     assert {"grpo", "kae"} <= set(kaestat.value_risk(log, ["grpo", "kae"])["method"])
+    assert log.weightings == ("length",)
+
+
+def test_a_weighted_runs_log_has_its_score_norms_and_is_what_analyze_reads(tmp_path, models):
+    run = training_run(tmp_path, method="kae:bandwidth=20", weights="score_norm", test=None)
+    run.run()
+    log, read = reward_log(run.folder), kaestat.read_log(run.folder / "rewards.csv")
+    records = [json.loads(path.read_text()) for path in sorted((run.folder / "records").glob("*.json"))]
+    assert log.weightings == read.weightings == ("weight", "length")
+    assert log.frame["weight"].sum() == pytest.approx(sum(sum(record["score_norm"]) for record in records))
+    assert log.frame["length"].sum() == sum(sum(record["completion_length"]) for record in records)
+    np.testing.assert_allclose(read.frame["weight"], log.frame["weight"], rtol=1e-5)
+    table = kaestat.gradient_risk(read, ["kae:bandwidth=20"])
+    assert table["weights"].tolist() == ["none", "score_norm", "length"] and np.isfinite(table["noise"]).all()
 
 
 def tables(run: TrainingRun) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from kaestat import AdvantageEstimator, methods
 from kaestat.integrations.verl.estimators import REGISTERED, needs_our_trainer
 
 WITHOUT_HISTORY = [m for m in methods() if not needs_our_trainer(m)]
-VERLS_OWN = ("grpo", "rloo", "gpg")
+VERLS_OWN = ("grpo", "rloo", "gpg", "opo")
 
 
 @st.composite
@@ -70,10 +70,10 @@ def with_padding(batch, n):
 @pytest.mark.parametrize("method", WITHOUT_HISTORY)
 @given(batch=batches(), n_padding=st.integers(0, 3))
 def test_numbers_are_those_of_the_library_on_shuffled_padded_ragged_batches(method, batch, n_padding):
-    *_, uids, rewards = batch
-    expected = AdvantageEstimator(method).step(list(uids), rewards, step=0)
-    found = computed(f"kaestat_{method}", with_padding(batch, n_padding))
-    mask = batch[1]
+    _, mask, uids, rewards = batch
+    weights, options = (mask.sum(dim=-1).tolist(), {"weights": "length"}) if method == "opo" else (None, {})
+    expected = AdvantageEstimator(method).step(list(uids), rewards, step=0, weights=weights)
+    found = computed(f"kaestat_{method}", with_padding(batch, n_padding), **options)
     np.testing.assert_allclose(found[: len(uids)], expected[:, None] * mask.numpy(), rtol=1e-5, atol=1e-6)
     assert not found[len(uids) :].any(), "padding rows must have advantage 0"
 
@@ -106,6 +106,7 @@ def test_rloo_is_verls(batch):
         ("kaestat_grpo", {}, "grpo_vectorized", {}),
         ("kaestat_dr_grpo", {}, "grpo", {"norm_adv_by_std_in_grpo": False}),
         ("kaestat_grpo", {"scale": "none"}, "grpo", {"norm_adv_by_std_in_grpo": False}),
+        ("kaestat_opo", {"weights": "length"}, "opo", {}),
         ("kaestat_dr_grpo", {"weights": "length"}, "opo", {}),
     ],
 )
@@ -118,7 +119,7 @@ def test_agrees_with_verls_own_in_groups_of_two_and_more(ours, options, theirs, 
 
 
 @pytest.mark.parametrize(
-    ("ours", "options", "theirs"), [("grpo", {}, "grpo"), ("dr_grpo", {"weights": "length"}, "opo"), ("gpg", {}, "gpg")]
+    ("ours", "options", "theirs"), [("grpo", {}, "grpo"), ("opo", {"weights": "length"}, "opo"), ("gpg", {}, "gpg")]
 )
 def test_a_lone_completion_gets_nothing_from_its_group_here_and_its_reward_in_verl(ours, options, theirs):
     batch = torch.tensor([[0.0, 1.0]]), torch.ones(1, 2, dtype=torch.long), np.array(["a"], object)
@@ -168,6 +169,12 @@ def test_a_method_that_verl_cannot_feed_says_what_it_needs(method, missing):
     batch = torch.ones(2, 1), torch.ones(2, 1, dtype=torch.long), np.array(["a", "a"], object)
     with pytest.raises(ValueError, match=missing):
         computed(method, batch)
+
+
+def test_score_norms_are_refused_where_verl_does_not_pass_the_probabilities():
+    batch = torch.ones(2, 1), torch.ones(2, 1, dtype=torch.long), np.array(["a", "a"], object)
+    with pytest.raises(ValueError, match=r"weights=score_norm needs the actor's probabilities.*kaestat_sync"):
+        computed("kaestat_rloo", batch, weights="score_norm")
 
 
 def test_rows_without_group_names_are_refused():

@@ -231,8 +231,8 @@ def test_an_updates_loss_is_normalised_as_on_trl(loss_type):
 
 PROBE = """
 import json, os, ray, sys
-sys.path.insert(0, sys.argv[1])
-from tests.helpers.tiny_verl import compose_config
+sys.path[:0] = [sys.argv[1], os.path.join(sys.argv[1], "tests", "helpers")]
+from tiny_verl import compose_config  # verl's wheel has a package "tests" of its own
 from verl.trainer.main_ppo import run_ppo
 sys.path = [each for each in sys.path if each not in json.loads(sys.argv[2])]  # Ray hands the driver's on
 

@@ -10,6 +10,7 @@ from verl import DataProto
 from verl.trainer import main_ppo_v0
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer, compute_advantage
 
+from kaestat import AdvantageEstimator
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.verl.checkpoint import STATE_FILE
@@ -114,7 +115,31 @@ def test_rows_that_were_not_drawn_at_this_step_are_refused(make_trainer):
     trainer = make_trainer()
     trainer.global_steps = 1
     with pytest.raises(ValueError, match="not drawn at this step"):
-        trainer._serve(["u"], torch.ones(1), torch.ones(1))
+        trainer._serve(["u"], torch.ones(1), torch.ones(1, 1))
+
+
+def test_score_norms_come_from_the_log_probabilities_of_the_step(make_trainer, monkeypatch):
+    squares = "actor_rollout_ref.actor.calculate_sum_pi_squared=True"
+    trainer = make_trainer("+algorithm.kaestat.weights=score_norm", squares, method="kaestat_opo")
+    rng, rewards = np.random.default_rng(0), [1.0, 0.0, 0.0, 1.0]
+    log_probs, sums = -3 * torch.tensor(rng.random((4, 3))), torch.tensor(rng.random((4, 3)))
+    actors = DataProto.from_single_dict({"old_log_probs": log_probs, "sum_pi_squared": sums, "entropys": sums})
+    monkeypatch.setattr(RayPPOTrainer, "_compute_old_log_prob", lambda self, batch: (actors, 0.0))
+    found = []
+
+    def fit(trainer):
+        trainer.global_steps = 1
+        rows = DataProto.from_single_dict({"response_mask": torch.tensor([[1, 1, 0]] * 4), "attention_mask": sums})
+        assert trainer._compute_old_log_prob(rows) == (actors, 0.0)
+        found.extend(step_of(trainer, ["2+2="] * 4, [7] * 4, ["u"] * 4, rewards))
+
+    monkeypatch.setattr(RayPPOTrainer, "fit", fit)
+    trainer.fit()
+    weights = (1 - 2 * log_probs.exp() + sums).clamp(min=0)[:, :2].sum(dim=1)
+    expected = AdvantageEstimator("opo").step(["p"] * 4, rewards, 0, weights=weights.tolist())
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    with pytest.raises(ValueError, match="calculate_sum_pi_squared=True"):
+        make_trainer("+algorithm.kaestat.weights=score_norm")
 
 
 def test_the_history_goes_through_a_checkpoint(make_trainer, tmp_path, monkeypatch):

@@ -75,7 +75,7 @@ def test_the_history_is_there_before_verl_calls_the_checkpoint_complete(queue, t
 
 
 def test_a_callback_of_the_users_is_called_and_finds_the_history(queue, tmp_path):
-    trainer = trainer_in(tmp_path, "trainer.checkpoint_callback_class=test_integration_verl_resume.Uploads")
+    trainer = trainer_in(tmp_path, f"trainer.checkpoint_callback_class={__name__}.Uploads")
     run(queue, trainer, range(2))
     trainer._save_checkpoint()
     callback = type(trainer.checkpoint_callback)

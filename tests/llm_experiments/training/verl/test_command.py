@@ -196,10 +196,16 @@ def test_the_models_seed_draws_the_problems_of_the_test(data, tmp_path):
     assert one[:2] == other[:2] and one[2] != other[2]
 
 
+def test_score_norms_are_asked_of_the_actor_and_of_the_estimator():
+    asked = "actor_rollout_ref.actor.calculate_sum_pi_squared"
+    found = command(changed("weights", "score_norm"))
+    assert (found["+algorithm.kaestat.weights"], found[asked]) == ("score_norm", "True")
+    assert asked not in command(changed("weights", "length")) and asked not in command(changed("weights", "none"))
+
+
 @pytest.mark.parametrize(
     ("where", "value", "message"),
     [
-        ("weights", "score_norm", "weights = 'length'"),
         ("updates.loss_type", "bnpo", "take one of dapo, grpo, dr_grpo"),
         ("sampling.engine", "transformers", "set sampling.engine: vllm"),
         ("model.chat", False, "Set model.chat to true"),

@@ -1,0 +1,41 @@
+"""OPO: the group mean with every completion weighted by its length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kaestat.arrays import Array, Groups, Visits
+from kaestat.baselines.base import Baseline
+from kaestat.baselines.group_mean import GroupMean
+
+
+@dataclass(frozen=True)
+class Opo(GroupMean):
+    """Length-weighted mean reward of the group, ``sum L Z / sum L`` (Hao et al., 2025, arXiv:2505.23585).
+
+    The length stands for the squared norm of the completion's score, so this is the variance-optimal constant
+    ``E[W Z] / E[W]`` with the weights that cost nothing. The completion's own reward is in it, as in the published
+    method and in verl's ``opo``. Without weights there is nothing that would tell it from `GroupMean`: they are
+    required.
+    """
+
+    needs_weights: ClassVar[bool] = True
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        """See `Baseline.values`.
+
+        Raises
+        ------
+        ValueError
+            If the completions come without weights.
+        """
+        if groups.weight is None:
+            raise ValueError(
+                "weights: opo averages rewards by the lengths of completions, and got none; give weights=, the number "
+                "of tokens of each completion in the loss (in a trainer weights='length')."
+            )
+        return super().values(groups, visits, step=step, carry=carry)
+
+    def leave_one_out(self) -> Baseline:
+        return Opo(without_own=True)

@@ -1,0 +1,160 @@
+"""From a prompt's value to its best baseline: what weights add, by how they go with the reward in all prompts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+
+from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
+
+ROUNDING = 1e-12  # relative; spreads below this are none
+
+
+def weighted_value(value: Array, groups: Groups, visits: Visits, kernel: Array, at_zero: float, few: int) -> Array:
+    """``E[W Z] / E[W]`` of each prompt, from an estimate of its value ``V = E[Z]``.
+
+    ``b* = V + Cov(W, Z) / E[W]``. How weights go with rewards is learned from the past of all prompts of the step, by
+    kernel-weighted least squares, ``E[W | Z] = alpha + beta Z``; with ``E[Z^2]`` linear in V over the prompts, which is
+    exact for rewards of two values (for 0 and 1: ``b0 = rho V / (rho V + 1 - V)``, rho the ratio of weights)::
+
+        b0 = V + beta (E[Z^2] - V^2) / (alpha + beta V)
+
+    A prompt of its own kind moves from there by what its weights show beyond alpha and beta. With the kernel-weighted
+    count N and sums of Z, Z^2, W, WZ::
+
+        S = sum W Z - r sum W,    r = (alpha sum Z + beta sum Z^2) / (alpha N + beta sum Z)
+        b = b0 + S / (sum W + nu / tau^2)
+
+    S is 0, whatever the rewards, where weights are what alpha and beta say up to a factor of the prompt's own. Its
+    moments come from the other prompts: with psi the share of squared weights that alpha and beta leave unexplained,
+    ``q_p = sum k^2 W^2 (Z - r_p)^2`` and ``M_p = sum k W``::
+
+        nu = psi sum_p q_p / sum_p M_p,    tau^2 = [ sum_p S_p^2 - psi sum_p q_p ]_+ / sum_p M_p^2
+
+    Constant weights give the value back. A completion's own reward is neither in alpha and beta (past alone), nor in nu
+    and tau^2 (other prompts), nor in S (the completion left out).
+
+    Parameters
+    ----------
+    value : array, shape (..., P, G)
+        Leave-one-out values, weights left aside.
+    groups, visits
+    kernel : array, shape (..., P, V)
+        Kernel weight of each visit.
+    at_zero : float
+        That of the current group.
+    few : int
+        With this many other prompts or fewer, a prompt's own weights are taken at face value.
+
+    Returns
+    -------
+    array, shape (..., P, G)
+    """
+    xp, now = groups.xp, groups.present * at_zero
+    plain = replace(groups, weight=None)
+    square = plain.carried**2
+    past = _Sums(
+        *(
+            xp.vecdot(kernel, column)[..., None]
+            for column in (visits.count, visits.total, visits.total_sq, visits.mass, visits.carried)
+        )
+    )
+    current = (groups.present, plain.carried, square, groups.mass, groups.carried)
+    whole = past.plus([at_zero * xp.sum(column, axis=-1, keepdims=True) for column in current])
+    others = (*plain.others(), xp.sum(square, axis=-1, keepdims=True) - square, *groups.others())
+    rest = past.plus([at_zero * column for column in others])
+
+    alpha, beta = _weight_given_reward(groups, past)
+    r, rest_r = (_ratio_of_rewards(sums, alpha, beta, xp) for sums in (whole, rest))
+    score, rest_score = whole.carried - r * whole.mass, rest.carried - rest_r * rest.mass
+    noise = _noise(whole, r, alpha, beta, groups, visits, kernel, now, xp)
+    spread = xp.clip(groups.pooled_others(score**2) - noise, 0.0, None)
+    spread = ratio(spread, groups.pooled_others(whole.mass**2), 0.0, xp)
+    noise = ratio(noise, groups.pooled_others(whole.mass), 0.0, xp)
+    alone = groups.pooled_others(xp.astype(whole.mass > 0, noise.dtype)) <= few
+    noise, spread = xp.where(alone, xp.zeros_like(noise), noise), xp.where(alone, xp.ones_like(spread), spread)
+    added = _added_to_value(value, groups, past, alpha, beta)
+    return value + added + ratio(rest_score * spread, rest.mass * spread + noise, 0.0, xp)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Kernel-weighted sums over completions of 1, Z, Z^2, W and W Z; (..., P, 1), or one for each completion."""
+
+    count: Array
+    total: Array
+    total_sq: Array
+    mass: Array
+    carried: Array
+
+    def plus(self, columns: list[Array]) -> _Sums:
+        return _Sums(*(getattr(self, own.name) + column for own, column in zip(fields(self), columns, strict=True)))
+
+
+def _weight_given_reward(groups: Groups, past: _Sums) -> tuple[Array, Array]:
+    """alpha and beta, (..., 1, 1); 1 and 0 without any past."""
+    xp = groups.xp
+    n, t, t2, w, wz = (groups.pooled(getattr(past, column.name)) for column in fields(past))
+    spread = n * t2 - t**2
+    spread = xp.where(spread > ROUNDING * n * t2, spread, xp.zeros_like(spread))
+    beta = ratio(n * wz - t * w, spread, 0.0, xp)
+    return ratio(w - beta * t, n, 1.0, xp), beta
+
+
+def _ratio_of_rewards(sums: _Sums, alpha: Array, beta: Array, xp: Namespace) -> Array:
+    """``E[W Z] / E[W]`` of a prompt's rewards, were weights alpha + beta Z."""
+    plain = ratio(sums.total, sums.count, 0.0, xp)
+    return ratio(alpha * sums.total + beta * sums.total_sq, alpha * sums.count + beta * sums.total, plain, xp)
+
+
+def _noise(
+    whole: _Sums,
+    r: Array,
+    alpha: Array,
+    beta: Array,
+    groups: Groups,
+    visits: Visits,
+    kernel: Array,
+    now: Array,
+    xp: Namespace,
+) -> Array:
+    """Sum over the other prompts of psi q; (..., P, 1)."""
+
+    def total(of_visits: Array, of_completions: Array, power: int) -> Array:
+        return xp.vecdot(kernel**power, of_visits)[..., None] + xp.sum(
+            now**power * of_completions, axis=-1, keepdims=True
+        )
+
+    mass, carried = groups.mass, groups.carried
+    factor = ratio(whole.mass, alpha * whole.count + beta * whole.total, 0.0, xp)
+    explained = alpha**2 * whole.count + 2 * alpha * beta * whole.total + beta**2 * whole.total_sq
+    of_all = groups.pooled_others(total(visits.mass_sq, mass**2, 1))
+    share = 1 - ratio(groups.pooled_others(factor**2 * explained), of_all, 1.0, xp)
+    squares = total(visits.mass_sq_carried_sq, carried**2, 2) - 2 * r * total(visits.mass_sq_carried, mass * carried, 2)
+    squares = squares + r**2 * total(visits.mass_sq, mass**2, 2)
+    return xp.clip(share, 0.0, 1.0) * groups.pooled_others(xp.clip(squares, 0.0, None))
+
+
+def _added_to_value(value: Array, groups: Groups, past: _Sums, alpha: Array, beta: Array) -> Array:
+    """``beta (E[Z^2] - V^2) / (alpha + beta V)``, V within the range of the prompts' means."""
+    xp, known = groups.xp, past.count > 0
+    seen = xp.astype(known, value.dtype)
+    mean, mean_sq = ratio(past.total, past.count, 0.0, xp), ratio(past.total_sq, past.count, 0.0, xp)
+    size = groups.pooled(seen)
+    center, level = (ratio(groups.pooled(column), size, 0.0, xp) for column in (mean, mean_sq))
+    away = (mean - center) * seen
+    spread = groups.pooled(away**2)
+    spread = xp.where(spread > ROUNDING * level, spread, xp.zeros_like(spread))
+    slope = ratio(groups.pooled(away * mean_sq), spread, 0.0, xp)
+    here = known if groups.among is None else known & (groups.among > 0)
+
+    def extreme(of: Array, end: float) -> Array:
+        among = xp.where(here, of, xp.full_like(of, end))
+        found = xp.min(among, axis=-2, keepdims=True) if end > 0 else xp.max(among, axis=-2, keepdims=True)
+        return xp.where(size > 0, found, xp.zeros_like(found))
+
+    within = xp.minimum(xp.maximum(value, extreme(mean, math.inf)), extreme(mean, -math.inf))
+    variance = xp.clip(level + slope * (within - center) - within**2, 0.0, None)
+    # A line may cross 0 between rewards of many values; no prompt weighs less than the lightest that was seen.
+    mean_weight = xp.maximum(alpha + beta * within, extreme(ratio(past.mass, past.count, 0.0, xp), math.inf))
+    return ratio(beta * variance, mean_weight, 0.0, xp)

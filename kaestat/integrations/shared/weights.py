@@ -1,0 +1,50 @@
+"""Which weights of completions a trainer's user may ask for, checked before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kaestat.advantage import AdvantageEstimator
+
+LENGTH_ONLY = ("none", "length")  # of trainers that hand no logits on
+
+
+def check_weights(
+    estimator: AdvantageEstimator, weights: Any, choices: Sequence[str] = LENGTH_ONLY, *, option: str = "weights"
+) -> None:
+    """Refuse weights that are unknown, or that the estimator's method cannot use or cannot do without.
+
+    Parameters
+    ----------
+    estimator : AdvantageEstimator
+    weights : str
+        What the user asked for.
+    choices : sequence of str
+        What the trainer can give; the first of them is no weights at all.
+    option : str
+        What the user calls it, for the message.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> check_weights(AdvantageEstimator("opo"), "none")
+    Traceback (most recent call last):
+        ...
+    ValueError: weights=none: method 'opo' averages by weights of completions; choose length.
+    """
+    baseline, method = estimator.baseline, estimator.method
+    if not (isinstance(weights, str) and weights in choices):
+        raise ValueError(f"{option}: unknown {weights!r}; choose one of {', '.join(choices)}.")
+    none, *some = choices
+    if weights == none and baseline.needs_weights:
+        raise ValueError(
+            f"{option}={weights}: method {method!r} averages by weights of completions; choose {' or '.join(some)}."
+        )
+    if weights != none and not baseline.takes_weights:
+        raise ValueError(
+            f"{option}={weights}: method {method!r} does not average rewards, so it takes none; leave the option out."
+        )

@@ -1,0 +1,261 @@
+"""Gradient risk: the noise of the policy gradient under any leave-one-out baseline, from the log of a run alone.
+
+A completion contributes ``w s (R - b)`` to the gradient, with its score ``s = grad log pi``, and with the ratio w of
+the trained policy to the one that it was drawn from, where these differ. Its noise is ``E[W (R - b)^2]`` with
+``W = w^2 ||s||^2``, less the squared norm of its mean, which no baseline changes. A leave-one-out value knows nothing
+of its own reward and weight, so that the mean of ``W (Z - b)^2`` along a replay is unbiased for it. No variance need be
+known, so that one completion per visit is enough, for levels as for differences.
+
+Where W has nothing to do with the reward (the paper's Assumption 6) this is ``E[W] (Var(Z) + MSE)``, and the value is
+the best baseline. In general ``E[W Z] / E[W]`` is (Greensmith et al., 2004), and baselines that average with weights
+estimate that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from kaestat.baselines import Zero
+from kaestat.baselines.base import Baseline
+from kaestat.logs.prompt_risks import PromptRisks
+from kaestat.logs.reward_log import WEIGHTINGS, RewardLog, as_log
+from kaestat.logs.reward_range import reward_range
+from kaestat.logs.risk import draws_of, eligible_visits, listed, risk_baseline, scored_prompts
+from kaestat.logs.scoring import Measure, Scored
+
+NAMES = {"weight": "score_norm", "length": "length"}  # as the trainers spell what completions are weighted by
+PLAIN = "none"
+MEASURED_BY = {"weight": "score_norm", "length": "length (proxy)"}
+REFERENCES = ("grpo", "none")
+GRADIENT_COLUMNS = [
+    "method",
+    "weights",
+    "noise",
+    "se",
+    "ci_low",
+    "ci_high",
+    *(f"vs_{name}{end}" for name in REFERENCES for end in ("", "_low", "_high")),
+    "measured_by",
+    "n_prompts",
+    "n_visits",
+]
+
+
+class Row(NamedTuple):
+    """A method and what its values are averaged with.
+
+    Attributes
+    ----------
+    method : str or Baseline
+        As given.
+    weights : str
+        ``"none"``, ``"score_norm"`` or ``"length"``, as in the trainers.
+    """
+
+    method: str | Baseline
+    weights: str = PLAIN
+
+    def __str__(self) -> str:
+        return str(self.method) if self.weights == PLAIN else f"{self.method}, weights={self.weights}"
+
+
+def gradient_risk(
+    log: RewardLog | pd.DataFrame,
+    methods: Sequence[str | Baseline],
+    *,
+    weights: str | None = None,
+    n_boot: int = 1000,
+    seed: int = 0,
+    min_visits: int = 1,
+) -> pd.DataFrame:
+    """Noise of the policy gradient, ``E[W (R - b)^2]`` per completion, that each method would have left along the run.
+
+    Parameters
+    ----------
+    log : RewardLog or DataFrame
+        With weights (squared score norms) or lengths; a DataFrame has one completion per row, under the usual names
+        (`RewardLog.from_frame` takes others).
+    methods : sequence of str or Baseline
+        As in `value_risk`. Every one enters in its leave-one-out form; one that has none (``ebpo``, ``krpo``) is
+        refused, as its gradient is biased, and little noise is no merit then. Methods that take weights have a row
+        for plain values, and one for values averaged with each column that the log has.
+    weights : {"weight", "length"}, optional
+        Which column is W; None takes the weights if the log has them, else the lengths. Lengths are a stand-in for
+        the squared score norm, and so is the noise that is measured with them. Importance ratios enter by their
+        squares, where the log has them (`RewardLog.completion_weights`).
+    n_boot, seed
+        As in `value_risk`, the jackknife of methods that pool prompts included.
+    min_visits : int
+        Only completions of visits with at least this many earlier ones of the same prompt count.
+
+    Returns
+    -------
+    DataFrame
+        One row per method and way of averaging: ``method`` as given; ``weights``, with which its values are averaged:
+        ``"none"``, ``"score_norm"`` or ``"length"``; ``noise``, its standard error ``se`` over prompts and interval
+        ``ci_low, ci_high``; ``vs_grpo`` and ``vs_none``, the ratios to the noise of GRPO's leave-one-out mean and to
+        that without a baseline, with intervals (``_low``, ``_high``; NaN without bootstrap); ``measured_by``, what W
+        is: ``"score_norm"`` or ``"length (proxy)"``; ``n_prompts`` and ``n_visits`` that entered.
+
+    Notes
+    -----
+    The noise is the mean over *completions*, each as often as it was trained on, and not over prompts' means as in
+    `value_risk`: it is the noise of the run's gradient. Prompts are the clusters of the errors; where they have
+    different numbers of completions, errors are those of a ratio of two sums over prompts.
+
+    Raises
+    ------
+    ValueError
+        If a method is unknown or contains the completion's own reward, no visit qualifies, the log has neither weights
+        nor lengths or not those asked for, or all of them are 0.
+    TypeError
+        If ``log`` is neither, or ``methods`` no list.
+
+    References
+    ----------
+    Greensmith, Bartlett and Baxter (2004), Variance reduction techniques for gradient estimates in reinforcement
+    learning. Hao et al. (2025), On-policy RL with optimal reward baseline (OPO): lengths as weights.
+
+    Examples
+    --------
+    One answer of four is wrong, and has nine times the squared score norm of a right one: the best baseline is 1/4.
+
+    >>> log = RewardLog(["a"] * 80, [k // 4 for k in range(80)], [1, 1, 1, 0] * 20, weight=[1, 1, 1, 9] * 20)
+    >>> table = gradient_risk(log, ["none", "kae:bandwidth=50"], n_boot=0)
+    >>> table[["method", "weights", "noise", "vs_none"]].round(2)
+                 method     weights  noise  vs_none
+    0              none        none   0.75     1.00
+    1  kae:bandwidth=50        none   1.42     1.89
+    2  kae:bandwidth=50  score_norm   0.62     0.82
+    """
+    n_boot = draws_of(n_boot)
+    log = as_log(log)
+    rows = rows_of(log, listed(methods))
+    scored = gradient_scores(
+        log, [*rows, *map(Row, REFERENCES)], weights=weights, min_visits=min_visits, again=n_boot > 0, seed=seed
+    )
+    return gradient_table(scored, log, weights, n_boot=n_boot, seed=seed)
+
+
+def gradient_differences(
+    log: RewardLog | pd.DataFrame,
+    methods: Sequence[str | Baseline],
+    reference: str | Baseline = "grpo",
+    *,
+    weights: str | None = None,
+    n_boot: int = 1000,
+    seed: int = 0,
+    min_visits: int = 1,
+) -> pd.DataFrame:
+    """Paired differences of gradient noise between methods and a reference, which share the data.
+
+    Parameters
+    ----------
+    log, methods, weights, n_boot, seed, min_visits
+        As in `gradient_risk`.
+    reference : str or Baseline
+        The method that the others are compared with, its values averaged without weights.
+
+    Returns
+    -------
+    DataFrame
+        One row per method and way of averaging: ``method, weights, reference, difference`` (negative where the method
+        leaves less noise), its ``se`` over prompts and 95 % interval ``ci_low, ci_high``; ``ratio`` of the noises with
+        its interval ``ratio_low, ratio_high``; ``n_prompts, n_visits``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As in `gradient_risk`.
+    """
+    n_boot = draws_of(n_boot)
+    log = as_log(log)
+    rows = [*rows_of(log, listed(methods)), Row(reference)]
+    scored = gradient_scores(log, rows, weights=weights, min_visits=min_visits, again=n_boot > 0, seed=seed)
+    table = scored.difference_table(n_boot=n_boot, seed=seed)
+    names: Any = [reference] * len(table)
+    return _in_two_columns(table).assign(reference=names)
+
+
+def rows_of(log: RewardLog, methods: Sequence[str | Baseline]) -> list[Row]:
+    """Every method averaged plainly and, where it takes weights, with each column that the log has."""
+    if not methods:
+        raise ValueError("methods is empty: name at least one, for example 'kae'.")
+    weighted = [NAMES[column] for column in log.weightings]
+    rows = []
+    for method in methods:
+        baseline = risk_baseline(method)
+        averages = baseline.takes_weights and not isinstance(baseline, Zero)
+        ways = weighted if baseline.needs_weights else [PLAIN, *(weighted if averages else ())]
+        rows += [Row(method, weights) for weights in ways]
+    return rows
+
+
+def gradient_scores(
+    log: RewardLog,
+    rows: Sequence[Row],
+    *,
+    weights: str | None = None,
+    min_visits: int = 1,
+    again: bool = False,
+    seed: int = 0,
+    track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+) -> PromptRisks:
+    """Replay every row; what tables of the gradient's noise are made of.
+
+    Parameters
+    ----------
+    log, weights, min_visits
+        As in `gradient_risk`.
+    rows : sequence of Row
+        With the references of the tables at the end.
+    again, seed, track
+        As in `kaestat.logs.risk.prompt_risks`.
+
+    Raises
+    ------
+    ValueError
+        As in `gradient_risk`.
+    """
+    column = measure_of(log, weights)
+    eligible = eligible_visits(log, min_visits, absolute=False)
+    if not log.completion_weights(column)[np.repeat(eligible, log.prompt_units.counts)].any():
+        raise ValueError(f"{column} is 0 for every completion that counts: there is no gradient, and no noise of it.")
+    scored = [_scored(log, row) for row in rows]
+    return scored_prompts(log, scored, Measure(True, column), eligible, again=again, seed=seed, track=track)
+
+
+def measure_of(log: RewardLog, weights: str | None) -> str:
+    """The column that is W: the one asked for, or the better one of those that the log has."""
+    return next(iter(log.weightings), WEIGHTINGS[0]) if weights is None else weights
+
+
+def gradient_table(scored: PromptRisks, log: RewardLog, weights: str | None, *, n_boot: int, seed: int) -> pd.DataFrame:
+    """The table of `gradient_risk` for all rows but the last two, which must be GRPO's and that without a baseline."""
+    draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
+    rows, references = range(len(scored.methods) - len(REFERENCES)), range(-len(REFERENCES), 0)
+    compared = [scored.take([*rows, len(scored.methods) + k]) for k in references]
+    table = _in_two_columns(compared[0].risk_table(**draw).rename(columns={"mse": "noise"}))
+    for name, scores in zip(REFERENCES, compared, strict=True):
+        ratios = scores.difference_table(**draw)
+        for end in ("", "_low", "_high"):
+            table[f"vs_{name}{end}"] = ratios[f"ratio{end}"]
+    table["measured_by"] = MEASURED_BY[measure_of(log, weights)]
+    return table[GRADIENT_COLUMNS]
+
+
+def _scored(log: RewardLog, row: Row) -> Scored:
+    baseline = risk_baseline(row.method).leave_one_out().on_range(*reward_range(log))
+    return Scored(row, baseline, next((column for column, name in NAMES.items() if name == row.weights), None))
+
+
+def _in_two_columns(table: pd.DataFrame) -> pd.DataFrame:
+    """A table whose rows are named by `Row`, with the method and the weights in columns of their own."""
+    rows: list[Any] = table["method"].tolist()
+    table["method"] = [row.method for row in rows]
+    table.insert(1, "weights", [row.weights for row in rows])
+    return table

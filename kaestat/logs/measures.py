@@ -1,0 +1,46 @@
+"""What a log may know of each completion beside its reward: its weight, its length, its importance ratio."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kaestat.checks import check_column
+from kaestat.logs.columns import MEASURES
+
+MAX_MEASURE = 1e20  # what is made of three of them and of rewards must be finite
+
+
+def outside(values: np.ndarray) -> np.ndarray:
+    """Which of some numbers are no weight, length or ratio: missing, negative or too large."""
+    return ~((values >= 0) & (values <= MAX_MEASURE))
+
+
+def check_measures(size: int, **given: Any) -> dict[str, np.ndarray]:
+    """Columns of float64, shape (N,), of those that are not None; copies.
+
+    Parameters
+    ----------
+    size : int
+        Number of completions.
+    **given : sequence of float or None
+        By name, among `kaestat.logs.columns.MEASURES`.
+
+    Raises
+    ------
+    ValueError
+        If there is not one for each completion, or one is missing, negative, infinite, or beyond 1e20.
+    TypeError
+        If one is no number.
+    """
+    columns = {name: check_column(name, given[name], size).copy() for name in MEASURES if given.get(name) is not None}
+    for name, column in columns.items():
+        bad = outside(column)
+        if bad.any():
+            first = int(np.argmax(bad))
+            raise ValueError(
+                f"{name} must be finite numbers from 0 to {MAX_MEASURE:g}: entry {first} is {column[first]}. Leave "
+                f"such completions out, or leave {name} out."
+            )
+    return columns

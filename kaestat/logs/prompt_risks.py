@@ -1,0 +1,159 @@
+"""Risks of methods by prompt, and the tables that are made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kaestat.bootstrap import cluster_bootstrap, mean_with_interval, widened
+from kaestat.logs.jackknife import jackknife_interval
+
+RISK_COLUMNS = ["method", "mse", "se", "ci_low", "ci_high", "vs_grpo", "n_prompts", "n_visits"]
+DIFFERENCE_COLUMNS = [
+    "method",
+    "reference",
+    "difference",
+    "se",
+    "ci_low",
+    "ci_high",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "n_prompts",
+    "n_visits",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class PromptRisks:
+    """Risk of several methods for each prompt: what every table of one log is made of, at one replay per method.
+
+    Attributes
+    ----------
+    methods : tuple, length M
+        Names of the rows, as given; the last one is the reference of the tables.
+    per_prompt : ndarray, shape (C, M)
+        Mean risk over the eligible visits of each prompt that has any (`contributions`, where prompts differ in size).
+    n_visits : int
+        Number of eligible visits.
+    absolute : bool
+        Whether the reward variance is subtracted. Where not, every risk is the MSE plus the same variance, and NaN
+        for methods that contain the completion's own reward.
+    pooled : tuple of bool, length M
+        Whether the method pools prompts.
+    left_out : ndarray, shape (K, M), optional
+        Mean risk over the prompts outside group k: of methods that pool prompts replayed without the group, of the
+        others from ``per_prompt``. None if nothing was replayed again.
+    """
+
+    methods: tuple[Any, ...]
+    per_prompt: np.ndarray
+    n_visits: int
+    absolute: bool
+    pooled: tuple[bool, ...] = ()
+    left_out: np.ndarray | None = None
+
+    def take(self, positions: Sequence[int]) -> PromptRisks:
+        """The methods at these positions, in this order."""
+        columns = list(positions)
+        return PromptRisks(
+            tuple(self.methods[position] for position in columns),
+            self.per_prompt[:, columns],
+            self.n_visits,
+            self.absolute,
+            tuple(self.pooled[position] for position in columns) if self.pooled else (),
+            None if self.left_out is None else self.left_out[:, columns],
+        )
+
+    def _jackknifed(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which methods need the jackknife and have it, shape (M,); and ``left_out``, empty if there is none."""
+        if self.left_out is None:
+            return np.zeros(len(self.methods), dtype=bool), np.empty((0, len(self.methods)))
+        return np.array(self.pooled, dtype=bool), self.left_out
+
+    def risk_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
+        """The table of `value_risk` for all methods but the last, which must be GRPO."""
+        draws = cluster_bootstrap(self.per_prompt, n_boot=n_boot, seed=seed)
+        mean, se, low, high = mean_with_interval(self.per_prompt, draws)
+        again, left_out = self._jackknifed()
+        if again.any():
+            se[again], low[again], high[again] = jackknife_interval(mean[again], left_out[:, again])
+        return pd.DataFrame(
+            {
+                "method": list(self.methods[:-1]),
+                "mse": mean[:-1],
+                "se": se[:-1],
+                "ci_low": low[:-1],
+                "ci_high": high[:-1],
+                "vs_grpo": mean[:-1] / mean[-1] if mean[-1] != 0 else np.nan,
+                "n_prompts": len(self.per_prompt),
+                "n_visits": self.n_visits,
+            },
+            columns=RISK_COLUMNS,
+        )
+
+    def difference_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
+        """The table of `risk_differences` between all methods but the last and the last."""
+        *methods, reference = self.methods
+        paired = self.per_prompt[:, :-1] - self.per_prompt[:, -1:]
+        draws = cluster_bootstrap(np.concatenate([self.per_prompt, paired], axis=1), n_boot=n_boot, seed=seed)
+        drawn_risks, drawn_paired = np.split(draws, [len(self.methods)], axis=1)
+        mean, se, low, high = mean_with_interval(paired, drawn_paired)
+        pooled, left_out = self._jackknifed()
+        again = pooled[:-1] | pooled[-1]
+        if again.any():
+            left = left_out[:, :-1] - left_out[:, -1:]
+            se[again], low[again], high[again] = jackknife_interval(mean[again], left[:, again])
+        ratio = np.full((3, len(methods)), np.nan)
+        if self.absolute:
+            level = self.per_prompt.mean(axis=0)
+            ratio[0] = np.divide(level[:-1], level[-1], out=np.full(len(methods), np.nan), where=level[-1] != 0)
+            if n_boot:
+                with np.errstate(invalid="ignore", divide="ignore"):  # a reference whose risk is 0 has no ratio
+                    lowest, highest = np.quantile(drawn_risks[:, :-1] / drawn_risks[:, -1:], [0.025, 0.975], axis=0)
+                    ratio[1:] = widened(ratio[0], lowest, highest, len(self.per_prompt))
+                    if again.any():
+                        left = left_out[:, :-1][:, again] / left_out[:, -1:]
+                        ratio[1:, again] = jackknife_interval(ratio[0, again], left)[1:]
+        return pd.DataFrame(
+            {
+                "method": methods,
+                "reference": [reference] * len(methods),
+                "difference": mean,
+                "se": se,
+                "ci_low": low,
+                "ci_high": high,
+                "ratio": ratio[0],
+                "ratio_low": ratio[1],
+                "ratio_high": ratio[2],
+                "n_prompts": len(self.per_prompt),
+                "n_visits": self.n_visits,
+            },
+            columns=DIFFERENCE_COLUMNS,
+        )
+
+
+def sized_mean(risk: np.ndarray, size: np.ndarray, *, axis: int = 0) -> np.ndarray:
+    """Mean over prompts of risks, each as often as its size says; those of size 0 may be anything."""
+    return np.asarray(np.sum(risk * size, axis=axis, where=size > 0) / size.sum(axis=axis))
+
+
+def contributions(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """One number for each prompt whose mean is the `sized_mean`, and whose spread is its error.
+
+    Where prompts have different sizes the mean is a ratio of two sums over prompts, and these are its linear part:
+    ``mean + C size / sum(size) (risk - mean)`` of C prompts. Where all are of one size they are the risks themselves.
+
+    Parameters
+    ----------
+    risk : ndarray, shape (C, M)
+    size : ndarray, shape (C,)
+    """
+    if (size == size[0]).all():
+        return risk
+    mean = sized_mean(risk, size[:, None])
+    return np.asarray(mean + (size / size.mean())[:, None] * (risk - mean))

@@ -1,0 +1,62 @@
+"""By how much bad completions weigh more than good ones, of the same prompt at the same step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
+from kaestat.logs.reward_log import RewardLog
+
+
+def weight_ratio(log: RewardLog, column: str, *, n_boot: int = 1000, seed: int = 0) -> tuple[float, float, float]:
+    """Mean weight of the completions below their visit's mean reward, over that of those above it.
+
+    Hard prompts have more wrong answers, and often longer ones; a ratio over all completions would mix that in. So
+    completions are compared within visits, as Mantel and Haenszel do with rates: with ``l`` completions below the mean
+    of visit v and ``h`` above it, and sums of weights ``L_v, H_v``::
+
+        ratio = sum_v h L_v / (l + h)  /  sum_v l H_v / (l + h)
+
+    With rewards of 0 and 1 that is wrong over right answers.
+
+    Parameters
+    ----------
+    log : RewardLog
+    column : {"weight", "length"}
+        See `RewardLog.completion_weights`.
+    n_boot, seed
+        As in `kaestat.value_risk`; the interval is that of the logarithm, whose linear part is drawn over prompts.
+
+    Returns
+    -------
+    ratio, low, high : float
+        With a 95 % interval. NaN where no visit has both kinds, or one kind has no weight.
+
+    References
+    ----------
+    Mantel and Haenszel (1959), Statistical aspects of the analysis of data from retrospective studies of disease;
+    for rates Rothman and Boice (1979).
+    """
+    units, weight = log.prompt_units, log.completion_weights(column)
+    deviation = units.reward - np.repeat(units.total / units.counts, units.counts)
+    below, above = deviation < -_ROUNDING * np.abs(units.reward), deviation > _ROUNDING * np.abs(units.reward)
+    fewer, more = (np.add.reduceat(kind.astype(float), units.first) for kind in (below, above))
+    sums = [np.add.reduceat(weight * kind, units.first) for kind in (below, above)]
+    both = (fewer > 0) & (more > 0)
+    prompt, size = units.visit_prompt[both], (fewer + more)[both]
+    per_prompt = np.stack(
+        [
+            np.bincount(prompt, weights=(other * total)[both] / size, minlength=len(log.prompts))
+            for other, total in zip((more, fewer), sums, strict=True)
+        ],
+        axis=1,
+    )
+    mean = per_prompt.mean(axis=0)
+    if not (mean > 0).all():
+        return np.nan, np.nan, np.nan
+    linear = np.log(mean[0] / mean[1]) + per_prompt[:, :1] / mean[0] - per_prompt[:, 1:] / mean[1]
+    log_ratio, _, low, high = mean_with_interval(linear, cluster_bootstrap(linear, n_boot=n_boot, seed=seed))
+    return float(np.exp(log_ratio[0])), float(np.exp(low[0])), float(np.exp(high[0]))
+
+
+_ROUNDING = 1e-12

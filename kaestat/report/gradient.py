@@ -1,0 +1,144 @@
+"""The noise of the gradient on a log with weights: which baselines leave how much, and whether weights matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kaestat.baselines.base import Baseline
+from kaestat.logs.gradient_risk import PLAIN, REFERENCES, Row, gradient_scores, gradient_table, measure_of, rows_of
+from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.risk import risk_baseline
+from kaestat.logs.tuning import MARK
+from kaestat.logs.weight_ratio import weight_ratio
+from kaestat.report.recommendation import complexity, leaves_own_out, lowest_of
+from kaestat.report.setting import Setting
+
+DEFAULT_METHODS = ("none", "grpo", "reinforce++", "kae", "kae_eb")  # each is replayed once more for every weighting
+SIMPLEST_WEIGHTS = ("length", "score_norm")  # lengths cost nothing, score norms a forward pass
+
+
+@dataclass(frozen=True, eq=False)
+class GradientAnalysis:
+    """The noise of the gradient under several methods, and what follows from it.
+
+    Attributes
+    ----------
+    noise : DataFrame
+        `kaestat.gradient_risk` of the methods, lowest first.
+    ratio, ratio_low, ratio_high : float
+        Mean weight of completions below the mean of their group over that of those above it
+        (`kaestat.logs.weight_ratio`), with a 95 % interval; NaN where no group has both.
+    value : str
+        The method that is recommended for the value.
+    plain : str
+        The row of lowest noise among those whose values are averaged without weights.
+    row, weights : str
+        The simplest of the weighted rows that are tied for the lowest noise; empty where no method takes weights.
+    setting : Setting
+        What gives a run the method of that row.
+    saving, saving_low, saving_high : float
+        Share by which its noise is below that of ``plain``.
+    """
+
+    noise: pd.DataFrame
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    value: str
+    plain: str
+    row: str
+    weights: str
+    setting: Setting
+    saving: float
+    saving_low: float
+    saving_high: float
+
+    @property
+    def matter(self) -> bool:
+        """Whether weights are shown to lower the noise."""
+        return bool(self.saving_low > 0)
+
+    @property
+    def by_length(self) -> bool:
+        """Whether noise is measured by lengths, which are a stand-in for score norms."""
+        return str(self.noise["measured_by"].iloc[0]) != "score_norm"
+
+    def reduction(self, method: str, weights: str = PLAIN) -> tuple[float, float, float] | None:
+        """Share by which a row's noise is below that of GRPO's group mean, with its interval; None if it has no row."""
+        rows = self.noise[(self.noise["method"].map(str) == method) & (self.noise["weights"] == weights)]
+        found: Any = next(rows.itertuples(), None)
+        return None if found is None else (1 - found.vs_grpo, 1 - found.vs_grpo_high, 1 - found.vs_grpo_low)
+
+
+def analyze_gradient(
+    log: RewardLog,
+    methods: Sequence[str | Baseline] | None,
+    also: str,
+    *,
+    n_boot: int,
+    seed: int,
+    min_visits: int,
+    track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+) -> GradientAnalysis:
+    """Compare methods by the noise of the gradient, with weights and without.
+
+    Parameters
+    ----------
+    log : RewardLog
+        With weights or lengths.
+    methods : sequence of str or Baseline, optional
+        None means `DEFAULT_METHODS`. Those whose values contain the completion's own reward are passed over.
+    also : str
+        Row of the value's tables that is recommended, which takes part as well.
+    n_boot, seed, min_visits, track
+        As in `kaestat.report.analysis.analyze`.
+    """
+    value = also.removesuffix(MARK)
+    named = list(dict.fromkeys((*DEFAULT_METHODS, value))) if methods is None else methods
+    kept = [method for method in named if leaves_own_out(risk_baseline(method).leave_one_out())]
+    rows = rows_of(log, kept or ["none"])
+    draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
+    scored = gradient_scores(
+        log, [*rows, *map(Row, REFERENCES)], min_visits=min_visits, again=n_boot > 0, seed=seed, track=track
+    )
+    mean = scored.per_prompt.mean(axis=0)
+    weighted = [k for k, row in enumerate(rows) if row.weights != PLAIN]
+    plain = min((k for k, row in enumerate(rows) if row.weights == PLAIN), key=lambda k: mean[k])
+    chosen, saving = None, (np.nan, np.nan, np.nan)
+    if weighted:
+        open_to = lowest_of(scored, weighted, plain, **draw)[2]
+        chosen = min(open_to, key=lambda k: (complexity(rows[k]), SIMPLEST_WEIGHTS.index(rows[k].weights), mean[k]))
+        gap: Any = next(scored.take([chosen, plain]).difference_table(**draw).itertuples())
+        saving = _shares(gap, float(mean[plain]))
+    ratio = weight_ratio(log, measure_of(log, None), **draw)
+    table = gradient_table(scored, log, None, **draw)
+    row = Row("", PLAIN) if chosen is None else rows[chosen]
+    return GradientAnalysis(
+        noise=table.sort_values("noise", kind="stable", ignore_index=True),
+        ratio=ratio[0],
+        ratio_low=ratio[1],
+        ratio_high=ratio[2],
+        value=value,
+        plain=str(rows[plain].method),
+        row=str(row.method),
+        weights=row.weights,
+        setting=Setting("", {}) if chosen is None else Setting.of(row.method, log),
+        saving=saving[0],
+        saving_low=saving[1],
+        saving_high=saving[2],
+    )
+
+
+def _shares(gap: Any, level: float) -> tuple[float, float, float]:
+    """By how much a noise is lower than a level, from a row of a table of differences."""
+    if level <= 0:
+        return np.nan, np.nan, np.nan
+    ratio = (gap.ratio_low, gap.ratio_high)
+    if not np.isfinite(ratio).all():  # without a bootstrap
+        ratio = (1 + gap.ci_low / level, 1 + gap.ci_high / level)
+    return float(1 - gap.ratio), float(1 - ratio[1]), float(1 - ratio[0])

@@ -1,0 +1,95 @@
+"""What sampling prompts by their predicted values would have been worth on a log, in rows and sentences."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.sampling_risk import sampling_risk
+
+if TYPE_CHECKING:
+    from kaestat.report.analysis import LogFacts
+
+POLICIES = ("neyman", "spo", "pools", "greso", "uniform")
+OURS, REFERENCE = "neyman", "uniform"
+BUDGET = 0.5
+SAMPLING_TITLE = "Half of the completions, drawn by predicted values and corrected for"
+SAMPLING_HEADER = ("policy", "worth", "se", "95 % interval", "all alike", "signal", "effective", "correction up to")
+SAMPLING_LINE = ("TRL, which prompts", f'BaselineGRPOTrainer(..., prompt_sampler="{OURS}")')
+NO_RETURNS = "Sampling: every prompt occurs once, so there is no history that a sampler could predict from."
+
+
+@dataclass(frozen=True, eq=False)
+class SamplingAnalysis:
+    """What sampling policies would have been worth.
+
+    Attributes
+    ----------
+    table : DataFrame
+        `kaestat.sampling_risk` of several policies at half of the completions, the one worth most first.
+    """
+
+    table: pd.DataFrame
+
+    @classmethod
+    def of(cls, log: RewardLog, *, n_boot: int, seed: int) -> SamplingAnalysis:
+        """Replay the policies on a log in which prompts come back."""
+        table = sampling_risk(log, POLICIES, budget=BUDGET, n_boot=n_boot, seed=seed)
+        return cls(table.sort_values("worth", ascending=False, kind="stable", ignore_index=True))
+
+    def row(self, policy: str) -> Any:
+        """What was found of a policy."""
+        return next(row for row in self.table.itertuples() if row.policy == policy)
+
+    @property
+    def gains(self) -> bool:
+        """Whether sampling by predicted noise is shown to be worth more than uniform sampling."""
+        return bool(self.row(OURS).ci_low > 1)
+
+
+def sampling_rows(found: SamplingAnalysis) -> list[tuple[str, ...]]:
+    """Rows of the table of policies, under `SAMPLING_HEADER`."""
+    row: Any
+    rows: list[tuple[str, ...]] = []
+    for row in found.table.itertuples():
+        alone = math.isnan(row.ci_low) or row.policy == REFERENCE
+        interval = "-" if alone else f"{row.ci_low:.2f} to {row.ci_high:.2f}"
+        shares = _number(row.dead), _number(row.signal), _number(row.effective)
+        level = str(row.policy), _number(row.worth), _number(row.se), interval
+        rows.append((*level, *shares, f"{row.largest_correction:.1f}"))
+    return rows
+
+
+def sampling_unit_line() -> str:
+    """What the numbers of the table are."""
+    return (
+        "worth: how many times as many completions drawn uniformly would leave the same noise in the gradient; all "
+        "alike: share of completions of prompts without any variance at the step; signal: reward variance per "
+        "completion over that of uniform sampling; effective: share of the completions that the corrections leave."
+    )
+
+
+def on_sampling(found: SamplingAnalysis, facts: LogFacts) -> str:
+    """What to do about prompts that teach nothing, in a sentence or two."""
+    ours, dead = found.row(OURS), found.row(REFERENCE).dead
+    alike = "all right or all wrong" if facts.binary else "all alike"
+    told = "" if math.isnan(dead) else f"{100 * dead:.0f} % of your completions went to prompts that were {alike}. "
+    interval = "" if math.isnan(ours.ci_low) else f" ({ours.ci_low:.2f} to {ours.ci_high:.2f})"
+    worth = f"{ours.worth:.2f}{interval} times"
+    if found.gains:
+        return (
+            f"{told}Half of the completions, drawn by predicted values and corrected for, are worth {worth} as many "
+            "drawn uniformly, for the same objective."
+        )
+    return (
+        f"{told}Drawing prompts by predicted values is not shown to gain: half of the completions are worth {worth} as "
+        "many drawn uniformly."
+    )
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.2f}"

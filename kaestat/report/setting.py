@@ -1,0 +1,109 @@
+"""A method as a run is set up with it: its name, its parameters, and the lines to paste."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kaestat.baselines import Pooled
+from kaestat.baselines.base import Baseline
+from kaestat.baselines.kae import KernelBaseline
+from kaestat.baselines.reward_range import RangedBaseline
+from kaestat.kernels import as_kernel
+from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.reward_range import reward_range
+from kaestat.logs.risk import risk_baseline
+from kaestat.logs.tuning import MARK
+from kaestat.reach import fixed_bandwidth
+from kaestat.registry import parse_method
+
+# What stands for a method that the tables have in leave-one-out form.
+LEFT_OUT = {"grpo": "rloo"}
+VERL_WEIGHTS = ("length", "score_norm")  # what verl's adapter can weigh completions by
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A method and its parameters.
+
+    Attributes
+    ----------
+    method : str
+        Its name in `kaestat.registry.METHODS`; empty for a baseline object.
+    params : dict
+        Its parameters; bandwidth and kernel are spelled out where prompts come back.
+    """
+
+    method: str
+    params: dict[str, Any]
+
+    @classmethod
+    def of(cls, row: str | Baseline, log: RewardLog) -> Setting:
+        """What gives a run the method that a row of the tables stands for."""
+        if not isinstance(row, str):
+            return Setting("", {})
+        specification = row.removesuffix(MARK)
+        name, params = parse_method(specification)
+        name = LEFT_OUT.get(name, name)
+        baseline = risk_baseline(specification)
+        if isinstance(baseline, KernelBaseline) and fixed_bandwidth(baseline) is not None and returns(log):
+            params = {**params, "bandwidth": fixed_bandwidth(baseline), "kernel": as_kernel(baseline.kernel).name}
+        low_high = reward_range(log)
+        if isinstance(baseline, RangedBaseline) and low_high != (0.0, 1.0):
+            params = {"low": low_high[0], "high": low_high[1], **params}
+        return Setting(name, params)
+
+    def python_line(self, time_axis: str) -> str:
+        """The estimator, for TRL and loops of your own; bandwidths in visits become steps by ``steps_per_visit``."""
+        params = ", ".join(f"{key}={_in_steps(key, value, time_axis)}" for key, value in self.params.items())
+        return f'AdvantageEstimator("{self.method}"{", " if params else ""}{params})'
+
+    def verl_line(self, time_axis: str, weights: str = "none") -> str:
+        """The same as options of verl's command."""
+        words = [f"algorithm.adv_estimator={self.method}"]
+        for key, value in self.params.items():
+            shown = "BANDWIDTH_IN_STEPS" if _in_visits(key, value, time_axis) else _plain(value)
+            words.append(f"+algorithm.kaestat.params.{key}={shown}")
+        if weights != "none":
+            words.append(f"+algorithm.kaestat.weights={weights}")
+        if weights == "score_norm":
+            words.append("actor_rollout_ref.actor.calculate_sum_pi_squared=True")
+        if weights == "score_norm" or looks_further(risk_baseline(self.method)):
+            words.append("trainer.v1.trainer_mode=kaestat_sync")
+        return " ".join(words)
+
+    def in_words(self, time_axis: str) -> str:
+        """The method with its bandwidth, kernel and other parameters."""
+        params = dict(self.params)
+        bandwidth, kernel = params.pop("bandwidth", None), params.pop("kernel", None)
+        told = self.method
+        if bandwidth is not None:
+            steps = f"{bandwidth:g} {time_axis}s" if isinstance(bandwidth, int | float) else str(bandwidth)
+            told += f" with bandwidth {steps}"
+            told += f" and the {kernel} kernel" if kernel else ""
+        if params:
+            told += f" ({', '.join(f'{key}={value}' for key, value in params.items())})"
+        return told
+
+
+def looks_further(baseline: Baseline) -> bool:
+    """Whether a baseline needs more than the groups of one step: the past, or all groups of a prompt."""
+    return baseline.horizon > 0 or baseline.stepwise or isinstance(baseline, Pooled)
+
+
+def returns(log: RewardLog) -> bool:
+    """Whether a prompt comes back."""
+    return bool((log.prompt_units.earlier > 0).any())
+
+
+def _in_steps(key: str, value: Any, time_axis: str) -> str:
+    shown = f'"{value}"' if isinstance(value, str) else _plain(value)
+    return f"{shown} * steps_per_visit" if _in_visits(key, value, time_axis) else shown
+
+
+def _in_visits(key: str, value: Any, time_axis: str) -> bool:
+    return key == "bandwidth" and time_axis == "visit" and isinstance(value, int | float)
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)

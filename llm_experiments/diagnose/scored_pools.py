@@ -1,0 +1,223 @@
+"""The pools of a diagnostic run with the scores of their completions: computed once, read by every analysis."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from llm_experiments.diagnose.config import Config
+from llm_experiments.diagnose.gradient_signal import mean_coefficients
+from llm_experiments.diagnose.pool_rewards import PoolRewards
+from llm_experiments.gradient.store import MeanProducts, PromptScores, ScoreStore
+from llm_experiments.pools.store import PoolStore, PromptPool
+from llm_experiments.tasks.base import Problem, Task
+
+if TYPE_CHECKING:
+    from llm_experiments.policies.transformers_policy import TransformersPolicy
+
+ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
+
+
+class ScoredPools:
+    """Rewards and scores of a run's pools.
+
+    Parameters
+    ----------
+    config : Config
+    store : PoolStore
+    folder : path
+        Of the scores.
+    policy : callable
+        Gives the policy whose scores are wanted; called only when there are scores to compute.
+    task : Task
+    checkpoint : callable
+        Model folder of a step.
+    progress : callable
+        As in `llm_experiments.diagnose.diagnosis.Diagnosis`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        store: PoolStore,
+        folder: Path,
+        *,
+        policy: Callable[[], TransformersPolicy],
+        task: Task,
+        checkpoint: Callable[[int], Path],
+        progress: ProgressBar,
+    ):
+        self.config, self._store, self._folder = config, store, folder
+        self._make_policy, self._task, self._checkpoint, self._progress = policy, task, checkpoint, progress
+
+    @property
+    def n_prompts(self) -> int:
+        """Prompts whose scores are computed."""
+        everyone = len(self._store.problem_ids)
+        return min(self.config.gradient.n_prompts or everyone, everyone)
+
+    @cached_property
+    def problems(self) -> list[Problem]:
+        """These prompts' problems, in the order of the rows."""
+        by_id = {problem.id: problem for problem in self._task.problems}
+        return [by_id[problem_id] for problem_id in self._store.problem_ids[: self.n_prompts]]
+
+    def compute(self) -> None:
+        """Compute the scores that are missing."""
+        steps, prompts, store = self._scored_steps(), self.n_prompts, self._scores_on_disk
+        with self._progress("scores (prompts x checkpoints)", len(steps) * prompts) as done:
+            for step in steps:
+                missing = [row for row in range(prompts) if not store.has(step, row)]
+                for _ in range(prompts - len(missing)):
+                    done()
+                if missing:
+                    self._policy.load_weights(self._checkpoint(step))
+                for row in missing:
+                    pool = self._store.read(step, self._store.problem_ids[row])
+                    store.write(step, row, pool.checkpoint, self._scores(pool))
+                    done()
+
+    def rewards(self, step: int) -> PoolRewards:
+        """Rewards of every prompt at a target step and the steps before it."""
+        sizes, store = self.config.diagnostic, self._store
+        past = [store.rewards(step - lag, sizes.n_history) for lag in range(sizes.history, 0, -1)]
+        return PoolRewards(step, store.rewards(step, sizes.n_target), np.stack(past, axis=1))
+
+    def weighted(self, step: int) -> PoolRewards:
+        """Rewards of the prompts that have scores, with all weightings that are known."""
+        sizes, scores = self.config.diagnostic, self._read(step)
+        pool = self.rewards(step).take(np.arange(len(scores)))
+        past = None
+        if self.config.gradient.exact_history_weights:
+            past = [self._read(step - lag) for lag in range(sizes.history, 0, -1)]
+        for kind, name in (("exact", "norm"), ("length", "length"), ("logit_norm", "logit_norm")):
+            target = np.stack([getattr(each, name) for each in scores]).astype(float)
+            history = None
+            if past is not None:
+                of_steps = [[getattr(each, name)[: sizes.n_history] for each in visit] for visit in past]
+                history = np.moveaxis(np.array(of_steps, dtype=float), 0, 1)
+            pool = pool.with_weights(kind, target, history)
+        return pool
+
+    def grams(self, step: int) -> np.ndarray:
+        """Gram matrices of a target step, shape (P, N, N)."""
+        return np.stack([each.gram for each in self._read(step)])
+
+    def products(self, step: int) -> MeanProducts:
+        """How the prompts' gradients lie to each other at a target step: two backward passes per prompt, once."""
+        size = self.config.diagnostic.n_target
+        digest = self._store.read(step, self._store.problem_ids[0]).checkpoint
+        found = self._scores_on_disk.read_products(step, digest, self.n_prompts, size)
+        if found is None:
+            self._policy.load_weights(self._checkpoint(step))
+            found = self.products_of(step, slice(0, size))
+            self._scores_on_disk.write_products(step, digest, size, found)
+        return found
+
+    def products_of(self, step: int, part: slice) -> MeanProducts:
+        """The same from a part of each pool; the policy must be at the weights of that step.
+
+        Raises
+        ------
+        ValueError
+            If it is not.
+        """
+        from llm_experiments.gradient.mean_gradients import WeightedScores, check_products, mean_products
+
+        coefficients = mean_coefficients(self.rewards(step).target[: self.n_prompts, part])
+        terms = [
+            WeightedScores(
+                self._policy.encode(problem.prompt),
+                [each.token_ids for each in self._store.read(step, problem.id).completions[part]],
+                row,
+            )
+            for problem, row in zip(self.problems, coefficients, strict=True)
+        ]
+        found = mean_products(
+            self._policy.model,
+            terms,
+            temperature=self.config.sampling.temperature,
+            parameters=self.config.gradient.parameters,
+        )
+        check_products(found, self.grams(step)[:, part, part], coefficients)
+        return found
+
+    def cost(self) -> dict[str, Any]:
+        """What the scores of the target steps took."""
+        scores = [each for step in self.config.diagnostic.steps for each in self._read(step)]
+        return {
+            "parameters": self.config.gradient.parameters,
+            "prompts": self.n_prompts,
+            "completions_per_prompt": self.config.diagnostic.n_target,
+            "backward_passes": sum(each.backward_passes for each in scores),
+            "peak_gib": round(max(each.total_bytes for each in scores) / 2**30, 3),
+            "seconds": round(sum(each.seconds for each in scores), 1),
+        }
+
+    @cached_property
+    def _policy(self) -> TransformersPolicy:
+        return self._make_policy()
+
+    @cached_property
+    def _scores_on_disk(self) -> ScoreStore:
+        identity = self.config.model_dump(mode="json", include={"model", "sampling"})
+        return ScoreStore(self._folder, identity | {"parameters": self.config.gradient.parameters})
+
+    def _scored_steps(self) -> list[int]:
+        """Checkpoints whose scores are needed."""
+        sizes = self.config.diagnostic
+        exact = self.config.gradient.exact_history_weights
+        return [step for step in sizes.pool_sizes() if exact or step in sizes.steps]
+
+    def _scores(self, pool: PromptPool) -> PromptScores:
+        """Scores of a pool at the weights that sampled it: the whole Gram matrix at a target step, else the norms."""
+        from llm_experiments.gradient.gram import gram_matrix, score_norms
+
+        settings, begin = self.config.gradient, time.perf_counter()
+        prompt = next(problem.prompt for problem in self._task.problems if problem.id == pool.problem_id)
+        target = pool.step in self.config.diagnostic.steps
+        size = self.config.diagnostic.n_target if target else self.config.diagnostic.n_history
+        completions = pool.completions[:size]
+        found = (gram_matrix if target else score_norms)(
+            self._policy.model,
+            self._policy.encode(prompt),
+            [completion.token_ids for completion in completions],
+            temperature=self.config.sampling.temperature,
+            parameters=settings.parameters,
+            memory_gib=settings.memory_gib,
+        )
+        self._check_log_probs(pool, found.log_probs)
+        proxies = self._policy.score(prompt, completions)
+        return PromptScores(
+            norm=np.diagonal(found.gram).copy() if target else found.squared_norms,
+            logit_norm=proxies.logit_norms,
+            length=pool.lengths[:size],
+            gram=found.gram if target else np.empty((0, 0)),
+            backward_passes=found.backward_passes,
+            total_bytes=found.total_bytes,
+            seconds=time.perf_counter() - begin,
+        )
+
+    def _check_log_probs(self, pool: PromptPool, log_probs: np.ndarray) -> None:
+        """Refuse scores of other weights, or of another temperature, than those that sampled the pool."""
+        recorded = np.array([sum(completion.log_probs) for completion in pool.completions[: len(log_probs)]])
+        tolerance = (1e-3 if self.config.model.dtype == "float32" else 0.05) * (1 + pool.lengths[: len(log_probs)])
+        off = np.abs(recorded - log_probs) / tolerance
+        if off.max() > 1:
+            worst = int(off.argmax())
+            raise ValueError(
+                f"step {pool.step}, {pool.problem_id}, completion {worst}: its log-probability was "
+                f"{recorded[worst]:.4f} when sampled and is {log_probs[worst]:.4f} now. The pool was sampled from "
+                "other weights or settings than these; remove it and sample again."
+            )
+
+    def _read(self, step: int) -> list[PromptScores]:
+        store = self._scores_on_disk
+        digests = [self._store.read(step, problem_id).checkpoint for problem_id in self._store.problem_ids]
+        return [store.read(step, row, digests[row]) for row in range(self.n_prompts)]

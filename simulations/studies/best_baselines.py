@@ -1,0 +1,145 @@
+"""How near each method comes to the best baseline of every prompt, where weights go with rewards and where not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit, logit
+
+from kaestat import Groups, Visits, make_baseline
+from kaestat.baselines import Baseline
+from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
+from simulations.harness.study import grid
+
+N_PROMPTS, N_VISITS, SCORED_FROM = 64, 30, 8
+WALK = 0.13  # logits per visit, as in a real run
+OF_PROMPT, SCALE, NOISE = 0.5, 0.4, 0.7  # standard deviations of log weights
+
+
+@dataclass(frozen=True)
+class Regime:
+    """How success rates are spread and move, and how much more wrong answers weigh.
+
+    Attributes
+    ----------
+    mean, size : float
+        Of the Beta distribution of the first success rates.
+    drift : float
+        Logits per visit, common to all prompts.
+    ratio, slope : float
+        A wrong answer weighs ``ratio * (p / (1 - p))^slope`` right ones, and these ``(1 - p)^slope``: with ratio and
+        slope 1 a softmax over two answers.
+    of_prompt : float
+        Standard deviation over prompts of the log of that ratio.
+    """
+
+    mean: float
+    size: float
+    drift: float
+    ratio: float
+    slope: float
+    of_prompt: float = OF_PROMPT
+
+
+REGIMES = {
+    "independent": Regime(0.5, 1.2, 0.0, 1.0, 0.0, of_prompt=0.0),
+    "independent on average": Regime(0.5, 1.2, 0.0, 1.0, 0.0),
+    "wrong weighs 4": Regime(0.5, 1.2, 0.0, 4.0, 0.0),
+    "softmax, .6 to .9": Regime(0.6, 1.5, 0.08, 2.0, 1.0),
+    "late, near .95": Regime(0.93, 8.0, 0.03, 4.0, 1.2),
+}
+PLAIN = ("none", "reinforce++", "rloo", "kae", "kae_eb", "bayes_filter")
+WEIGHTED = ("reinforce++", "kae", "kae_eb")
+BOUND, VALUE = "best_baseline", "oracle"
+
+
+def values_and_weights(regime: Regime, streams: Streams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Success rates, and mean weights of right and of wrong answers; each (R, T, P)."""
+    a, b = regime.mean * regime.size, (1 - regime.mean) * regime.size
+    start = logit(streams.each("start", lambda rng: rng.beta(a, b, N_PROMPTS)).clip(1e-3, 1 - 1e-3))[:, None]
+    moves = WALK * streams.normal("walk", N_VISITS - 1, N_PROMPTS)
+    walk = np.concatenate([np.zeros_like(start), np.cumsum(moves, axis=1)], axis=1)
+    logits = np.clip(start + walk + regime.drift * np.arange(N_VISITS)[:, None], -7, 7)
+    own = regime.of_prompt * streams.normal("ratio", 1, N_PROMPTS)
+    right = np.exp(SCALE * streams.normal("scale", 1, N_PROMPTS)) * expit(-logits) ** regime.slope
+    return expit(logits), right, right * regime.ratio * np.exp(regime.slope * logits + own)
+
+
+def simulate(cell: Cell, streams: Streams) -> Samples:
+    value, right, wrong = values_and_weights(REGIMES[cell["regime"]], streams)
+    size = cell["group_size"]
+    reward = (streams.uniform("rewards", N_VISITS, N_PROMPTS, size) < value[..., None]).astype(float)
+    spread = np.exp(NOISE * streams.normal("weights", N_VISITS, N_PROMPTS, size) - NOISE**2 / 2)
+    weight = np.where(reward > 0, right[..., None], wrong[..., None]) * spread
+
+    def noise(baseline: np.ndarray) -> np.ndarray:
+        """E[W (R - b)^2] given the baselines, (R, T, P, G) or broadcastable, over the scored visits; (R,)."""
+        missed = value * right, (1 - value) * wrong
+        both = missed[0][..., None] * (1 - baseline) ** 2 + missed[1][..., None] * baseline**2
+        return both[:, SCORED_FROM:].mean(axis=(1, 2, 3))
+
+    best = value * right / (value * right + (1 - value) * wrong)
+    columns = {f"{BOUND}|noise": noise(best[..., None]), f"{VALUE}|noise": noise(value[..., None])}
+    for method in PLAIN:
+        if method != "rloo" or size > 1:  # group means need two
+            columns[f"{method}|noise"] = noise(served(make_baseline(method).leave_one_out(), reward))
+    for method in WEIGHTED:
+        columns[f"{method}, weighted|noise"] = noise(served(make_baseline(method).leave_one_out(), reward, weight))
+    return columns
+
+
+def served(baseline: Baseline, reward: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """Values of every completion of a run in which all prompts come at each step; (R, T, P, G) as the rewards."""
+    by_prompt = [None if part is None else np.moveaxis(part, 1, -2) for part in (reward, weight)]
+    series = Visits.of(0.0, *by_prompt)
+    sums = {field.name: getattr(series, field.name) for field in fields(series)}
+    sums = {name: column for name, column in sums.items() if column is not None and name != "lag"}
+    carry, state, values = baseline.initial_carry(), None, np.empty_like(reward)
+    for t in range(reward.shape[1]):
+        start = int(max(0, t - baseline.max_visits))
+        past = {name: column[..., start:t] for name, column in sums.items()}
+        lag = np.broadcast_to(np.arange(t - start, 0, -1.0), past["count"].shape)
+        groups = Groups(reward[:, t], weight=None if weight is None else weight[:, t])
+        step = baseline.serve(groups, Visits(lag=lag, **past, state=state), step=t, carry=carry)
+        values[:, t], carry, state = step.values, step.carry, step.state  # noqa: PD011 (no frame)
+    return values
+
+
+def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
+    """Every method's noise, its ratio to that of the best baseline, and of ``kae_eb`` what weights add to it."""
+    bound = samples[f"{BOUND}|noise"]
+    estimates = [average(f"{BOUND}|noise", bound)]
+    for name, column in samples.items():
+        method = name.partition("|")[0]
+        if method != BOUND:
+            estimates += [average(name, column), ratio_of_means(f"{method}|ratio_to_best", column, bound)]
+    gain = samples["kae_eb, weighted|noise"] - samples["kae_eb|noise"]
+    lost = ratio_of_means("kae_eb, weighted|over_plain", gain, bound)
+    return [*estimates, lost]
+
+
+def conclude(summary: pd.DataFrame) -> pd.DataFrame:
+    """One row per method: its largest and its mean ratio to the best baseline's noise."""
+    ratio = summary[summary["measure"] == "ratio_to_best"].groupby("method")["estimate"]
+    frame = pd.DataFrame({"max_ratio_to_best": ratio.max(), "mean_ratio_to_best": ratio.mean()})
+    return frame.reset_index().sort_values("max_ratio_to_best", ignore_index=True)
+
+
+STUDY = Study(
+    name="best_baselines",
+    aims="When weights matter, and how near a baseline that is estimated with them comes to the best of each prompt.",
+    mechanisms=f"{N_PROMPTS} prompts, all visited together {N_VISITS} times; logits walk at random; Bernoulli rewards; "
+    "log-normal weights whose mean depends on the reward, by regime and prompt.",
+    estimands=f"Noise of the gradient, E[W (R - b)^2], over visits from {SCORED_FROM} on, relative to that of "
+    "b* = E[W R] / E[W] of each prompt and visit.",
+    methods=(BOUND, VALUE, *PLAIN, *(f"{method}, weighted" for method in WEIGHTED)),
+    measures=("noise", "ratio_to_best", "over_plain"),
+    cells=grid(regime=tuple(REGIMES), group_size=(1, 2, 4, 8)),
+    replicates=12,
+    shard=12,
+    simulate=simulate,
+    summarise=summarise,
+    conclude=conclude,
+)

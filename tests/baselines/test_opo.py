@@ -1,0 +1,70 @@
+"""OPO (Hao et al., 2025): verl's numbers, and refusal of completions without lengths."""
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator, make_baseline, value_risk
+from kaestat.datasets import simulated_run
+from tests.helpers.cases import NO_PAST, groups
+
+
+def verls(rewards, lengths, index):
+    """``compute_opo_outcome_advantage`` of verl 0.9.1 (verl/trainer/ppo/core_algos.py), on sums over tokens."""
+    baseline = {}
+    for group in set(index):
+        rows = [row for row, name in enumerate(index) if name == group]
+        carried = sum(lengths[row] * rewards[row] for row in rows)
+        baseline[group] = carried / sum(lengths[row] for row in rows) if len(rows) > 1 else 0.0
+    return [reward - baseline[name] for reward, name in zip(rewards, index, strict=True)]
+
+
+def test_values_are_rewards_averaged_by_lengths():
+    # (30 * 1 + 10 * 0 + 60 * 1) / 100; (1 * 0 + 3 * 1) / 4
+    values = make_baseline("opo").values(groups([1, 0, 1], [0, 1], weights=[[30, 10, 60], [1, 3]]), NO_PAST, step=0)
+    np.testing.assert_allclose(values[0], 0.9)
+    np.testing.assert_allclose(values[1, :2], 0.75)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_advantages_are_verls_in_groups_of_two_and_more(seed):
+    rng = np.random.default_rng(seed)
+    index = rng.permutation(np.repeat([f"{k:x}" for k in range(40)], rng.integers(2, 9, 40))).tolist()
+    rewards, lengths = rng.choice([0.0, 0.25, 1.0], len(index)), rng.integers(1, 4000, len(index)).astype(float)
+    found = AdvantageEstimator("opo").step(index, rewards, 0, weights=lengths)
+    np.testing.assert_allclose(found, verls(rewards, lengths, index), rtol=1e-12, atol=1e-12)
+    assert not np.allclose(found, AdvantageEstimator("dr_grpo").step(index, rewards, 0))
+
+
+def test_a_lone_completion_has_advantage_zero_where_verl_gives_its_reward():
+    assert AdvantageEstimator("opo").step(["a"], [1.0], 0, weights=[7.0]).tolist() == [0.0]
+    assert verls([1.0], [7.0], ["a"]) == [1.0]
+
+
+def test_completions_without_lengths_are_refused_and_nothing_is_recorded():
+    estimator = AdvantageEstimator("opo")
+    with pytest.raises(ValueError, match=r"weights: opo averages .* weights='length'"):
+        estimator.step(["a", "a"], [1.0, 0.0], 0)
+    assert estimator.last_step == -1
+    with pytest.raises(ValueError, match="weights: opo averages"):
+        value_risk(simulated_run(n_prompts=5, n_epochs=2).log, ["opo"])
+
+
+def test_leaving_the_sample_out_keeps_the_lengths():
+    left_out = make_baseline("opo").leave_one_out()
+    values = left_out.values(groups([1, 0, 1], weights=[[1, 2, 3]]), NO_PAST, step=0)
+    np.testing.assert_allclose(values, [[3 / 5, 1.0, 1 / 3]])
+    with pytest.raises(ValueError, match="weights"):
+        left_out.values(groups([1, 0, 1]), NO_PAST, step=0)
+
+
+def test_own_weight_is_the_share_of_the_length():
+    own = make_baseline("opo").own_derivative(groups([1, 0, 1], weights=[[1, 2, 3]]), NO_PAST, step=0)
+    np.testing.assert_allclose(own, [[1 / 6, 2 / 6, 3 / 6]])
+
+
+def test_a_state_without_history_goes_on_after_a_resume():
+    first, resumed = AdvantageEstimator("opo"), AdvantageEstimator("opo")
+    step = {"prompt_ids": ["a", "a"], "rewards": [1.0, 0.0], "weights": [1.0, 3.0]}
+    first.step(**step, step=0)
+    resumed.load_state_dict(first.state_dict())
+    np.testing.assert_array_equal(resumed.step(**step, step=1), first.step(**step, step=1))

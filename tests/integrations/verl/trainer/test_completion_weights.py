@@ -1,0 +1,143 @@
+"""Score norms from verl's actor: asked of it, read back from the queue, and importance weights with them."""
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+from verl import DataProto
+from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
+
+from kaestat import AdvantageEstimator
+from kaestat.integrations.verl.completion_weights import token_norms
+from tests.helpers.tiny_verl import Actor, compose_config, compute, make_trainer, put, sample
+
+SQUARES = "actor_rollout_ref.actor.calculate_sum_pi_squared=True"
+SCORE_NORM = ("+algorithm.kaestat.weights=score_norm", SQUARES)
+CORRECTION = ("algorithm.rollout_correction.rollout_is=token", "algorithm.rollout_correction.rollout_is_threshold=1.5")
+
+
+def rows_at(step, outputs=1):
+    """Two prompts with three completions each; rewards, lengths and the rollout's probabilities vary by step."""
+    rng = np.random.default_rng(step)
+    rows = [
+        sample(f"{prompt}{step}", session, output, f"{prompt}+1", prompt, reward, int(rng.integers(1, 6)))
+        for prompt in (3, 4)
+        for session in range(3)
+        for reward in [float(rng.random() < 0.5)]
+        for output in range(outputs)
+    ]
+    for row in rows:
+        row["rollout_log_probs"] = torch.tensor(-3 * rng.random(len(row["responses"])), dtype=torch.float32)
+    return rows
+
+
+def asked(queue, trainer, rows, **actor):
+    """A batch whose log probabilities verl's trainer has asked for, and the actor that it asked."""
+    trainer.actor_rollout_wg = asked = Actor(queue, **actor)
+    batch = put(queue, rows)
+    trainer._compute_old_log_prob(batch, {})
+    assert "calculate_sum_pi_squared" not in batch.extra_info, "the reference policy would be asked, too"
+    return batch, asked
+
+
+def weights_of(rows, actor, importance=None):
+    """One weight per completion, its outputs together, by the definition."""
+    weights = {}
+    for row in rows:
+        key = f"{row['uid']}_{row['session_id']}_{row['output']}"
+        norms = actor.norms[key] if importance is None else actor.norms[key] * importance[key].double() ** 2
+        completion = row["uid"], row["session_id"]
+        weights[completion] = weights.get(completion, 0.0) + float(norms.sum())
+    return weights
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("method", ["kae", "kaestat_rloo", "kaestat_opo"])
+def test_advantages_are_those_of_the_estimator_weighted_by_score_norms(queue, method, outputs):
+    trainer, plain = make_trainer(*SCORE_NORM, method=method), AdvantageEstimator(method.removeprefix("kaestat_"))
+    for step in range(3):
+        rows = rows_at(step, outputs)
+        batch, actor = asked(queue, trainer, rows, seed=step)
+        assert actor.asked == [True]
+        found, _ = compute(queue, trainer, batch, step)
+        weights = weights_of(rows, actor)
+        rewards = {(row["uid"], row["session_id"]): float(row["rm_scores"].sum()) for row in rows}
+        prompts = [uid[0] for uid, _ in weights]
+        expected = plain.step(prompts, list(rewards.values()), step, weights=list(weights.values()))
+        expected = dict(zip(weights, expected, strict=True))
+        for key, tokens in found.items():
+            uid, session, _ = key.rsplit("_", 2)
+            same = torch.full_like(tokens, expected[uid, int(session)])
+            torch.testing.assert_close(tokens, same, rtol=1e-4, atol=1e-5)
+
+
+def test_importance_weights_enter_squared(queue):
+    """OPOB's baseline, E[w^2 s^2 r] / E[w^2 s^2], with the weights that verl multiplies its loss by."""
+    trainer, rows = make_trainer(*SCORE_NORM, *CORRECTION, method="kaestat_opo"), rows_at(0)
+    batch, actor = asked(queue, trainer, rows)
+    trainer.global_steps = 1
+    trainer._compute_advantage(batch, {})
+    fields = ["advantages", "rollout_is_weights"]
+    stored = queue.kv_batch_get(keys=batch.keys, partition_id="train", select_fields=fields)
+    queue.kv_clear(keys=batch.keys, partition_id="train")
+
+    importance = dict(zip(batch.keys, stored["rollout_is_weights"].unbind(), strict=True))
+    assert max(float(tokens.max()) for tokens in importance.values()) == 1.5, "nothing was truncated"
+    prompts, rewards = [row["uid"] for row in rows], [float(row["rm_scores"].sum()) for row in rows]
+    expected, without = (
+        AdvantageEstimator("opo").step(prompts, rewards, 0, weights=list(weights_of(rows, actor, ratios).values()))
+        for ratios in (importance, None)
+    )
+    found = np.array([tokens[0].item() for tokens in stored["advantages"].unbind()])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(found - without).max() > 1e-2
+
+
+def test_norms_are_those_of_the_definition_and_importance_weights_are_verls():
+    rng = np.random.default_rng(0)
+    logits = torch.tensor(rng.standard_normal((4, 6, 11)))
+    chosen, pi = torch.tensor(rng.integers(0, 11, (4, 6))), logits.softmax(dim=-1)
+    mask = torch.tensor([[1] * length + [0] * (6 - length) for length in (6, 3, 1, 4)])
+    tensors = {
+        "old_log_probs": pi.gather(-1, chosen[..., None])[..., 0].log(),
+        "sum_pi_squared": pi.square().sum(-1),
+        "response_mask": mask,
+        "rollout_log_probs": torch.tensor(-3 * rng.random((4, 6))),
+    }
+    data = DataProto(batch=TensorDict(tensors, batch_size=4))
+    expected = (torch.nn.functional.one_hot(chosen, 11) - pi).square().sum(-1).float()
+    torch.testing.assert_close(token_norms(data, compose_config().algorithm), expected)
+
+    algorithm = compose_config(*CORRECTION).algorithm
+    found = token_norms(data, algorithm)
+    assert data.batch["response_mask"] is mask and "rollout_is_weights" not in data.batch.keys()
+    corrected, _ = compute_rollout_correction_and_add_to_batch(data, algorithm.rollout_correction)
+    torch.testing.assert_close(found, expected * corrected.batch["rollout_is_weights"].float() ** 2)
+    assert not torch.allclose(found, expected * mask)
+
+
+def test_an_engine_without_squares_is_refused(queue):
+    trainer = make_trainer(*SCORE_NORM)
+    batch, _ = asked(queue, trainer, rows_at(0), engine_has_squares=False)
+    with pytest.raises(ValueError, match=r"returned no sum_pi_squared.*weights=length"):
+        compute(queue, trainer, batch, 0)
+
+
+@pytest.mark.parametrize("options", [(), ("+algorithm.kaestat.weights=length",), (SQUARES,)])
+def test_nothing_is_asked_of_the_actor_for_other_weights(queue, options):
+    batch, actor = asked(queue, make_trainer(*options), rows_at(0))
+    queue.kv_clear(keys=batch.keys, partition_id="train")
+    assert actor.asked == [False]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (SCORE_NORM[:1], r"set actor_rollout_ref\.actor\.calculate_sum_pi_squared=True"),
+        ((*SCORE_NORM, "actor_rollout_ref.model.use_fused_kernels=True"), "use_fused_kernels=False"),
+        ((*SCORE_NORM, "algorithm.rollout_correction.bypass_mode=True"), "bypass_mode=True; set it to False"),
+    ],
+)
+def test_a_configuration_that_gives_no_squares_stops_the_run_before_it_begins(overrides, message):
+    with pytest.raises(ValueError, match=rf"algorithm\.kaestat\.weights=score_norm: .*{message}"):
+        make_trainer(*overrides)

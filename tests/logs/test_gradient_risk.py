@@ -1,0 +1,283 @@
+"""`gradient_risk` and `gradient_differences`: hand-computed, against a slow reference, and what is refused."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kaestat
+from kaestat import AdvantageEstimator, RewardLog, gradient_differences, gradient_risk, make_baseline, value_risk
+from kaestat.baselines.base import Baseline
+from kaestat.datasets import simulated_run
+from kaestat.logs.gradient_risk import GRADIENT_COLUMNS
+from kaestat.logs.jackknife import jackknife_groups
+from kaestat.logs.prompt_risks import contributions, sized_mean
+from kaestat.logs.replay import replay
+from kaestat.logs.weight_ratio import weight_ratio
+from kaestat.registry import METHODS
+from tests.helpers.log_rows import rows
+
+BASE = simulated_run(n_prompts=30, n_epochs=6).log.frame
+
+
+def weighted_log(seed=0, *, ratio=5.0, kept=None, **more) -> RewardLog:
+    """The simulated run, wrong answers ``ratio`` times as heavy as right ones; ``kept`` drops rows."""
+    rng = np.random.default_rng([3, seed])
+    weight = np.where(BASE["reward"] > 0, 1.0, ratio) * rng.exponential(size=len(BASE))
+    frame = BASE.assign(weight=weight, length=weight + rng.exponential(size=len(BASE)))
+    frame = frame if kept is None else frame[kept(frame)]
+    columns = {name: frame[name] for name in ("weight", "length")} | more
+    return RewardLog(frame["prompt"], frame["step"], frame["reward"], **columns)
+
+
+LOG = weighted_log()
+
+
+def reference_noise(log: RewardLog, baseline: Baseline, weighted: bool, min_visits: int = 1) -> float:
+    """A training loop that serves one step at a time, and then a loop over completions."""
+    estimator, seen, total, count = AdvantageEstimator(baseline), {}, 0.0, 0
+    for step, frame in log.frame.groupby("step"):
+        weights = frame["weight"].to_numpy()
+        estimator.step(
+            frame["prompt"].tolist(), frame["reward"].to_numpy(), step, weights=weights if weighted else None
+        )
+        for prompt, reward, weight, value in zip(
+            frame["prompt"], frame["reward"], weights, estimator.values, strict=True
+        ):
+            if seen.get(prompt, 0) >= min_visits:
+                total, count = total + weight * (reward - value) ** 2, count + 1
+        for prompt in frame["prompt"].unique():
+            seen[prompt] = seen.get(prompt, 0) + 1
+    return total / count
+
+
+@pytest.mark.parametrize("method", ["rloo", "kae:bandwidth=4", "kae", "kae_eb", "sieve", "reinforce++", "kalman"])
+@pytest.mark.parametrize("min_visits", [0, 2])
+def test_the_noise_is_that_of_a_training_loop(method, min_visits):
+    log = weighted_log(kept=lambda frame: (frame["prompt"] % 3 > 0) | (frame["step"] < 4))
+    table = gradient_risk(log, [method], weights="weight", n_boot=0, min_visits=min_visits)
+    found = table.set_index("weights")["noise"]
+    baseline = make_baseline(*[method.split(":")[0]], **({"bandwidth": 4} if ":" in method else {})).leave_one_out()
+    if baseline.takes_weights:
+        assert found["score_norm"] == pytest.approx(reference_noise(log, baseline, True, min_visits), rel=1e-9)
+    assert found["none"] == pytest.approx(reference_noise(log, baseline, False, min_visits), rel=1e-9)
+    assert list(found.index) == (["none", "score_norm", "length"] if baseline.takes_weights else ["none"])
+
+
+def test_by_hand():
+    """rloo on groups (1, 0, 0) of weights (1, 2, 4), then (1, 1, 0) of the same prompt; only the second counts."""
+    log = RewardLog(["a"] * 6, [0] * 3 + [1] * 3, [1, 0, 0, 1, 1, 0], weight=[9, 9, 9, 1, 2, 4])
+    table = gradient_risk(log, ["rloo", "none"], n_boot=0)
+    plain = (1 * 0.5**2 + 2 * 0.5**2 + 4 * 1) / 3
+    weighted = (1 * (1 - 2 / 6) ** 2 + 2 * (1 - 1 / 5) ** 2 + 4 * 1) / 3
+    np.testing.assert_allclose(table["noise"], [plain, weighted, 1.0], rtol=1e-12)
+    np.testing.assert_allclose(table["vs_none"], [plain, weighted, 1.0], rtol=1e-12)
+    np.testing.assert_allclose(table["vs_grpo"], [1.0, weighted / plain, 1 / plain], rtol=1e-12)
+    assert list(table.columns) == GRADIENT_COLUMNS and table["se"].isna().all()  # one prompt: no spread
+
+
+def test_importance_ratios_enter_by_their_squares():
+    ratio = np.random.default_rng(5).lognormal(0, 0.3, len(BASE))
+    with_ratios = weighted_log(importance=ratio)
+    folded = RewardLog(BASE["prompt"], BASE["step"], BASE["reward"], weight=LOG.frame["weight"].to_numpy() * ratio**2)
+    options = {"weights": "weight", "n_boot": 0}
+    first, second = (gradient_risk(log, ["rloo", "kae:bandwidth=4"], **options) for log in (with_ratios, folded))
+    first = first[first["weights"] != "length"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(first, second, rtol=1e-12)
+    plain, kept = (value_risk(log, ["kae:bandwidth=4"], n_boot=0)["mse"] for log in (LOG, with_ratios))
+    assert plain.equals(kept)
+
+
+def test_equal_weights_give_the_value_risk_back():
+    """With W = c, and every prompt of one size: noise = c (Var + MSE), weighted values are the plain ones."""
+    log = simulated_run(n_prompts=25, n_epochs=5).log.frame
+    complete = log.groupby("prompt")["step"].transform("nunique") == log["step"].nunique()
+    log = log[complete]
+    log = RewardLog(log["prompt"], log["step"], log["reward"], weight=np.full(len(log), 3.0))
+    methods = ["grpo", "kae:bandwidth=4", "none", "kae_eb"]
+    noise, mse = gradient_risk(log, methods), value_risk(log, methods)
+    units = log.prompt_units
+    variance = units.variance[units.earlier >= 1].mean()
+    plain = noise[noise["weights"] == "none"].reset_index(drop=True)
+    np.testing.assert_allclose(plain["noise"], 3 * (variance + mse["mse"]), rtol=1e-9)
+    averaged = noise[noise["weights"] == "score_norm"].set_index("method")["noise"]
+    np.testing.assert_allclose(averaged, plain.set_index("method")["noise"][averaged.index], rtol=1e-9)
+
+
+@given(columns=rows(), factor=st.floats(1e-6, 1e6), seed=st.integers(0, 2**32 - 1))
+def test_the_scale_of_the_weights_is_the_scale_of_the_noise(columns, factor, seed):
+    weight = np.random.default_rng(seed).gamma(1.0, size=len(columns[0])) + 1e-3
+    one, other = (
+        gradient_risk(RewardLog(*columns, weight=w), ["rloo", "kae:bandwidth=9", "james_stein"], n_boot=0, min_visits=0)
+        for w in (weight, factor * weight)
+    )
+    np.testing.assert_allclose(factor * one["noise"], other["noise"], rtol=1e-8, atol=1e-12 * factor)
+
+
+@given(columns=rows(), seed=st.integers(0, 2**32 - 1))
+def test_weighted_replay_equals_a_training_loop_with_weights(columns, seed):
+    weight = np.random.default_rng(seed).integers(0, 4, len(columns[0])).astype(float)
+    log = RewardLog(*columns, weight=weight)
+    for name in ("kae_stream", "kae_eb", "local_linear", "pooled"):
+        baseline, found = make_baseline(name), replay(log, make_baseline(name), "weight")[0]
+        estimator = AdvantageEstimator(baseline)
+        for step, frame in log.frame.groupby("step"):
+            streams = frame["group"].tolist() if log.has_groups and baseline.unit == "group" else None
+            prompts = [log.prompts[code] for code in frame["prompt"]]
+            estimator.step(prompts, frame["reward"], step, stream_ids=streams, weights=frame["weight"])
+            np.testing.assert_allclose(found[frame.index], estimator.values, rtol=1e-9, atol=1e-9)
+
+
+def test_units_have_every_sum_that_a_history_keeps():
+    units = LOG.units("prompt", "weight")
+    record = AdvantageEstimator("kae", bandwidth=50)
+    for step, frame in LOG.frame.groupby("step"):
+        record.step(frame["prompt"].tolist(), frame["reward"], step, weights=frame["weight"])
+    past = record.record.visits
+    *_, block = units.blocks(horizon=np.inf, max_cells=0)
+    for name in ("weight", "weight_sq", "weighted_total", "weighted_total_sq"):
+        series = getattr(units.as_series(), name)
+        assert series.sum() == pytest.approx(units.weighted_sums[name].sum(), rel=1e-12)
+        mine, kept = getattr(block.visits, name)[0], getattr(past, name)
+        assert mine.sum() == pytest.approx(kept.sum(), rel=1e-12) and (mine.sum(axis=1) > 0).any()
+    assert LOG.units("prompt").weighted_sums == {} and LOG.units("prompt").as_series().weight is None
+
+
+def test_what_contains_its_own_reward_is_refused_or_leaves_it_out():
+    for method in ("ebpo", "krpo"):
+        with pytest.raises(ValueError, match=f"{method}: contains the completion's own reward"):
+            gradient_risk(LOG, ["kae", method], n_boot=0)
+    table = gradient_risk(LOG, ["grpo", "rloo", "dr_grpo", "gpg"], n_boot=0).groupby("weights")["noise"]
+    assert table.min().equals(table.max())
+
+
+def test_every_ready_method_is_scored_or_refused():
+    scored = []
+    for name, method in METHODS.items():
+        if method.baseline().missing_input is not None:
+            continue
+        try:
+            scored += [name] if gradient_risk(LOG, [name], n_boot=0)["noise"].gt(0).all() else []
+        except ValueError as error:
+            assert "own reward" in str(error)
+    assert {"kae", "kae_eb", "spo", "bayes_filter", "james_stein"} <= set(scored) and "krpo" not in scored
+
+
+def test_differences_are_those_of_the_levels_and_sharper_than_they():
+    levels = gradient_risk(LOG, ["kae:bandwidth=4", "grpo"]).set_index(["method", "weights"])
+    gaps = gradient_differences(LOG, ["kae:bandwidth=4", "grpo"], "grpo").set_index(["method", "weights"])
+    np.testing.assert_allclose(gaps["difference"], levels["noise"] - levels["noise"]["grpo", "none"], atol=1e-12)
+    np.testing.assert_allclose(gaps["ratio"], levels["vs_grpo"])
+    np.testing.assert_allclose(gaps["ratio_high"], levels["vs_grpo_high"])
+    row = "kae:bandwidth=4", "score_norm"
+    assert gaps["se"][row] < levels["se"][row] and gaps["ci_high"][row] < 0
+    assert (gaps["reference"] == "grpo").all()
+
+
+def test_a_named_baseline_and_its_object_give_the_same_and_keep_their_names():
+    baseline = make_baseline("kae_eb", bandwidth=9)
+    table = gradient_risk(LOG, [baseline, "kae_eb:bandwidth=9"])
+    assert table["method"].tolist() == [baseline] * 3 + ["kae_eb:bandwidth=9"] * 3
+    numbers = table.drop(columns="method")
+    pd.testing.assert_frame_equal(numbers[:3], numbers[3:].reset_index(drop=True))
+
+
+def test_prompts_of_different_sizes_have_the_error_of_a_ratio_of_sums():
+    """Bootstrapping the ratio itself, by hand, gives the standard error that the linear parts have."""
+    log = weighted_log(kept=lambda frame: frame["step"] <= 1 + frame["prompt"] % 5)
+    found = gradient_risk(log, ["rloo"], weights="weight", n_boot=400).iloc[0]
+    loss = log.frame["weight"] * (log.frame["reward"] - replay(log, make_baseline("rloo"))[0]) ** 2
+    again = loss[log.frame["step"] >= 1].groupby(log.frame["prompt"])
+    total, size = again.sum().to_numpy(), again.size().to_numpy()
+    assert found["noise"] == pytest.approx(total.sum() / size.sum(), rel=1e-12) and len(set(size)) > 3
+    drawn = np.random.default_rng(1).integers(len(size), size=(20_000, len(size)))
+    ratios = total[drawn].sum(axis=1) / size[drawn].sum(axis=1)
+    assert found["se"] == pytest.approx(ratios.std(), rel=0.1)
+    size = len(log.frame)
+    log = RewardLog(log.frame["prompt"], log.frame["step"], np.ones(size), length=np.full(size, 2))
+    same = gradient_risk(log, ["none"]).iloc[0]  # every completion alike: no error, however sizes differ
+    assert same["noise"] == 2.0 and same["se"] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("method", ["james_stein", "kae_eb", "reinforce++", "kae"])
+def test_the_jackknife_replays_methods_that_pool_without_each_group(method):
+    log = weighted_log(kept=lambda frame: frame["step"] <= 2 + frame["prompt"] % 4)
+    options = {"methods": [method], "weights": "weight"}
+    found = gradient_risk(log, **options, seed=4).set_index("weights")
+    group = jackknife_groups(len(log.prompts), seed=4)
+    left = np.array([gradient_risk(log.subset(group != k), **options, n_boot=0)["noise"] for k in range(10)])
+    np.testing.assert_allclose(found["se"], np.sqrt(0.9 * np.sum((left - left.mean(axis=0)) ** 2, axis=0)), rtol=1e-8)
+
+
+def test_contributions_have_the_mean_and_are_the_risks_where_all_are_of_one_size():
+    rng = np.random.default_rng(2)
+    risk, size = rng.gamma(1.0, size=(9, 3)), rng.integers(1, 9, size=9)
+    np.testing.assert_allclose(contributions(risk, size).mean(axis=0), sized_mean(risk, size[:, None]))
+    assert contributions(risk, np.ones(9)) is risk
+
+
+def test_one_completion_per_visit_is_enough():
+    log = RewardLog(["a", "b"] * 30, np.repeat(np.arange(30), 2), [1, 0, 1, 1] * 15, length=np.arange(1, 61))
+    table = gradient_risk(log, ["kae:bandwidth=9", "grpo"])
+    assert table["noise"].gt(0).all() and (table["measured_by"] == "length (proxy)").all()
+    assert table.set_index(["method", "weights"])["vs_none"]["grpo", "none"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("log", "options", "words"),
+    [
+        (RewardLog(["a"] * 2, [0, 1], [1, 0]), {}, "this log has neither weights nor lengths. Give RewardLog a weight"),
+        (RewardLog(["a"] * 2, [0, 1], [1, 0], length=[3, 4]), {"weights": "weight"}, "this log has length."),
+        (LOG, {"weights": "score_norm"}, "weights='score_norm': this log has weight or length."),
+        (RewardLog(["a"] * 2, [0, 1], [1, 0], weight=[1, 0]), {}, "weight is 0 for every completion that counts"),
+        (LOG, {"min_visits": 99}, "no visit has 99 earlier ones"),
+        (LOG, {"n_boot": 7}, "n_boot must be 40 or more"),
+        (LOG, {"methods": []}, "methods is empty"),
+        (LOG, {"methods": ["nope"]}, "unknown name 'nope'"),
+    ],
+)
+def test_bad_input_is_refused(log, options, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        gradient_risk(log, **({"methods": ["kae"], "n_boot": 0} | options))
+
+
+@pytest.mark.parametrize("call", [gradient_risk, gradient_differences])
+def test_wrong_types_are_refused(call):
+    with pytest.raises(TypeError, match="methods must be a list"):
+        call(LOG, "kae")
+    with pytest.raises(TypeError, match="DataFrame"):
+        call({"prompt": [1]}, ["kae"])
+
+
+def test_it_is_public_and_takes_frames():
+    frame = LOG.frame.rename(columns={"weight": "score_norm", "length": "num_tokens"})
+    assert {"gradient_risk", "gradient_differences"} <= set(kaestat.__all__)
+    first = kaestat.gradient_risk(frame.drop(columns="group"), ["rloo"], n_boot=40)
+    pd.testing.assert_frame_equal(first, gradient_risk(LOG, ["rloo"], n_boot=40))
+
+
+def test_the_weight_ratio_compares_within_groups():
+    """By hand: of (1, 1, 0) with weights (1, 3, 6) and (1, 0) with (2, 4); the third prompt has right answers only."""
+    log = RewardLog(list("aaabbcc"), [0] * 7, [1, 1, 0, 1, 0, 1, 1], weight=[1, 3, 6, 2, 4, 100, 100])
+    expected = (2 * 6 / 3 + 1 * 4 / 2) / (1 * 4 / 3 + 1 * 2 / 2)
+    assert weight_ratio(log, "weight", n_boot=0)[0] == pytest.approx(expected, rel=1e-12)
+    scaled = RewardLog(list("aaabb"), [0] * 5, [2, 2, -1, 2, -1], weight=[1, 3, 6, 2, 4])
+    assert weight_ratio(scaled, "weight", n_boot=0)[0] == pytest.approx(expected, rel=1e-12)
+    alike = RewardLog(list("aabb"), [0] * 4, [1, 1, 0, 0], weight=[1, 3, 6, 2])
+    assert np.isnan(weight_ratio(alike, "weight")).all()
+
+
+def test_hard_prompts_with_long_answers_do_not_count_as_heavy_wrong_ones():
+    rng = np.random.default_rng(8)
+    prompt = np.repeat(np.arange(200), 8)
+    hard = rng.random(200)[prompt]
+    reward = (rng.random(len(prompt)) > hard).astype(int)
+    length = np.exp(3 * hard) * rng.gamma(4.0, size=len(prompt)) * np.where(reward == 1, 1.0, 2.0)
+    ratio, low, high = weight_ratio(RewardLog(prompt, prompt * 0, reward, length=length), "length")
+    crude = length[reward == 0].mean() / length[reward == 1].mean()
+    assert low < 2.0 < high and 1.7 < ratio < 2.3 and crude > 3.0

@@ -1,0 +1,165 @@
+"""What `analyze` says of the gradient's noise, and that what it says is so."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kaestat import AdvantageEstimator, RewardLog, gradient_differences, gradient_risk
+from kaestat.datasets import simulated_run
+from kaestat.integrations.verl.options import WEIGHTS, Options
+from kaestat.report.analysis import analyze
+from kaestat.report.cli import run
+from kaestat.report.gradient_text import HOW_TO_LOG, NOISE_HEADER, noise_rows
+from kaestat.report.headline import headline, paste_lines, paste_notes
+from kaestat.report.setting import VERL_WEIGHTS
+
+FRAME = simulated_run(n_prompts=40, n_epochs=8).log.frame[["prompt", "step", "reward"]]
+METHODS = ["none", "grpo", "kae:bandwidth=6", "ebpo"]
+
+
+def frame_with(ratio: float, column: str = "score_norm", *, seed: int = 2) -> pd.DataFrame:
+    """The simulated run, wrong answers ``ratio`` times as heavy."""
+    noise = np.random.default_rng([seed, 41]).gamma(4.0, 0.25, size=len(FRAME))
+    return FRAME.assign(**{column: np.where(FRAME["reward"] > 0, 1.0, ratio) * noise})
+
+
+def analysis_of(ratio: float, column: str = "score_norm", **options):
+    return analyze(RewardLog.from_frame(frame_with(ratio, column)), METHODS, **({"n_boot": 200} | options))
+
+
+@pytest.fixture(scope="module")
+def heavy():
+    return analysis_of(6.0)
+
+
+@pytest.fixture(scope="module")
+def alike():
+    return analysis_of(1.0)
+
+
+def test_the_table_is_that_of_the_library_lowest_first(heavy):
+    log = RewardLog.from_frame(frame_with(6.0))
+    table = gradient_risk(log, METHODS[:3], n_boot=200)
+    expected = table.sort_values("noise", kind="stable", ignore_index=True)
+    pd.testing.assert_frame_equal(heavy.gradient.noise, expected)
+    gap = gradient_differences(log, ["kae:bandwidth=6"], heavy.gradient.plain, n_boot=200).iloc[1]
+    assert heavy.gradient.saving == pytest.approx(1 - gap["ratio"], rel=1e-12)
+    assert heavy.gradient.saving_low == pytest.approx(1 - gap["ratio_high"], rel=1e-12)
+    rows = noise_rows(heavy.gradient)
+    assert len(rows) == len(table) and {len(row) for row in rows} == {len(NOISE_HEADER)}
+
+
+def test_where_weights_matter_it_says_so_first_with_the_error_and_the_lines(heavy):
+    found = heavy.gradient
+    plain = found.noise[found.noise["weights"] == "none"]["method"].iloc[0]
+    assert found.matter and (found.row, found.weights) == ("kae:bandwidth=6", "score_norm")
+    assert found.plain == plain == "none"  # no value at all is better here than a good one
+    assert found.ratio_low < 6.0 < found.ratio_high and found.ratio == pytest.approx(6.0, rel=0.15)
+    text = headline(heavy)
+    shares = r"[\d.]+ % \(-?[\d.]+ to [\d.]+\)"
+    assert re.match(
+        r"Your wrong answers weigh [56]\.\d+ \(95 % interval [\d.]+ to [\d.]+\) times right ones: use kae with "
+        r"bandwidth 6 steps and the triangular kernel with weights=score_norm, "
+        rf"{shares} less noise in the gradient than with GRPO's group mean; "
+        rf"the best without weights, none: {shares}\. By the value alone: ",
+        text,
+    )
+    best, low, high = found.reduction(found.row, found.weights)
+    assert f"{100 * best:.0f} % ({100 * low:.0f} to {100 * high:.0f}) less noise" in text
+    assert "where score norms do not matter" not in text and not re.search(r"nan|inf\b|None", text)
+    lines = dict(paste_lines(heavy))
+    assert set(lines) == {"TRL", "A loop of your own", "verl"}
+    assert lines["verl"].endswith(
+        "+algorithm.kaestat.weights=score_norm actor_rollout_ref.actor.calculate_sum_pi_squared=True "
+        "trainer.v1.trainer_mode=kaestat_sync"
+    )
+    assert lines["TRL"].endswith('weights="score_norm", ...)')
+    estimator = eval(
+        re.search(r"AdvantageEstimator\(.*?\)", lines["TRL"])[0], {"AdvantageEstimator": AdvantageEstimator}
+    )
+    names = {"AdvantageEstimator": AdvantageEstimator, "step": 0, "score_norms": [1.0, 5.0]}
+    eval(lines["A loop of your own"], names | {"prompt_ids": ["a", "a"], "rewards": [1.0, 0.0]})
+    assert estimator.baseline.takes_weights and estimator.method == "kae" and list(paste_notes(heavy)) == []
+
+
+def test_where_they_make_no_difference_they_are_to_be_left(alike):
+    found = alike.gradient
+    assert not found.matter and found.ratio_low < 1.0 < found.ratio_high
+    text = headline(alike)
+    assert text.startswith("Use kae") and re.search(r"Weights (make no difference|add noise).*: leave them\.", text)
+    assert re.search(r"leaves [\d.]+ % \([\d.]+ to [\d.]+\) less noise than GRPO's group mean\.$", text)
+    assert {where for where, _ in paste_lines(alike)} == {"TRL, or a loop of your own", "verl"}
+
+
+def test_lengths_are_called_a_stand_in_and_go_into_verls_line():
+    found = analysis_of(6.0, "response_length")
+    assert found.gradient.by_length and found.gradient.weights == "length"
+    assert "times right ones by length: use kae" in headline(found)
+    line = dict(paste_lines(found))["verl"]
+    assert "+algorithm.kaestat.weights=length" in line.split()
+    assert "weights" in Options.__dataclass_fields__
+
+
+def test_verls_adapter_has_no_other_weights_than_the_line_allows():
+    assert set(WEIGHTS) - {"none"} == set(VERL_WEIGHTS)
+
+
+def test_a_log_without_weights_has_one_sentence_on_how_to_log_them():
+    analysis = analyze(RewardLog.from_frame(FRAME), METHODS, n_boot=0)
+    assert analysis.gradient is None and analysis.notes[-1] == HOW_TO_LOG
+    assert not any("Noise of the gradient" in note for note in analysis.notes)
+
+
+@pytest.mark.slow
+def test_weights_are_recommended_by_chance_no_more_often_than_the_level_says():
+    """Where W has nothing to do with rewards: a two-sided 95 % interval excludes 0 on this side in 2.5 % at most."""
+    matter = 0
+    for seed in range(30):
+        log = RewardLog.from_frame(frame_with(1.0, seed=100 + seed))
+        matter += analyze(log, ["grpo", "kae:bandwidth=6"], n_boot=200, seed=seed).gradient.matter
+    assert matter <= 3  # of probability 0.007 at 2.5 %
+
+
+def test_methods_that_take_no_weights_get_the_table_without_advice():
+    analysis = analyze(RewardLog.from_frame(frame_with(6.0)), ["spo", "kalman"], n_boot=0)
+    assert analysis.gradient.row == "" and not analysis.gradient.matter
+    assert "Your wrong answers weigh" in headline(analysis) and "leave them" not in headline(analysis)
+
+
+def test_one_prompt_gives_levels_without_intervals():
+    frame = frame_with(6.0)
+    analysis = analyze(RewardLog.from_frame(frame[frame["prompt"] == 0]), METHODS, n_boot=200)
+    assert not analysis.gradient.matter and analysis.gradient.noise["se"].isna().all()
+    text = headline(analysis)
+    assert text.endswith("whether weights matter cannot be told.") and not re.search(r"nan|inf\b|None", text)
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_rewards_that_are_all_the_same_give_no_advice(reward):
+    analysis = analyze(RewardLog.from_frame(frame_with(6.0).assign(reward=reward)), METHODS, n_boot=40)
+    assert not analysis.gradient.matter and not re.search(r"nan|inf\b|None|leave them", headline(analysis))
+
+
+def test_the_command_line_prints_writes_and_downloads_it(tmp_path, capsys):
+    path, out = tmp_path / "run.csv", tmp_path / "report"
+    frame_with(6.0, "norms").to_csv(path, index=False)
+    words = [f"--method={method}" for method in METHODS] + ["--n-boot=40", "--hint", "weight=norms"]
+    assert run(["analyze", str(path), *words, "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "Noise of the gradient, E[W (R - b)^2] per completion" in printed and "score_norm" in printed
+    table = pd.read_csv(out / "gradient.csv")
+    page = (out / "report.html").read_text()
+    assert "<h2>Noise of the gradient" in page and 'download="gradient.csv"' in page
+    for row in table.itertuples():
+        assert f"<td>{row.method}</td><td>{row.weights}</td><td>{1e3 * row.noise:.2f}</td>" in page
+    assert run(["analyze", str(path), *words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)["gradient"]
+    assert document["matter"] and document["weights"] == "score_norm" and document["setting"]["method"] == "kae"
+    np.testing.assert_allclose([row["noise"] for row in document["noise"]], table["noise"], rtol=1e-12)
+    assert run(["analyze", str(path), *words[:-1], "weight=nope"]) == 2
+    assert "has no column 'nope'" in capsys.readouterr().err
