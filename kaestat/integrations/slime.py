@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import importlib
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,10 @@ from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_promp
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.slime_prompts import STATES_KEPT, DrawnGroups, corrections, drawn_groups, rows_of
+from kaestat.integrations.slime_samples import STEP_KEY, completions_of, flat, group_of, groups_of, step_of
 from kaestat.registry import parse_method
 from kaestat.sampling import Policy, PromptSampler
 
-STEP_KEY = "kaestat_step"  # in Sample.metadata: slime does not tell the reward hook which rollout it is
 DEFAULT_ROLLOUT = "slime.rollout.sglang_rollout.generate_rollout"
 SAMPLER_FILE = "rollout/kaestat_sampler_{rollout_id}"
 STATE_FILE = "rollout/kaestat_state_{rollout_id}"  # beside slime's global_dataset_state_dict_{rollout_id}.pt
@@ -124,19 +124,19 @@ class RewardPostProcess:
         kept = [not sample.remove_sample for sample in samples]
         if any(reward is None and keep for reward, keep in zip(raw, kept, strict=True)):
             raise ValueError("a sample has no reward: give it one, or set its remove_sample.")
-        first, completion = _completions(samples, raw)
+        first, completion = completions_of(samples, raw)
         mask = np.zeros(len(first), dtype=bool)
         np.logical_or.at(mask, completion, kept)
         chosen = [samples[row] for row in first]
         correction = None if self._sampler_given(args) is None else corrections(chosen)
-        step, ids = _step(chosen), self._ids(args, chosen)
+        step, ids = step_of(chosen), self._ids(args, chosen)
         rewards = np.array([0.0 if raw[row] is None else float(raw[row]) for row in first])
         advantages = watched.advantages(
             rewards,
             step,
             prompts=[sample.prompt for sample in chosen],
             ids=ids,
-            groups=_groups(chosen),
+            groups=groups_of(chosen),
             mask=mask,
             weights=self._lengths(args, samples, completion),
         )
@@ -167,7 +167,7 @@ class RewardPostProcess:
             output = inner(args, rollout_id, data_source, evaluation=evaluation)
             if evaluation:
                 return output
-            for sample in _flat(getattr(output, "samples", output)):
+            for sample in flat(getattr(output, "samples", output)):
                 sample.metadata = {**(sample.metadata or {}), STEP_KEY: rollout_id}
             if hasattr(output, "metrics") and self.watched is not None and self.watched.metrics:
                 sampling = {} if self.drawn is None else self.drawn.metrics
@@ -181,7 +181,7 @@ class RewardPostProcess:
 
         A prompt that another group of the same rollout was kept of is left to that group.
         """
-        self._all_samples = list(_flat(all_samples))
+        self._all_samples = list(flat(all_samples))
 
     def save(self, args: Any, rollout_id: int) -> None:
         """Write the states as of after ``rollout_id`` under ``args.save``."""
@@ -263,10 +263,13 @@ class RewardPostProcess:
                 "values towards 1/2. Pass --rollout-all-samples-process-path kaestat.integrations.slime.observe_all.",
                 stacklevel=3,
             )
-        groups, names = {_group(sample) for sample in samples}, self._names(args, kept)
-        scored = [sample for sample in self._all_samples if _group(sample) not in groups and sample.reward is not None]
+        groups = {group_of(sample) for sample in samples}
+        names = self._names(args, kept)
+        scored = [
+            sample for sample in self._all_samples if group_of(sample) not in groups and sample.reward is not None
+        ]
         self._all_samples = []
-        first, _ = _completions(scored, [sample.get_reward_value(args) for sample in scored])
+        first, _ = completions_of(scored, [sample.get_reward_value(args) for sample in scored])
         dropped = [scored[row] for row in first if not scored[row].remove_sample]
         recorded, theirs = set(names), self._names(args, dropped)
         dropped = [sample for sample, name in zip(dropped, theirs, strict=True) if name not in recorded]
@@ -277,7 +280,7 @@ class RewardPostProcess:
                 step,
                 prompts=[sample.prompt for sample in dropped],
                 ids=self._ids(args, dropped),
-                groups=_groups(dropped),
+                groups=groups_of(dropped),
             )
         if self.drawn is not None:
             self.drawn.observe(names + self._names(args, dropped), rewards, _known(step))
@@ -325,53 +328,10 @@ class RewardPostProcess:
         return self._ids(args, samples) or [hash_prompt(sample.prompt) for sample in samples]
 
 
-def _completions(samples: list[Any], raw: list[float | None]) -> tuple[list[int], np.ndarray]:
-    """Row of each completion's first segment, and the completion of each row."""
-    first: list[int] = []
-    number: dict[Hashable, int] = {}
-    completion = np.empty(len(samples), dtype=int)
-    for row, sample in enumerate(samples):
-        rollout = getattr(sample, "rollout_id", None)
-        rollout = sample.index if rollout is None else rollout
-        key = ("row", row) if rollout is None else ("rollout", rollout)
-        if key not in number:
-            number[key] = len(first)
-            first.append(row)
-        completion[row] = number[key]
-        begun = first[number[key]]
-        if raw[begun] != raw[row] or samples[begun].prompt != sample.prompt:
-            raise ValueError(
-                f"samples {begun} and {row} are segments of rollout {rollout}, but their rewards or prompts differ; "
-                "give every segment the outcome's reward, or each completion its own rollout_id."
-            )
-    return first, completion
-
-
 def _tokens_in_loss(sample: Any) -> int:
     if sample.remove_sample:
         return 0
     return sample.response_length if sample.loss_mask is None else sum(sample.loss_mask)
-
-
-def _groups(samples: list[Any]) -> list[Hashable] | None:
-    """slime's groups, unless the rollout function left them out."""
-    groups = [sample.group_index for sample in samples]
-    return None if any(group is None for group in groups) else groups
-
-
-def _group(sample: Any) -> Hashable:
-    return ("sample", id(sample)) if sample.group_index is None else sample.group_index
-
-
-def _step(samples: list[Any]) -> int | None:
-    steps = {(sample.metadata or {}).get(STEP_KEY) for sample in samples}
-    if len(steps) > 1:
-        raise ValueError(
-            f"samples of steps {sorted(steps, key=str)} in one rollout: wrap the outermost rollout function with_step, "
-            "so that every sample carries the step at which it is trained on."
-        )
-    step = steps.pop() if steps else None
-    return None if step is None else int(step)
 
 
 def _known(step: int | None) -> int:
@@ -381,14 +341,6 @@ def _known(step: int | None) -> int:
             "kaestat.integrations.slime.generate_rollout, or wrap yours with_step."
         )
     return step
-
-
-def _flat(samples: Any) -> Iterator[Any]:
-    for sample in samples:
-        if isinstance(sample, list):
-            yield from _flat(sample)
-        else:
-            yield sample
 
 
 def _load(path: str) -> Callable[..., Any]:

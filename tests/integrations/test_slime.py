@@ -14,7 +14,8 @@ from kaestat import AdvantageEstimator
 from kaestat.integrations import slime as kaestat_slime
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
-from kaestat.integrations.slime import STEP_KEY, RewardPostProcess
+from kaestat.integrations.slime import RewardPostProcess
+from kaestat.integrations.slime_samples import STEP_KEY
 
 
 @dataclass
