@@ -12,6 +12,7 @@ no padding rows.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -20,8 +21,11 @@ from typing import Any
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
+from kaestat.integrations.openrlhf_prompts import DrawnPrompts, drawn_prompts, named_prompt
+from kaestat.integrations.shared.prompt_ids import hash_prompt
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.weights import check_weights
+from kaestat.sampling import Policy, PromptSampler
 
 STATE_FILE = "kaestat_state"  # in OpenRLHF's _actor/global_stepN folder
 
@@ -37,6 +41,7 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
     """
 
     watched: WatchedEstimator
+    drawn: DrawnPrompts | None = None
     weights: str = "none"
     step: int | None = None
 
@@ -66,7 +71,12 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
                 experience.rewards = experience.rewards.to(torch.promote_types(experience.rewards.dtype, torch.float32))
             apply_length_penalties(experiences, args)
             advantages, deviations = baseline_advantages(
-                self.watched, experiences, self.step, args.rollout.n_samples_per_prompt, weights=self.weights
+                self.watched,
+                experiences,
+                self.step,
+                args.rollout.n_samples_per_prompt,
+                drawn=self.drawn,
+                weights=self.weights,
             )
             self.step = None
             for experience, advantage, deviation in zip(experiences, advantages, deviations, strict=True):
@@ -92,6 +102,7 @@ def baseline_advantages(
     step: int | None,
     n_samples_per_prompt: int,
     *,
+    drawn: DrawnPrompts | None = None,
     weights: str = "none",
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Advantages of a step, and the standard deviation (ddof 1) of each completion's group, per experience.
@@ -105,6 +116,8 @@ def baseline_advantages(
         Training step, 0-based.
     n_samples_per_prompt : int
         The ``index`` of a completion divided by it is its group.
+    drawn : DrawnPrompts, optional
+        Whose last draw the prompts are: advantages are corrected for it, and it is told the rewards.
     weights : {"none", "length"}
         Weight of each completion in averaging baselines: none, or its number of tokens in the loss.
 
@@ -117,6 +130,8 @@ def baseline_advantages(
     prompts = list(chain.from_iterable(map(_prompts, experiences)))
     order = np.argsort(index, kind="stable")  # the k-th group of a repeated prompt is the k-th as generated
     groups = index // n_samples_per_prompt
+    ids = [] if drawn is None else [hash_prompt(prompt) for prompt in prompts]
+    factor = 1.0 if drawn is None else drawn.corrections(ids)
     lengths = None if weights == "none" else np.concatenate([_tokens_in_loss(e) for e in experiences])
     advantages = np.empty(len(rewards))
     advantages[order] = watched.advantages(
@@ -126,6 +141,9 @@ def baseline_advantages(
         groups=groups[order].tolist(),
         weights=None if lengths is None else lengths[order],
     )
+    if drawn is not None and step is not None:
+        drawn.observe(ids, rewards, step)
+        advantages *= factor
     _, code, size = np.unique(groups, return_inverse=True, return_counts=True)
     mean = np.bincount(code, rewards) / size
     squares = np.bincount(code, (rewards - mean[code]) ** 2)
@@ -135,25 +153,46 @@ def baseline_advantages(
 
 
 class BaselineTrainerMixin(_OpenRlhf):
-    """Before a trainer of OpenRLHF's; `estimator` and `weights` are set on the class.
+    """Before a trainer of OpenRLHF's; `estimator`, `prompt_sampler` and `weights` are set on the class.
 
     The step is OpenRLHF's ``global_step``, which starts at 0 and comes back on resume.
     """
 
     estimator: AdvantageEstimator
+    prompt_sampler: str | Policy | PromptSampler | None = None
     weights: str = "none"
     experience_maker: Any
+    prompts_dataloader: Any
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._watched = WatchedEstimator(self.estimator)
         self.experience_maker = with_baseline(self.experience_maker, self._watched, self.weights)
+        self._next_step = 0
+        if self.prompt_sampler is not None:
+            self.prompts_dataloader = drawn_prompts(
+                self.prompt_sampler,
+                self.prompts_dataloader.dataset,
+                self.args,
+                self.estimator,
+                lambda: self._next_step,
+            )
+            self.samples_generator.prompts_dataloader = self.experience_maker.drawn = self.prompts_dataloader
+        elif self._watched.stateful and getattr(self.args.algo, "dynamic_filtering_enable", False):
+            warnings.warn(
+                "--algo.dynamic_filtering_enable drops groups before the history sees them, which pulls its values "
+                "towards 1/2; turn it off.",
+                stacklevel=2,
+            )
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
         """OpenRLHF's, with the step handed to the experience maker, and the baseline's metrics in the status."""
         self.experience_maker.step = global_step
         status, next_step = super().train_step(rollout_samples, global_step)
+        self._next_step = next_step
         status.update(self._watched.metrics)
+        if self.experience_maker.drawn is not None:
+            status.update(self.experience_maker.drawn.metrics)
         return status, next_step
 
     def save_logs_and_checkpoints(self, global_step: int, logs_dict: Any = None, client_states: Any = None) -> None:
@@ -178,7 +217,7 @@ class BaselineTrainerMixin(_OpenRlhf):
             If a run goes on but its checkpoint has no state for a method with a history.
         """
         states = super().init_checkpoint_states()
-        step = states["global_step"]
+        step = self._next_step = states["global_step"]
         if step == 0:
             return states
         paths = [_state_path(self.args, f"{kind}{step}") for kind in ("global_step", "best_global_step")]
@@ -201,12 +240,21 @@ def with_baseline(experience_maker: Any, watched: WatchedEstimator, weights: str
     return experience_maker
 
 
-def baseline_trainer(estimator: AdvantageEstimator, *, weights: str = "none") -> Any:
+def baseline_trainer(
+    estimator: AdvantageEstimator,
+    *,
+    prompt_sampler: str | Policy | PromptSampler | None = None,
+    weights: str = "none",
+) -> Any:
     """OpenRLHF's ``PPOTrainer``, a Ray actor class, with this estimator's advantages.
 
     Parameters
     ----------
     estimator : AdvantageEstimator
+    prompt_sampler : str, Policy or PromptSampler, optional
+        Draws the prompts of each step by their predicted values in place of OpenRLHF's data loader, and corrects the
+        advantages for it. A sampler of your own is for the hashes of the prompts (`hash_prompt`) and
+        ``rollout.batch_size * rollout.n_samples_per_prompt`` completions.
     weights : {"none", "length"}
         Weight of each completion in averaging baselines: none, or its number of tokens in the loss. OpenRLHF hands log
         probabilities on and no logits, so that score norms are out of reach.
@@ -226,10 +274,16 @@ def baseline_trainer(estimator: AdvantageEstimator, *, weights: str = "none") ->
     from openrlhf.trainer.ppo_trainer import PPOTrainer
 
     plain = PPOTrainer.__ray_metadata__.modified_class  # Ray lets nobody inherit from an actor class itself
-    return ray.remote(type("PPOTrainer", (BaselineTrainerMixin, plain), {"estimator": estimator, "weights": weights}))
+    own = {"estimator": estimator, "prompt_sampler": prompt_sampler, "weights": weights}
+    return ray.remote(type("PPOTrainer", (BaselineTrainerMixin, plain), own))
 
 
-def install(estimator: AdvantageEstimator, *, weights: str = "none") -> None:
+def install(
+    estimator: AdvantageEstimator,
+    *,
+    prompt_sampler: str | Policy | PromptSampler | None = None,
+    weights: str = "none",
+) -> None:
     """Let ``openrlhf.cli.train_ppo_ray``, run in this process afterwards, use `baseline_trainer`, with its arguments.
 
     Its ``train`` takes ``PPOTrainer`` from ``openrlhf.trainer.ppo_trainer`` when it is called. The asynchronous trainer
@@ -237,7 +291,7 @@ def install(estimator: AdvantageEstimator, *, weights: str = "none") -> None:
     """
     import openrlhf.trainer.ppo_trainer as module
 
-    module.PPOTrainer = baseline_trainer(estimator, weights=weights)
+    module.PPOTrainer = baseline_trainer(estimator, prompt_sampler=prompt_sampler, weights=weights)
 
 
 def _state_path(args: Any, tag: str) -> Path:
@@ -251,7 +305,4 @@ def _tokens_in_loss(experience: Any) -> np.ndarray:
 def _prompts(experience: Any) -> list[Any]:
     """Texts, with the images' paths where there are some."""
     images = experience.images or [None] * len(experience.prompts)
-    return [
-        text if not image else [text, [image] if isinstance(image, str) else list(image)]
-        for text, image in zip(experience.prompts, images, strict=True)
-    ]
+    return [named_prompt(text, image) for text, image in zip(experience.prompts, images, strict=True)]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,10 @@ import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.watched_sampler import WatchedSampler
 from kaestat.integrations.shared.weights import check_weights
+from kaestat.integrations.skyrl_prompts import DrawnBatches, drawn_batches
+from kaestat.sampling import Draw, Policy, PromptSampler
 
 STATE_FILE = "kaestat_state.pt"  # in SkyRL's global_step_N folder
 
@@ -44,9 +48,16 @@ class RegisteredBaseline:
         self.weights = weights
         self._step: int | None = None
         self._prompts: Sequence[Any] | None = None
+        self._drawn: WatchedSampler | None = None
         self._lengths: np.ndarray | None = None
 
-    def expect(self, step: int, prompts: Sequence[Any] | None, lengths: np.ndarray | None = None) -> None:
+    def expect(
+        self,
+        step: int,
+        prompts: Sequence[Any] | None,
+        lengths: np.ndarray | None = None,
+        drawn: WatchedSampler | None = None,
+    ) -> None:
         """Announce the next call: its training step, prompts and lengths of the trajectories, padding left out.
 
         Parameters
@@ -57,8 +68,10 @@ class RegisteredBaseline:
             The prompt that each trajectory began with, as token ids. None leaves the uids unchecked.
         lengths : ndarray, shape (N,), optional
             Tokens of each trajectory in the loss; needed with ``weights="length"``.
+        drawn : WatchedSampler, optional
+            Whose last draw the uids are: advantages are corrected for it, and it is told the rewards.
         """
-        self._step, self._prompts, self._lengths = step, prompts, lengths
+        self._step, self._prompts, self._lengths, self._drawn = step, prompts, lengths, drawn
 
     def __call__(self, token_level_rewards: Any, response_mask: Any, index: Any, **_: Any) -> tuple[Any, Any]:
         """Advantages and returns, SkyRL's signature.
@@ -84,8 +97,8 @@ class RegisteredBaseline:
         """
         uids = [str(uid) for uid in index]
         real = len(uids) - padding_rows(uids)
-        step, prompts, lengths = self._step, self._prompts, self._lengths
-        self._step = self._prompts = self._lengths = None
+        step, prompts, lengths, drawn = self._step, self._prompts, self._lengths, self._drawn
+        self._step = self._prompts = self._lengths = self._drawn = None
         if step is None and self.watched.stateful:
             raise ValueError(
                 f"method {self.watched.estimator.method!r} has a history and needs the training step and checked "
@@ -103,14 +116,18 @@ class RegisteredBaseline:
                     f"{name}: announced for {len(announced)} trajectories, but {real} came; call expect() anew."
                 )
         scores = token_level_rewards.sum(dim=-1)
+        rewards = scores[:real].detach().cpu().numpy().astype(np.float64)
+        correction = 1.0 if drawn is None else _draw_of(drawn).correction_of(uids[:real])
         advantages = np.zeros(len(uids))
-        advantages[:real] = self.watched.advantages(
-            scores[:real].detach().cpu().numpy().astype(np.float64),
+        advantages[:real] = correction * self.watched.advantages(
+            rewards,
             step,
             prompts=uids[:real] if prompts is None else prompts,
             ids=None if prompts is None else uids[:real],
             weights=lengths if self.weights == "length" else None,
         )
+        if drawn is not None and step is not None:
+            drawn.observe(uids[:real], rewards, step)
         column = scores.new_tensor(advantages).unsqueeze(-1) * response_mask
         return column, column
 
@@ -161,9 +178,34 @@ class BaselineTrainerMixin(_SkyRlTrainer):
     check_prompts : bool
         Whether a uid must always name the same prompt tokens. Set it to False in a subclass where environments begin
         every conversation of a row with another text; then nothing but the data set keeps the ids stable.
+    prompt_sampler : str, Policy, PromptSampler or None
+        Set in a subclass: draws the prompts of each step by their predicted values in place of SkyRL's data loader, and
+        corrects the advantages for it. A sampler of your own is for the uids, the numbers of the data set's rows as
+        text, in groups of ``n_samples_per_prompt``.
     """
 
     check_prompts = True
+    prompt_sampler: str | Policy | PromptSampler | None = None
+    train_dataloader: Any
+
+    def _build_train_dataloader_and_compute_training_steps(self) -> None:
+        super()._build_train_dataloader_and_compute_training_steps()
+        baseline = self.baseline
+        if self.prompt_sampler is None or self.train_dataset is None:
+            return
+        if baseline is None or not self.check_prompts:
+            raise ValueError(
+                "prompt_sampler needs an estimator of register() and check_prompts: the corrections are of its "
+                "advantages, and the history is kept by the uids that are drawn."
+            )
+        if self.train_dataloader.batch_size != self.cfg.trainer.train_batch_size:
+            raise ValueError(
+                "prompt_sampler: this trainer takes prompts one by one, as SkyRL's fully asynchronous one does, and "
+                "a draw is of a whole step; leave prompt_sampler out."
+            )
+        self.train_dataloader = drawn_batches(
+            self.prompt_sampler, self, baseline.watched.estimator, lambda: self.global_step - 1
+        )
 
     @property
     def baseline(self) -> RegisteredBaseline | None:
@@ -188,13 +230,23 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         baseline = self.baseline
         if baseline is None:
             return super().compute_advantages_and_returns(data)
+        drawn = self.train_dataloader if isinstance(self.train_dataloader, DrawnBatches) else None
+        if baseline.watched.stateful and _filters(self.cfg.trainer.algorithm):
+            warnings.warn(
+                "trainer.algorithm.dynamic_sampling drops groups before the history sees them, which pulls its values "
+                "towards 1/2; turn it off.",
+                stacklevel=2,
+            )
         baseline.expect(
             self.global_step - 1,
             self._prompts_of_step if self.check_prompts else None,
             _tokens_in_loss(data, step_wise=self.cfg.generator.step_wise_trajectories),
+            drawn,
         )
         data = super().compute_advantages_and_returns(data)
         self.all_metrics.update(baseline.watched.metrics)
+        if drawn is not None:
+            self.all_metrics.update(drawn.metrics)
         return data
 
     def save_checkpoints(self) -> str:
@@ -216,10 +268,16 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         Raises
         ------
         ValueError
-            If the checkpoint has none for a method with a history.
+            If the checkpoint has none for a method with a history, or for the prompt sampler.
         """
         loaded = super().load_checkpoints()
         baseline, folder = self.baseline, loaded[1]
+        drawn = self.train_dataloader
+        if folder is not None and isinstance(drawn, DrawnBatches) and drawn.sampler.last_draw is None:
+            raise ValueError(  # SkyRL itself only warns, and begins anew
+                f"{folder}: the state of the prompt sampler could not be read. Resume from a checkpoint that was "
+                "written with a prompt_sampler, or leave it out."
+            )
         if baseline is None or folder is None:
             return loaded
         import torch
@@ -235,6 +293,17 @@ class BaselineTrainerMixin(_SkyRlTrainer):
                 "of the run. Resume from a checkpoint that BaselineTrainer wrote, or start with resume_mode none."
             )
         return loaded
+
+
+def _draw_of(drawn: WatchedSampler) -> Draw:
+    draw = drawn.sampler.last_draw
+    if draw is None:
+        raise ValueError("prompt_sampler: no prompts were drawn; leave SkyRL's train_dataloader as it was made.")
+    return draw
+
+
+def _filters(algorithm: Any) -> bool:
+    return getattr(getattr(algorithm, "dynamic_sampling", None), "type", None) is not None
 
 
 def padding_rows(uids: Sequence[str]) -> int:

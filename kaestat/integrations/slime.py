@@ -1,4 +1,4 @@
-"""Baselines inside slime: three functions for its ``--...-path`` arguments.
+"""Baselines and drawn prompts inside slime: functions for its ``--...-path`` arguments.
 
 Read, not run: slime has no package that installs without its GPU engines. Read were slime/ray/rollout.py (commit
 a51f071), slime/utils/types.py (0d234f3), slime/rollout/data_source.py (018ff18), slime/rollout/base_types.py (2bdd8de),
@@ -14,21 +14,24 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Hashable, Iterator
+import warnings
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
-from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
+from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.weights import check_weights
+from kaestat.integrations.slime_prompts import STATES_KEPT, DrawnGroups, corrections, drawn_groups, rows_of
+from kaestat.integrations.slime_samples import STEP_KEY, completions_of, flat, group_of, groups_of, step_of
 from kaestat.registry import parse_method
+from kaestat.sampling import Policy, PromptSampler
 
-STATES_KEPT = 3  # under train_async.py one more rollout is scored before the last one is saved
-STEP_KEY = "kaestat_step"  # in Sample.metadata: slime does not tell the reward hook which rollout it is
 DEFAULT_ROLLOUT = "slime.rollout.sglang_rollout.generate_rollout"
+SAMPLER_FILE = "rollout/kaestat_sampler_{rollout_id}"
 STATE_FILE = "rollout/kaestat_state_{rollout_id}"  # beside slime's global_dataset_state_dict_{rollout_id}.pt
 
 
@@ -44,6 +47,11 @@ class RewardPostProcess:
         Key of ``sample.metadata`` (slime's ``--metadata-key`` column) with the prompt's id. None takes
         ``args.kaestat_id_key``, and without it a hash of ``sample.prompt``. slime's own ``group_index`` and ``index``
         are running counters: they name groups and completions, no prompts.
+    prompt_sampler : str, Policy or PromptSampler, optional
+        Draws the prompts of each rollout by their predicted values in place of the data set's order, and corrects the
+        advantages for it: the name of a policy such as ``"neyman"`` (`kaestat.sampling.POLICIES`), or a sampler of your
+        own for the data set's prompt ids, ``rollout_batch_size * n_samples_per_prompt`` completions and groups of
+        ``n_samples_per_prompt``. None takes ``args.kaestat_prompt_sampler``, and without it slime's order.
     weights : {"none", "length"}, optional
         Weight of each completion in averaging baselines; ``"length"``: its number of tokens in slime's loss. None takes
         ``args.kaestat_weights``, and without it ``"none"``. slime's reward hook runs before the trainer sees the
@@ -66,13 +74,22 @@ class RewardPostProcess:
     """
 
     def __init__(
-        self, estimator: AdvantageEstimator | None = None, *, id_key: str | None = None, weights: str | None = None
+        self,
+        estimator: AdvantageEstimator | None = None,
+        *,
+        id_key: str | None = None,
+        prompt_sampler: str | Policy | PromptSampler | None = None,
+        weights: str | None = None,
     ):
         if estimator is not None and weights is not None:
             check_weights(estimator, weights)
         self.watched = None if estimator is None else WatchedEstimator(estimator, states_kept=STATES_KEPT)
         self.id_key = id_key
+        self.prompt_sampler = prompt_sampler
         self.weights = weights
+        self.drawn: DrawnGroups | None = None  # made by the data source, which knows the prompts
+        self._rollout_id: int | None = None
+        self._all_samples: list[Any] = []  # of this rollout, with those that a filter has dropped
 
     def __call__(self, args: Any, samples: list[Any]) -> tuple[list[float], list[float]]:
         """slime's call, once per rollout.
@@ -94,7 +111,8 @@ class RewardPostProcess:
         ------
         ValueError
             If there is no step for a method with a history, prompts have no stable id, a reward is missing, segments
-            disagree, or slime's estimator is ``ppo``, which would take advantages for rewards.
+            disagree, slime's estimator is ``ppo``, which would take advantages for rewards, or prompts were not drawn
+            by the sampler that was asked for.
         """
         if getattr(args, "advantage_estimator", None) == "ppo":
             raise ValueError(
@@ -106,19 +124,26 @@ class RewardPostProcess:
         kept = [not sample.remove_sample for sample in samples]
         if any(reward is None and keep for reward, keep in zip(raw, kept, strict=True)):
             raise ValueError("a sample has no reward: give it one, or set its remove_sample.")
-        first, completion = _completions(samples, raw)
+        first, completion = completions_of(samples, raw)
         mask = np.zeros(len(first), dtype=bool)
         np.logical_or.at(mask, completion, kept)
         chosen = [samples[row] for row in first]
+        correction = None if self._sampler_given(args) is None else corrections(chosen)
+        step, ids = step_of(chosen), self._ids(args, chosen)
+        rewards = np.array([0.0 if raw[row] is None else float(raw[row]) for row in first])
         advantages = watched.advantages(
-            [0.0 if raw[row] is None else float(raw[row]) for row in first],
-            _step(chosen),
+            rewards,
+            step,
             prompts=[sample.prompt for sample in chosen],
-            ids=self._ids(args, chosen),
-            groups=_groups(chosen),
+            ids=ids,
+            groups=groups_of(chosen),
             mask=mask,
             weights=self._lengths(args, samples, completion),
         )
+        if self.drawn is not None or (self._filters(args) and watched.stateful):
+            self._observe(args, samples, [row for row, keep in zip(chosen, mask, strict=True) if keep], step)
+        if correction is not None:
+            advantages = advantages * correction
         return raw, advantages[completion].tolist()
 
     def with_step(self, generate_rollout: Callable[..., Any] | None = None) -> Callable[..., Any]:
@@ -135,45 +160,62 @@ class RewardPostProcess:
 
         def stamped(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
             inner = generate_rollout
+            if not evaluation:
+                self._rollout_id, self._all_samples = rollout_id, []
             if inner is None:
                 inner = _load(getattr(args, "kaestat_rollout_function_path", None) or DEFAULT_ROLLOUT)
             output = inner(args, rollout_id, data_source, evaluation=evaluation)
             if evaluation:
                 return output
-            for sample in _flat(getattr(output, "samples", output)):
+            for sample in flat(getattr(output, "samples", output)):
                 sample.metadata = {**(sample.metadata or {}), STEP_KEY: rollout_id}
             if hasattr(output, "metrics") and self.watched is not None and self.watched.metrics:
-                output.metrics = {**(output.metrics or {}), **self.watched.metrics}
+                sampling = {} if self.drawn is None else self.drawn.metrics
+                output.metrics = {**(output.metrics or {}), **self.watched.metrics, **sampling}
             return output
 
         return stamped if generate_rollout is None else functools.wraps(generate_rollout)(stamped)
 
+    def observe_all(self, args: Any, all_samples: list[Any], data_source: Any) -> None:
+        """For ``--rollout-all-samples-process-path``: groups that the dynamic filter drops enter the history too.
+
+        A prompt that another group of the same rollout was kept of is left to that group.
+        """
+        self._all_samples = list(flat(all_samples))
+
     def save(self, args: Any, rollout_id: int) -> None:
-        """Write the state as of after ``rollout_id`` under ``args.save``."""
+        """Write the states as of after ``rollout_id`` under ``args.save``."""
         self._ready(args).save(Path(args.save, STATE_FILE.format(rollout_id=rollout_id)), rollout_id)
+        if self.drawn is not None:
+            self.drawn.save(Path(args.save, SAMPLER_FILE.format(rollout_id=rollout_id)), rollout_id)
 
     def load(self, args: Any, rollout_id: int | None) -> None:
-        """Go on after ``rollout_id`` with the state under ``args.load``; nothing to do for a run that starts.
+        """Go on after ``rollout_id`` with the states under ``args.load``; nothing to do for a run that starts.
 
         Raises
         ------
         ValueError
-            If the run goes on, but there is no state for a method with a history.
+            If the run goes on, but there is no state for a method with a history, or for the sampler.
         """
         if rollout_id is None or rollout_id < 0 or args.load is None:
             return
-        watched, path = self._ready(args), Path(args.load, STATE_FILE.format(rollout_id=rollout_id))
-        if path.exists():
-            watched.load(path)
-        elif watched.stateful and not getattr(args, "kaestat_fresh_history", False):
-            raise ValueError(
-                f"{path}: the run goes on after rollout {rollout_id}, but its checkpoint has no state of the baseline. "
-                "Resume from a checkpoint that has one, or set kaestat_fresh_history: true in the --custom-config-path "
-                "file to begin with an empty history."
-            )
+        watched = self._ready(args)
+        for file, owner, needed in (
+            (STATE_FILE, watched, watched.stateful),
+            (SAMPLER_FILE, self.drawn, self.drawn is not None),
+        ):
+            path = Path(args.load, file.format(rollout_id=rollout_id))
+            if owner is not None and path.exists():
+                owner.load(path)
+            elif needed and not getattr(args, "kaestat_fresh_history", False):
+                raise ValueError(
+                    f"{path}: the run goes on after rollout {rollout_id}, but its checkpoint has no such state. Resume "
+                    "from a checkpoint that has one, or set kaestat_fresh_history: true in the --custom-config-path "
+                    "file to begin with an empty history."
+                )
 
     def data_source(self, base: type) -> type:
-        """For ``--data-source-path``: a data source that saves and restores the baseline's state with its own.
+        """For ``--data-source-path``: a data source that draws the prompts, if that is asked for, and keeps our states.
 
         Parameters
         ----------
@@ -183,6 +225,18 @@ class RewardPostProcess:
         hook = self
 
         class BaselineDataSource(base):
+            def __init__(self, args: Any):
+                super().__init__(args)
+                given = hook._sampler_given(args)
+                if given is not None:
+                    rows = rows_of(self)
+                    estimator = hook._ready(args).estimator
+                    hook.drawn = drawn_groups(given, args, hook._names(args, rows), rows, estimator)
+
+            def get_samples(self, num_samples: int) -> list[list[Any]]:
+                groups = super().get_samples(num_samples)
+                return groups if hook.drawn is None else hook.drawn.redrawn(groups, _known(hook._rollout_id))
+
             def save(self, rollout_id: int) -> None:
                 super().save(rollout_id)
                 hook.save(self.args, rollout_id)
@@ -192,6 +246,44 @@ class RewardPostProcess:
                 hook.load(self.args, rollout_id)
 
         return BaselineDataSource
+
+    def _sampler_given(self, args: Any) -> str | Policy | PromptSampler | None:
+        own = self.prompt_sampler
+        return getattr(args, "kaestat_prompt_sampler", None) if own is None else own
+
+    @staticmethod
+    def _filters(args: Any) -> bool:
+        return getattr(args, "dynamic_sampling_filter_path", None) is not None
+
+    def _observe(self, args: Any, samples: list[Any], kept: list[Any], step: int | None) -> None:
+        """Tell the history of the completions that a filter dropped, and the sampler of all."""
+        if self._filters(args) and not self._all_samples:
+            warnings.warn(
+                "--dynamic-sampling-filter-path drops groups that the history then does not see, which pulls its "
+                "values towards 1/2. Pass --rollout-all-samples-process-path kaestat.integrations.slime.observe_all.",
+                stacklevel=3,
+            )
+        groups = {group_of(sample) for sample in samples}
+        names = self._names(args, kept)
+        scored = [
+            sample for sample in self._all_samples if group_of(sample) not in groups and sample.reward is not None
+        ]
+        self._all_samples = []
+        first, _ = completions_of(scored, [sample.get_reward_value(args) for sample in scored])
+        dropped = [scored[row] for row in first if not scored[row].remove_sample]
+        recorded, theirs = set(names), self._names(args, dropped)
+        dropped = [sample for sample, name in zip(dropped, theirs, strict=True) if name not in recorded]
+        rewards = [float(sample.get_reward_value(args)) for sample in [*kept, *dropped]]
+        if dropped:
+            self._ready(args).observe(
+                rewards[len(kept) :],
+                step,
+                prompts=[sample.prompt for sample in dropped],
+                ids=self._ids(args, dropped),
+                groups=groups_of(dropped),
+            )
+        if self.drawn is not None:
+            self.drawn.observe(names + self._names(args, dropped), rewards, _known(step))
 
     def _ready(self, args: Any) -> WatchedEstimator:
         if self.watched is None:
@@ -231,27 +323,9 @@ class RewardPostProcess:
             )
         return [sample.metadata[key] for sample in samples]
 
-
-def _completions(samples: list[Any], raw: list[float | None]) -> tuple[list[int], np.ndarray]:
-    """Row of each completion's first segment, and the completion of each row."""
-    first: list[int] = []
-    number: dict[Hashable, int] = {}
-    completion = np.empty(len(samples), dtype=int)
-    for row, sample in enumerate(samples):
-        rollout = getattr(sample, "rollout_id", None)
-        rollout = sample.index if rollout is None else rollout
-        key = ("row", row) if rollout is None else ("rollout", rollout)
-        if key not in number:
-            number[key] = len(first)
-            first.append(row)
-        completion[row] = number[key]
-        begun = first[number[key]]
-        if raw[begun] != raw[row] or samples[begun].prompt != sample.prompt:
-            raise ValueError(
-                f"samples {begun} and {row} are segments of rollout {rollout}, but their rewards or prompts differ; "
-                "give every segment the outcome's reward, or each completion its own rollout_id."
-            )
-    return first, completion
+    def _names(self, args: Any, samples: list[Any]) -> list[Hashable]:
+        """What the history knows the samples' prompts by."""
+        return self._ids(args, samples) or [hash_prompt(sample.prompt) for sample in samples]
 
 
 def _tokens_in_loss(sample: Any) -> int:
@@ -260,29 +334,13 @@ def _tokens_in_loss(sample: Any) -> int:
     return sample.response_length if sample.loss_mask is None else sum(sample.loss_mask)
 
 
-def _groups(samples: list[Any]) -> list[Hashable] | None:
-    """slime's groups, unless the rollout function left them out."""
-    groups = [sample.group_index for sample in samples]
-    return None if any(group is None for group in groups) else groups
-
-
-def _step(samples: list[Any]) -> int | None:
-    steps = {(sample.metadata or {}).get(STEP_KEY) for sample in samples}
-    if len(steps) > 1:
+def _known(step: int | None) -> int:
+    if step is None:
         raise ValueError(
-            f"samples of steps {sorted(steps, key=str)} in one rollout: wrap the outermost rollout function with_step, "
-            "so that every sample carries the step at which it is trained on."
+            "kaestat_prompt_sampler: a draw needs the rollout's number; pass --rollout-function-path "
+            "kaestat.integrations.slime.generate_rollout, or wrap yours with_step."
         )
-    step = steps.pop() if steps else None
-    return None if step is None else int(step)
-
-
-def _flat(samples: Any) -> Iterator[Any]:
-    for sample in samples:
-        if isinstance(sample, list):
-            yield from _flat(sample)
-        else:
-            yield sample
+    return step
 
 
 def _load(path: str) -> Callable[..., Any]:
@@ -292,6 +350,7 @@ def _load(path: str) -> Callable[..., Any]:
 
 advantages = RewardPostProcess()
 generate_rollout = advantages.with_step()
+observe_all = advantages.observe_all
 
 
 def __getattr__(name: str) -> Any:

@@ -97,8 +97,31 @@ def compute_prompt_mini_batch_boundaries(*args):
     raise AssertionError("the tests replace it: it needs whole groups in order")
 
 
+class PromptDataset:
+    """skyrl.train.dataset.dataset, for rows that are there already."""
+
+    def __init__(self, rows):
+        self.dataframe = rows
+
+    def __getitem__(self, item):
+        row = dict(self.dataframe[item])
+        return row.pop("prompt"), row.pop("env_class", None), row, str(item)
+
+    def __len__(self):
+        return len(self.dataframe)
+
+    def collate_fn(self, items):
+        return [dict(zip(("prompt", "env_class", "env_extras", "uid"), item, strict=True)) for item in items]
+
+
 class RayPPOTrainer:
-    """skyrl.train.trainer: the four methods around which the adapter stands."""
+    """skyrl.train.trainer: the methods around which the adapter stands."""
+
+    def _build_train_dataloader_and_compute_training_steps(self):
+        size = self.cfg.trainer.train_batch_size
+        self.train_dataloader = torch.utils.data.DataLoader(
+            self.train_dataset, batch_size=size, shuffle=True, collate_fn=self.train_dataset.collate_fn, drop_last=True
+        )
 
     def convert_to_training_input(self, generator_output, uids):
         width = max(len(response) for response in generator_output["response_ids"])
@@ -156,6 +179,7 @@ class RayPPOTrainer:
     def save_checkpoints(self):
         folder = os.path.join(self.cfg.trainer.ckpt_path, f"global_step_{self.global_step}")
         os.makedirs(folder, exist_ok=True)
+        torch.save(self.train_dataloader.state_dict(), os.path.join(folder, "data.pt"))
         torch.save({"global_step": self.global_step}, os.path.join(folder, "trainer_state.pt"))
         with open(os.path.join(self.cfg.trainer.ckpt_path, "latest_ckpt_global_step.txt"), "w") as file:
             file.write(str(self.global_step))
@@ -167,6 +191,8 @@ class RayPPOTrainer:
             return 0, None
         with open(latest) as file:
             step = int(file.read())
+        path = os.path.join(self.cfg.trainer.ckpt_path, f"global_step_{step}", "data.pt")
+        self.train_dataloader.load_state_dict(torch.load(path, weights_only=False))
         return step, os.path.join(self.cfg.trainer.ckpt_path, f"global_step_{step}")
 
 

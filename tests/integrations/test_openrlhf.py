@@ -15,6 +15,7 @@ import torch
 from kaestat import AdvantageEstimator
 from kaestat.integrations.openrlhf import STATE_FILE, BaselineExperienceMakerMixin, baseline_trainer, install
 from kaestat.integrations.shared import conformance
+from kaestat.integrations.shared.prompt_ids import hash_prompt
 from tests.fakes import openrlhf_source
 
 GPU_PACKAGES = ("flash_attn", "deepspeed", "vllm", "bitsandbytes", "optimum", "torchmetrics", "ring_flash_attn")
@@ -306,6 +307,124 @@ def test_integration_openrlhf_install_puts_the_trainer_where_its_command_looks(o
     assert isinstance(installed, openrlhf.plain)
     assert isinstance(installed.experience_maker, BaselineExperienceMakerMixin)
     assert isinstance(installed.experience_maker, openrlhf.maker.RemoteExperienceMaker)
+
+
+class PromptDataset:
+    """openrlhf.datasets.PromptDataset, filled."""
+
+    def __init__(self, prompts, images=None):
+        self.prompts, self.labels, self.images = prompts, ["" for _ in prompts], images or [None] * len(prompts)
+
+    def __len__(self):
+        return len(self.prompts)
+
+    def __getitem__(self, row):
+        return "default", self.prompts[row], self.labels[row], self.images[row]
+
+    def collate_fn(self, items):
+        return tuple(list(column) for column in zip(*items, strict=True))
+
+
+class Drawing:
+    """A run with drawn prompts, which ``SamplesGenerator`` takes one by one from its data loader."""
+
+    def __init__(self, openrlhf, monkeypatch, policy="neyman", estimator=None, size=2, dataset=None, **changes):
+        dataset = dataset or PromptDataset([f"{k}+1=" for k in range(13)])
+
+        def made(trainer, args, **kwargs):
+            _init(trainer, args, **kwargs)
+            trainer.prompts_dataloader = SimpleNamespace(dataset=dataset)
+            trainer.samples_generator = SimpleNamespace()
+
+        monkeypatch.setattr(openrlhf.plain, "__init__", made)
+        changes["rollout"] = {"n_samples_per_prompt": size} | changes.get("rollout", {})
+        changes["train"] = {"seed": 3} | changes.get("train", {})
+        made_class = baseline_trainer(estimator or kae(), prompt_sampler=policy).__ray_metadata__.modified_class
+        self.trainer, self.openrlhf, self.size = made_class(arguments(**changes)), openrlhf, size
+        self.left = iter(self.trainer.samples_generator.prompts_dataloader)
+
+    def prompts(self):
+        """openrlhf.trainer.ppo_utils.samples_generator: a rollout batch, over the end of an episode."""
+        taken = []
+        while len(taken) < 6:
+            try:
+                _, texts, _, images = next(self.left)
+                taken.append((texts[0], images[0]))
+            except StopIteration:
+                assert not taken  # an episode has whole batches
+                self.left = iter(self.trainer.samples_generator.prompts_dataloader)
+        return taken
+
+    def step(self, step):
+        batch = [prompt for prompt in self.prompts() for _ in range(self.size)]
+        rng = np.random.default_rng([7, step])
+        texts, images = [text for text, _ in batch], [image for _, image in batch]
+        rewards = [float(rng.random() < (int(text.split("+")[0]) + 1) / 14) for text in texts]
+        samples = rollout(self.openrlhf, rewards, texts, images=None if images[0] is None else images)
+        return texts, rewards, advantages_of(self.trainer, samples, step)
+
+
+@pytest.mark.parametrize(("method", "size"), [("kae", 2), ("kae", 1), ("rloo", 2)])
+def test_integration_openrlhf_prompts_are_drawn_and_their_advantages_corrected(openrlhf, monkeypatch, method, size):
+    run = Drawing(openrlhf, monkeypatch, estimator=AdvantageEstimator(method), size=size)
+    plain, corrections = AdvantageEstimator(method), []
+    for step in range(7):
+        texts, rewards, found = run.step(step)
+        draw = run.trainer.prompts_dataloader.sampler.last_draw
+        ids = [hash_prompt(text) for text in texts]
+        assert draw.step == step and ids == draw.rows()
+        expected = plain.step(ids, rewards, step) * draw.correction_of(ids)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        corrections += draw.correction.tolist()
+    assert min(corrections) < 1 < max(corrections)
+    status, _ = run.trainer.train_step(rollout(openrlhf, [1.0] * 6 * size, _drawn_texts(run)), 7)
+    assert 0 < status["sampling/effective_completions"] <= 6 * size
+
+
+def _drawn_texts(run):
+    return [text for text, _ in run.prompts() for _ in range(run.size)]
+
+
+@pytest.mark.parametrize("stop", [2, 3])  # an episode has two batches
+def test_integration_openrlhf_resumed_run_draws_as_if_it_had_never_stopped(openrlhf, monkeypatch, tmp_path, stop):
+    folder = {"ckpt": {"path": str(tmp_path), "save_steps": stop}}
+    whole = Drawing(openrlhf, monkeypatch, **folder)
+    for step in range(stop):
+        whole.step(step)
+    loader = whole.trainer.prompts_dataloader
+    states = {"global_step": stop, "episode": stop // 2, "data_loader_state_dict": loader.state_dict()}
+    whole.trainer.save_logs_and_checkpoints(stop, {}, states)
+    resumed = Drawing(openrlhf, monkeypatch, **folder)
+    resumed.trainer.actor_model_group.states = whole.trainer.actor_model_group.saved[0]["client_states"]
+    found = resumed.trainer.init_checkpoint_states()  # and then, as in OpenRLHF's fit():
+    resumed.trainer.prompts_dataloader.load_state_dict(found["data_loader_state_dict"])
+    for step in range(stop, 7):
+        before, after = whole.step(step), resumed.step(step)
+        assert before[:2] == after[:2]
+        np.testing.assert_array_equal(before[2], after[2])
+    with pytest.raises(ValueError, match="written without one"):
+        resumed.trainer.prompts_dataloader.load_state_dict({"_snapshot": {}})
+
+
+def test_integration_openrlhf_images_are_part_of_the_prompt_that_is_drawn(openrlhf, monkeypatch):
+    dataset = PromptDataset(["1+1="] * 6, [f"{k}.png" for k in range(6)])
+    run = Drawing(openrlhf, monkeypatch, dataset=dataset)
+    run.step(0)
+    assert len(run.trainer.prompts_dataloader.sampler) == len(run.trainer.estimator.history) == 6
+
+
+def test_integration_openrlhf_sampler_that_cannot_be_right_is_refused(openrlhf, monkeypatch):
+    with pytest.raises(ValueError, match="vllm_generate_batch_size"):
+        Drawing(openrlhf, monkeypatch, rollout={"vllm_generate_batch_size": 12})
+    filtering = {"algo": {"dynamic_filtering_enable": True}}
+    with pytest.raises(ValueError, match="dynamic_filtering_enable chooses"):
+        Drawing(openrlhf, monkeypatch, **filtering)
+    with pytest.warns(UserWarning, match="pulls its values towards 1/2"):
+        make_trainer(kae(), arguments(**filtering))
+    run = Drawing(openrlhf, monkeypatch)
+    run.step(0)
+    with pytest.raises(ValueError, match="not those that were drawn"):
+        run.trainer.train_step(rollout(openrlhf, [1.0] * 12, ["2+1="] * 12), 1)
 
 
 @pytest.mark.parametrize("method", ["opo", "kae"])

@@ -14,7 +14,7 @@ import torch
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
-from tests.fakes import openrlhf_source, skyrl_source
+from tests.fakes import openrlhf_source, prime_rl_source, skyrl_source
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "frameworks"
 PROMPTS = [f"What is {k} + 1?" for k in range(6)]
@@ -110,9 +110,9 @@ def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(tmp_path, mon
         assert found[:, 0].tolist()[0] > 0 > found[:, 0].tolist()[1]
 
 
-def test_integration_recipe_prime_rl_counts_groups_and_goes_on_where_it_was_saved(tmp_path, monkeypatch):
+def test_integration_recipe_prime_rl_before_0_7_counts_groups_and_goes_on_where_it_was_saved(tmp_path, monkeypatch):
     monkeypatch.setenv("KAESTAT_STATE", str(tmp_path))
-    recipe, plain = run("prime-rl", 0), kae(640)
+    recipe, plain = run("prime-rl", 1), kae(640)
     recipe.GROUPS_PER_STEP = 8
     module = types.ModuleType("prime_rl.orchestrator.advantage")
     module.AdvantageOutputs = lambda advantages: Namespace(advantages=advantages)
@@ -127,8 +127,22 @@ def test_integration_recipe_prime_rl_counts_groups_and_goes_on_where_it_was_save
         found = recipe.advantage(Namespace(rollouts=group)).advantages
         np.testing.assert_allclose(found, plain.step([prompt] * 4, rewards, clock), atol=1e-12)
         if clock == 15:
-            recipe = run("prime-rl", 0)
+            recipe = run("prime-rl", 1)
             assert recipe.clock == 16
+
+
+def test_integration_page_prime_rl_command_installs_before_the_orchestrator_runs(monkeypatch):
+    modules = prime_rl_source.modules()
+    entry = types.ModuleType("prime_rl.entrypoints.orchestrator")
+    names = modules["prime_rl.orchestrator.orchestrator"], modules["prime_rl.orchestrator.algo"].ALGORITHM_CLASSES
+    seen = []
+    entry.main = lambda: seen.append((names[0].TrainSource, names[1]["grpo"]))
+    modules |= {"prime_rl.entrypoints": types.ModuleType("prime_rl.entrypoints"), entry.__name__: entry}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    run("prime-rl", 0, name="__main__")
+    assert issubclass(seen[0][0], prime_rl_source.TrainSource) and seen[0][0] is not prime_rl_source.TrainSource
+    assert seen[0][1].make_estimator().method == "kae"
 
 
 def test_integration_recipe_open_instruct_saves_the_step_that_the_trainer_had():

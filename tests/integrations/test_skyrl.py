@@ -22,13 +22,15 @@ from kaestat.integrations.skyrl import STATE_FILE, padding_rows, register
 from tests.fakes import skyrl_source
 
 NUMBER = itertools.count()  # a check makes several adapters, and each needs its own name in SkyRL's registry
-Config = make_dataclass("Config", ["trainer", "generator"])  # SkyRL saves its configuration with dataclasses.asdict
+INSTALLED = find_spec("skyrl") is not None
+# SkyRL saves its configuration with dataclasses.asdict.
+Config = make_dataclass("Config", ["trainer", "generator", ("data", object, None)])
 
 
 @pytest.fixture(autouse=True)
 def skyrl(monkeypatch):
     """SkyRL's modules, real or written out, and a registry that forgets what the test registered."""
-    if not find_spec("skyrl"):
+    if not INSTALLED:
         for name, module in skyrl_source.modules().items():
             monkeypatch.setitem(sys.modules, name, module)
     trainer = importlib.import_module("skyrl.train.trainer")
@@ -244,6 +246,112 @@ def test_integration_skyrl_padding_is_known_by_its_whole_sequence_of_uids():
     assert padding_rows(["pad0"]) == 1
     assert padding_rows(["3", "pad1"]) == 0  # not SkyRL's padding: pad0 would stand before it
     assert padding_rows(["pad0", "3"]) == 0
+
+
+class Drawing:
+    """A run with drawn prompts: SkyRL's data loader hook, its loop over batches and epochs, its checkpoints."""
+
+    def __init__(self, skyrl, folder, policy="neyman", estimator=None, size=2, **algorithm):
+        self.trainer = make_trainer(estimator or kae(), name=f"kaestat{next(NUMBER)}", ckpt_path=folder)
+        rows = [{"prompt": f"{k}+1="} for k in range(13)]
+        if INSTALLED:
+            dataset = importlib.import_module("skyrl.train.dataset.dataset").PromptDataset
+            self.trainer.train_dataset = object.__new__(dataset)
+            self.trainer.train_dataset.prompt_key, self.trainer.train_dataset.env_class_key = "prompt", "env_class"
+            # A fresh row each time, from which SkyRL takes the prompt out.
+            self.trainer.train_dataset.dataframe = importlib.import_module("datasets").Dataset.from_list(rows)
+        else:
+            self.trainer.train_dataset = skyrl_source.PromptDataset(rows)
+        cfg, self.size = self.trainer.cfg, size
+        cfg.trainer.seed, cfg.trainer.epochs, cfg.trainer.max_training_steps = 3, 5, None
+        cfg.generator.n_samples_per_prompt = size
+        cfg.trainer.algorithm.dynamic_sampling = SimpleNamespace(**{"type": None} | algorithm)
+        cfg.data = SimpleNamespace(dataloader=SimpleNamespace(num_workers=0, persistent_workers=False))
+        type(self.trainer).prompt_sampler = policy
+        try:
+            self.trainer._build_train_dataloader_and_compute_training_steps()
+        finally:
+            type(self.trainer).prompt_sampler = None
+        self.batches = self.endless()
+
+    def endless(self):
+        while True:
+            yield from self.trainer.train_dataloader
+
+    def step(self, step):
+        self.trainer.global_step = step + 1
+        uids = [row["uid"] for row in next(self.batches) for _ in range(self.size)]
+        rng = np.random.default_rng([7, step])
+        rewards = [float(rng.random() < (int(uid) + 1) / 14) for uid in uids]
+        return uids, rewards, train_step(self.trainer, rewards, uids, [[int(uid) + 1] for uid in uids], n_padding=1)
+
+
+@pytest.mark.parametrize(("method", "size"), [("kae", 2), ("kae", 1), ("rloo", 2)])
+def test_integration_skyrl_prompts_are_drawn_and_their_advantages_corrected(skyrl, tmp_path, method, size):
+    run, plain, corrections = (
+        Drawing(skyrl, tmp_path, estimator=AdvantageEstimator(method), size=size),
+        AdvantageEstimator(method),
+        [],
+    )
+    for step in range(7):
+        uids, rewards, found = run.step(step)
+        draw = run.trainer.train_dataloader.sampler.last_draw
+        assert draw.step == step and sorted(uids) == sorted(draw.rows()) and len(set(uids)) == 6
+        expected = plain.step(uids, rewards, step) * draw.correction_of(uids)
+        np.testing.assert_allclose(found, [*expected, 0.0], rtol=1e-5, atol=1e-6)
+        corrections += draw.correction.tolist()
+    assert min(corrections) < 1 < max(corrections)
+    assert 0 < run.trainer.all_metrics["sampling/effective_completions"] <= 6 * size
+
+
+@pytest.mark.parametrize("stop", [2, 3])  # an epoch has two batches
+def test_integration_skyrl_resumed_run_draws_as_if_it_had_never_stopped(skyrl, tmp_path, stop):
+    whole = Drawing(skyrl, tmp_path)
+    for step in range(stop):
+        whole.step(step)
+    whole.trainer.save_checkpoints()
+    resumed = Drawing(skyrl, tmp_path)
+    assert resumed.trainer.load_checkpoints()[0] == stop
+    assert resumed.trainer.train_dataloader.state_dict()["done"] == stop % 2
+    for step in range(stop, 7):
+        before, after = whole.step(step), resumed.step(step)
+        assert before[:2] == after[:2]
+        np.testing.assert_array_equal(before[2], after[2])
+
+
+def test_integration_skyrl_sampler_that_cannot_be_right_is_refused(skyrl, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="dynamic_sampling chooses among"):
+        Drawing(skyrl, tmp_path, type="filter")
+    with pytest.raises(ValueError, match="unknown 'best'"):
+        Drawing(skyrl, tmp_path, "best")
+    trainer = make_trainer(None, name="rloo")
+    trainer.train_dataset, trainer.prompt_sampler = skyrl_source.PromptDataset([{"prompt": "p"}] * 6), "neyman"
+    trainer.cfg.trainer.seed, trainer.cfg.trainer.epochs, trainer.cfg.trainer.max_training_steps = 0, 1, None
+    trainer.cfg.data = SimpleNamespace(dataloader=SimpleNamespace(num_workers=0, persistent_workers=False))
+    with pytest.raises(ValueError, match="needs an estimator of register"):
+        trainer._build_train_dataloader_and_compute_training_steps()
+    loader = skyrl.trainer.RayPPOTrainer._build_train_dataloader_and_compute_training_steps
+
+    def one_by_one(trainer):  # as FullyAsyncRayPPOTrainer
+        loader(trainer)
+        trainer.train_dataloader = torch.utils.data.DataLoader(trainer.train_dataset, batch_size=1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(skyrl.trainer.RayPPOTrainer, "_build_train_dataloader_and_compute_training_steps", one_by_one)
+        with pytest.raises(ValueError, match="one by one"):
+            Drawing(skyrl, tmp_path)
+    plain = make_trainer(kae(), ckpt_path=tmp_path)
+    plain.train_dataloader.state_dict.return_value = {"other": 1}
+    plain.save_checkpoints()
+    with pytest.raises((ValueError, KeyError), match="sampler"):
+        Drawing(skyrl, tmp_path).trainer.load_checkpoints()
+
+
+def test_integration_skyrl_filter_that_hides_groups_from_the_history_is_warned_of():
+    trainer = make_trainer(kae())
+    trainer.cfg.trainer.algorithm.dynamic_sampling = SimpleNamespace(type="filter")
+    with pytest.warns(UserWarning, match="pulls its values towards 1/2"):
+        train_step(trainer, [1.0, 0.0], ["0", "0"], [[1], [1]])
 
 
 @pytest.mark.parametrize("method", ["opo", "kae"])

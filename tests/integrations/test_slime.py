@@ -13,8 +13,9 @@ import pytest
 from kaestat import AdvantageEstimator
 from kaestat.integrations import slime as kaestat_slime
 from kaestat.integrations.shared import conformance
-from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
-from kaestat.integrations.slime import STEP_KEY, RewardPostProcess
+from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
+from kaestat.integrations.slime import RewardPostProcess
+from kaestat.integrations.slime_samples import STEP_KEY
 
 
 @dataclass
@@ -309,6 +310,142 @@ def test_integration_slime_evaluation_is_left_alone():
     before = {"data": 1}
     stamped = hook.with_step(lambda args, rollout_id, data_source, evaluation: before)
     assert stamped(None, 0, None, evaluation=True) is before == copy.copy(before)
+
+
+class Dataset:
+    def __init__(self, prompts):
+        self.samples = [Sample(prompt=prompt, metadata={"row": k}) for k, prompt in enumerate(prompts)]
+
+
+class ListedDataSource(RolloutDataSource):
+    """slime's, with its buffer and with the data set that a sampler draws from."""
+
+    def __init__(self, args):
+        super().__init__(args)
+        self.prompts, self.dataset, self.buffer = args.prompts, Dataset(args.prompts), []
+
+    def get_samples(self, num_samples):
+        back, self.buffer = self.buffer[:num_samples], self.buffer[num_samples:]
+        self.dataset, dataset = self.prompts, self.dataset
+        groups = super().get_samples(num_samples - len(back))
+        self.dataset = dataset
+        return back + groups
+
+    def add_samples(self, groups):
+        self.buffer += groups
+
+
+@pytest.fixture
+def drawing(tmp_path):
+    def make(policy="neyman", rollout=generate_rollout, method="kae", **changes):
+        hook = RewardPostProcess(AdvantageEstimator(method), prompt_sampler=policy)
+        args = slime_args(save=str(tmp_path), load=str(tmp_path), rollout_seed=3, **changes)
+        return RolloutManager(args, hook, hook.with_step(rollout), hook.data_source(ListedDataSource))
+
+    return make
+
+
+@pytest.mark.parametrize(("size", "batch"), [(4, 6), (1, 12)])
+def test_integration_slime_prompts_are_drawn_and_their_advantages_corrected(drawing, size, batch):
+    rollouts = []
+
+    def kept(args, rollout_id, data_source, evaluation=False):
+        rollouts.append(generate_rollout(args, rollout_id, data_source))
+        return rollouts[-1]
+
+    manager = drawing(rollout=kept, n_samples_per_prompt=size, rollout_batch_size=batch)
+    plain, corrections = AdvantageEstimator("kae"), []
+    for step in range(8):
+        advantages = manager.generate(step)
+        draw = manager.post_process.drawn.sampler.last_draw
+        groups = rollouts[-1].samples
+        samples = [sample for group in groups for sample in group]
+        assert draw.step == step and [len(group) for group in groups] == [size] * batch
+        assert [sample.index for sample in samples] == list(range(step * size * batch, (step + 1) * size * batch))
+        assert [sample.prompt for sample in samples] == [manager.args.prompts[s.metadata["row"]] for s in samples]
+        ids = [hash_prompt(sample.prompt) for sample in samples]
+        assert ids == draw.rows()
+        expected = plain.step(ids, [sample.reward for sample in samples], step) * draw.correction_of(ids)
+        np.testing.assert_allclose(advantages, expected, rtol=1e-12)
+        corrections += draw.correction.tolist()
+    assert min(corrections) < 1 < max(corrections)
+    assert manager.metrics["sampling/effective_completions"] <= size * batch
+
+
+@pytest.mark.parametrize("method", ["kae", "rloo"])
+def test_integration_slime_resumed_run_draws_as_if_it_had_never_stopped(drawing, method):
+    whole = drawing(method=method)
+    expected = [whole.generate(step) for step in range(7)]
+    first = drawing(method=method)
+    for step in range(5):
+        first.generate(step)
+    first.data_source.save(3)  # train_async.py: rollout 4 is there already
+    second = drawing(method=method)
+    second.data_source.load(3)
+    assert [second.generate(step) for step in range(4, 7)] == expected[4:]
+    with pytest.raises(ValueError, match="kaestat_sampler_2: the run goes on"):
+        drawing(method="rloo").data_source.load(2)
+
+
+def test_integration_slime_group_out_of_the_buffer_keeps_the_correction_that_it_was_drawn_with(drawing):
+    manager = drawing()
+    for step in range(4):
+        manager.generate(step)
+    manager.post_process._rollout_id = 4
+    before = manager.data_source.get_samples(2)
+    manager.data_source.add_samples(before)
+    after = manager.data_source.get_samples(6)
+    assert after[:2] == before
+    fresh = manager.post_process.drawn.sampler.last_draw
+    assert fresh.n_completions == 16
+    assert [hash_prompt(group[0].prompt) for group in after[2:]] == fresh.prompt_ids
+
+
+def test_integration_slime_dropped_groups_enter_the_history(drawing, manager):
+    def filtered(args, rollout_id, data_source, evaluation=False):
+        output = generate_rollout(args, rollout_id, data_source)
+        everything = list(output.samples)
+        output.samples = [group for group in everything if len({sample.reward for sample in group}) > 1]
+        rollouts.append((everything, output.samples))
+        if args.tell:
+            hook.observe_all(args, everything, data_source)
+        return output
+
+    for told in (True, False):
+        rollouts, hook = [], kae_hook()
+        run = manager(hook, dynamic_sampling_filter_path="some.filter", tell=told)
+        run.rollout = hook.with_step(filtered)
+        plain = AdvantageEstimator("kae", bandwidth=5.0)
+        for step in range(5):
+            if told:
+                advantages = run.generate(step)
+            else:
+                with pytest.warns(UserWarning, match="observe_all"):
+                    advantages = run.generate(step)
+            everything, kept = rollouts[-1]
+            columns = [
+                ([sample.prompt for group in groups for sample in group], [s.reward for group in groups for s in group])
+                for groups in (kept, [group for group in everything if group not in kept])
+            ]
+            np.testing.assert_allclose(advantages, plain.step(*columns[0], step), rtol=1e-12)
+            if told and columns[1][0]:
+                plain.observe(*columns[1], step)
+        assert any(len(everything) > len(kept) for everything, kept in rollouts)
+
+
+def test_integration_slime_sampler_that_cannot_be_right_is_refused(drawing, manager):
+    with pytest.raises(ValueError, match="dynamic-sampling-filter-path"):
+        drawing(dynamic_sampling_filter_path="some.filter")
+    with pytest.raises(ValueError, match="unknown 'best'"):
+        drawing("best")
+    run = drawing()
+    with pytest.raises(ValueError, match="wrap yours with_step"):
+        run.data_source.get_samples(6)
+    with pytest.raises(ValueError, match="data-source-path"):
+        run.post_process(run.args, [Sample(0, 0, "p", reward=1.0, metadata={STEP_KEY: 0})])
+    with pytest.raises(ValueError, match="no prompts to draw"):
+        args = slime_args(prompts=None, kaestat_prompt_sampler="neyman")
+        kae_hook().data_source(RolloutDataSource)(args)
 
 
 @pytest.mark.parametrize("method", ["opo", "kae", "rloo"])

@@ -7,18 +7,29 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_whole
+from kaestat.integrations.shared.held_states import HeldStates
 from kaestat.integrations.shared.metrics import step_metrics
 from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
 from kaestat.storage import encode_keys, load_state, save_state, unpack_arrays
+
+
+class _Rows(NamedTuple):
+    """Completions of one step as an estimator takes them."""
+
+    ids: list[Any]
+    rewards: np.ndarray
+    step: int
+    keep: np.ndarray
+    streams: list[int] | None
 
 
 class WatchedEstimator:
@@ -55,8 +66,7 @@ class WatchedEstimator:
         self.estimator = estimator
         self.metrics: dict[str, float] = {}
         self._watch = IdentityCheck()
-        self._states_kept = states_kept
-        self._states: dict[int, Callable[[], dict[str, Any]]] = {}  # step -> state after it
+        self._states = HeldStates(states_kept)
 
     @property
     def stateful(self) -> bool:
@@ -106,31 +116,46 @@ class WatchedEstimator:
         TypeError
             If an id is no string, number, bytes or tuple of these, which a checkpoint can hold.
         """
-        reward = np.asarray(rewards, dtype=np.float64)
-        keep = np.ones(len(reward), dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
-        if step is None and self.stateful:
-            raise ValueError(
-                f"step: method {self.estimator.method!r} has a history and needs the training step, but the trainer "
-                "gave none. Pass the trainer's step counter, the same after a resume as without one."
-            )
-        step = 0 if step is None else step
-        for name, column in (("prompts", prompts), ("ids", ids), ("groups", groups), ("mask", mask)):
-            if column is not None and len(column) != len(reward):
-                raise ValueError(
-                    f"{name} has {len(column)} entries for {len(reward)} rewards; give one per completion."
-                )
-        hashes, kept = _hashes(prompts, keep), np.flatnonzero(keep)
-        names = hashes if ids is None else [key.item() if hasattr(key, "item") else key for key in ids]
-        kept_names = [names[row] for row in kept]
-        if ids is not None:
-            encode_keys(_distinct(kept_names))  # what no checkpoint can hold is refused now, not at the first one
-            self._watch.check(kept_names, [name for name in hashes if name is not None], step)
-        streams = None if groups is None else copies(names, groups, keep)
-        advantages = self.estimator.step(names, reward, step, mask=keep, stream_ids=streams, weights=weights)
-        self._keep_state(step)
+        rows = self._rows(rewards, step, prompts, ids, groups, mask)
+        advantages = self.estimator.step(
+            rows.ids, rows.rewards, rows.step, mask=rows.keep, stream_ids=rows.streams, weights=weights
+        )
+        self._keep_state(rows.step)
         figures = step_metrics(self.estimator.record)
         self.metrics = {f"baseline/{name}": value for name, value in figures.items()}
         return advantages
+
+    def observe(
+        self,
+        rewards: Sequence[float] | np.ndarray,
+        step: int | None,
+        *,
+        prompts: Sequence[Any],
+        ids: Sequence[Hashable] | None = None,
+        groups: Sequence[Hashable] | None = None,
+        mask: Sequence[bool] | np.ndarray | None = None,
+        weights: Sequence[float] | np.ndarray | None = None,
+    ) -> None:
+        """Record scored completions that get no advantage: those of groups that a trainer's filter drops.
+
+        Without them a history holds what the filter lets through, groups of mixed outcomes, and its values are pulled
+        towards 1/2. `metrics` stay those of the last `advantages`.
+
+        Parameters
+        ----------
+        rewards, step, prompts, ids, groups, mask, weights
+            As in `advantages`. A prompt comes in one call of a step, of either kind.
+
+        Raises
+        ------
+        UnstablePromptIds, ValueError, TypeError
+            As `advantages`.
+        """
+        rows = self._rows(rewards, step, prompts, ids, groups, mask)
+        self.estimator.observe(
+            rows.ids, rows.rewards, rows.step, mask=rows.keep, stream_ids=rows.streams, weights=weights
+        )
+        self._keep_state(rows.step)
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """The estimator's state as plain data (bytes, numbers, text), as of after ``step``.
@@ -148,19 +173,13 @@ class WatchedEstimator:
         """
         if step is None or not self.stateful or self.estimator.last_step <= step:
             return self.estimator.state_dict()
-        states = self._states
-        held = [at for at in states if at <= step]
-        if not held:
-            raise ValueError(
-                f"step {step}: {self.estimator.last_step} has been recorded since, and of the states in between those "
-                f"after {sorted(states) or 'no step'} are held; make the WatchedEstimator with a larger states_kept."
-            )
-        return states[max(held)]()
+        return self._states.after(step, self.estimator.last_step)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of `state_dict`."""
         self.estimator.load_state_dict(state)
-        self._watch, self._states, self.metrics = IdentityCheck(), {}, {}
+        self._watch, self.metrics = IdentityCheck(), {}
+        self._states.clear()
 
     def save(self, path: str | os.PathLike[str], step: int | None = None) -> None:
         """Write the state to a file, atomically and without pickle; ``step`` as in `state_dict`."""
@@ -181,12 +200,41 @@ class WatchedEstimator:
             raise ValueError(f"{path}: holds no state of a trainer's adapter.")
         self.load_state_dict(content["watched"])
 
+    def _rows(
+        self,
+        rewards: Sequence[float] | np.ndarray,
+        step: int | None,
+        prompts: Sequence[Any],
+        ids: Sequence[Hashable] | None,
+        groups: Sequence[Hashable] | None,
+        mask: Sequence[bool] | np.ndarray | None,
+    ) -> _Rows:
+        """A call's arguments as the estimator takes them, checked."""
+        reward = np.asarray(rewards, dtype=np.float64)
+        keep = np.ones(len(reward), dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+        if step is None and self.stateful:
+            raise ValueError(
+                f"step: method {self.estimator.method!r} has a history and needs the training step, but the trainer "
+                "gave none. Pass the trainer's step counter, the same after a resume as without one."
+            )
+        step = 0 if step is None else step
+        for name, column in (("prompts", prompts), ("ids", ids), ("groups", groups), ("mask", mask)):
+            if column is not None and len(column) != len(reward):
+                raise ValueError(
+                    f"{name} has {len(column)} entries for {len(reward)} rewards; give one per completion."
+                )
+        hashes, kept = _hashes(prompts, keep), np.flatnonzero(keep)
+        names = hashes if ids is None else [key.item() if hasattr(key, "item") else key for key in ids]
+        kept_names = [names[row] for row in kept]
+        if ids is not None:
+            encode_keys(_distinct(kept_names))  # what no checkpoint can hold is refused now, not at the first one
+            self._watch.check(kept_names, [name for name in hashes if name is not None], step)
+        streams = None if groups is None else copies(names, groups, keep)
+        return _Rows(names, reward, step, keep, streams)
+
     def _keep_state(self, step: int) -> None:
-        if not self.stateful or self._states_kept == 0:
-            return
-        states = self._states | {step: self.estimator.state_snapshot()}
-        # A new dict each time: some trainers ask for a state from another thread.
-        self._states = {at: states[at] for at in sorted(states)[-self._states_kept :]}
+        if self.stateful:
+            self._states.put(step, self.estimator.state_snapshot())
 
 
 def looks_back(baseline: Baseline) -> bool:

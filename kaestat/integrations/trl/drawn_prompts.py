@@ -8,8 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 import numpy as np
 from torch.utils.data import Sampler
 
-from kaestat.advantage import AdvantageEstimator
-from kaestat.sampling import Draw, Policy, PromptSampler
+from kaestat.sampling import Draw, PromptSampler
 
 DRAWS_KEPT = 3  # the data loader is one batch ahead, and a generation may be resumed in its middle
 
@@ -77,47 +76,3 @@ class DrawnPrompts(Sampler[int]):
             "prompt_sampler: the prompts of this generation are not those that were drawn. If the trainer sees other "
             "prompts than the data set has (images, an environment's first words), name them with prompt_id."
         )
-
-
-def sampler_of(
-    given: str | Policy | PromptSampler,
-    ids: Sequence[Hashable],
-    *,
-    budget: int,
-    group_size: int,
-    estimator: AdvantageEstimator,
-    seed: int,
-) -> PromptSampler:
-    """The sampler of a policy's name, with the estimator's own history if it has one; or the one given, checked.
-
-    Raises
-    ------
-    ValueError
-        If a sampler is given whose prompts, budget or group size are not the trainer's.
-    """
-    free = group_size == 1
-    if isinstance(given, PromptSampler):
-        if given.budget != budget or (given.group_size or 1) != group_size:
-            raise ValueError(
-                f"prompt_sampler: it draws {given.budget} completions in groups of {given.group_size or 'any size'}, "
-                f"and a generation has {budget} in groups of {group_size}. Make it with budget={budget}"
-                + ("." if free else f", group_size={group_size}.")
-            )
-        missing = [key for key in dict.fromkeys(ids) if key not in given]
-        if missing or len(given) != len(set(ids)):
-            example = f", {missing[0]!r} among them" if missing else ""
-            raise ValueError(
-                f"prompt_sampler: it has {len(given)} prompts, the data set {len(set(ids))} others{example}. Make it "
-                "with the data set's ids, or pass the name of a policy."
-            )
-        return given
-    counts = Counter(ids)
-    return PromptSampler(
-        list(counts),
-        budget,
-        policy=given,
-        predictor=estimator if estimator.baseline.horizon > 0 else "kae_eb",
-        group_size=None if free else group_size,
-        share=np.array(list(counts.values())) / len(ids) if len(counts) < len(ids) else None,
-        seed=seed,
-    )

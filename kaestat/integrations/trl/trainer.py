@@ -19,9 +19,10 @@ from kaestat import AdvantageEstimator
 from kaestat.checks import check_whole
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.watched_sampler import sampler_of
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
-from kaestat.integrations.trl.drawn_prompts import DrawnPrompts, sampler_of
+from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.integrations.trl.sampler import ReuseSampler
 from kaestat.sampling import Policy, PromptSampler
 from kaestat.storage import load_state, save_state, unpack_arrays

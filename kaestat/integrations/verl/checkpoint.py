@@ -12,9 +12,11 @@ import os
 from typing import Any
 
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.watched_sampler import WatchedSampler
 from kaestat.integrations.verl.options import Options
 
 STATE_FILE = "baseline_state"  # beside "actor" and "data.pt" in global_step_N
+SAMPLER_FILE = "prompt_sampler_state"
 
 logger = logging.getLogger(__name__)
 
@@ -30,22 +32,39 @@ class SavesHistory(_Trainer):
     baseline : WatchedEstimator or None
         None if ``algorithm.adv_estimator`` is none of ours; the trainer is then verl's.
     options : Options or None
+    drawn : WatchedSampler or None
+        None if verl's data loader chooses the prompts.
     """
 
     baseline: WatchedEstimator | None = None
     options: Options | None = None
+    drawn: WatchedSampler | None = None
 
     def _save_checkpoint(self) -> None:
+        folder = os.path.join(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
         if self.baseline is not None and self.baseline.stateful:
-            folder = os.path.join(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
             self.baseline.save(os.path.join(folder, STATE_FILE))
+        if self.drawn is not None:
+            self.drawn.save(os.path.join(folder, SAMPLER_FILE))
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> Any:
         found = super()._load_checkpoint()
         if self.global_steps > 0 and self.baseline is not None and self.baseline.stateful:
             self._restore_history(self._resumed_folder())
+        if self.global_steps > 0 and self.drawn is not None:
+            self._restore_sampler(self.drawn, self._resumed_folder())
         return found
+
+    def _restore_sampler(self, drawn: WatchedSampler, folder: str) -> None:
+        path = os.path.join(folder, SAMPLER_FILE)
+        if os.path.exists(path):
+            drawn.load(path)
+        elif self.options is None or not self.options.start_anew:
+            raise FileNotFoundError(
+                f"{path}: this checkpoint was saved without a prompt sampler. Resume from one that has it, or begin "
+                "with an empty one by +algorithm.kaestat.start_anew=True."
+            )
 
     def _resumed_folder(self) -> str:
         trainer = self.config.trainer

@@ -107,6 +107,7 @@ def _of_this_step_alone(
     lengths: torch.Tensor,
     options: Options,
 ) -> torch.Tensor:
+    options.refuse_sampler("a trainer of verl's own")
     estimator = options.estimator()
     for needed, who, what in (
         (needs_our_trainer(method), f"adv_estimator={method}", "the prompts' ids and the step"),

@@ -46,6 +46,7 @@ class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
         method = REGISTERED.get(str(config.algorithm.adv_estimator))
         if method is not None:
             self.options = Options.read(method, config.algorithm)
+            self.options.refuse_sampler("the deprecated trainer")
             self.baseline = WatchedEstimator(self.options.estimator())
             if self.options.weights == "score_norm":
                 check_actor(config, "kaestat.weights=score_norm")

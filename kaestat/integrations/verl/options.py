@@ -10,6 +10,7 @@ from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.watched_estimator import looks_back
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.registry import METHODS, parse_method
+from kaestat.sampling.policies import make_policy
 
 WEIGHTS = ("none", "length", "score_norm")
 
@@ -34,6 +35,8 @@ class Options:
         hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
     start_anew : bool
         Whether a run resumed from a checkpoint that holds no history may begin one; else it is refused.
+    prompt_sampler : str, optional
+        Policy that draws the prompts of each step (`kaestat.sampling.POLICIES`); None leaves them to verl.
     """
 
     method: str
@@ -42,6 +45,7 @@ class Options:
     weights: str = "none"
     prompt_id: str = "auto"
     start_anew: bool = False
+    prompt_sampler: str | None = None
 
     @classmethod
     def read(cls, method: str, algorithm: Any) -> Options:
@@ -71,7 +75,17 @@ class Options:
             raise ValueError(
                 f"algorithm.kaestat.prompt_id: unknown {options.prompt_id!r}; write auto, prompt, or extra_info.KEY."
             )
+        if options.prompt_sampler is not None:
+            make_policy(options.prompt_sampler)
         return options
+
+    def refuse_sampler(self, trainer: str) -> None:
+        """Raise where a trainer draws no prompts, but is asked to."""
+        if self.prompt_sampler is not None:
+            raise ValueError(
+                f"algorithm.kaestat.prompt_sampler={self.prompt_sampler}: {trainer} takes prompts in the order "
+                "of verl's data loader. Set trainer.v1.trainer_mode=kaestat_sync, or leave the option out."
+            )
 
     def estimator(self) -> AdvantageEstimator:
         """A fresh estimator.

@@ -18,11 +18,13 @@ completion, and its advantage goes to all outputs of the session, as verl does i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
 from omegaconf import DictConfig, open_dict
+from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import (
     PPOTrainerColocateAsync,
@@ -30,14 +32,18 @@ from verl.trainer.ppo.v1 import (
     PPOTrainerSync,
     register_trainer,
 )
+from verl.utils.tensordict_utils import get_tensordict
 
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.verl import token_baseline
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
+from kaestat.integrations.verl.drawn_rows import DrawnRows, drawn_rows
 from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING
 from kaestat.integrations.verl.options import Options
 from kaestat.integrations.verl.rows import read_rows, row_advantages, row_weights
+
+logger = logging.getLogger(__name__)
 
 
 class BaselineTrainer(SavesHistory):
@@ -55,6 +61,7 @@ class BaselineTrainer(SavesHistory):
     """
 
     verl_mode = ""
+    drawn: DrawnRows | None = None
     _asks_for_squares = False
 
     def __init__(self, config: DictConfig):
@@ -65,6 +72,14 @@ class BaselineTrainer(SavesHistory):
         if method is not None:
             self.options = Options.read(method, config.algorithm)
             self.baseline = WatchedEstimator(self.options.estimator())
+            if self.verl_mode != "sync":
+                self.options.refuse_sampler(f"kaestat_{self.verl_mode}")
+            filters = config.algorithm.get("filter_groups", None)
+            if self.baseline.stateful and filters is not None and filters.get("enable", False):
+                logger.warning(
+                    "algorithm.filter_groups drops groups before the history sees them, which pulls its values towards "
+                    "1/2; turn it off."
+                )
             if self.options.weights == "score_norm":
                 self._asks_for_squares = True
                 check_actor(config, "kaestat.weights=score_norm")
@@ -77,6 +92,16 @@ class BaselineTrainer(SavesHistory):
     def estimator_step(self) -> int:
         """The estimator's step, 0-based: how many batches came before this one."""
         return (self.global_steps - 1) * self.parameter_sync_step + self.local_trigger_step
+
+    def _init_dataloader(self) -> None:
+        super()._init_dataloader()
+        if self.baseline is not None and self.options is not None:
+            self.drawn = drawn_rows(self.options, self.baseline, self.config, self.train_dataset)
+
+    def _fetch_one_gen_batch(self) -> TensorDict:
+        if self.drawn is None:
+            return super()._fetch_one_gen_batch()
+        return get_tensordict(self.drawn.batch(self.train_dataloader.batch_size, self.estimator_step))
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         if not self._asks_for_squares:
@@ -99,8 +124,13 @@ class BaselineTrainer(SavesHistory):
         rows = read_rows(batch, options.prompt_id)
 
         def serve(index: Sequence[Hashable] | None, rewards: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            factor = None if self.drawn is None else self.drawn.corrections(rows)
             weights = row_weights(options.weights, mask, norms)
-            return row_advantages(watched, rows, self.estimator_step, index, rewards, weights)
+            advantages = row_advantages(watched, rows, self.estimator_step, index, rewards, weights)
+            if self.drawn is None or factor is None:
+                return advantages
+            self.drawn.observe_rows(rows, rewards, self.estimator_step)
+            return advantages * factor.to(advantages)
 
         token = SERVING.set(serve)
         try:
@@ -108,6 +138,8 @@ class BaselineTrainer(SavesHistory):
         finally:
             SERVING.reset(token)
         metrics.update(watched.metrics)
+        if self.drawn is not None:
+            metrics.update(self.drawn.metrics)
         return batch
 
 

@@ -204,3 +204,31 @@ def test_integration_watched_file_of_something_else_is_refused(tmp_path):
     kae().save(tmp_path / "estimator")
     with pytest.raises(ValueError, match="no state of a trainer's adapter"):
         WatchedEstimator(kae()).load(tmp_path / "estimator")
+
+
+@pytest.mark.parametrize("ids", [None, ["a", "a", "b", "b"]])
+def test_integration_watched_observed_groups_are_history_as_if_they_had_been_trained_on(ids):
+    prompts, rewards = ["p", "p", "q", "q"], [1.0, 1.0, 0.0, 1.0]
+    whole, filtered, resumed = WatchedEstimator(kae()), WatchedEstimator(kae(), states_kept=2), WatchedEstimator(kae())
+    whole.advantages(rewards, 0, prompts=prompts, ids=ids)
+    filtered.advantages(rewards[2:], 0, prompts=prompts[2:], ids=ids and ids[2:])
+    metrics = dict(filtered.metrics)
+    filtered.observe(rewards[:2], 0, prompts=prompts[:2], ids=ids and ids[:2])
+    assert filtered.metrics == metrics
+    later = [
+        watched.advantages([0.0, 1.0, 1.0, 0.0], 1, prompts=prompts, ids=ids).tolist() for watched in (whole, filtered)
+    ]
+    assert later[0] == later[1]
+    resumed.load_state_dict(filtered.state_dict(0))  # what was observed is in the state that was held of the step
+    assert resumed.advantages([0.0, 1.0, 1.0, 0.0], 1, prompts=prompts, ids=ids).tolist() == later[0]
+
+
+def test_integration_watched_observed_rows_are_checked_as_those_trained_on():
+    watched = WatchedEstimator(kae())
+    with pytest.raises(ValueError, match="training step"):
+        watched.observe([1.0], None, prompts=["p"])
+    with pytest.raises(UnstablePromptIds, match="missing or empty"):
+        watched.observe([1.0], 0, prompts=[""])
+    watched.observe([1.0], 0, prompts=["p"])
+    with pytest.raises(ValueError, match="already recorded"):
+        watched.advantages([1.0], 0, prompts=["p"])

@@ -87,3 +87,12 @@ def test_a_key_of_ones_own():
 def test_a_prompt_that_verl_did_not_keep_is_refused():
     with pytest.raises(UnstablePromptIds, match="raw_prompt is missing"):
         read_prompt("auto", "gsm8k", {"index": 1}, None)
+
+
+def test_a_policy_is_checked_when_it_is_read_and_refused_where_no_prompts_are_drawn():
+    options = Options.read("kae", {"kaestat": {"prompt_sampler": "neyman"}})
+    with pytest.raises(ValueError, match=r"prompt_sampler=neyman: this trainer takes prompts"):
+        options.refuse_sampler("this trainer")
+    Options.read("kae", None).refuse_sampler("this trainer")
+    with pytest.raises(ValueError, match="unknown 'best'"):
+        Options.read("kae", {"kaestat": {"prompt_sampler": "best"}})

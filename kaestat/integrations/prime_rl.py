@@ -1,0 +1,269 @@
+"""Baselines and drawn tasks inside prime-rl 0.8: an algorithm, and a task sampler that a checkpoint holds.
+
+prime-rl scores a group when it is complete, in any order, and several policies are at work at a time. Time is therefore
+counted in groups: each finished group is a step of the estimator, and bandwidths are in groups. A group is scored
+(`BaselineAlgorithmMixin.score_group`) and then reported to the sampler (`DrawnTasks.observe`) before anything else
+happens, also where a gate rejects it afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kaestat.advantage import AdvantageEstimator
+from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.watched_sampler import sampler_of
+from kaestat.sampling import Policy, PromptSampler
+
+DRAWS_KEPT = 64  # a group that takes longer was cancelled, which nobody tells the sampler
+
+
+class _Handed(NamedTuple):
+    """A group's task that was drawn."""
+
+    number: int
+    draw: int
+    key: str
+    correction: float
+
+
+class DrawnTasks(Iterator[Any]):
+    """A ``TaskSampler`` of prime-rl: tasks by their predicted values, a draw of several groups at a time.
+
+    Parameters
+    ----------
+    tasks : sequence of verifiers.v1.Task
+        Of one environment; their keys are distinct.
+    watched : WatchedEstimator
+        Scores the environment's groups; saved with the sampler.
+    prompt_sampler : str, Policy or PromptSampler
+        Which tasks; see `kaestat.integrations.shared.watched_sampler.sampler_of`.
+    groups : int
+        Groups of a draw: about those of a training step.
+    group_size : int
+        Rollouts of a group.
+    seed : int
+
+    Attributes
+    ----------
+    clock : int
+        Groups that were finished: the estimator's step.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Any],
+        watched: WatchedEstimator,
+        *,
+        prompt_sampler: str | Policy | PromptSampler,
+        groups: int,
+        group_size: int,
+        seed: int = 0,
+    ):
+        self._task = {task.key: task for task in tasks}
+        if not self._task or len(self._task) < len(tasks):
+            raise ValueError("tasks: there are none, or two have the same key; each needs a key of its own.")
+        self.watched = watched
+        self.sampler = sampler_of(
+            prompt_sampler,
+            list(self._task),
+            budget=groups * group_size,
+            group_size=group_size,
+            estimator=watched.estimator,
+            seed=seed,
+        )
+        self.clock = 0
+        self._group_size, self._seed, self._draws, self._drawn = group_size, seed, 0, 0
+        self._next: deque[_Handed] = deque()
+        self._out: dict[tuple[str, int], deque[_Handed]] = {}  # dispatched, not finished; by task and prime-rl's step
+
+    def __next__(self) -> Any:
+        """The task of the next group; `dispatched` follows."""
+        if not self._next:
+            self._draw()
+        return self._task[self._next[0].key]
+
+    def dispatched(self, step: int) -> None:
+        """The task of the last `next` goes out at prime-rl's step ``step``, which its episodes come back with."""
+        handed = self._next.popleft()
+        self._out.setdefault((handed.key, step), deque()).append(handed)
+
+    def correction(self, group: list[Any]) -> float:
+        """Factor of the advantages of a finished group.
+
+        Raises
+        ------
+        ValueError
+            If no such group is on its way.
+        """
+        waiting = self._out.get(_name(group))
+        if not waiting:
+            raise ValueError(f"a group of task {_name(group)[0]!r} is finished that this sampler did not hand out.")
+        return waiting[0].correction
+
+    def observe(self, group: list[Any]) -> None:
+        """prime-rl's call for each finished group, rejected ones too."""
+        self.correction(group)
+        key, _ = name = _name(group)
+        rewards = [
+            float(trace.reward)
+            for episode in group
+            for trace in episode.traces
+            if trace.agent.trainable and not trace.has_error
+        ]
+        if rewards:
+            self.sampler.observe([key] * len(rewards), rewards, self.clock)
+            self.clock += 1
+        self._out[name].popleft()
+        if not self._out[name]:
+            del self._out[name]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data for prime-rl's checkpoint: history, sampler, and the groups that are not finished."""
+        waiting = [tuple(handed) for handed in (*self._next, *(one for many in self._out.values() for one in many))]
+        return {
+            "clock": self.clock,
+            "draws": self._draws,
+            "drawn": self._drawn,
+            "waiting": sorted(waiting),
+            "sampler": self.sampler.state_dict(),
+            "estimator": self.watched.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint; groups that were on their way then are handed out again.
+
+        Raises
+        ------
+        ValueError
+            If the state is of another sampler or method.
+        """
+        if set(state) != {"clock", "draws", "drawn", "waiting", "sampler", "estimator"}:
+            raise ValueError("state: this checkpoint was not written with a DrawnTasks sampler; begin a new run.")
+        self.watched.load_state_dict(state["estimator"])
+        self.sampler.load_state_dict(state["sampler"])
+        self.clock, self._draws, self._drawn = state["clock"], state["draws"], state["drawn"]
+        self._next, self._out = deque(_Handed(*handed) for handed in state["waiting"]), {}
+
+    def metrics(self) -> dict[str, float]:
+        """Figures of the last group and of the last draw."""
+        draw = self.sampler.last_draw
+        return {**self.watched.metrics, **({} if draw is None else draw.metrics())}
+
+    def _draw(self) -> None:
+        draw = self.sampler.draw(self.clock)
+        keys = np.array(draw.rows()[:: self._group_size], dtype=object)
+        # A step may end within a draw, so the order must not tell one task from another.
+        np.random.default_rng([self._seed, self._draws]).shuffle(keys)
+        factors = draw.correction_of(keys.tolist()).tolist()
+        self._next.extend(
+            _Handed(self._drawn + place, self._draws, key, factor)
+            for place, (key, factor) in enumerate(zip(keys.tolist(), factors, strict=True))
+        )
+        self._draws, self._drawn = self._draws + 1, self._drawn + len(keys)
+        oldest = self._draws - DRAWS_KEPT
+        self._out = {name: many for name, many in self._out.items() if many[-1].draw >= oldest}
+
+
+class BaselineAlgorithmMixin:
+    """Scores a group with an `AdvantageEstimator`; to stand before prime-rl's ``Algorithm``.
+
+    Attributes
+    ----------
+    watched : WatchedEstimator
+    tasks : DrawnTasks
+        The environment's sampler, which knows the time and the corrections.
+    """
+
+    make_estimator: Callable[[], AdvantageEstimator]
+    watched: WatchedEstimator
+    tasks: DrawnTasks
+
+    def __init__(self, config: Any, policy_pool: Any):
+        super().__init__(config, policy_pool)  # type: ignore[call-arg]  # prime-rl's, beside it among the bases
+        if getattr(config, "length_penalty", None) is not None:
+            raise ValueError("algo.length_penalty shapes rewards within a group; put it into the reward instead.")
+        self.watched = WatchedEstimator(type(self).make_estimator())
+
+    async def score_group(self, episodes: list[Any]) -> None:
+        """prime-rl's call for a complete group; there is no await in it, so nothing comes before the report."""
+        from prime_rl.orchestrator.algo.base import iter_trainable_traces
+        from prime_rl.orchestrator.algo.routing import assign_advantages
+
+        pairs = list(iter_trainable_traces(episodes))
+        factor = self.tasks.correction(episodes)
+        keys: list[Hashable] = [episode.task.key for episode, _ in pairs]
+        advantages = self.watched.advantages(
+            [trace.reward for _, trace in pairs],
+            self.tasks.clock,
+            prompts=[episode.task.hash for episode, _ in pairs],
+            ids=keys,
+        )
+        for (_, trace), advantage in zip(pairs, (advantages * factor).tolist(), strict=True):
+            assign_advantages(trace, advantage)
+
+
+def install(
+    make_estimator: Callable[[], AdvantageEstimator],
+    *,
+    groups_per_step: int,
+    prompt_sampler: str | Policy = "neyman",
+    seed: int = 0,
+) -> None:
+    """Let the orchestrator that runs in this process use our advantages for ``algo.type = "grpo"``, and our tasks.
+
+    Parameters
+    ----------
+    make_estimator : callable
+        Makes the estimator of an environment, such as ``lambda: AdvantageEstimator("kae")``.
+    groups_per_step : int
+        ``batch_size / group_size``; the groups of a draw.
+    prompt_sampler : str or Policy
+        ``"uniform"`` draws all tasks alike, and only keeps the history in the checkpoint.
+    seed : int
+    """
+    import prime_rl.orchestrator.orchestrator as orchestrator
+    from prime_rl.orchestrator.algo import ALGORITHM_CLASSES
+    from prime_rl.orchestrator.algo.base import Algorithm
+    from prime_rl.orchestrator.train_source import TrainSource
+
+    made = {"make_estimator": staticmethod(make_estimator)}
+    ALGORITHM_CLASSES["grpo"] = type("BaselineAlgorithm", (BaselineAlgorithmMixin, Algorithm), made)
+
+    class DrawnTrainSource(TrainSource):
+        def __init__(self, train_envs: Any):
+            super().__init__(train_envs)
+            for env in self.envs:
+                if isinstance(env.algorithm, BaselineAlgorithmMixin):
+                    self.curricula[env.name].sampler = env.algorithm.tasks = DrawnTasks(
+                        _tasks(self.curricula[env.name]),
+                        env.algorithm.watched,
+                        prompt_sampler=prompt_sampler,
+                        groups=groups_per_step,
+                        group_size=env.config.group_size,
+                        seed=seed,
+                    )
+
+        def next_task(self, *, step: int) -> Any:
+            request = super().next_task(step=step)
+            sampler = self.curricula[request.env_name].sampler
+            if isinstance(sampler, DrawnTasks):
+                sampler.dispatched(step)
+            return request
+
+    orchestrator.TrainSource = DrawnTrainSource
+
+
+def _name(group: list[Any]) -> tuple[str, int]:
+    return group[0].task.key, group[0].run.work.step
+
+
+def _tasks(curriculum: Any) -> Sequence[Any]:
+    tasks = curriculum.sampler.tasks
+    if tasks is None:
+        raise ValueError("an environment without end has no prompts that come back; leave install() out.")
+    return tasks

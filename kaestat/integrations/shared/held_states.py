@@ -1,0 +1,57 @@
+"""States of the last steps, for trainers that save a step after they have seen later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class HeldStates:
+    """What was known after each of the last steps.
+
+    Parameters
+    ----------
+    kept : int
+        How many; 0 holds none.
+    """
+
+    def __init__(self, kept: int):
+        self.kept = kept
+        self._states: dict[int, Callable[[], dict[str, Any]]] = {}
+
+    def __len__(self) -> int:
+        """How many are held."""
+        return len(self._states)
+
+    def put(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
+        """Hold the state after a step; the oldest one goes."""
+        if self.kept:
+            states = self._states | {step: state}
+            # A new dict each time: some trainers ask for a state from another thread.
+            self._states = {at: states[at] for at in sorted(states)[-self.kept :]}
+
+    def after(self, step: int, newest: int) -> dict[str, Any]:
+        """The state after a step, or after the last one before it.
+
+        Parameters
+        ----------
+        step : int
+        newest : int
+            The last step recorded, for the message.
+
+        Raises
+        ------
+        ValueError
+            If the state after that step is held no more.
+        """
+        held = [at for at in self._states if at <= step]
+        if not held:
+            raise ValueError(
+                f"step {step}: {newest} has been recorded since, and of the states in between those after "
+                f"{sorted(self._states) or 'no step'} are held; raise states_kept."
+            )
+        return self._states[max(held)]()
+
+    def clear(self) -> None:
+        """Hold nothing any more."""
+        self._states = {}

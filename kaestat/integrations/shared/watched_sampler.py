@@ -1,0 +1,126 @@
+"""A `PromptSampler` as trainers need it: made to fit their data, its states held by step."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from kaestat.advantage import AdvantageEstimator
+from kaestat.integrations.shared.held_states import HeldStates
+from kaestat.sampling import Policy, PromptSampler
+from kaestat.storage import save_state, unpack_arrays
+
+
+class WatchedSampler:
+    """The sampler of a run, told its rewards step by step.
+
+    Parameters
+    ----------
+    sampler : PromptSampler
+    states_kept : int
+        After how many of the last steps the state is held for `save`, as in `WatchedEstimator`.
+
+    Attributes
+    ----------
+    last_step : int
+        Newest step that was observed, -1 for none.
+    """
+
+    def __init__(self, sampler: PromptSampler, *, states_kept: int = 0):
+        self.sampler = sampler
+        self.last_step = -1
+        self._states = HeldStates(states_kept)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Figures of the last draw, as ``sampling/NAME``."""
+        draw = self.sampler.last_draw
+        return {} if draw is None else draw.metrics()
+
+    def observe(self, prompt_ids: Sequence[Hashable], rewards: Sequence[float] | np.ndarray, step: int) -> None:
+        """Take note of a step's scored completions; as `PromptSampler.observe`."""
+        self.sampler.observe(prompt_ids, rewards, step)
+        self.last_step = max(self.last_step, step)
+        if self._states.kept:
+            state = self.sampler.state_dict()
+            self._states.put(step, lambda: state)
+
+    def save(self, path: str | os.PathLike[str], step: int | None = None) -> None:
+        """Write the state as of after ``step`` (None: as it is) to a file that `PromptSampler.load` reads.
+
+        Raises
+        ------
+        ValueError
+            If the state after that step is held no more.
+        """
+        if step is None or self.last_step <= step:
+            self.sampler.save(path)
+        else:
+            save_state(path, {"sampler": unpack_arrays(self._states.after(step, self.last_step))})
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a file of `save`."""
+        self.sampler.load(path)
+        self.last_step = -1
+        self._states.clear()
+
+
+def sampler_of(
+    given: str | Policy | PromptSampler,
+    ids: Sequence[Hashable],
+    *,
+    budget: int,
+    group_size: int,
+    estimator: AdvantageEstimator,
+    seed: int,
+    repeats: bool = True,
+) -> PromptSampler:
+    """The sampler of a policy's name, with the estimator's own history if it has one; or the one given, checked.
+
+    Parameters
+    ----------
+    given : str, Policy or PromptSampler
+    ids : sequence of hashables
+        Prompt of each row of the data set; rows of the same prompt are one that weighs more.
+    budget, group_size : int
+        Completions of a step, and of a group.
+    estimator : AdvantageEstimator
+        The one that trains.
+    seed : int
+    repeats : bool
+        Whether numbers of completions are free where groups are of one: a prompt may have several groups a step.
+
+    Raises
+    ------
+    ValueError
+        If a sampler is given whose prompts, budget or group size are not the trainer's.
+    """
+    free = group_size == 1 and repeats
+    if isinstance(given, PromptSampler):
+        if given.budget != budget or (given.group_size or (1 if free else 0)) != group_size:
+            raise ValueError(
+                f"prompt_sampler: it draws {given.budget} completions in groups of {given.group_size or 'any size'}, "
+                f"and a generation has {budget} in groups of {group_size}. Make it with budget={budget}"
+                + ("." if free else f", group_size={group_size}.")
+            )
+        missing = [key for key in dict.fromkeys(ids) if key not in given]
+        if missing or len(given) != len(set(ids)):
+            example = f", {missing[0]!r} among them" if missing else ""
+            raise ValueError(
+                f"prompt_sampler: it has {len(given)} prompts, the data set {len(set(ids))} others{example}. Make it "
+                "with the data set's ids, or pass the name of a policy."
+            )
+        return given
+    counts = Counter(ids)
+    return PromptSampler(
+        list(counts),
+        budget,
+        policy=given,
+        predictor=estimator if estimator.baseline.horizon > 0 else "kae_eb",
+        group_size=None if free else group_size,
+        share=np.array(list(counts.values())) / len(ids) if len(counts) < len(ids) else None,
+        seed=seed,
+    )

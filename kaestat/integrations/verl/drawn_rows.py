@@ -1,0 +1,114 @@
+"""Rows of verl's data set, drawn by their prompts' predicted values."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from verl.utils.dataset.rl_dataset import collate_fn
+
+from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.watched_sampler import WatchedSampler, sampler_of
+from kaestat.integrations.verl.options import Options
+from kaestat.integrations.verl.prompts import FIELDS, read_prompt
+from kaestat.integrations.verl.rows import BatchRows
+from kaestat.sampling import PromptSampler
+
+
+class DrawnRows(WatchedSampler):
+    """Batches of prompts for verl's agent loops, and the corrections of what comes back.
+
+    Parameters
+    ----------
+    sampler : PromptSampler
+    dataset : sequence of mapping
+        verl's training set.
+    ids : sequence of hashables
+        Prompt of each row.
+    """
+
+    def __init__(self, sampler: PromptSampler, dataset: Any, ids: Sequence[Hashable]):
+        super().__init__(sampler)
+        self._dataset = dataset
+        self._row = {key: row for row, key in reversed(list(enumerate(ids)))}
+        self._factor: dict[Hashable, float] = {}
+        self._step = -1
+
+    def batch(self, n_groups: int, step: int) -> dict[str, Any]:
+        """So many groups for a step, collated, each under a fresh uid.
+
+        Parameters
+        ----------
+        n_groups : int
+        step : int
+            0-based.
+        """
+        if step != self._step:
+            self._factor, self._step = {}, step
+        size = self.sampler.group_size or 1
+        draw = self.sampler.draw(step, budget=n_groups * size)
+        names = draw.rows()[::size]
+        uids = [str(uuid.uuid4()) for _ in names]
+        self._factor.update(zip(uids, draw.correction_of(names).tolist(), strict=True))
+        return {
+            **collate_fn([self._dataset[self._row[name]] for name in names]),
+            "uid": np.array(uids, dtype=object),
+        }
+
+    def corrections(self, rows: BatchRows) -> torch.Tensor:
+        """Factor of each row's advantage, shape (N,); 0 for padding.
+
+        Raises
+        ------
+        ValueError
+            If a group was not drawn at this step.
+        """
+        drawn = [uid for uid, prompt in zip(rows.uids, rows.prompts, strict=True) if prompt is not None]
+        unknown = [uid for uid in drawn if uid not in self._factor]
+        if unknown:
+            raise ValueError(
+                f"prompt_sampler: group {unknown[0]!r} was not drawn at this step; a part of verl fetches prompts "
+                "past the trainer."
+            )
+        return torch.tensor([self._factor.get(uid, 0.0) for uid in rows.uids])
+
+    def observe_rows(self, rows: BatchRows, rewards: torch.Tensor, step: int) -> None:
+        """Take note of a batch's rewards, shape (N,)."""
+        counted = np.flatnonzero((rows.final == np.arange(len(rows.final))) & ~rows.padding)
+        ids = [prompt.id for prompt in (rows.prompts[row] for row in counted) if prompt is not None]
+        self.observe(ids, rewards.double().cpu().numpy()[counted], step)
+
+
+def drawn_rows(options: Options, watched: WatchedEstimator, config: Any, dataset: Any) -> DrawnRows | None:
+    """The rows of a training set drawn as the options ask for; None if they do not.
+
+    Raises
+    ------
+    ValueError
+        If verl chooses once more among the groups that are drawn.
+    UnstablePromptIds
+        If a prompt has no id.
+    """
+    filters = config.algorithm.get("filter_groups", None)
+    if options.prompt_sampler is None:
+        return None
+    if filters is not None and filters.get("enable", False):
+        raise ValueError(
+            "algorithm.filter_groups chooses among the prompts that were drawn, which their correction does not know "
+            "of; leave it or algorithm.kaestat.prompt_sampler out."
+        )
+    rows = (dataset[row] for row in range(len(dataset)))
+    ids = [read_prompt(options.prompt_id, *(row.get(name) for name in FIELDS)).id for row in rows]
+    size = config.actor_rollout_ref.rollout.n
+    sampler = sampler_of(
+        options.prompt_sampler,
+        ids,
+        budget=config.data.train_batch_size * size,
+        group_size=size,
+        estimator=watched.estimator,
+        seed=config.data.get("seed", None) or 0,
+    )
+    return DrawnRows(sampler, dataset, ids)
