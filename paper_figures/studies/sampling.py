@@ -42,7 +42,7 @@ MARKS = {
     "near_half": Mark(ORANGE, "v"),
     "mopps": Mark(PURPLE, "D"),
 }
-CORRECTED, UNCORRECTED = Mark(BLUE, "o"), Mark(VERMILION, "s")
+CORRECTED, UNCORRECTED = MARKS["neyman"], MARKS["neyman, uncorrected"]
 OPTIMA = {"start": "Before training", "value": "Corrected", "uncorrected": "Uncorrected"}
 CAPTIONS = {
     "sampling": "Many draws from one state under every policy with a floor of 0.1: squared bias of the mean gradient "
