@@ -302,8 +302,8 @@ CLAIMS: dict[str, list[tuple[str, Callable[[Tables], list[str]]]]] = {
     "sampling/index.md": [
         (
             r"at most (\S+) standard errors off along it, and its variance is (\S+) to (\S+) times .*? is (\S+) "
-            r"± (\S+) times the squared gradient for `neyman`, (\S+) ± (\S+) for `spo`, (\S+) ± (\S+) for `mopps`, (\S+) ± "
-            r"(\S+) for `greso`, (\S+) ± (\S+) for `near_half` and (\S+) ± (\S+) for `knapsack`",
+            r"± (\S+) times the squared gradient for `neyman`, (\S+) ± (\S+) for `spo`, (\S+) ± (\S+) for `mopps`, "
+            r"(\S+) ± (\S+) for `greso`, (\S+) ± (\S+) for `near_half` and (\S+) ± (\S+) for `knapsack`",
             sampled_without_bias,
         ),
         (r"\(worth (\S+) ± (\S+)\)", neyman_with_single_completions),
