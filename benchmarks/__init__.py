@@ -10,6 +10,7 @@ BENCHMARKS = (
     "history_memory",
     "import_time",
     "state_file",
+    "sampling",
     "simulation_throughput",
     "gradient_gram",
     "score_norms",

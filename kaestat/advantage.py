@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -233,12 +234,12 @@ class AdvantageEstimator:
                 f"method {self.method!r} keeps no history, so it predicts nothing; take one that does, such as "
                 "'kae_eb'."
             )
-        keys, step = check_ids("prompt_ids", prompt_ids), whole_step(step)
-        coded = code_ids("prompt_ids", keys, len(keys))
-        if len(coded.keys) < len(keys):
-            twice = keys[int(np.argmax(np.bincount(coded.codes)[coded.codes] > 1))]
+        listed = prompt_ids.tolist() if isinstance(prompt_ids, np.ndarray) else prompt_ids
+        keys, step = check_ids("prompt_ids", listed), whole_step(step)
+        if len(set(keys)) < len(keys):
+            twice = next(key for key, times in Counter(keys).items() if times > 1)
             raise ValueError(f"prompt_ids: {twice!r} comes twice; ask for each prompt once.")
-        return predict(self.baseline, self.history, self._state.carry, coded.keys, step)
+        return predict(self.baseline, self.history, self._state.carry, keys, step)
 
     def _taken(
         self,

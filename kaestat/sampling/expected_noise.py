@@ -20,7 +20,10 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
         p = (n V + m mu) / (n + m),    m = s^2 / tau^2,    u = p (1 - p) / (n + m + 1)
 
     where rewards are 0 or 1 (exact for Beta-distributed values); ``u = r / (n + m)`` where they are not, with r the
-    prompt's own reward variance, drawn towards s^2 as p towards mu. A method that shrinks has V for p and n for n + m.
+    prompt's own reward variance, drawn towards s^2 as p towards mu. A method that shrinks has V for p and n for n + m,
+    but no further from mu than n completions all alike could bring it, with a prior that weighs at most one: a value
+    that was predicted while too little was known of the population to shrink it, 0 or 1 after a single completion,
+    would else count as certain ever after.
     After its last visit a value drifts on, by the variance D per step, and l steps later less of it is known: p and u
     move by ``D l / (D l + tau^2)`` of the way to mu and tau^2.
 
@@ -50,6 +53,9 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
     drifted = np.divide(drift, drift + spread, out=np.zeros_like(drift), where=drift > 0)
     gone = 1 - (1 - away) * (1 - drifted)
     value = prediction.value + away * (population.mean - prediction.value)
+    if population.binary and prediction.shrunk and spread > 0:
+        own = np.divide(completions, completions + min(of_prior, 1.0), out=np.zeros_like(completions), where=~unknown)
+        value = np.clip(value, (1 - own) * population.mean, (1 - own) * population.mean + own)
     if population.binary:
         error = np.clip(value * (1 - value), 0.0, None) / (together + 1)
     else:

@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxBandit:
-    """Softmax policy ``pi(y | x) ~ exp(features(x, y) . theta)`` with a parameter shared by all prompts.
+    """Softmax policy ``pi(y | x) ~ exp(base(x, y) + features(x, y) . theta)``, its parameter shared by all prompts.
 
     Attributes
     ----------
@@ -18,10 +18,13 @@ class SoftmaxBandit:
         Features of each of K actions for each of m prompts. With K = 2 this is a logistic policy.
     success : ndarray, shape (m, K)
         Expected reward of each action, in [0, 1].
+    base : ndarray, shape (m, K), or float
+        Logits before training.
     """
 
     features: np.ndarray
     success: np.ndarray
+    base: np.ndarray | float = 0.0
 
     def __post_init__(self):
         if self.features.ndim != 3 or self.success.shape != self.features.shape[:2]:
@@ -33,7 +36,7 @@ class SoftmaxBandit:
 
     def policy(self, theta: np.ndarray) -> np.ndarray:
         """Action probabilities, shape (..., m, K), for parameters of shape (..., d)."""
-        return softmax(np.einsum("mkd,...d->...mk", self.features, theta), axis=-1)
+        return softmax(self.base + np.einsum("mkd,...d->...mk", self.features, theta), axis=-1)
 
     def values(self, theta: np.ndarray) -> np.ndarray:
         """Value of every prompt, shape (..., m)."""
@@ -87,3 +90,35 @@ def one_hot_bandit(
     right = rank < n_right[:, None]
     length = np.where(right, 1.0, np.sqrt(wrong_norm2))
     return SoftmaxBandit(length[..., None] * np.eye(n_actions), right.astype(float))
+
+
+def rule_bandit(
+    n_prompts: int,
+    n_actions: int,
+    n_features: int,
+    *,
+    exceptions: float,
+    rng: np.random.Generator,
+    spread: float = 3.0,
+) -> SoftmaxBandit:
+    """One action of each prompt is right; a linear rule says which, but for exceptions that no rule explains.
+
+    What is learned on one prompt helps where the rule holds and harms the exceptions, so not all can be right, and
+    which are depends on what is maximised. Before training, values lie between nearly 0 and nearly 1.
+
+    Parameters
+    ----------
+    n_prompts, n_actions, n_features : int
+    exceptions : float
+        Share of prompts whose right action is drawn at random.
+    rng : Generator
+    spread : float
+        Standard deviation over prompts of the right action's logit before training.
+    """
+    features = rng.normal(size=(n_prompts, n_actions, n_features)) / np.sqrt(n_features)
+    by_rule = (features @ rng.normal(size=n_features)).argmax(axis=1)
+    at_random = rng.integers(n_actions, size=n_prompts)
+    right = np.where(rng.random(n_prompts) < exceptions, at_random, by_rule)
+    base = rng.normal(scale=0.5, size=(n_prompts, n_actions))
+    base[np.arange(n_prompts), right] += rng.normal(1.0, spread, n_prompts)
+    return SoftmaxBandit(features, np.eye(n_actions)[right], base)

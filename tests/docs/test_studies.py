@@ -13,6 +13,8 @@ from paper_figures.report import reproduce as report_module
 from paper_figures.report.reproduce import reproduce
 from paper_figures.report.sections import SECTIONS
 from paper_figures.studies.efficiency import setting
+from paper_figures.studies.sampling import NAMES
+from simulations.studies.sampling import REFERENCE, STEPS
 
 RATIO_WITH_ERROR = ["ratio_to_best", "ratio_to_best_mcse"]
 DOCS = Path(__file__).parents[2] / "docs"
@@ -235,6 +237,33 @@ def late_in_training(tables: Tables) -> list[str]:
     return [*two, *span(late.loc["none", "ratio_to_best"]), "six" if 6 <= unweighted.min() < 7 else "other"]
 
 
+def plus_minus(row: pd.Series, name: str, places: int = 2) -> list[str]:
+    return [f"{row[name]:.{places}f}", f"{row[f'{name}_mcse']:.{places}f}"]
+
+
+def sampled_without_bias(tables: Tables) -> list[str]:
+    drawn = tables["sampling"].set_index("method")
+    policies = ("neyman", "spo", "mopps", "greso", "near_half", "knapsack")
+    biases = [part for name in policies for part in plus_minus(drawn.loc[name], "squared_bias_uncorrected")]
+    off = largest_deviation(drawn["along"], 0, drawn["along_mcse"])
+    return [off, *span(drawn["variance_to_formula"]), *biases]
+
+
+def neyman_with_single_completions(tables: Tables) -> list[str]:
+    return plus_minus(tables["sampling"].set_index("method").loc["neyman"], "worth")
+
+
+def solved_prompts(tables: Tables) -> list[str]:
+    row = tables["sampling_learning"].set_index("method").loc["neyman"]
+    return [f"{row['least']:.1f}", *plus_minus(row, "of_solved")]
+
+
+def optima_in_conflict(tables: Tables) -> list[str]:
+    rows = tables["sampling_optima"].set_index("method")
+    given = [part for name in ("uncorrected", "value") for part in plus_minus(rows.loc[name], "mastered", 3)]
+    return [*given, f"{rows.loc['start', 'mastered']:.3f}", *plus_minus(rows.loc["uncorrected"], "share_of_gain")]
+
+
 CLAIMS: dict[str, list[tuple[str, Callable[[Tables], list[str]]]]] = {
     "theory.md": [
         (r"all (\d+) simulated slopes .*? \(largest deviation (\S+) standard .*? to the power (\S+ \(\S+\))", rates),
@@ -309,6 +338,21 @@ CLAIMS: dict[str, list[tuple[str, Callable[[Tables], list[str]]]]] = {
             late_in_training,
         ),
     ],
+    "sampling/index.md": [
+        (
+            r"at most (\S+) standard errors off along it, and its variance is (\S+) to (\S+) times .*? is (\S+) "
+            r"± (\S+) times the squared gradient for `neyman`, (\S+) ± (\S+) for `spo`, (\S+) ± (\S+) for `mopps`, "
+            r"(\S+) ± (\S+) for `greso`, (\S+) ± (\S+) for `near_half` and (\S+) ± (\S+) for `knapsack`",
+            sampled_without_bias,
+        ),
+        (r"\(worth (\S+) ± (\S+)\)", neyman_with_single_completions),
+        (r"below the floor, (\S+) of uniform sampling, .*? got (\S+) ± (\S+) of it", solved_prompts),
+        (
+            r"gives mastered prompts (\S+) ± (\S+) where .*? gives (\S+) ± (\S+) \((\S+) before training\), and keeps "
+            r"(\S+) ± (\S+) of the gain",
+            optima_in_conflict,
+        ),
+    ],
     "methods/kalman.md": [
         (
             r"in (\d+) of (\d+) settings .*? down to (\S+) of its error\), but not after a jump \((\S+) at G = 8\) or "
@@ -381,6 +425,25 @@ def defaults_found(tables: Tables) -> dict[str, list[str]]:
     }
 
 
+def ways_said() -> dict[str, list[str]]:
+    rows = re.findall(
+        r"^\| ((?:GRPO|KAE-EB), .*?) \| (.*?) \| (.*?) ?\|$", (DOCS / "sampling/index.md").read_text(), re.MULTILINE
+    )
+    return {way: [value, difference] for way, value, difference in rows}
+
+
+def ways_found(tables: Tables) -> dict[str, list[str]]:
+    rows = tables["sampling_learning"].set_index("method")
+    cells = {
+        way: [plus_minus(row, f"objective_{STEPS}", 3), plus_minus(row, "difference", 3)]
+        for way, row in rows.iterrows()
+    }
+    return {
+        NAMES[way]: [" ± ".join(value), " ± ".join(difference) if way != REFERENCE else ""]
+        for way, (value, difference) in cells.items()
+    }
+
+
 @pytest.mark.slow
 def test_every_number_that_a_page_quotes_from_a_study_is_what_the_study_gives(tmp_path, monkeypatch):
     monkeypatch.setattr(report_module, "log_sources", lambda data: ())  # logs are no study
@@ -390,6 +453,13 @@ def test_every_number_that_a_page_quotes_from_a_study_is_what_the_study_gives(tm
     said: dict[str, object] = {"selectors": selectors_said(), "defaults": defaults_said(), "noises": noises_said()}
     found: dict[str, object] = {"selectors": selectors_found(tables), "defaults": defaults_found(tables)}
     found["noises"] = noises_found(tables)
+
+    said: dict[str, object] = {"selectors": selectors_said(), "defaults": defaults_said(), "ways": ways_said()}
+    found: dict[str, object] = {
+        "selectors": selectors_found(tables),
+        "defaults": defaults_found(tables),
+        "ways": ways_found(tables),
+    }
     for page, claims in CLAIMS.items():
         for pattern, measured in claims:
             place = f"{page}: {measured.__name__}"

@@ -50,6 +50,15 @@ def test_values_that_are_posterior_means_are_not_drawn_twice():
     np.testing.assert_allclose(found, [0.9 * 0.1])
 
 
+def test_one_completion_makes_no_prompt_certain_even_if_the_method_did_not_shrink_it():
+    """As if one more completion of the population had been seen: p is (1 + .4) / 2, and .4 / 2."""
+    population = replace(POPULATION, drift=0.0)
+    for value, p in ((1.0, 0.7), (0.0, 0.2), (0.5, 0.5)):
+        found = expected_noise(prediction(value, 1.0, shrunk=True, population=population))
+        np.testing.assert_allclose(found, [p * (1 - p)])
+    assert expected_noise(prediction(1.0, 100.0, shrunk=True, population=population))[0] < 0.01
+
+
 def test_an_unknown_prompt_has_the_noise_of_the_population():
     found = expected_noise(prediction(0.4, 0.0, lag=math.inf))
     np.testing.assert_allclose(found, [0.4 * 0.6])

@@ -64,7 +64,7 @@ def test_completions_go_where_rewards_vary():
     for draw in draws[20:]:
         for key, n in zip(draw.prompt_ids, draw.counts, strict=True):
             got[key] += n
-    assert min(got["p5"], got["p6"]) > 2.5 * max(got["p0"], got["p11"])
+    assert min(got["p5"], got["p6"]) > 1.8 * max(got["p0"], got["p11"])
     assert min(got.values()) > 0
 
 
