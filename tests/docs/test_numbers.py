@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from kaestat import read_log
+from simulations import studies
 from tests.helpers.tiers import slow_after
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -173,6 +174,12 @@ def test_correlations_on_the_theory_page_are_those_of_the_diagnoses():
     }
     measured = [found["tiny"].max(), found["tiny"].min(), found["smollm2"].item(), *found["tiny_trained"].iloc[[0, -1]]]
     assert list(said) == [f"{each:.2f}" for each in measured]
+
+
+@pytest.mark.parametrize("page", ["simulate", "reports"])
+def test_guides_count_the_studies_that_there_are(page):
+    said = re.findall(r"(\d+) (?:Monte Carlo|simulation) studies", (DOCS / "guide" / f"{page}.md").read_text())
+    assert said == [str(len(studies.names()))]
 
 
 @pytest.mark.parametrize("name", slow_after(1, ["choice_curves", "choice_map"]))
