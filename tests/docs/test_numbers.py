@@ -103,6 +103,9 @@ def test_table_where_assumption_6_fails_is_the_diagnosis_of_the_small_model():
         assert (mse, se) == (f"{gradient.loc[method, 'mse']:.0f}", f"{gradient.loc[method, 'se']:.0f}")
         if method in value.index:
             assert float(value_mse) == pytest.approx(1e3 * value.loc[method, "mse_debiased"], rel=0.02)
+    assert "weighted `kae_eb` ({:.0f}) and the weighted batch mean ({:.0f}) beside it".format(
+        *gradient.loc[["kae_eb@exact", "reinforce++@exact"], "mse"]
+    ) in " ".join((DOCS / "choose.md").read_text().split())
 
 
 def test_table_of_assumption_6_along_a_run_is_the_diagnosis_of_its_checkpoints():
