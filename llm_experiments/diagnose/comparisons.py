@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
+from kaestat.logs.prompt_risks import DIFFERENCE_COLUMNS as LOG_COLUMNS
 from kaestat.logs.prompt_risks import PromptRisks
-from kaestat.logs.risk import DIFFERENCE_COLUMNS as LOG_COLUMNS
 
 DIFFERENCE_COLUMNS = ["step", *(name for name in LOG_COLUMNS if name != "n_visits")]
 

@@ -148,7 +148,7 @@ class EqualBudgetConfig(Section):
     draws: PositiveInt = 500
     drawn_steps: tuple[int, ...] = ()
     drawn_sizes: tuple[PositiveInt, ...] = (1, 2, 8)
-    drawn_methods: tuple[str, ...] = ("none", "grpo", "kae", "kae_eb", "reinforce++@exact", "kae@exact")
+    drawn_methods: tuple[str, ...] = ("none", "grpo", "kae", "kae_eb", "reinforce++@exact", "kae@exact", "kae_eb@exact")
 
 
 class Config(Section):

@@ -14,7 +14,7 @@ from kaestat.report.plots import STYLE
 from kaestat.theory import optimal_group_size
 from llm_experiments.diagnose.results import Results
 from paper_figures.llm.tables import label
-from paper_figures.shared.charts import BLACK, BLUE, GREY, PURPLE, VERMILION, Mark, key, plain_log
+from paper_figures.shared.charts import BLACK, BLUE, GREEN, GREY, PURPLE, VERMILION, Mark, key, plain_log
 from paper_figures.shared.output import write_csv, write_table
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ SERIES = {
     "none": Mark(PURPLE, "v"),
     "reinforce++@exact": Mark(GREY, "^", filled=False),
     "kae@exact": Mark(BLUE, "o", filled=False),
+    "kae_eb@exact": Mark(GREEN, "D", filled=False),
     "best_baseline": Mark(BLACK, "x"),
 }
 

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from kaestat import read_log
+from simulations import studies
 from tests.helpers.tiers import slow_after
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -102,6 +103,9 @@ def test_table_where_assumption_6_fails_is_the_diagnosis_of_the_small_model():
         assert (mse, se) == (f"{gradient.loc[method, 'mse']:.0f}", f"{gradient.loc[method, 'se']:.0f}")
         if method in value.index:
             assert float(value_mse) == pytest.approx(1e3 * value.loc[method, "mse_debiased"], rel=0.02)
+    assert "weighted `kae_eb` ({:.0f}) and the weighted batch mean ({:.0f}) beside it".format(
+        *gradient.loc[["kae_eb@exact", "reinforce++@exact"], "mse"]
+    ) in " ".join((DOCS / "choose.md").read_text().split())
 
 
 def test_table_of_assumption_6_along_a_run_is_the_diagnosis_of_its_checkpoints():
@@ -109,7 +113,7 @@ def test_table_of_assumption_6_along_a_run_is_the_diagnosis_of_its_checkpoints()
     rows = re.findall(r"^\| (\d+) \| (\S+) \| (\S+) \| (.*) \|$", page, re.MULTILINE)
     norms, gradient = (pd.read_csv(RESULTS / "tiny_trained" / f"{kept}.csv") for kept in NORMS_AND_GRADIENT)
     gradient = gradient.set_index(["step", "method"])
-    methods = ["none", "oracle", "kae", "reinforce++", "kae@exact", "reinforce++@exact"]
+    methods = ["none", "oracle", "kae", "reinforce++", "kae@exact", "reinforce++@exact", "kae_eb@exact"]
     assert [int(step) for step, *_ in rows] == norms["step"].unique().tolist()
     for step, value, ratio, errors in rows:
         at = norms[norms["step"] == int(step)]
@@ -124,6 +128,9 @@ def test_what_is_said_of_assumption_6_along_a_run_holds_in_its_diagnosis():
     error = gradient.pivot_table(index="step", columns="method", values="mse")
     for method in ("kae", "oracle"):
         assert (error[method] / error["none"]).round()[1:].between(7, 15).all()
+    in_the_table = error[["none", "oracle", "kae", "reinforce++", "kae@exact", "reinforce++@exact", "kae_eb@exact"]]
+    assert (in_the_table.idxmin(axis=1) == "kae_eb@exact").all()
+    assert (error["kae@exact"] / error["kae_eb@exact"]).round()[[50, 100]].tolist() == [6, 8]
     both = norms.dropna(subset=["norm2_wrong", "norm2_right"]).assign(wrong=lambda d: d.norm2_wrong > d.norm2_right)
     first, last = (both[both["step"] == step] for step in (5, 100))
     assert first.groupby(first["value"] > 0.5)["wrong"].mean().round().tolist() == [0, 1]  # the rare answer is it
@@ -142,15 +149,19 @@ def test_what_is_said_of_designs_at_an_equal_budget_holds_in_their_table():
     for method in ("kae", "oracle"):
         assert (at[method][8] >= 0.945).all() and at[method][1].round(1).between(0.4, 0.6).all()
     assert (at["none"] < at["oracle"]).all(axis=None) and round((at["oracle"] / at["none"]).loc[50, 1]) == 6
-    shortest = frame.query("method == 'kae@exact' and past == 1 and group_size == 1")["relative"].round(2)
+    little = frame.query("past == 1").pivot_table(index=["step", "method"], columns="group_size", values="relative")
+    shortest, shrunk = (little.xs(name, level="method")[1] for name in ("kae@exact", "kae_eb@exact"))
     for cells, low, high in (
         (at["kae@exact"][1], 0.16, 0.23), (at["reinforce++@exact"][1], 0.15, 0.19), (shortest, 0.36, 0.51),
+        (at["kae_eb@exact"][1], 0.07, 0.15), (shrunk, 0.08, 0.17), (at["none"][1], 0.08, 0.21),
         (at["best_baseline"][1], 0.07, 0.11),
     ):  # fmt: skip
         assert (cells.round(2).min(), cells.round(2).max()) == (low, high)
     weighted = at["reinforce++@exact"][1].to_numpy()
     assert (weighted < shortest.to_numpy()).all()
-    assert ((at["none"][1].to_numpy() < weighted) == [False, True, True, True]).all()
+    assert noise[1].drop("best_baseline", level="method").groupby("step").idxmin().str[1].eq("kae_eb@exact").all()
+    assert (shrunk / at["kae_eb@exact"][1]).max() < 1.35
+    assert (at["kae_eb@exact"][8] / at["kae@exact"][8]).between(0.99, 1.01).all()  # six problems in a step
     signal = pd.read_csv(RESULTS / "tiny_trained" / "gradient_signal.csv").set_index(["quantity", "step"])["mean"]
     assert (signal["between"] / signal["value_noise"]).between(1 / 9, 1 / 3.7).all()
     assert np.isnan(frame.query("step == 100")["to_signal"]).all()
@@ -173,6 +184,12 @@ def test_correlations_on_the_theory_page_are_those_of_the_diagnoses():
     }
     measured = [found["tiny"].max(), found["tiny"].min(), found["smollm2"].item(), *found["tiny_trained"].iloc[[0, -1]]]
     assert list(said) == [f"{each:.2f}" for each in measured]
+
+
+@pytest.mark.parametrize("page", ["simulate", "reports"])
+def test_guides_count_the_studies_that_there_are(page):
+    said = re.findall(r"(\d+) (?:Monte Carlo|simulation) studies", (DOCS / "guide" / f"{page}.md").read_text())
+    assert said == [str(len(studies.names()))]
 
 
 @pytest.mark.parametrize("name", slow_after(1, ["choice_curves", "choice_map"]))
