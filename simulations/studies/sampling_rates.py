@@ -24,7 +24,7 @@ STUDY = Study(
     mechanisms="As in study `sampling`, with other random numbers.",
     estimands="The mean value after training.",
     methods=tuple(sampling.WAYS),
-    measures=("objective",),
+    measures=("objective", "gain", "least", "of_solved"),
     cells=grid(design=("learning",), way=tuple(sampling.WAYS), rate=RATES),
     replicates=6,
     shard=3,

@@ -52,8 +52,10 @@ def test_replicate_alone_has_the_numbers_that_it_has_among_others(study, first):
         alone = study.simulate(cell, Streams(0, study.seed_key(cell), [replicate]))
         assert alone.keys() == together.keys()
         for name, column in together.items():
-            # NumPy may sum over another number of replicates in another order.
-            assert alone[name][0] == pytest.approx(column[position], rel=1e-9, abs=1e-12), name
+            # NumPy may sum over another number of replicates in another order; the learned filter's messages are of
+            # single precision.
+            rounding = 1e-5 if name.startswith("bayes_filter") else 1e-9
+            assert alone[name][0] == pytest.approx(column[position], rel=rounding, abs=1e-12), name
 
 
 def test_summary_has_named_estimates_for_every_cell_measured(study, first):
