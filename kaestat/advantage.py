@@ -14,14 +14,14 @@ import numpy as np
 from kaestat import specification
 from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Baseline
-from kaestat.checks import check_column, check_finite, check_ids, check_mask
+from kaestat.checks import check_ids
 from kaestat.estimator_state import EstimatorState
 from kaestat.history import RewardHistory, visit_sums, whole_step
 from kaestat.prediction import Prediction, predict
 from kaestat.reach import ReturnWatch
 from kaestat.record import StepRecord
 from kaestat.registry import FIXED_PARAMETERS, changed_parameters, get_method, make_baseline, with_specified
-from kaestat.samples import CodedIds, Packing, code_ids, largest_like, like, scatter
+from kaestat.samples import Packing, StepSamples, largest_like, like, scatter
 from kaestat.scaling import DEVIATION, SCALINGS
 from kaestat.storage import load_state, pack_arrays, save_state, unpack_arrays
 
@@ -160,9 +160,11 @@ class AdvantageEstimator:
             If a method with a history has not seen a single prompt come back in 100 steps, or nearly all that came
             back did so after more steps than the history reaches.
         """
-        advantages, values, keep = self._taken(prompt_ids, rewards, step, mask, stream_ids, weights, divergence)
-        self.values = like(scatter(values, keep), rewards)
-        return like(scatter(advantages, keep), rewards)
+        step, by_stream = whole_step(step), self.baseline.unit == "group"
+        samples = StepSamples.of(prompt_ids, rewards, mask, stream_ids, weights, divergence, by_stream=by_stream)
+        advantages, values = self._advance(samples, step, largest_like(rewards))
+        self.values = like(scatter(values, samples.keep), rewards)
+        return like(scatter(advantages, samples.keep), rewards)
 
     def observe(
         self,
@@ -191,11 +193,10 @@ class AdvantageEstimator:
         ValueError, TypeError
             As `step`.
         """
-        before = self.values, self.record
-        try:
-            self._taken(prompt_ids, rewards, step, mask, stream_ids, weights, divergence)
-        finally:
-            self.values, self.record = before
+        step, by_stream, record = whole_step(step), self.baseline.unit == "group", self.record
+        samples = StepSamples.of(prompt_ids, rewards, mask, stream_ids, weights, divergence, by_stream=by_stream)
+        self._advance(samples, step, largest_like(rewards))
+        self.record = record
 
     def predict(self, prompt_ids: Sequence[Hashable], step: int) -> Prediction:
         """Values of prompts before they are sampled; nothing is recorded.
@@ -240,40 +241,6 @@ class AdvantageEstimator:
             twice = next(key for key, times in Counter(keys).items() if times > 1)
             raise ValueError(f"prompt_ids: {twice!r} comes twice; ask for each prompt once.")
         return predict(self.baseline, self.history, self._state.carry, keys, step)
-
-    def _taken(
-        self,
-        prompt_ids: Sequence[Hashable],
-        rewards: Array | Sequence[float],
-        step: int,
-        mask: Array | Sequence[bool] | None,
-        stream_ids: Sequence[Hashable] | None,
-        weights: Array | Sequence[float] | None,
-        divergence: Array | Sequence[float] | None,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Advantages and values of the samples that are not masked, and which these are, None for all."""
-        step = whole_step(step)
-        reward = check_column("rewards", rewards)
-        size = len(reward)
-        keep = None if mask is None else check_mask(mask, size)
-        rows = code_ids("prompt_ids", prompt_ids, size, keep)
-        if stream_ids is not None and self.baseline.unit == "group":
-            rows = rows.paired(code_ids("stream_ids", stream_ids, size, keep))
-        elif stream_ids is not None:
-            check_ids("stream_ids", stream_ids, size, keep)
-        weight = None if weights is None else check_column("weights", weights, size)
-        drift = None if divergence is None else check_column("divergence", divergence, size)
-        if keep is not None:
-            reward = reward[keep]
-            weight, drift = (None if a is None else a[keep] for a in (weight, drift))
-        check_finite(reward, weight, drift)
-        self._check(step, weight, drift, stream_ids is not None)
-
-        with np.errstate(over="ignore", invalid="ignore"):  # the results are tested: what is not finite is refused
-            advantages, values = self._advance(
-                rows, reward, weight, drift, step, stream_ids is not None, largest_like(rewards)
-            )
-        return advantages, values, keep
 
     def state_dict(self) -> dict[str, Any]:
         """The state as plain data (arrays as bytes), for a trainer's checkpoint.
@@ -343,58 +310,51 @@ class AdvantageEstimator:
         self._state = EstimatorState.of(state, self.method, self.baseline)
         self.values, self.record, self._returns = None, None, ReturnWatch(self.method, self.baseline)
 
-    def _check(self, step: int, weight: np.ndarray | None, divergence: np.ndarray | None, with_streams: bool) -> None:
+    def _check(self, step: int, samples: StepSamples) -> None:
         if step < self.last_step:
             raise ValueError(
                 f"step went backwards: got {step} after {self.last_step}. To resume or replay from step {step}, load "
                 "the state that was saved before it."
             )
-        if weight is not None and not self.baseline.takes_weights:
+        if samples.weight is not None and not self.baseline.takes_weights:
             raise ValueError(f"weights: method {self.method!r} does not average rewards, so it takes none.")
-        if divergence is not None and not self.baseline.takes_divergence:
+        if samples.divergence is not None and not self.baseline.takes_divergence:
             raise ValueError(f"divergence: method {self.method!r} makes no use of it; only spo without rho= does.")
         if self.history is None:
             return
-        if self.history.weighted != (weight is not None):
+        if self.history.weighted != (samples.weight is not None):
             raise ValueError("weights must be given at every step or at none: the history has been kept the other way.")
-        if self.history.with_divergence != (divergence is not None):
+        if self.history.with_divergence != (samples.divergence is not None):
             raise ValueError("divergence must be given at every step or at none.")
-        if self.baseline.unit == "group" and self._state.with_streams != with_streams:
+        if self.baseline.unit == "group" and self._state.with_streams != samples.with_streams:
             raise ValueError("stream_ids must be given at every step or at none: histories are kept by them.")
 
-    def _advance(
-        self,
-        ids: CodedIds,
-        reward: np.ndarray,
-        weight: np.ndarray | None,
-        divergence: np.ndarray | None,
-        step: int,
-        with_streams: bool,
-        largest: float,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _advance(self, samples: StepSamples, step: int, largest: float) -> tuple[np.ndarray, np.ndarray]:
         """Advantages and values in sample order; the state changes only once both are there."""
-        state = self._state
-        if not ids.keys:
+        self._check(step, samples)
+        state, divergence = self._state, samples.divergence
+        if not samples.rows.keys:
             self._state, self.record = replace(state, last_step=step), None
             return np.zeros(0), np.zeros(0)
-        packing = Packing.of(ids)
+        packing = Packing.of(samples.rows)
         groups = Groups(
-            reward=packing.pack(reward),
+            reward=packing.pack(samples.reward),
             mask=packing.mask,
-            weight=None if weight is None else packing.pack(weight),
+            weight=None if samples.weight is None else packing.pack(samples.weight),
             prompt_ids=packing.keys,
             divergence=None if divergence is None else packing.one_per_row("divergence", divergence),
         )
         history, rows, visits = self._look_back(groups, packing.keys, step)
-        served = self.baseline.serve(groups, visits, step=step, carry=state.carry)
-        packed_values, carry = served.values, served.carry
-        if packed_values.shape != groups.reward.shape:
-            raise ValueError(
-                f"method {self.method!r}: values have shape {packed_values.shape}, rewards {groups.reward.shape}."
-            )
-        packed_advantages = self._scaled(groups.reward - packed_values, groups, visits, step)
-        advantages, values = packing.unpack(packed_advantages), packing.unpack(packed_values)
-        sums = {} if history is None else visit_sums(groups)
+        with np.errstate(over="ignore", invalid="ignore"):  # the results are tested: what is not finite is refused
+            served = self.baseline.serve(groups, visits, step=step, carry=state.carry)
+            packed_values, carry = served.values, served.carry
+            if packed_values.shape != groups.reward.shape:
+                raise ValueError(
+                    f"method {self.method!r}: values have shape {packed_values.shape}, rewards {groups.reward.shape}."
+                )
+            packed_advantages = self._scaled(groups.reward - packed_values, groups, visits, step)
+            advantages, values = packing.unpack(packed_advantages), packing.unpack(packed_values)
+            sums = {} if history is None else visit_sums(groups)
         kept = (*sums.values(), *(() if carry is None else carry.values()))
         in_range = all((np.abs(numbers) <= largest).all() for numbers in (advantages, values))
         if not in_range or not all(np.isfinite(column).all() for column in kept):
@@ -409,7 +369,7 @@ class AdvantageEstimator:
         self.record = StepRecord(
             step, served.settled, packing, groups, visits, state.carry, packed_values, packed_advantages
         )
-        kept_apart = state.with_streams if history is None else with_streams
+        kept_apart = state.with_streams if history is None else samples.with_streams
         self._state = EstimatorState(carry, history, step, recorded, kept_apart)
         return advantages, values
 
@@ -440,7 +400,7 @@ class AdvantageEstimator:
     def _watch_returns(self, visits: Visits) -> None:
         useless = self._returns.see(visits)
         if useless is not None:
-            warnings.warn(useless, stacklevel=5)
+            warnings.warn(useless, stacklevel=4)
 
     def _scaled(self, advantages: np.ndarray, groups: Groups, visits: Visits, step: int) -> np.ndarray:
         if self.scale == DEVIATION:

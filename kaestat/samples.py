@@ -13,7 +13,15 @@ import array_api_compat
 import numpy as np
 
 from kaestat.arrays import Array
-from kaestat.checks import check_distinct_ids, list_ids, unhashable
+from kaestat.checks import (
+    check_column,
+    check_distinct_ids,
+    check_finite,
+    check_ids,
+    check_mask,
+    list_ids,
+    unhashable,
+)
 
 FEW_IDS = 64  # so many are numbered one by one
 TABLE_PER_ID, SMALL_TABLE = 16, 4096  # largest table of integer ids, in entries per id and in all
@@ -77,6 +85,72 @@ def code_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> 
     if not (isinstance(listed, np.ndarray) and listed.dtype.kind in "iu"):
         check_distinct_ids(name, coded.keys)
     return coded
+
+
+@dataclass(frozen=True, eq=False)
+class StepSamples:
+    """The samples of one step as they were given, checked; those that are masked are left out.
+
+    Attributes
+    ----------
+    rows : CodedIds
+        What each sample's rewards are kept by: its prompt, or prompt and stream.
+    reward : ndarray, shape (N,)
+    weight, divergence : ndarray, shape (N,), or None
+    with_streams : bool
+        Whether stream ids were given.
+    keep : ndarray of bool, or None
+        Which of the samples given these are; None for all.
+    """
+
+    rows: CodedIds
+    reward: np.ndarray
+    weight: np.ndarray | None
+    divergence: np.ndarray | None
+    with_streams: bool
+    keep: np.ndarray | None
+
+    @classmethod
+    def of(
+        cls,
+        prompt_ids: Any,
+        rewards: Any,
+        mask: Any,
+        stream_ids: Any,
+        weights: Any,
+        divergence: Any,
+        *,
+        by_stream: bool,
+    ) -> StepSamples:
+        """Check and number what `AdvantageEstimator.step` is given.
+
+        Parameters
+        ----------
+        prompt_ids, rewards, mask, stream_ids, weights, divergence
+            As there.
+        by_stream : bool
+            Whether streams of a prompt are kept apart.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As there.
+        """
+        reward = check_column("rewards", rewards)
+        size = len(reward)
+        keep = None if mask is None else check_mask(mask, size)
+        rows = code_ids("prompt_ids", prompt_ids, size, keep)
+        if stream_ids is not None and by_stream:
+            rows = rows.paired(code_ids("stream_ids", stream_ids, size, keep))
+        elif stream_ids is not None:
+            check_ids("stream_ids", stream_ids, size, keep)
+        weight = None if weights is None else check_column("weights", weights, size)
+        drift = None if divergence is None else check_column("divergence", divergence, size)
+        if keep is not None:
+            reward = reward[keep]
+            weight, drift = (None if column is None else column[keep] for column in (weight, drift))
+        check_finite(reward, weight, drift)
+        return cls(rows, reward, weight, drift, stream_ids is not None, keep)
 
 
 @dataclass(frozen=True, eq=False)

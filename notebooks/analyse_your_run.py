@@ -41,7 +41,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 import kaestat
 from kaestat.datasets import simulated_run
 from kaestat.logs.replay import replay
-from kaestat.report.analysis import LogFacts
+from kaestat.report.facts import LogFacts
 from kaestat.report.tables import fact_lines
 
 plt.rcParams.update({"axes.spines.right": False, "axes.spines.top": False, "figure.dpi": 100})

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kaestat.report.facts import LogFacts
 from kaestat.report.gradient import GradientAnalysis
 from kaestat.report.unit import Unit
-
-if TYPE_CHECKING:
-    from kaestat.report.analysis import LogFacts
 
 NOISE_HEADER = ("method", "weights", "noise", "se", "95 % interval", "/ grpo", "95 % interval", "/ none")
 NOISE_TITLE = "Noise of the gradient, E[W (R - b)^2] per completion"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.sampling_risk import sampling_risk
-
-if TYPE_CHECKING:
-    from kaestat.report.analysis import LogFacts
+from kaestat.report.facts import LogFacts
 
 POLICIES = ("neyman", "spo", "pools", "greso", "uniform")
 OURS, REFERENCE = "neyman", "uniform"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from kaestat.bandwidth import BandwidthSelection
-from kaestat.report.analysis import Analysis, LogFacts
+from kaestat.report.analysis import Analysis
+from kaestat.report.facts import LogFacts
 from kaestat.report.unit import Unit
 
 RISK_HEADER = ("method", "MSE", "se", "95 % interval", "/ grpo", "- kae", "95 % interval")

@@ -1,0 +1,61 @@
+"""What a log holds, in a few numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.tuning import return_gaps
+
+
+@dataclass(frozen=True)
+class LogFacts:
+    """What a log holds.
+
+    Attributes
+    ----------
+    n_completions, n_prompts, n_visits, n_steps : int
+    group_size, visits_per_prompt : tuple of int
+        Smallest and largest number of completions of a group, and of visits of a prompt.
+    time_axis : {"step", "visit"}
+    binary : bool
+        Whether every reward is 0 or 1, so that the mean reward is an accuracy.
+    reward_start, reward_end : float
+        Mean reward over the first and the last tenth of the completions, in the order of time.
+    return_gap : float or None
+        Median number of steps between two visits of a prompt; None where none comes back.
+    """
+
+    n_completions: int
+    n_prompts: int
+    n_visits: int
+    n_steps: int
+    group_size: tuple[int, int]
+    visits_per_prompt: tuple[int, int]
+    time_axis: str
+    binary: bool
+    reward_start: float
+    reward_end: float
+    return_gap: float | None
+
+    @classmethod
+    def of(cls, log: RewardLog) -> LogFacts:
+        """Read the facts off a log."""
+        reward = log.frame["reward"].to_numpy()
+        tenth = max(1, len(reward) // 10)
+        visits = np.bincount(log.prompt_units.visit_prompt)
+        return cls(
+            n_completions=len(reward),
+            n_prompts=len(log.prompts),
+            n_visits=log.n_visits,
+            n_steps=log.n_steps,
+            group_size=(int(log.group_sizes.min()), int(log.group_sizes.max())),
+            visits_per_prompt=(int(visits.min()), int(visits.max())),
+            time_axis=log.time_axis,
+            binary=bool(np.isin(reward, (0.0, 1.0)).all()),
+            reward_start=float(reward[:tenth].mean()),
+            reward_end=float(reward[-tenth:].mean()),
+            return_gap=float(np.median(return_gaps(log))) if visits.max() > 1 else None,
+        )
