@@ -24,7 +24,7 @@ KNOWN = {
 }
 PROMPTS, STEPS = 13, 10
 SPECIFICATIONS = [
-    *METHODS,
+    *(name for name, method in METHODS.items() if not method.baseline.needs_weights),
     "reinforce++ left out",
     "kae:kernel=exponential",
     "kae_eb:bandwidth=4",

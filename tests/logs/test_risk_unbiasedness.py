@@ -82,7 +82,8 @@ class OneStepAhead(Kae):
 
     def values(self, groups, visits, *, step, carry=None):
         xp = groups.xp
-        lag = xp.concat([visits.lag, xp.zeros_like(groups.count)], axis=-1)
+        lag = xp.broadcast_to(visits.lag, visits.count.shape)
+        lag = xp.concat([lag, xp.zeros_like(groups.count)], axis=-1)
         count = xp.concat([visits.count, groups.count], axis=-1)
         total = xp.concat([visits.total, xp.sum(groups.carried, axis=-1, keepdims=True)], axis=-1)
         weight = self.kernel.weight(lag / 10.0, xp)

@@ -74,7 +74,8 @@ def test_the_diagnostic_is_the_papers_formula_written_as_loops(name):
     pool = stationary_pool(generator(900), prompts=7, n_target=13, n_history=6, past=3)
     sizes = {"n_oracle": 8, "group_size": 4, "repeats": 5, "seed": 3}
     found = value_errors(pool, estimators(name), **sizes).errors.per_prompt[:, 0]
-    np.testing.assert_allclose(found, slow_errors(pool, name, **sizes), rtol=1e-12)
+    rounding = 1e-5 if name == "bayes_filter" else 1e-12  # its messages are of single precision
+    np.testing.assert_allclose(found, slow_errors(pool, name, **sizes), rtol=rounding)
 
 
 def test_kae_is_the_kernel_mean_by_hand():
