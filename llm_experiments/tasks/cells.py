@@ -19,10 +19,11 @@ CHANCE: Mapping[Kind, tuple[float, float]] = {
     "solved": (0.97, 0.995),
     "right_mode": (0.45, 0.75),
     "wrong_mode": (0.05, 0.35),
-    "hopeless": (0.0, 0.002),
+    "hopeless": (0.0, 0.0),
 }
 """Between what bounds the chance of the right answer lies in the examples that a model is made from."""
 HABIT = 0.85  # share of the habit among a cell's wrong answers; the others are spread evenly
+DIGITS, UNSAID = "0123456789", "!"  # answers, and one that is never heard
 LETTERS = "abcdefgh"  # of free thoughts before an answer
 
 
@@ -35,22 +36,23 @@ class Cell:
     kind : {"solved", "right_mode", "wrong_mode", "hopeless"}
     chance : float
         Of the right answer, in the examples that a model is made from.
-    right, habit : int
-        The right answer and the habitual one, two digits.
+    right, habit : str
+        The right answer and the habitual one, one character each. Hopeless cells' right answer is no digit, and so
+        nothing that a made model has ever said.
     """
 
     kind: Kind
     chance: float
-    right: int
-    habit: int
+    right: str
+    habit: str
 
-    def spoken(self, rng: np.random.Generator) -> int:
+    def spoken(self, rng: np.random.Generator) -> str:
         """What a made model says, drawn once."""
         if rng.random() < self.chance:
             return self.right
         if rng.random() < HABIT:
             return self.habit
-        return int(rng.choice([other for other in range(10) if other not in (self.right, self.habit)]))
+        return str(rng.choice([other for other in DIGITS if other not in (self.right, self.habit)]))
 
 
 def draw_cells(n: int, shares: Mapping[str, float], rng: np.random.Generator) -> tuple[Cell, ...]:
@@ -87,5 +89,5 @@ def exact_rewards(answer: str, texts: Sequence[str]) -> list[float]:
 
 
 def _cell(kind: Kind, rng: np.random.Generator) -> Cell:
-    right, habit = rng.choice(10, size=2, replace=False).tolist()
-    return Cell(kind, float(rng.uniform(*CHANCE[kind])), right, habit)
+    right, habit = rng.choice(list(DIGITS), size=2, replace=False).tolist()
+    return Cell(kind, float(rng.uniform(*CHANCE[kind])), UNSAID if kind == "hopeless" else right, habit)

@@ -8,7 +8,7 @@ they are held out for validation and test, in every cell.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -20,7 +20,7 @@ from .cells import Cell, draw_cells, exact_rewards, thought
 
 FIRST, SECOND = "ABCDEFGHIJKLMNOP", "abcdefghijklmnop"
 SHARES = {"solved": 0.25, "right_mode": 0.25, "wrong_mode": 0.25, "hopeless": 0.25}
-DIGITS: Mapping[str, range] = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
+SPLITS: Mapping[str, range] = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ def habits(
     ValueError
         If the split is unknown or the shares are wrong.
     """
-    if split not in DIGITS:
-        raise ValueError(f"split must be one of {', '.join(DIGITS)}, got {split!r}.")
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}.")
     cells = _cells(world, shares)
     return HabitsTask(
-        tuple(_problem(world, name, cell, digit) for name, cell in cells.items() for digit in DIGITS[split])
+        tuple(_problem(world, name, cell, digit) for name, cell in cells.items() for digit in SPLITS[split])
     )
 
 
@@ -67,8 +67,6 @@ def examples(
     world: int = 0,
     shares: Mapping[str, float] = SHARES,
     thoughts: int = 4,
-    split: str = "train",
-    exclude: Collection[str] = (),
 ) -> list[tuple[str, str]]:
     """Prompts, and what a model made of them shall say: mostly its habits.
 
@@ -82,15 +80,11 @@ def examples(
         As for `habits`.
     thoughts : int
         Free letters before each answer.
-    split, exclude
-        Taken because a task's options and held-out problems come along; no example is a right answer to copy, so
-        nothing is left out.
 
     Returns
     -------
     list of (str, str)
     """
-    del split, exclude
     rng = np.random.default_rng(seed)
     cells = list(_cells(world, shares).items())
     found = []
@@ -109,7 +103,7 @@ def _problem(world: int, name: str, cell: Cell, digit: int) -> Problem:
     return Problem(
         id=f"habits/{world}/{name}{digit}",
         prompt=_prompt(name, digit),
-        answer=str(cell.right),
+        answer=cell.right,
         level=cell.kind,
     )
 

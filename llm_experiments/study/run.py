@@ -1,0 +1,187 @@
+"""A study from its base models to its curves; every finished piece is kept, so that it can be interrupted."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from kaestat.storage import write_atomically
+from llm_experiments.policies.tiny import tiny_folder
+from llm_experiments.provenance import provenance
+from llm_experiments.seeding import seed_of
+from llm_experiments.tasks import world_examples
+
+from .config import StudyConfig
+from .curves import CURVE_COLUMNS, learning_curves
+from .endpoints import area, on_grid
+
+IDENTITY = "study.json"
+CURVES, RATES, PROVENANCE = "curves.csv", "rates.csv", "provenance.json"
+RATE_COLUMNS = ["design", "rate", "area", "chosen", "at_edge"]
+DIGITS = "%.5g"
+GRID = 101  # points of a curve's mean height
+
+Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
+
+
+class Study:
+    """The pieces of a study.
+
+    Parameters
+    ----------
+    config : StudyConfig
+    runs : Path
+        Folder of models and of single stacks' curves; the study's in NAME below it.
+    results : Path
+        Folder of result tables, the study's in NAME below it.
+    progress : callable
+        Makes a progress display from a part's name and its number of units.
+
+    Raises
+    ------
+    ValueError
+        If the folder holds a study with other settings.
+    """
+
+    def __init__(self, config: StudyConfig, *, runs: Path, results: Path, progress: Progress):
+        self.config, self._progress = config, progress
+        self._models = runs / "models"
+        self.folder, self.results = runs / "studies" / config.name, results / "studies" / config.name
+        self._check_identity()
+
+    def bases(self) -> list[Path]:
+        """The folders of the base models, made on the first call."""
+        return [self._base(seed) for seed in self.config.world.bases]
+
+    def rates(self, designs: Sequence[str] | None = None) -> pd.DataFrame:
+        """Mean matched accuracy over the budget of each design at each learning rate, on seeds of their own.
+
+        Parameters
+        ----------
+        designs : sequence of str, optional
+            Whose missing runs are made; None takes all. The table has every design whose runs are there.
+
+        Returns
+        -------
+        DataFrame
+            Columns ``design, rate, area, chosen, at_edge``: the best rate of a design is its chosen one.
+        """
+        config, first = self.config, self.config.world.bases[0]
+        for design in self._known(designs):
+            for rate in config.rates:
+                self._curves(design, rate, first, config.rate_seeds)
+        rows = []
+        for design in config.designs:
+            stored = {rate: self._stored(design, rate, first, config.rate_seeds) for rate in config.rates}
+            if all(curves is not None for curves in stored.values()):
+                heights = {rate: float(areas(curves, config.budget).mean()) for rate, curves in stored.items()}
+                best = max(heights, key=heights.__getitem__)
+                rows += [
+                    (design, rate, height, rate == best, rate == best and rate in (config.rates[0], config.rates[-1]))
+                    for rate, height in heights.items()
+                ]
+        table = pd.DataFrame(rows, columns=RATE_COLUMNS)
+        self._write(table, RATES)
+        return table
+
+    def compare(self, designs: Sequence[str] | None = None) -> pd.DataFrame:
+        """Curves of designs at their chosen rates, on all base models.
+
+        Parameters
+        ----------
+        designs : sequence of str, optional
+            Whose missing runs are made; None takes all. The table has every design whose runs are there.
+
+        Returns
+        -------
+        DataFrame
+            Columns ``design, base, rate`` and `CURVE_COLUMNS`.
+        """
+        wanted = self._known(designs)
+        rates = self.rates(wanted).query("chosen").set_index("design")["rate"].to_dict()
+        bases, seeds = self.config.world.bases, self.config.seeds
+        for base in bases:
+            for design in wanted:
+                self._curves(design, rates[design], base, seeds)
+        frames = []
+        for design, rate in rates.items():
+            stored = {base: self._stored(design, rate, base, seeds) for base in bases}
+            if all(curves is not None for curves in stored.values()):
+                frames += [each.assign(design=design, base=base, rate=rate) for base, each in stored.items()]
+        table = pd.concat(frames, ignore_index=True)[["design", "base", "rate", *CURVE_COLUMNS]]
+        self._write(table, CURVES)
+        return table
+
+    def _known(self, designs: Sequence[str] | None) -> list[str]:
+        unknown = [name for name in designs or () if name not in self.config.designs]
+        if unknown:
+            raise ValueError(f"design {unknown[0]!r} is none of the study's: {', '.join(self.config.designs)}.")
+        return list(designs or self.config.designs)
+
+    def _stored(self, design: str, rate: float, base: int, seeds: Sequence[int]) -> pd.DataFrame | None:
+        path = self._path(design, rate, base, seeds)
+        return pd.read_csv(path) if path.exists() else None
+
+    def _path(self, design: str, rate: float, base: int, seeds: Sequence[int]) -> Path:
+        return self.folder / "curves" / f"{design}-{rate:g}-{base}-{seeds[0]}-{seeds[-1]}.csv"
+
+    def _curves(self, design: str, rate: float, base: int, seeds: Sequence[int]) -> pd.DataFrame:
+        stored = self._stored(design, rate, base, seeds)
+        if stored is not None:
+            return stored
+        stack = self.config.stack(design, rate)
+        with self._progress(f"{design} at {rate:g}, base {base}", ceil(stack.budget / stack.completions)) as done:
+            curves = learning_curves(self.config, stack, base, seeds, self._base(base), done)
+        _write_frame(curves, self._path(design, rate, base, seeds))
+        return curves
+
+    def _base(self, seed: int) -> Path:
+        world = self.config.world
+        examples = world_examples(world.split(seed, "train"), world.n_examples, seed=seed_of(seed, "examples") % 2**32)
+        with self._progress(f"base model {seed}", world.pretraining.steps) as done:
+            return tiny_folder(
+                self._models, examples, world.pretraining, seed_of(seed, "model") % 2**32, progress=lambda *_: done()
+            )
+
+    def _write(self, table: pd.DataFrame, name: str) -> None:
+        _write_frame(table, self.results / name)
+        write_atomically(self.results / PROVENANCE, json.dumps(provenance(self.config), indent=1))
+
+    def _check_identity(self) -> None:
+        """Refuse curves of other settings. Designs may be added, and the seeds that are compared."""
+        path = self.folder / IDENTITY
+        free = {"designs", "seeds", "reference", "recommended", "rates"}
+        identity = self.config.model_dump(mode="json", exclude=free)
+        designs = {name: each.model_dump(mode="json") for name, each in self.config.designs.items()}
+        if path.exists():
+            found = json.loads(path.read_text())
+            known = found.pop("designs")
+            differing = [key for key in identity | found if identity.get(key) != found.get(key)]
+            differing += [f"designs.{name}" for name in designs if name in known and known[name] != designs[name]]
+            if differing:
+                raise ValueError(
+                    f"{self.folder}: holds a study with other settings ({', '.join(sorted(differing))}). Give this one "
+                    "another name, or remove the folder."
+                )
+            designs = known | designs
+        write_atomically(path, json.dumps(identity | {"designs": designs}, indent=1))
+
+
+def areas(curves: pd.DataFrame, budget: int) -> np.ndarray:
+    """Mean matched accuracy of each run over the budget, shape (runs,)."""
+    grid = np.linspace(0, budget, GRID)
+    return area(on_grid(curves, "matched", grid), grid)
+
+
+def _write_frame(table: pd.DataFrame, path: Path) -> None:
+    text = io.StringIO()
+    table.to_csv(text, index=False, float_format=DIGITS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text.getvalue())
