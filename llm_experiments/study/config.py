@@ -121,13 +121,12 @@ class StudyConfig(Section):
         for name, design in self.designs.items():
             AdvantageEstimator(design.method, scale=design.scale)
             if design.sampling not in ("uniform", *POLICIES):
-                raise ValueError(
-                    f"designs.{name}: sampling {design.sampling!r} is none of uniform, {', '.join(POLICIES)}."
-                )
-            self.stack(name, self.rates[0])
+                known = ", ".join(["uniform", *POLICIES])
+                raise ValueError(f"designs.{name}: sampling {design.sampling!r} is none of {known}.")
+            self.setting(name, self.rates[0])
         return self
 
-    def stack(self, design: str, rate: float) -> StackConfig:
+    def setting(self, design: str, rate: float) -> StackConfig:
         """The configuration of a design's runs at a learning rate."""
         return StackConfig(
             design=self.designs[design],

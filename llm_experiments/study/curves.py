@@ -32,8 +32,8 @@ CURVE_COLUMNS = [
     "entropy",
     *KINDS,
 ]
-"""``matched`` is the accuracy at the ``temperature`` that is best on the validation problems, ``sampled`` at temperature
-1, ``passed`` pass@k; then matched accuracy by kind of problem."""
+"""``matched`` is the accuracy at the ``temperature`` that is best on the validation problems, ``sampled`` that at 1,
+``passed`` pass@k; then matched accuracy by kind of problem."""
 
 
 class Tests:
@@ -89,7 +89,7 @@ class Tests:
 
 def learning_curves(
     study: StudyConfig,
-    stack: StackConfig,
+    setting: StackConfig,
     base: int,
     seeds: Sequence[int],
     folder: Path,
@@ -100,7 +100,7 @@ def learning_curves(
     Parameters
     ----------
     study : StudyConfig
-    stack : StackConfig
+    setting : StackConfig
     base : int
         Seed of the base model and its world.
     seeds : sequence of int
@@ -117,14 +117,14 @@ def learning_curves(
     world = study.world
     pools = [load_task(world.split(base, "train", world.n_prompts), seed=seed_of(seed, "task")) for seed in seeds]
     codec = CharacterCodec(AutoTokenizer.from_pretrained(folder))
-    training = StackedTraining(stack, [folder] * len(seeds), pools, seeds, codec)
+    training = StackedTraining(setting, [folder] * len(seeds), pools, seeds, codec)
     held_out = ([load_task(world.split(base, split), seed=0)] * len(seeds) for split in ("validation", "test"))
     tests = Tests(study.tests, training, *held_out, seeds)
     found, following = [tests.rows(passes=True)], study.tests.every
-    while training.generated.min() < stack.budget:
+    while training.generated.min() < setting.budget:
         training.advance()
         done()
-        if training.generated.min() >= min(following, stack.budget):
-            found.append(tests.rows(passes=bool(training.generated.min() >= stack.budget)))
+        if training.generated.min() >= min(following, setting.budget):
+            found.append(tests.rows(passes=bool(training.generated.min() >= setting.budget)))
             following += study.tests.every
     return pd.concat(found, ignore_index=True)[CURVE_COLUMNS]

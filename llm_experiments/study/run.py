@@ -136,9 +136,9 @@ class Study:
         stored = self._stored(design, rate, base, seeds)
         if stored is not None:
             return stored
-        stack = self.config.stack(design, rate)
-        with self._progress(f"{design} at {rate:g}, base {base}", ceil(stack.budget / stack.completions)) as done:
-            curves = learning_curves(self.config, stack, base, seeds, self._base(base), done)
+        setting = self.config.setting(design, rate)
+        with self._progress(f"{design} at {rate:g}, base {base}", ceil(setting.budget / setting.completions)) as done:
+            curves = learning_curves(self.config, setting, base, seeds, self._base(base), done)
         _write_frame(curves, self._path(design, rate, base, seeds))
         return curves
 
