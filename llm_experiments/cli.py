@@ -193,7 +193,8 @@ def study(
 ) -> None:
     """Which design learns more from the same number of completions, over many seeds and base models.
 
-    Interrupt it at any moment, and run it again: it goes on where it stopped. Several at once may work on different designs.
+    Interrupt it at any moment, and run it again: it goes on where it stopped. Several at once may work on different
+    designs.
     """
     import torch
 
