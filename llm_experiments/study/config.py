@@ -123,18 +123,17 @@ class StudyConfig(Section):
             if design.sampling not in ("uniform", *POLICIES):
                 known = ", ".join(["uniform", *POLICIES])
                 raise ValueError(f"designs.{name}: sampling {design.sampling!r} is none of {known}.")
-            self.setting(name, self.rates[0])
+            self.setting(name)
         return self
 
-    def setting(self, design: str, rate: float) -> StackConfig:
-        """The configuration of a design's runs at a learning rate."""
+    def setting(self, design: str) -> StackConfig:
+        """The configuration of a design's runs."""
         return StackConfig(
             design=self.designs[design],
             completions=self.completions,
             budget=self.budget,
             max_new_tokens=self.world.max_new_tokens,
             optimizer=self.optimizer,
-            learning_rate=rate,
         )
 
 

@@ -12,6 +12,7 @@ from transformers import AutoTokenizer
 from llm_experiments.evaluation.accuracy import pass_at_k
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import load_task
+from llm_experiments.tasks.base import Task
 from llm_experiments.tasks.cells import KINDS
 from llm_experiments.training.stacked.codec import CharacterCodec
 from llm_experiments.training.stacked.config import StackConfig
@@ -22,6 +23,7 @@ from .config import StudyConfig, TestsConfig
 
 CURVE_COLUMNS = [
     "seed",
+    "rate",
     "updates",
     "generated",
     "matched",
@@ -51,7 +53,12 @@ class Tests:
     __test__ = False  # pytest: no test class
 
     def __init__(
-        self, config: TestsConfig, training: StackedTraining, validation: Sequence, test: Sequence, seeds: Sequence[int]
+        self,
+        config: TestsConfig,
+        training: StackedTraining,
+        validation: Sequence[Task],
+        test: Sequence[Task],
+        seeds: Sequence[int],
     ):
         self._config, self._training, self._seeds = config, training, seeds
         self._validation = HeldOut(training, validation, [seed_of(seed, "validation") for seed in seeds])
@@ -71,6 +78,7 @@ class Tests:
         frame = pd.DataFrame(
             {
                 "seed": self._seeds,
+                "rate": training.rates,
                 "updates": training.step,
                 "generated": training.generated,
                 "matched": matched.mean(1),
@@ -92,6 +100,7 @@ def learning_curves(
     setting: StackConfig,
     base: int,
     seeds: Sequence[int],
+    rates: Sequence[float],
     folder: Path,
     done: Callable[[], None] = lambda: None,
 ) -> pd.DataFrame:
@@ -104,6 +113,8 @@ def learning_curves(
     base : int
         Seed of the base model and its world.
     seeds : sequence of int
+    rates : sequence of float
+        Learning rate of each run.
     folder : Path
         Of the base model.
     done : callable
@@ -117,7 +128,7 @@ def learning_curves(
     world = study.world
     pools = [load_task(world.split(base, "train", world.n_prompts), seed=seed_of(seed, "task")) for seed in seeds]
     codec = CharacterCodec(AutoTokenizer.from_pretrained(folder))
-    training = StackedTraining(setting, [folder] * len(seeds), pools, seeds, codec)
+    training = StackedTraining(setting, [folder] * len(seeds), pools, seeds, codec, rates)
     held_out = ([load_task(world.split(base, split), seed=0)] * len(seeds) for split in ("validation", "test"))
     tests = Tests(study.tests, training, *held_out, seeds)
     found, following = [tests.rows(passes=True)], study.tests.every

@@ -73,15 +73,16 @@ class Study:
         DataFrame
             Columns ``design, rate, area, chosen, at_edge``: the best rate of a design is its chosen one.
         """
-        config, first = self.config, self.config.world.bases[0]
+        config = self.config
         for design in self._known(designs):
-            for rate in config.rates:
-                self._curves(design, rate, first, config.rate_seeds)
+            if self._stored(self._rates_path(design)) is None:
+                runs = [(seed, rate) for rate in config.rates for seed in config.rate_seeds]
+                self._curves(design, config.world.bases[0], runs, self._rates_path(design))
         rows = []
         for design in config.designs:
-            stored = {rate: self._stored(design, rate, first, config.rate_seeds) for rate in config.rates}
-            if all(curves is not None for curves in stored.values()):
-                heights = {rate: float(areas(curves, config.budget).mean()) for rate, curves in stored.items()}
+            curves = self._stored(self._rates_path(design))
+            if curves is not None:
+                heights = {rate: float(areas(own, config.budget).mean()) for rate, own in curves.groupby("rate")}
                 best = max(heights, key=heights.__getitem__)
                 rows += [
                     (design, rate, height, rate == best, rate == best and rate in (config.rates[0], config.rates[-1]))
@@ -102,20 +103,22 @@ class Study:
         Returns
         -------
         DataFrame
-            Columns ``design, base, rate`` and `CURVE_COLUMNS`.
+            Columns ``design, base`` and `CURVE_COLUMNS`.
         """
         wanted = self._known(designs)
         rates = self.rates(wanted).query("chosen").set_index("design")["rate"].to_dict()
-        bases, seeds = self.config.world.bases, self.config.seeds
+        bases = self.config.world.bases
         for base in bases:
             for design in wanted:
-                self._curves(design, rates[design], base, seeds)
+                path = self._path(design, rates[design], base)
+                if self._stored(path) is None:
+                    self._curves(design, base, [(seed, rates[design]) for seed in self.config.seeds], path)
         frames = []
         for design, rate in rates.items():
-            stored = {base: self._stored(design, rate, base, seeds) for base in bases}
+            stored = {base: self._stored(self._path(design, rate, base)) for base in bases}
             if all(curves is not None for curves in stored.values()):
-                frames += [each.assign(design=design, base=base, rate=rate) for base, each in stored.items()]
-        table = pd.concat(frames, ignore_index=True)[["design", "base", "rate", *CURVE_COLUMNS]]
+                frames += [each.assign(design=design, base=base) for base, each in stored.items()]
+        table = pd.concat(frames, ignore_index=True)[["design", "base", *CURVE_COLUMNS]]
         self._write(table, CURVES)
         return table
 
@@ -125,22 +128,21 @@ class Study:
             raise ValueError(f"design {unknown[0]!r} is none of the study's: {', '.join(self.config.designs)}.")
         return list(designs or self.config.designs)
 
-    def _stored(self, design: str, rate: float, base: int, seeds: Sequence[int]) -> pd.DataFrame | None:
-        path = self._path(design, rate, base, seeds)
+    def _rates_path(self, design: str) -> Path:
+        return self.folder / "rates" / f"{design}.csv"
+
+    def _path(self, design: str, rate: float, base: int) -> Path:
+        return self.folder / "curves" / f"{design}-{rate:g}-{base}.csv"
+
+    def _stored(self, path: Path) -> pd.DataFrame | None:
         return pd.read_csv(path) if path.exists() else None
 
-    def _path(self, design: str, rate: float, base: int, seeds: Sequence[int]) -> Path:
-        return self.folder / "curves" / f"{design}-{rate:g}-{base}-{seeds[0]}-{seeds[-1]}.csv"
-
-    def _curves(self, design: str, rate: float, base: int, seeds: Sequence[int]) -> pd.DataFrame:
-        stored = self._stored(design, rate, base, seeds)
-        if stored is not None:
-            return stored
-        setting = self.config.setting(design, rate)
-        with self._progress(f"{design} at {rate:g}, base {base}", ceil(setting.budget / setting.completions)) as done:
-            curves = learning_curves(self.config, setting, base, seeds, self._base(base), done)
-        _write_frame(curves, self._path(design, rate, base, seeds))
-        return curves
+    def _curves(self, design: str, base: int, runs: Sequence[tuple[int, float]], path: Path) -> None:
+        """Train a design on one base model, each run with its seed and learning rate."""
+        setting, folder = self.config.setting(design), self._base(base)
+        seeds, rates = zip(*runs, strict=True)
+        with self._progress(f"{path.parent.name}: {path.stem}", ceil(setting.budget / setting.completions)) as done:
+            _write_frame(learning_curves(self.config, setting, base, seeds, rates, folder, done), path)
 
     def _base(self, seed: int) -> Path:
         world = self.config.world
@@ -155,9 +157,9 @@ class Study:
         write_atomically(self.results / PROVENANCE, json.dumps(provenance(self.config), indent=1))
 
     def _check_identity(self) -> None:
-        """Refuse curves of other settings. Designs may be added, and the seeds that are compared."""
+        """Refuse curves of other settings. Designs may be added."""
         path = self.folder / IDENTITY
-        free = {"designs", "seeds", "reference", "recommended", "rates"}
+        free = {"designs", "reference", "recommended"}
         identity = self.config.model_dump(mode="json", exclude=free)
         designs = {name: each.model_dump(mode="json") for name, each in self.config.designs.items()}
         if path.exists():

@@ -52,7 +52,7 @@ class Design(Section):
 
 
 class StackConfig(Section):
-    """Sizes and rates of a stack of runs.
+    """Sizes of a stack of runs.
 
     Attributes
     ----------
@@ -64,8 +64,6 @@ class StackConfig(Section):
     max_new_tokens : int
     optimizer : {"adamw", "sgd"}
         AdamW without weight decay.
-    learning_rate : float
-        Constant.
     max_grad_norm : float
     temperature : float
         Of training.
@@ -76,7 +74,6 @@ class StackConfig(Section):
     budget: PositiveInt
     max_new_tokens: PositiveInt = 8
     optimizer: Optimizer = "adamw"
-    learning_rate: PositiveFloat
     max_grad_norm: PositiveFloat = 1.0
     temperature: PositiveFloat = Field(default=1.0)
 

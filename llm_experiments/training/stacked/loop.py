@@ -17,7 +17,7 @@ from llm_experiments.tasks.base import Problem, Task
 from .codec import CharacterCodec
 from .config import StackConfig
 from .model import StackedQwen2
-from .optimizer import clip_each, make_optimizer
+from .optimizer import StackedOptimizer
 from .prompts import prompt_source
 from .sampling import sample, tokens_that_count
 
@@ -106,9 +106,12 @@ class StackedTraining:
     seeds : sequence of int
         One for each run.
     codec : CharacterCodec
+    rates : sequence of float
+        Learning rate of each run, constant.
 
     Attributes
     ----------
+    rates : tuple of float
     parameters : dict of str to Tensor
         Runs first.
     step : int
@@ -117,7 +120,7 @@ class StackedTraining:
     Raises
     ------
     ValueError
-        If folders, tasks and seeds are not as many, or prompts are of different lengths.
+        If folders, tasks, seeds and rates are not as many, or prompts are of different lengths.
     """
 
     def __init__(
@@ -127,15 +130,16 @@ class StackedTraining:
         tasks: Sequence[Task],
         seeds: Sequence[int],
         codec: CharacterCodec,
+        rates: Sequence[float],
     ):
-        if not len(folders) == len(tasks) == len(seeds):
-            raise ValueError(f"give a folder and a task for each of the {len(seeds)} seeds.")
-        self.config, self.codec = config, codec
+        if not len(folders) == len(tasks) == len(seeds) == len(rates):
+            raise ValueError(f"give a folder, a task and a rate for each of the {len(seeds)} seeds.")
+        self.config, self.codec, self.rates = config, codec, tuple(rates)
         self.model, weights = StackedQwen2.load(folders)
         self.parameters = {name: weight.requires_grad_() for name, weight in weights.items()}
         self.runs = [Run(config, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
         self._prompts = [codec.tokens([problem.prompt for problem in run.problems]) for run in self.runs]
-        self._optimizer = make_optimizer(self.parameters.values(), config)
+        self._optimizer = StackedOptimizer(self.parameters.values(), config.optimizer, rates, config.max_grad_norm)
         self.step = 0
 
     @property
@@ -169,10 +173,7 @@ class StackedTraining:
         )
         signal = torch.from_numpy(advantages).to(own.dtype)[..., None] * own * counted
         loss = -(signal.sum((1, 2)) / counted.sum((1, 2))).sum()
-        self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = clip_each(self.parameters.values(), self.config.max_grad_norm)
-        self._optimizer.step()
+        norm = self._optimizer.step(loss)
         self.step += 1
         return {
             "reward": np.array([each.rewards.mean() for each in groups]),
