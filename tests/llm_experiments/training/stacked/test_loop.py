@@ -58,11 +58,8 @@ def test_a_run_is_that_of_a_plain_loop(optimizer, folders, pools, codec, monkeyp
     settings = config(DESIGNS["history"], optimizer=optimizer)
     fast = StackedTraining(settings, folders[:1], pools[:1], SEEDS[:1], codec, RATES[:1])
     model = AutoModelForCausalLM.from_pretrained(folders[0], dtype=torch.float32).eval()
-    make = {
-        "adamw": lambda p: torch.optim.AdamW(p, lr=3e-3, weight_decay=0.0),
-        "sgd": lambda p: torch.optim.SGD(p, lr=3e-3),
-    }
-    steps = make[optimizer](model.parameters())
+    weights = list(model.parameters())
+    steps = torch.optim.SGD(weights, 3e-3) if optimizer == "sgd" else torch.optim.AdamW(weights, 3e-3, weight_decay=0.0)
     problems, estimator = pools[0].problems, AdvantageEstimator("kae_eb")
     ids = [problem.id for problem in problems]
     source = prompt_source(ids, 8, settings.design, estimator, seed_of(SEEDS[0], "prompts") % 2**32)
@@ -75,7 +72,7 @@ def test_a_run_is_that_of_a_plain_loop(optimizer, folders, pools, codec, monkeyp
         for place in range(4):
             with torch.no_grad():
                 mass = model(input_ids=tokens).logits[:, -1].softmax(-1).cumsum(-1)
-            drawn = torch.searchsorted(mass / mass[:, -1:], uniforms[:, place : place + 1], right=True)
+            drawn = torch.searchsorted(mass / mass[:, -1:], uniforms[:, place, None].contiguous(), right=True)
             tokens = torch.cat([tokens, drawn], 1)
         completions = tokens[:, 4:]
         counted = torch.ones(8, 4)
