@@ -119,7 +119,7 @@ def signal_table(frame: pd.DataFrame) -> pd.DataFrame:
     steps = sorted(frame["step"].unique())
     by_step = {step: frame[frame["step"] == step].set_index("quantity") for step in steps}
     rows = [
-        [text, *(f"{each.loc[name, 'mean']:.3g} ({each.loc[name, 'se']:.2g})" for each in by_step.values())]
+        [text, *(_with_error(each.loc[name, "mean"], each.loc[name, "se"]) for each in by_step.values())]
         for name, text in SIGNAL_ROWS.items()
     ]
     means = [each["mean"] for each in by_step.values()]
@@ -208,4 +208,4 @@ def _best_size(mean: pd.Series) -> str:
 
 
 def _with_error(value: float, error: float) -> str:
-    return f"{value:.3g} ({error:.2g})"
+    return f"{float(f'{value:.3g}'):g} ({float(f'{error:.2g}'):g})"
