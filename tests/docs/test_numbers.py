@@ -202,6 +202,9 @@ def test_gradients_drawn_outright_agree_with_the_formula_of_the_page():
     frame = pd.read_csv(RESULTS / "tiny_trained" / "equal_budget_drawn.csv", keep_default_na=False)
     z = (frame["drawn"] - frame["formula"]) / np.hypot(frame["drawn_se"], frame["formula_se"])
     assert (z.abs() < 4).all() and (z**2).mean() < 2.5
+    assert len(z) == 40 and set(frame["step"]) == {5, 50} and z.abs().max().round(1) == 1.3  # what the page says
+    single = frame.query("step == 50 and group_size == 1").set_index("method")[["drawn", "drawn_se"]].round(1)
+    assert single.loc["kae_eb@exact"].tolist() == [9.4, 0.5] and single.loc["kae"].round().tolist() == [192, 12]
 
 
 def test_correlations_on_the_theory_page_are_those_of_the_diagnoses():
