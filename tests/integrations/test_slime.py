@@ -372,6 +372,22 @@ def test_integration_slime_prompts_are_drawn_and_their_advantages_corrected(draw
     assert manager.metrics["sampling/effective_completions"] <= size * batch
 
 
+def test_integration_slime_parameters_of_the_sampler_come_from_the_config_file(drawing):
+    params = {"floor": 0.3, "correction": "none", "most": 2}
+    manager = drawing(n_samples_per_prompt=1, rollout_batch_size=12, kaestat_sampler_params=params)
+    sampler = manager.post_process.drawn.sampler
+    assert (sampler.floor, sampler.correction, sampler.most) == (0.3, "none", 2)
+    drawing(kaestat_sampler_params={"correction": "none"}, dynamic_sampling_filter_path="some.filter")
+    with pytest.raises(ValueError, match="kaestat_sampler_params.budget: unknown parameter; choose from floor"):
+        drawing(kaestat_sampler_params={"budget": 2})
+    with pytest.raises(ValueError, match="floor must lie"):
+        drawing(kaestat_sampler_params={"floor": 2})
+    with pytest.raises(ValueError, match="no prompts are drawn without prompt_sampler"):
+        drawing(None, kaestat_sampler_params={"floor": 0.2})
+    with pytest.raises(ValueError, match="floor: a PromptSampler object has its parameters already"):
+        drawing(sampler, n_samples_per_prompt=1, rollout_batch_size=12, kaestat_sampler_params={"floor": 0.2})
+
+
 @pytest.mark.parametrize("method", ["kae", "rloo"])
 def test_integration_slime_resumed_run_draws_as_if_it_had_never_stopped(drawing, method):
     whole = drawing(method=method)
