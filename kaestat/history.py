@@ -136,11 +136,13 @@ class RewardHistory:
     def newest(self, visits: int, most: int) -> dict[str, np.ndarray]:
         """The newest visits of prompts, newest last: ``step, count, total, total_sq``, shape (P, ``visits``) each.
 
+        With the weighted sums where they are kept.
         Of every prompt seen, or of every k-th, so that there are at most ``most``. Where a prompt has fewer visits, the
         first columns have count 0.
         """
         rows = slice(1, len(self._row) + 1, max(1, math.ceil(len(self._row) / most)))
-        wanted = {name: self._fields[name][rows, -visits:].astype(np.float64) for name in PLAIN_FIELDS}
+        names = (*PLAIN_FIELDS, *(WEIGHTED_FIELDS if self.weighted else ()))
+        wanted = {name: self._fields[name][rows, -visits:].astype(np.float64) for name in names}
         missing = visits - min(visits, self.width)
         return {name: np.pad(field, ((0, 0), (missing, 0))) for name, field in wanted.items()} if missing else wanted
 

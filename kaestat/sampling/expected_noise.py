@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from kaestat.prediction import Prediction
+from kaestat.weighted_noise import evenness, of_population
 
 
 def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray:
-    """``E (R - b)^2`` of a completion, given the past: the reward's variance, and the error of its baseline.
+    """``E W (R - b)^2`` of a completion, given the past: the reward's variance, and the error of its baseline.
 
-    With the prediction V of n effective completions, the prompts' mean ``mu`` and spread ``tau^2``, and the variance
+    Without weights of completions, W = 1. With the prediction V of n effective completions, the prompts' mean ``mu`` and spread ``tau^2``, and the variance
     ``s^2`` of a reward within a prompt (`kaestat.prediction.Population`), the value has the posterior mean and variance
 
     ::
@@ -31,6 +30,15 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
     and of the group's G - 1 others adds ``1 / (1 / u + (G - 1) / variance)``. With G = 1 and rewards 0 and 1 the sum is
     ``p (1 - p)``: a prompt that was always right gets more again the longer it was not seen.
 
+    Where the history has weights, `kaestat.weighted_noise` gives the prompt's expected weight ``M[W]`` and, about the
+    weighted baseline that is served, ``M[W (Z - b)^2]``, the baseline's part of which G shortens as above. The first
+    times the noise without weights is right as far as weights do not go with residuals, and knows the value best; the
+    second sees how they do, from few completions. The more unequal weights are, the more the second counts:
+
+    ::
+
+        k M[W] E (R - b)^2 + (1 - k) M[W (Z - b)^2],    k = E[W]^2 / E[W^2] over all prompts
+
     Parameters
     ----------
     prediction : Prediction
@@ -46,7 +54,7 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
     if population.n_prompts == 0:
         return np.ones(len(prediction.value))
     spread, completions = population.spread, prediction.effective_completions
-    unknown, of_prior = completions <= 0, population.noise / spread if spread > 0 else math.inf
+    unknown, of_prior = completions <= 0, population.of_prior
     together = np.where(unknown | (not prediction.shrunk), completions + of_prior, completions)
     away = 1 - np.divide(completions, together, out=np.zeros_like(together), where=~unknown)
     drift = population.drift * np.where(np.isfinite(prediction.lag), prediction.lag, 0.0)
@@ -68,7 +76,12 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
     else:
         reward_variance = prediction.reward_variance + gone * (population.noise - prediction.reward_variance)
     others = group_size - 1
-    if others == 0:
-        return reward_variance + error
     both = reward_variance + others * error
-    return reward_variance + np.divide(error * reward_variance, both, out=np.zeros_like(both), where=both > 0)
+    left = np.divide(reward_variance, both, out=np.zeros_like(both), where=both > 0) if others else 1.0
+    plain = reward_variance + left * error
+    if prediction.weighted is None:
+        return plain
+    weighted = prediction.weighted + drifted[:, None] * (of_population(population.means) - prediction.weighted)
+    weight, least, served = weighted.T
+    even = evenness(population.means)
+    return even * weight * plain + (1 - even) * (least + left * (served - least))

@@ -198,6 +198,7 @@ class PromptSampler:
         step: int,
         *,
         mask: Array | Sequence[bool] | None = None,
+        weights: Array | Sequence[float] | None = None,
     ) -> None:
         """Take note of scored completions, those included that a trainer's filter drops.
 
@@ -210,6 +211,8 @@ class PromptSampler:
         step : int
         mask : array of bool, shape (N,), optional
             False for padding.
+        weights : array of float, shape (N,), optional
+            Weights of the completions (`AdvantageEstimator.step`), for those that the predictor has not recorded.
 
         Raises
         ------
@@ -217,6 +220,7 @@ class PromptSampler:
             If a prompt is not the sampler's, and as `AdvantageEstimator.observe` does. Nothing changes then.
         """
         step, reward = whole_step(step), check_column("rewards", rewards)
+        weight = None if weights is None else check_column("weights", weights, len(reward))
         keep = None if mask is None else check_mask(mask, len(reward))
         coded = code_ids("prompt_ids", prompt_ids, len(reward), keep)
         if not coded.keys:
@@ -236,9 +240,12 @@ class PromptSampler:
                 [key for key, here in zip(ids, new.tolist(), strict=True) if here],
                 (reward if keep is None else reward[keep])[new],
                 step,
+                weights=None if weight is None else (weight if keep is None else weight[keep])[new],
             )
         self._state = state
-        self._pool.put(rows, self.predictor.predict(coded.keys, step + 1), step)
+        prediction = self.predictor.predict(coded.keys, step + 1)
+        self._pool = self._pool if prediction.weighted is None else self._pool.with_weights()
+        self._pool.put(rows, prediction, step)
 
     def add(self, prompt_ids: Sequence[Hashable]) -> None:
         """New prompts, of which nothing is known yet.
