@@ -11,8 +11,9 @@ from kaestat.weighted_noise import evenness, of_population
 def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray:
     """``E W (R - b)^2`` of a completion, given the past: the reward's variance, and the error of its baseline.
 
-    Without weights of completions, W = 1. With the prediction V of n effective completions, the prompts' mean ``mu`` and spread ``tau^2``, and the variance
-    ``s^2`` of a reward within a prompt (`kaestat.prediction.Population`), the value has the posterior mean and variance
+    Without weights of completions W is 1. With the prediction V of n effective completions, the prompts' mean ``mu``
+    and spread ``tau^2``, and the variance ``s^2`` of a reward within a prompt (`kaestat.prediction.Population`), the
+    value has the posterior mean and variance
 
     ::
 

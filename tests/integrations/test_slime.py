@@ -378,7 +378,7 @@ def test_integration_slime_parameters_of_the_sampler_come_from_the_config_file(d
     sampler = manager.post_process.drawn.sampler
     assert (sampler.floor, sampler.correction, sampler.most) == (0.3, "none", 2)
     drawing(kaestat_sampler_params={"correction": "none"}, dynamic_sampling_filter_path="some.filter")
-    with pytest.raises(ValueError, match="kaestat_sampler_params.budget: unknown parameter; choose from floor"):
+    with pytest.raises(ValueError, match=r"kaestat_sampler_params\.budget: unknown parameter; choose from floor"):
         drawing(kaestat_sampler_params={"budget": 2})
     with pytest.raises(ValueError, match="floor must lie"):
         drawing(kaestat_sampler_params={"floor": 2})
