@@ -42,6 +42,13 @@ class RewardHistory:
     state_size : int
         Numbers (of single precision) kept of each prompt beside its visits.
 
+    Attributes
+    ----------
+    last_step : int
+        Of the newest visit, -1 for none.
+    records : int
+        How many times visits were appended to this object: what was computed of it is out of date if this has moved on.
+
     Examples
     --------
     >>> history = RewardHistory(horizon=10)
@@ -67,6 +74,7 @@ class RewardHistory:
         self.horizon = math.inf if isinstance(horizon, int) and horizon > sys.float_info.max else float(horizon)
         self.max_visits = max_visits
         self.last_step = -1
+        self.records = 0
         self._row: dict[Hashable, int] = {}
         self._state = np.zeros((1, state_size), dtype=np.float32)
         names = [*PLAIN_FIELDS, *((*WEIGHTED_FIELDS, *SQUARED_FIELDS) if weighted else ())]
@@ -239,6 +247,7 @@ class RewardHistory:
             self._state[rows] = state
         self._row.update(zip(map(keys.__getitem__, new.tolist()), rows[new].tolist(), strict=True))
         self.last_step = step
+        self.records += 1
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as plain data and NumPy arrays (copies)."""

@@ -7,6 +7,8 @@ import numpy as np
 from kaestat.prediction import Prediction
 from kaestat.weighted_noise import evenness, of_population
 
+AT_A_TIME = 2**15  # prompts, for the sake of memory
+
 
 def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray:
     """``E W (R - b)^2`` of a completion, given the past: the reward's variance, and the error of its baseline.
@@ -54,35 +56,46 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
     population = prediction.population
     if population.n_prompts == 0:
         return np.ones(len(prediction.value))
-    spread, completions = population.spread, prediction.effective_completions
+    noise = np.empty(len(prediction.value))
+    for start in range(0, len(noise), AT_A_TIME):
+        rows = slice(start, start + AT_A_TIME)
+        noise[rows] = _noise(prediction, rows, group_size - 1)
+    return noise
+
+
+def _noise(prediction: Prediction, rows: slice, others: int) -> np.ndarray:
+    """`expected_noise` of some prompts, with so many others in the group."""
+    population = prediction.population
+    predicted, own_variance, lag = prediction.value[rows], prediction.reward_variance[rows], prediction.lag[rows]
+    spread, completions = population.spread, prediction.effective_completions[rows]
     unknown, of_prior = completions <= 0, population.of_prior
     together = np.where(unknown | (not prediction.shrunk), completions + of_prior, completions)
     away = 1 - np.divide(completions, together, out=np.zeros_like(together), where=~unknown)
-    drift = population.drift * np.where(np.isfinite(prediction.lag), prediction.lag, 0.0)
+    drift = population.drift * np.where(np.isfinite(lag), lag, 0.0)
     drifted = np.divide(drift, drift + spread, out=np.zeros_like(drift), where=drift > 0)
     gone = 1 - (1 - away) * (1 - drifted)
-    value = prediction.value + away * (population.mean - prediction.value)
+    value = predicted + away * (population.mean - predicted)
     if population.binary and prediction.shrunk and spread > 0:
         own = np.divide(completions, completions + min(of_prior, 1.0), out=np.zeros_like(completions), where=~unknown)
         value = np.clip(value, (1 - own) * population.mean, (1 - own) * population.mean + own)
     if population.binary:
         error = np.clip(value * (1 - value), 0.0, None) / (together + 1)
     else:
-        error = prediction.reward_variance + away * (population.noise - prediction.reward_variance)
+        error = own_variance + away * (population.noise - own_variance)
         error = np.divide(error, together, out=np.zeros_like(together), where=together > 0)
     value = value + drifted * (population.mean - value)
     error = error + drifted * (spread - error)
     if population.binary:
         reward_variance = np.clip(value * (1 - value) - error, 0.0, None)
     else:
-        reward_variance = prediction.reward_variance + gone * (population.noise - prediction.reward_variance)
-    others = group_size - 1
+        reward_variance = own_variance + gone * (population.noise - own_variance)
     both = reward_variance + others * error
     left = np.divide(reward_variance, both, out=np.zeros_like(both), where=both > 0) if others else 1.0
     plain = reward_variance + left * error
     if prediction.weighted is None:
         return plain
-    weighted = prediction.weighted + drifted[:, None] * (of_population(population.means) - prediction.weighted)
+    weighted = prediction.weighted[rows]
+    weighted = weighted + drifted[:, None] * (of_population(population.means) - weighted)
     weight, least, served = weighted.T
     even = evenness(population.means)
     return even * weight * plain + (1 - even) * (least + left * (served - least))

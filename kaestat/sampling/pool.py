@@ -37,8 +37,9 @@ class Pool:
     @classmethod
     def unknown(cls, size: int) -> Pool:
         """Prompts of which nothing is known yet."""
-        value, error, completions, variance = np.zeros((4, size))
-        return cls(value, error, completions, variance, np.full(size, -1, dtype=np.int64), np.zeros((size, 0)))
+        value, error, variance = np.zeros((3, size))
+        completions, newest = np.zeros(size, dtype=np.float32), np.full(size, -1, dtype=np.int32)
+        return cls(value, error, completions, variance, newest, np.zeros((size, 0)))
 
     def with_weights(self) -> Pool:
         """With room for what is known of weights."""
@@ -66,20 +67,24 @@ class Pool:
 
     def at(self, step: int, prompt_ids: list[Hashable], population: Population, shrunk: bool) -> Prediction:
         """As predictions for a step."""
-        seen = self.newest >= 0
-        known = population.n_prompts > 0
+        seen, known = self.newest >= 0, population.n_prompts > 0
+
+        def of(stored: np.ndarray, otherwise: float) -> np.ndarray:
+            return np.where(seen, stored, otherwise)
+
+        weighted = None
+        if population.means and self.weighted.shape[1]:
+            weighted = np.where(seen[:, None], self.weighted, of_population(population.means))
         return Prediction(
             prompt_ids=prompt_ids,
-            value=np.where(seen, self.value, population.mean) if known else self.value,
-            standard_error=np.where(seen, self.standard_error, population.spread**0.5 if known else np.inf),
-            effective_completions=self.effective_completions,
-            reward_variance=np.where(seen, self.reward_variance, population.noise),
-            lag=np.where(seen, step - self.newest, np.inf),
+            value=of(self.value, population.mean if known else 0.0),
+            standard_error=of(self.standard_error, population.spread**0.5 if known else np.inf),
+            effective_completions=self.effective_completions.astype(float),
+            reward_variance=of(self.reward_variance, population.noise),
+            lag=of(step - self.newest.astype(float), np.inf),
             shrunk=shrunk,
             population=population,
-            weighted=np.where(seen[:, None], self.weighted, of_population(population.means))
-            if population.means and self.weighted.shape[1]
-            else None,
+            weighted=weighted,
         )
 
     def plain(self) -> dict[str, np.ndarray]:

@@ -141,6 +141,7 @@ class PromptSampler:
         self._pool, self._state = Pool.unknown(size), self.policy.initial_state(size)
         self._rng = np.random.default_rng(check_whole("seed", seed, least=0))
         self.last_draw: Draw | None = None
+        self._remember(Population.of(self.predictor.history))
         self._plan(0, None, self.budget, np.random.default_rng(0))  # what can never work is refused now
 
     def __len__(self) -> int:
@@ -176,7 +177,7 @@ class PromptSampler:
         rng.bit_generator.state = self._rng.bit_generator.state
         plan = self._plan(step, rows, budget, rng)
         unit = self.group_size or 1
-        counts = systematic(plan.expected / unit, rng) * unit
+        counts = systematic(plan.expected if unit == 1 else plan.expected / unit, rng) * unit
         drawn = np.flatnonzero(counts)
         expected, names = plan.expected[drawn], plan.prediction.prompt_ids
         self._rng = rng
@@ -246,6 +247,7 @@ class PromptSampler:
         prediction = self.predictor.predict(coded.keys, step + 1)
         self._pool = self._pool if prediction.weighted is None else self._pool.with_weights()
         self._pool.put(rows, prediction, step)
+        self._remember(prediction.population)
 
     def add(self, prompt_ids: Sequence[Hashable]) -> None:
         """New prompts, of which nothing is known yet.
@@ -346,16 +348,17 @@ class PromptSampler:
         if not names:
             raise ValueError("prompt_ids: there is no prompt to sample.")
         place = slice(None) if rows is None else rows
-        share = np.ones(len(names)) if self._share is None else self._share[place]
+        size, unit = len(names), self.group_size or 1
+        share = np.broadcast_to(1 / size, size) if self._share is None else self._share[place]
         if not share.sum() > 0:
             raise ValueError("share: it is 0 for all prompts that can be sampled.")
-        share, unit = share / share.sum(), self.group_size or 1
-        population = Population.of(self.predictor.history)
+        share = share if self._share is None else share / share.sum()
+        population = self._population_now()
         ask = Ask(
             prediction=self._pool.take(place).at(step, names, population, self.predictor.baseline.shrinks),
             state={name: array[place] if array.ndim else array for name, array in self._state.items()},
             share=share,
-            cost=np.ones(len(names)) if self._cost is None else self._cost[place],
+            cost=np.broadcast_to(1.0, size) if self._cost is None else self._cost[place],
             budget=budget / unit,
             most=1.0 if self.group_size is not None else math.inf if self.most is None else float(self.most),
             group_size=unit,
@@ -364,6 +367,17 @@ class PromptSampler:
         score = self.policy.score(ask)
         expected = allocate(score, ask.budget, share=share, floor=self.floor, most=ask.most)
         return Plan(ask.prediction, share, expected * unit)
+
+    def _population_now(self) -> Population:
+        """The predictor's prompts as a population, estimated once for each state of its history."""
+        history = self.predictor.history
+        if history is not self._summarised or (history is not None and history.records != self._records):
+            self._remember(Population.of(history))
+        return self._population
+
+    def _remember(self, population: Population) -> None:
+        self._summarised, self._population = self.predictor.history, population
+        self._records = 0 if self._summarised is None else self._summarised.records
 
     def _known(self, keys: Sequence[Hashable]) -> np.ndarray:
         try:
