@@ -14,7 +14,7 @@ from kaestat.sampling.policies.base import Ask, Policy
 class Neyman(Policy):
     """``nu`` proportional to ``pi sqrt(m / c)``, with ``m = E W (R - b)^2`` as far as the history tells, c the cost.
 
-    The gradient estimate ``sum pi / nu sum_j (R - b) s`` is unbiased whatever nu is. Its variance is ``sum pi^2 m / nu``
+    The gradient estimate ``sum pi / nu sum_j (R - b) s`` is unbiased whatever nu is, its variance ``sum pi^2 m / nu``
     with ``W = |s|^2``, up to terms without nu (Neyman, 1934, for strata). `expected_noise` says what m is, and why
     prompts that were not seen for long get more again by themselves. Squared score norms W are taken for alike where
     the history has no weights of completions.
