@@ -272,10 +272,12 @@ class RewardPostProcess:
             sample for sample in self._all_samples if group_of(sample) not in groups and sample.reward is not None
         ]
         self._all_samples = []
-        first, _ = completions_of(scored, [sample.get_reward_value(args) for sample in scored])
-        dropped = [scored[row] for row in first if not scored[row].remove_sample]
-        recorded, theirs = set(names), self._names(args, dropped)
-        dropped = [sample for sample, name in zip(dropped, theirs, strict=True) if name not in recorded]
+        first, completion = completions_of(scored, [sample.get_reward_value(args) for sample in scored])
+        lengths, recorded = self._lengths(args, scored, completion), set(names)
+        rows = [k for k, row in enumerate(first) if not scored[row].remove_sample]
+        theirs = self._names(args, [scored[first[k]] for k in rows])
+        rows = [k for k, name in zip(rows, theirs, strict=True) if name not in recorded]
+        dropped = [scored[first[k]] for k in rows]
         rewards = [float(sample.get_reward_value(args)) for sample in [*kept, *dropped]]
         if dropped:
             self._ready(args).observe(
@@ -284,6 +286,7 @@ class RewardPostProcess:
                 prompts=[sample.prompt for sample in dropped],
                 ids=self._ids(args, dropped),
                 groups=groups_of(dropped),
+                weights=None if lengths is None else lengths[rows],
             )
         if self.drawn is not None:
             self.drawn.observe(names + self._names(args, dropped), rewards, _known(step))

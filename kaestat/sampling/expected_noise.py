@@ -25,7 +25,7 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
     prompt's own reward variance, drawn towards s^2 as p towards mu. A method that shrinks has V for p and n for n + m,
     but no further from mu than n completions all alike could bring it, with a prior that weighs at most one: a value
     that was predicted while too little was known of the population to shrink it, 0 or 1 after a single completion,
-    would else count as certain ever after.
+    would else count as certain ever after. While all prompts were right (or wrong), mu counts half a prompt that was not.
     After its last visit a value drifts on, by the variance D per step, and l steps later less of it is known: p and u
     move by ``D l / (D l + tau^2)`` of the way to mu and tau^2.
 
@@ -70,20 +70,23 @@ def _noise(prediction: Prediction, rows: slice, others: int) -> np.ndarray:
     spread, completions = population.spread, prediction.effective_completions[rows]
     unknown, of_prior = completions <= 0, population.of_prior
     together = np.where(unknown | (not prediction.shrunk), completions + of_prior, completions)
+    mean = population.mean
+    if population.binary and mean in (0.0, 1.0):  # nobody has failed yet, or succeeded, which makes nothing certain
+        mean = (population.n_prompts * mean + 0.5) / (population.n_prompts + 1)
     away = 1 - np.divide(completions, together, out=np.zeros_like(together), where=~unknown)
     drift = population.drift * np.where(np.isfinite(lag), lag, 0.0)
     drifted = np.divide(drift, drift + spread, out=np.zeros_like(drift), where=drift > 0)
     gone = 1 - (1 - away) * (1 - drifted)
-    value = predicted + away * (population.mean - predicted)
-    if population.binary and prediction.shrunk and spread > 0:
+    value = predicted + away * (mean - predicted)
+    if population.binary and prediction.shrunk:
         own = np.divide(completions, completions + min(of_prior, 1.0), out=np.zeros_like(completions), where=~unknown)
-        value = np.clip(value, (1 - own) * population.mean, (1 - own) * population.mean + own)
+        value = np.clip(value, (1 - own) * mean, (1 - own) * mean + own)
     if population.binary:
         error = np.clip(value * (1 - value), 0.0, None) / (together + 1)
     else:
         error = own_variance + away * (population.noise - own_variance)
         error = np.divide(error, together, out=np.zeros_like(together), where=together > 0)
-    value = value + drifted * (population.mean - value)
+    value = value + drifted * (mean - value)
     error = error + drifted * (spread - error)
     if population.binary:
         reward_variance = np.clip(value * (1 - value) - error, 0.0, None)

@@ -37,9 +37,8 @@ class Pool:
     @classmethod
     def unknown(cls, size: int) -> Pool:
         """Prompts of which nothing is known yet."""
-        value, error, variance = np.zeros((3, size))
-        completions, newest = np.zeros(size, dtype=np.float32), np.full(size, -1, dtype=np.int32)
-        return cls(value, error, completions, variance, newest, np.zeros((size, 0)))
+        value, error, completions, variance = np.zeros((4, size))
+        return cls(value, error, completions, variance, np.full(size, -1, dtype=np.int32), np.zeros((size, 0)))
 
     def with_weights(self) -> Pool:
         """With room for what is known of weights."""
@@ -79,7 +78,7 @@ class Pool:
             prompt_ids=prompt_ids,
             value=of(self.value, population.mean if known else 0.0),
             standard_error=of(self.standard_error, population.spread**0.5 if known else np.inf),
-            effective_completions=self.effective_completions.astype(float),
+            effective_completions=self.effective_completions,
             reward_variance=of(self.reward_variance, population.noise),
             lag=of(step - self.newest.astype(float), np.inf),
             shrunk=shrunk,

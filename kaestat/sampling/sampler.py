@@ -353,6 +353,8 @@ class PromptSampler:
         if not share.sum() > 0:
             raise ValueError("share: it is 0 for all prompts that can be sampled.")
         share = share if self._share is None else share / share.sum()
+        if self.group_size is not None:
+            _check_groups(budget // unit, unit, self.floor, share)
         population = self._population_now()
         ask = Ask(
             prediction=self._pool.take(place).at(step, names, population, self.predictor.baseline.shrinks),
@@ -384,6 +386,20 @@ class PromptSampler:
             return np.fromiter((self._row[key] for key in keys), dtype=np.intp, count=len(keys))
         except KeyError as error:
             raise ValueError(f"prompt {error.args[0]!r} is not one of the sampler's; add it first.") from None
+
+
+def _check_groups(n_groups: int, group_size: int, floor: float, share: np.ndarray) -> None:
+    if n_groups > len(share):
+        raise ValueError(
+            f"budget={n_groups * group_size} is {n_groups} groups of {group_size}, more than {len(share)} prompts can "
+            "take at one a step each: lower the budget, or leave group_size out."
+        )
+    largest = floor * n_groups * share.max()
+    if largest > 1:
+        raise ValueError(
+            f"floor={floor:g} gives a prompt of share {share.max():.3g} {largest:.3g} groups a step, and it gets one "
+            f"at most: lower the floor to {np.floor(1000 * floor / largest) / 1000:g}, or the budget."
+        )
 
 
 def _rows(ids: list[Hashable]) -> dict[Hashable, int]:

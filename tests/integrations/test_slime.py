@@ -449,6 +449,29 @@ def test_integration_slime_dropped_groups_enter_the_history(drawing, manager):
         assert any(len(everything) > len(kept) for everything, kept in rollouts)
 
 
+def test_integration_slime_dropped_groups_have_their_lengths_as_weights():
+    hook = RewardPostProcess(AdvantageEstimator("kae", bandwidth=5.0), weights="length")
+    plain = AdvantageEstimator("kae", bandwidth=5.0)
+    args = slime_args(dynamic_sampling_filter_path="some.filter")
+    for step in range(3):
+        every = [
+            Sample(k // 2, k, f"p{k // 2}", response_length=2 + 3 * k + step, reward=float(k in (1, 2, 3)))
+            for k in range(6)
+        ]
+        for sample in every:
+            sample.metadata = {STEP_KEY: step}
+        hook.observe_all(args, [every[:2], every[2:4], every[4:]], None)
+        _, found = hook(args, every[:2])
+        columns = [([s.prompt for s in part], [s.reward for s in part], step) for part in (every[:2], every[2:])]
+        lengths = [sample.response_length for sample in every]
+        np.testing.assert_allclose(found, plain.step(*columns[0], weights=lengths[:2]), rtol=1e-12)
+        plain.observe(*columns[1], weights=lengths[2:])
+    ids = [hash_prompt(sample.prompt) for sample in every[::2]]
+    found = hook.watched.estimator.history.visits(ids, 3)
+    expected = plain.history.visits(["p0", "p1", "p2"], 3)
+    assert found.weight.tolist() == expected.weight.tolist() and found.weight.all()
+
+
 def test_integration_slime_sampler_that_cannot_be_right_is_refused(drawing, manager):
     with pytest.raises(ValueError, match="dynamic-sampling-filter-path"):
         drawing(dynamic_sampling_filter_path="some.filter")
