@@ -25,7 +25,7 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
     prompt's own reward variance, drawn towards s^2 as p towards mu. A method that shrinks has V for p and n for n + m,
     but no further from mu than n completions all alike could bring it, with a prior that weighs at most one: a value
     that was predicted while too little was known of the population to shrink it, 0 or 1 after a single completion,
-    would else count as certain ever after. While all prompts were right (or wrong), mu counts half a prompt that was not.
+    would else count as certain ever after. While all prompts were right (or wrong), half a prompt more was not.
     After its last visit a value drifts on, by the variance D per step, and l steps later less of it is known: p and u
     move by ``D l / (D l + tau^2)`` of the way to mu and tau^2.
 
