@@ -40,7 +40,7 @@ from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
 from kaestat.integrations.verl.drawn_rows import DrawnRows, drawn_rows
 from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING
-from kaestat.integrations.verl.options import Options
+from kaestat.integrations.verl.options import Options, refuse_sampler_beside
 from kaestat.integrations.verl.rows import read_rows, row_advantages, row_weights
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,9 @@ class BaselineTrainer(SavesHistory):
             if self.options.weights == "score_norm":
                 self._asks_for_squares = True
                 check_actor(config, "kaestat.weights=score_norm")
-        elif config.algorithm.adv_estimator in token_baseline.NAMES:
+        else:
+            refuse_sampler_beside(config.algorithm)
+        if config.algorithm.adv_estimator in token_baseline.NAMES:
             self.options = Options.read(str(config.algorithm.adv_estimator), config.algorithm)
             self.tokens = token_baseline.WatchedTokens.read(self.options)
             self._asks_for_squares = True
