@@ -1,0 +1,80 @@
+"""``python -m paper_figures.policies results/studies/NAME``: figure and tables of a study of policies."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import pandas as pd
+    import typer
+
+    from llm_experiments.study.config import StudyConfig
+    from llm_experiments.study.contrasts import differences, speed
+    from paper_figures.policies.figures import COLORS, what_it_takes
+    from paper_figures.policies.names import name_of
+    from paper_figures.policies.tables import (
+        END_CAPTION,
+        RATES_CAPTION,
+        SPEED_CAPTION,
+        end_table,
+        rates_table,
+        speed_table,
+    )
+    from paper_figures.shared.output import write_csv, write_figure, write_table
+except ImportError as error:
+    sys.exit(f"error: {error.name} is not installed; studies of policies need: pip install -e '.[llm,simulations]'")
+
+
+def build(folder: str | os.PathLike) -> None:
+    """Write ``speed.csv``, ``differences.csv``, their tables, and the figure, from the curves in a results folder.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder holds no results of a study.
+    ValueError
+        If they lack the reference.
+    """
+    folder = Path(folder)
+    if not (folder / "curves.csv").is_file():
+        raise FileNotFoundError(f"{folder}: holds no curves.csv; name the results folder of a study.")
+    config = StudyConfig(**json.loads((folder / "provenance.json").read_text())["config"])
+    curves, rates = pd.read_csv(folder / "curves.csv"), pd.read_csv(folder / "rates.csv")
+    run = set(curves["design"])
+    if config.reference not in run:
+        raise ValueError(f"{folder}: the reference {config.reference} was not run.")
+    names = {key: name_of(design.model_dump()) for key, design in config.designs.items() if key in run}
+    speeds, gaps = speed(curves, config.budget, config.reference), differences(curves, config.budget, config.reference)
+    write_csv(speeds.round(4), folder, "speed")
+    write_csv(gaps.round(5), folder, "differences")
+    facts = {
+        "reference": names[config.reference],
+        "budget": config.budget,
+        "bases": len(config.world.bases),
+        "seeds": len(config.seeds),
+        "passes": config.tests.passes,
+    }
+    write_table(speed_table(speeds, gaps, names), folder, "speed", SPEED_CAPTION.format(**facts))
+    write_table(end_table(gaps, names, config.tests.passes), folder, "end", END_CAPTION.format(**facts))
+    caption = RATES_CAPTION.format(seeds=len(config.rate_seeds))
+    write_table(rates_table(rates, names), folder, "rates", caption)
+    drawn = list(dict.fromkeys([config.reference, config.recommended, *names]))
+    drawn = [design for design in drawn if design in run][: len(COLORS) - 2]
+    write_figure(what_it_takes(curves, speeds, names, drawn, config.budget), folder, "curves")
+
+
+def main(folder: Annotated[Path, typer.Argument(help="Results folder of a study.")]) -> None:
+    """Build the figure and the tables of a study of policies."""
+    try:
+        build(folder)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    print(f"Tables and figures: {folder.resolve()}")
+
+
+if __name__ == "__main__":
+    typer.run(main)
