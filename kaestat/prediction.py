@@ -120,9 +120,12 @@ class Prediction:
 def predict(
     baseline: Baseline,
     history: RewardHistory | None,
+    visits: Visits | None,
     carry: Any,
     keys: list[Hashable],
     step: int,
+    *,
+    weighted: bool = False,
 ) -> Prediction:
     """What a baseline says of prompts from their past alone.
 
@@ -132,21 +135,21 @@ def predict(
         With a history.
     history : RewardHistory or None
         None before the first step.
+    visits : Visits or None
+        Past visits of the prompts; None before the first step.
     carry : optional
         State beyond the visits.
     keys : list of hashables, length P
         Distinct prompts.
     step : int
-
-    Raises
-    ------
-    ValueError
-        If a prompt was visited at ``step`` or later.
+    weighted : bool
+        Whether the expected reward is the weighted mean of rewards: their weights are importance ratios.
     """
     nobody = np.zeros((len(keys), 1))
     groups = Groups(reward=nobody, mask=nobody > 0, prompt_ids=keys)
-    visits = Visits.empty(groups) if history is None else history.visits(keys, step)
-    visits = replace(visits, **dict.fromkeys(WEIGHTED_FIELDS))  # the value is the plain mean reward
+    visits = Visits.empty(groups) if visits is None else visits
+    if not weighted:
+        visits = replace(visits, **dict.fromkeys(WEIGHTED_FIELDS))  # the value is the plain mean reward
     served = baseline.serve(groups, visits, step=step, carry=carry)
     size = served.settled.effective_completions(groups, visits, step=step, carry=carry)[:, 0]
     population = Population.of(history)

@@ -98,6 +98,11 @@ class Baseline(ABC):
         return 0
 
     @property
+    def in_order_only(self) -> bool:
+        """Whether steps must come in order, as what is known of the past is streamed through them beside the visits."""
+        return self.initial_carry() is not None
+
+    @property
     def pools_prompts(self) -> bool:
         """Whether the value of a prompt with a past in reach can depend on the rewards of *other* prompts.
 

@@ -67,6 +67,10 @@ class Spo(RangedBaseline):
         return math.inf
 
     @property
+    def in_order_only(self) -> bool:
+        return self.takes_divergence  # between visits: one that comes in between would split it
+
+    @property
     def takes_divergence(self) -> bool:
         return self.rho is None
 
