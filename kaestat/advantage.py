@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from kaestat import any_order, specification, strict_order
+from kaestat import any_order, strict_order
 from kaestat.arrays import Array, Visits
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_ids
 from kaestat.estimator_state import EstimatorState
 from kaestat.history import RewardHistory, whole_step
-from kaestat.history_delta import HistoryDelta
+from kaestat.history_delta import HistoryDelta, together
 from kaestat.prediction import Prediction
 from kaestat.reach import ReturnWatch
 from kaestat.record import StepRecord
-from kaestat.registry import FIXED_PARAMETERS, changed_parameters, get_method, make_baseline, with_specified
+from kaestat.registry import changed_parameters, get_method, make_baseline, with_specified
 from kaestat.samples import StepSamples, largest_like, like, scatter
 from kaestat.scaling import SCALINGS
 from kaestat.serving import Outcome, Serving
-from kaestat.storage import load_state, pack_arrays, save_state, unpack_arrays
+from kaestat.stored_estimator import StoredEstimator
 
 ORDERS = ("strict", "any")
 
 
-class AdvantageEstimator:
+class AdvantageEstimator(StoredEstimator):
     """Advantages ``reward - value`` for the samples of each training step, with the history kept inside.
 
     Parameters
@@ -358,77 +357,8 @@ class AdvantageEstimator:
         """
         if self._deltas is None:
             raise ValueError("take_delta: what comes in is kept only by an estimator made with keep_deltas=True.")
-        delta, self._deltas = any_order.together(self._deltas, self.last_step), []
+        delta, self._deltas = together(self._deltas, self.last_step), []
         return delta
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state as plain data (arrays as bytes), for a trainer's checkpoint.
-
-        It survives pickle and ``torch.save`` with ``torch.load(weights_only=True)``.
-        """
-        return self.state_snapshot()()
-
-    def state_snapshot(self) -> Callable[[], dict[str, Any]]:
-        """`state_dict` as of now, for when it is called: a step then pays for a copy of the arrays alone."""
-        plain = self._state.snapshot(self.method)
-        return lambda: pack_arrays(plain())
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state from `state_dict`; the estimator must have been built with the same method.
-
-        Raises
-        ------
-        ValueError
-            If the state belongs to another method or does not fit together. The estimator is then unchanged.
-        """
-        self._take(unpack_arrays(state))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write method, parameters and state to one file, atomically and without pickle.
-
-        Raises
-        ------
-        TypeError
-            If a parameter (a kernel function of your own) or a prompt id cannot be stored.
-        """
-        params = self._params
-        if self._named and self.method in FIXED_PARAMETERS:
-            params = {"bandwidth": "auto"} | params  # told, since files that do not were written with another default
-        plan = {
-            "method": self.method if self._named else specification.dump(self.baseline),
-            "scale": self._scale,
-            "order": self.order,
-            "params": {name: specification.dump(value) for name, value in params.items()},
-        }
-        save_state(path, {"estimator": plan, "state": self._state.plain(self.method)})
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> AdvantageEstimator:
-        """Rebuild an estimator written by `save`; it goes on bit for bit as if it had never stopped.
-
-        Raises
-        ------
-        ValueError
-            If the file is torn, or holds something else.
-        """
-        content = load_state(path)
-        plan = content.get("estimator")
-        if not isinstance(plan, dict):
-            raise ValueError(f"{path}: holds no AdvantageEstimator.")
-        try:
-            params = {name: specification.load(value) for name, value in plan["params"].items()}
-            method = specification.load(plan["method"])
-            if isinstance(method, str):
-                params = dict(FIXED_PARAMETERS.get(method, {})) | params
-            estimator = cls(method, scale=plan["scale"], order=plan.get("order", "strict"), **params)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{path}: its estimator cannot be built ({error}).") from error
-        estimator._take(content.get("state"))
-        return estimator
-
-    def _take(self, state: Any) -> None:
-        self._state = EstimatorState.of(state, self.method, self.baseline, in_order=self.order == "strict")
-        self.values, self.record, self._returns = None, None, ReturnWatch(self.method, self.baseline)
 
     @property
     def _serving(self) -> Serving:

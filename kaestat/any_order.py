@@ -20,7 +20,7 @@ from kaestat.arrays import Groups, Visits
 from kaestat.baselines.base import Baseline
 from kaestat.estimator_state import EstimatorState
 from kaestat.history import RewardHistory, visit_sums
-from kaestat.history_delta import HistoryDelta, common, union
+from kaestat.history_delta import HistoryDelta, common
 from kaestat.prediction import Prediction, predict
 from kaestat.record import StepRecord
 from kaestat.replayed_scores import replayed_scores
@@ -204,8 +204,3 @@ def _after(state: EstimatorState, history: RewardHistory, delta: HistoryDelta) -
         with_streams=common("stream_ids", state.with_streams, delta.with_streams),
         weighting=common("weights and importance", state.weighting, delta.weighting),
     )
-
-
-def together(deltas: list[HistoryDelta], last_step: int) -> HistoryDelta:
-    """Several deltas as one; one without visits where there are none."""
-    return union(deltas) if deltas else HistoryDelta([], np.zeros(0, int), np.zeros(0, int), {}, last_step)

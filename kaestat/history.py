@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 from kaestat.arrays import Visits
-from kaestat.checks import check_column, check_ids
+from kaestat.checks import check_ids
 from kaestat.history_delta import HistoryDelta
 from kaestat.history_fields import (
     MAX_REWARD,
@@ -19,17 +19,15 @@ from kaestat.history_fields import (
     PLAIN_FIELDS,
     SQUARED_FIELDS,
     WEIGHTED_FIELDS,
+    checked_sums,
     dtype_of,
     padded,
-    stored_field,
-    stored_state,
     stored_step,
     visit_sums,
     whole_step,
-    with_squared,
 )
 from kaestat.late_visits import add_to_columns, hidden, turns
-from kaestat.storage import decode_keys, encode_keys, load_state, save_state
+from kaestat.stored_history import StoredHistory
 
 __all__ = [
     "MAX_REWARD",
@@ -44,7 +42,7 @@ __all__ = [
 ]
 
 
-class RewardHistory:
+class RewardHistory(StoredHistory):
     """Per-prompt sufficient statistics of past visits, oldest first, within a horizon of steps.
 
     Rows are prompts (or streams of a prompt), columns are visits, right-aligned: the newest visit stands in the last
@@ -212,15 +210,8 @@ class RewardHistory:
         expected = set(self._fields) - {"step"}
         if set(sums) != expected:
             raise ValueError(f"this history records {', '.join(sorted(expected))}; got {', '.join(sorted(sums))}.")
-        columns = {name: check_column(name, values) for name, values in sums.items()}
-        for name, column in columns.items():
-            if column.shape != (len(keys),):
-                raise ValueError(f"{name} must have one entry per key ({len(keys)}), got shape {column.shape}.")
-            if not np.isfinite(column).all():
-                raise ValueError(f"{name} must be finite.")
+        columns = checked_sums(sums, len(keys))
         count = columns["count"]
-        if not ((count >= 0) & (count == np.floor(count)) & (count <= MAX_STEP)).all():
-            raise ValueError("count must hold whole numbers of completions, 0 or more.")
         if len(set(keys)) < len(keys):
             raise ValueError("keys must be distinct: add up the completions of a prompt first.")
         rows = self.rows(keys)
@@ -359,83 +350,6 @@ class RewardHistory:
         add_to_columns(
             self._fields, row[fits], place[fits], new[fits], step[fits], {n: c[fits] for n, c in sums.items()}
         )
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on, as plain data and NumPy arrays (copies)."""
-        return self.snapshot()()
-
-    def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """`state_dict` as of now, for when it is called; then the ids are encoded, which takes longest."""
-        row, size = self._row, len(self._row)
-        plain: dict[str, Any] = {
-            "horizon": self.horizon,
-            "last_step": self.last_step,
-            "fields": {name: field[1 : size + 1].copy() for name, field in self._fields.items()},
-        }
-        if self.max_visits < math.inf:
-            plain["max_visits"] = self.max_visits
-        if self.state_size:
-            plain["state"] = self._state[1 : size + 1].copy()
-
-        def state() -> dict[str, Any]:
-            return plain | {"keys": encode_keys(list(row)[:size])}  # ids are only ever added, and at the end
-
-        return state
-
-    @classmethod
-    def from_state_dict(cls, state: dict[str, Any]) -> RewardHistory:
-        """A history from `state_dict`.
-
-        Weighted histories of earlier versions lack ``sum W^2 Z`` and ``sum W^2 Z^2``: filled in as `Visits` has them.
-
-        Raises
-        ------
-        ValueError
-            If the parts of the state do not fit together.
-        """
-        try:
-            fields = with_squared({name: stored_field(name, field) for name, field in state["fields"].items()})
-            history = cls(
-                state["horizon"],
-                weighted="weight" in fields,
-                with_divergence="divergence" in fields,
-                max_visits=state.get("max_visits", math.inf),
-            )
-            keys, last_step = decode_keys(state["keys"]), stored_step(state["last_step"])
-            history._row = {key: row for row, key in enumerate(keys, start=1)}
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
-        shapes = {field.shape for field in fields.values()}
-        if set(fields) != set(history._fields) or len(shapes) != 1 or len(history._row) != len(keys):
-            raise ValueError("state: the fields of the history do not fit together; the state was altered.")
-        (shape,) = shapes
-        if len(shape) != 2 or shape[0] != len(keys) or shape[1] < 1:
-            raise ValueError("state: the fields of the history do not fit its keys; the state was altered.")
-        if fields["step"].max(initial=-1, where=fields["count"] > 0) > last_step:
-            raise ValueError("state: the history has visits after its last step; the state was altered.")
-        for name, field in fields.items() if keys else ():  # an empty array may claim any width
-            history._fields[name] = np.concatenate([np.zeros((1, shape[1]), dtype=field.dtype), field])
-        history._state = stored_state(state.get("state"), len(keys))
-        history.last_step = last_step
-        return history
-
-    def save(self, path: Any) -> None:
-        """Write the history to a file, atomically and without pickle."""
-        save_state(path, {"history": self.state_dict()})
-
-    @classmethod
-    def load(cls, path: Any) -> RewardHistory:
-        """Read a history written by `save`.
-
-        Raises
-        ------
-        ValueError
-            If the file is torn or holds something else.
-        """
-        state = load_state(path)
-        if not isinstance(state.get("history"), dict):
-            raise ValueError(f"{path}: holds no reward history.")
-        return cls.from_state_dict(state["history"])
 
     def _reserve(self, rows: int) -> None:
         capacity = len(self._fields["step"])

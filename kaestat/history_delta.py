@@ -62,36 +62,33 @@ class HistoryDelta:
         """
         return union([self, other])
 
-    def to_bytes(self) -> bytes:
-        """For sending: plain data and a checksum, no pickle.
+    def plain(self) -> dict[str, Any]:
+        """As plain data and NumPy arrays.
 
         Raises
         ------
         TypeError
             If a prompt id cannot be stored.
         """
-        return dump_state(
-            {
-                "keys": encode_keys(self.keys),
-                "row": self.row.astype(np.int32),
-                "step": self.step.astype(np.int32),
-                "sums": self.sums,
-                "last_step": self.last_step,
-                "with_streams": self.with_streams,
-                "weighting": self.weighting,
-            }
-        )
+        return {
+            "keys": encode_keys(self.keys),
+            "row": self.row.astype(np.int32),
+            "step": self.step.astype(np.int32),
+            "sums": self.sums,
+            "last_step": self.last_step,
+            "with_streams": self.with_streams,
+            "weighting": self.weighting,
+        }
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> HistoryDelta:
-        """The inverse of `to_bytes`.
+    def of_plain(cls, state: dict[str, Any]) -> HistoryDelta:
+        """The inverse of `plain`.
 
         Raises
         ------
         ValueError
-            If the bytes are incomplete, altered, or something else.
+            If the parts do not fit together.
         """
-        state = parse_state(content, "delta")
         try:
             keys = decode_keys(state["keys"])
             row, step = (_whole(name, state[name]) for name in ("row", "step"))
@@ -102,6 +99,21 @@ class HistoryDelta:
             raise ValueError(f"delta: not that of a history ({type(error).__name__}: {error}).") from error
         delta._check()
         return delta
+
+    def to_bytes(self) -> bytes:
+        """For sending: plain data and a checksum, no pickle; errors as `plain`."""
+        return dump_state(self.plain())
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> HistoryDelta:
+        """The inverse of `to_bytes`.
+
+        Raises
+        ------
+        ValueError
+            If the bytes are incomplete, altered, or something else.
+        """
+        return cls.of_plain(parse_state(content, "delta"))
 
     def _check(self) -> None:
         columns = (self.row, self.step, *self.sums.values())
@@ -154,6 +166,12 @@ def union(deltas: Sequence[HistoryDelta]) -> HistoryDelta:
         common("stream_ids", *(delta.with_streams for delta in deltas)),
         common("weights and importance", *(delta.weighting for delta in deltas)),
     )
+
+
+def together(deltas: Sequence[HistoryDelta], last_step: int) -> HistoryDelta:
+    """`union`, or a delta without visits where there is none."""
+    none = np.zeros(0, dtype=np.intp)
+    return union(deltas) if deltas else HistoryDelta([], none, none, {}, last_step)
 
 
 def common(name: str, *marks: MarkT | None) -> MarkT | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
 from kaestat.arrays import Groups, squared_weight_sum
 from kaestat.checks import check_column
+from kaestat.storage import decode_keys
 
 PLAIN_FIELDS = ("step", "count", "total", "total_sq")
 WEIGHTED_FIELDS = ("weight", "weight_sq", "weighted_total", "weighted_total_sq")
@@ -58,7 +60,40 @@ def stored_step(step: Any) -> int:
     return step
 
 
-def stored_field(name: str, field: Any) -> np.ndarray:
+def checked_sums(sums: dict[str, Any], size: int) -> dict[str, np.ndarray]:
+    """Sums over visits, one entry for each of ``size`` keys, or an error that names what is wrong with them."""
+    columns = {name: check_column(name, values) for name, values in sums.items()}
+    for name, column in columns.items():
+        if column.shape != (size,):
+            raise ValueError(f"{name} must have one entry per key ({size}), got shape {column.shape}.")
+        if not np.isfinite(column).all():
+            raise ValueError(f"{name} must be finite.")
+    count = columns["count"]
+    if not ((count >= 0) & (count == np.floor(count)) & (count <= MAX_STEP)).all():
+        raise ValueError("count must hold whole numbers of completions, 0 or more.")
+    return columns
+
+
+def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], list[Hashable], int]:
+    """Columns of a stored history, its prompts and its last step, or a ValueError."""
+    try:
+        fields = _with_squared({name: _stored_field(name, field) for name, field in state["fields"].items()})
+        keys, last_step = decode_keys(state["keys"]), stored_step(state["last_step"])
+        n_distinct = len(set(keys))
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
+    shapes = {field.shape for field in fields.values()}
+    if not {"step", "count"} <= set(fields) or len(shapes) != 1 or n_distinct != len(keys):
+        raise ValueError("state: the fields of the history do not fit together; the state was altered.")
+    (shape,) = shapes
+    if len(shape) != 2 or shape[0] != len(keys) or shape[1] < 1:
+        raise ValueError("state: the fields of the history do not fit its keys; the state was altered.")
+    if fields["step"].max(initial=-1, where=fields["count"] > 0) > last_step:
+        raise ValueError("state: the history has visits after its last step; the state was altered.")
+    return fields, keys, last_step
+
+
+def _stored_field(name: str, field: Any) -> np.ndarray:
     array = check_column(name, np.ravel(field)).reshape(np.shape(field))
     if not np.isfinite(array).all():
         raise ValueError(f"state: {name} must be finite; the state was altered.")
@@ -67,7 +102,7 @@ def stored_field(name: str, field: Any) -> np.ndarray:
     return array.astype(dtype_of(name))
 
 
-def with_squared(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _with_squared(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """With ``sum W^2 Z`` and ``sum W^2 Z^2`` where only the weighted sums are there."""
     if "weight" not in fields or set(fields) & set(SQUARED_FIELDS):
         return fields

@@ -140,6 +140,8 @@ def check_inputs(serving: Serving, state: EstimatorState, samples: StepSamples) 
     method, baseline, history = serving.method, serving.baseline, state.history
     if samples.weight is not None and not baseline.takes_weights:
         raise ValueError(f"{samples.weighting}: method {method!r} does not average rewards, so it takes none.")
+    if samples.weighting == "importance" and baseline.needs_weights:
+        raise ValueError(f"importance: method {method!r} needs weights= beside it.")
     if samples.divergence is not None and not baseline.takes_divergence:
         raise ValueError(f"divergence: method {method!r} makes no use of it; only spo without rho= does.")
     if history is None:

@@ -267,7 +267,9 @@ class RunningScores:
         } | mixed
 
     def _of_ways(self, carry: dict[str, np.ndarray], ways: int) -> dict[str, np.ndarray]:
-        """The carry of one way, until now, as that of each of several."""
+        """The carry of one way, until now, as that of each of several; or of several as that of the first."""
+        if ways == 1 and "ways" in carry:
+            return {"loss": carry["loss"][..., : len(self.candidates)], "scored": carry["scored"]}
         if ways == 1 or "ways" in carry:
             return carry
         return carry | {"loss": np.concatenate([carry["loss"]] * ways, axis=-1), "ways": np.zeros(2 + ways)}
