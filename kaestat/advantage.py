@@ -174,8 +174,9 @@ class AdvantageEstimator(StoredEstimator):
             adaptive ``spo``, at every step or at none.
         version : array of int, shape (N,), optional
             With ``order="any"``, the step of the policy that sampled each completion, at most ``step``; None for
-            ``step`` itself. It is what a completion is recorded under. The past of a prompt is what has been recorded
-            up to the newest version among its completions of this call, which are one group whatever their versions.
+            ``step`` itself. It is what a completion is recorded under. A prompt's completions of one call are one
+            group; what earlier calls recorded under the newest version among them belongs to it, and what was recorded
+            under versions before that is its past.
 
         Returns
         -------
@@ -294,8 +295,8 @@ class AdvantageEstimator(StoredEstimator):
             Distinct prompts, known or not; pairs of prompt and stream for ``kae_stream`` with stream ids. Methods that
             pool prompts borrow from the others that are asked for.
         step : int
-            The step at which the prompts would be sampled, after their last visits. With ``order="any"`` visits after
-            it are left out, and those at it used.
+            The step at which the prompts would be sampled, after their last visits. With ``order="any"`` visits at it
+            and after it are left out.
 
         Returns
         -------

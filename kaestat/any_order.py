@@ -3,9 +3,9 @@
 A history is sums over visits, so a completion that comes late is added to the visit of the policy that sampled it. What
 a value may use never holds the completion's own reward:
 
-- the completions of a call are new, and those of a prompt are one group, left one out;
-- its past is what has been recorded of policies up to the newest that sampled one of the group, the group's own
-  policies included: these rewards came in earlier calls, so they are other completions' (`advance`);
+- the completions of a call are new, and those of a prompt are one group, left one out; what has been recorded under the
+  newest version among them in earlier calls are other completions, and belongs to the group as well (`advance`);
+- its past is what has been recorded under versions before that;
 - where completions may have been recorded before (`advantages`), the visits that could hold them are left out.
 """
 
@@ -26,6 +26,7 @@ from kaestat.record import StepRecord
 from kaestat.replayed_scores import replayed_scores
 from kaestat.samples import CodedIds, Packing, StepSamples
 from kaestat.serving import Computed, Outcome, Serving, check_inputs, fresh_history, grouped, without_samples
+from kaestat.visit_completions import completions_of, joined, split_now
 
 OTHERS = "one that computes from the visits, such as kae, kae_eb, kalman, local_linear or sieve"
 
@@ -112,12 +113,12 @@ def merge(state: EstimatorState, serving: Serving, delta: HistoryDelta) -> Estim
 
 
 def predicted(state: EstimatorState, baseline: Baseline, keys: list[Hashable], now: int) -> Prediction:
-    """What is known of prompts at a step, from all that has come in of policies up to then."""
+    """What is known of prompts before they are sampled at a step, from what has come in of policies before it."""
     history = state.history
     if history is None:
         visits, carry = None, None
     else:
-        visits = history.visits_known(history.rows(keys), np.full(len(keys), now))
+        visits, _ = split_now(history.visits_known(history.rows(keys), np.full(len(keys), now)))
         carry = replayed_scores(baseline, visits, now)
     return predict(baseline, history, visits, carry, keys, now, weighted=state.value_is_weighted)
 
@@ -155,9 +156,10 @@ def _computed(
     if again:
         version = np.full(len(packing.codes), step) if samples.version is None else samples.version
         without = packing.codes, newest[packing.codes] - version
-    visits = history.visits_known(history.rows(packing.keys), newest, without)
+    visits, now = split_now(history.visits_known(history.rows(packing.keys), newest, without))
+    whole = None if now is None or baseline.past_only else joined(groups, completions_of(now))
     carry = replayed_scores(baseline, visits, step)
-    return history, visits, serving.compute(packing, groups, visits, step, carry, largest)
+    return history, visits, serving.compute(packing, groups, visits, step, carry, largest, whole)
 
 
 def _recorded(
@@ -181,8 +183,8 @@ def _recorded(
 
 
 def _newest(visits: Visits) -> Visits:
-    """The newest visit of each prompt before its present policy, in one column."""
-    past = (visits.count > 0) & (visits.lag > 0)
+    """The newest visit of each prompt, in one column."""
+    past = visits.count > 0
     lag = np.min(np.where(past, visits.lag, np.inf), axis=-1, keepdims=True, initial=np.inf)
     count = np.isfinite(lag).astype(float)
     return Visits(lag=np.where(count > 0, lag, 0.0), count=count, total=count, total_sq=count)

@@ -65,7 +65,7 @@ def add_to_columns(
         column[target] = moved
 
 
-def hidden(visits: Visits, kept: np.ndarray, without: tuple[np.ndarray, np.ndarray] | None) -> Visits:
+def hidden(visits: Visits, kept: np.ndarray, without: tuple[np.ndarray, np.ndarray] | None = None) -> Visits:
     """The visits with all but some made padding; the same object where there is nothing to hide.
 
     Parameters
@@ -73,7 +73,7 @@ def hidden(visits: Visits, kept: np.ndarray, without: tuple[np.ndarray, np.ndarr
     visits : Visits
         NumPy arrays of shape (P, V), with whole lags.
     kept : ndarray of bool, shape (P, V)
-    without : pair of ndarray of int, shape (K,) each, or None
+    without : pair of ndarray of int, shape (K,) each, optional
         Positions of prompts, and lags of visits that are not kept either.
     """
     seen = visits.count > 0

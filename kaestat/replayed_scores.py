@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.arrays import Groups, Visits
+from kaestat.arrays import Visits
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
+from kaestat.visit_completions import completions_of
 
 ROUNDS = 8  # newest visits that are scored: of older ones the discount leaves less than 0.7^8 = 6 %
 MOST_PROMPTS = 256  # of a step, whose visits are scored
@@ -20,16 +21,15 @@ def replayed_scores(baseline: Baseline, visits: Visits, step: int) -> Any:
     """The carry of a baseline that learns its bandwidth, had the prompts at hand been all there is.
 
     The newest visits of the prompts are served one after another, oldest first, each from those before it, as along a
-    run (`kaestat.bandwidth.running_scores.RunningScores`). A visit knows the sums of its completions: it is served with
-    as many rewards of that mean and variance, half of them above the mean and half below. The losses are quadratic in
-    the rewards, so without weights they are the very losses of the completions; with weights, those of completions that
-    all have the visit's mean weight. What comes out depends on the visits alone, not on the order in which they came.
+    run (`kaestat.bandwidth.running_scores.RunningScores`), with completions of its sums (`completions_of`): losses are
+    quadratic in the rewards, so without weights they are the very losses of the completions. What comes out depends on
+    the visits alone, not on the order in which they came.
 
     Parameters
     ----------
     baseline : Baseline
     visits : Visits
-        Of the step's prompts, NumPy arrays of shape (P, V).
+        Of the step's prompts, NumPy arrays of shape (P, V), of lag 1 and more.
     step : int
 
     Returns
@@ -53,7 +53,7 @@ def replayed_scores(baseline: Baseline, visits: Visits, step: int) -> Any:
             continue
         lag = visits.lag[here, column]
         now = max(now, step - int(np.median(lag)))
-        groups, past = _as_groups(visits, here, column), _before(visits, here, column)
+        groups, past = completions_of(_scored(visits, here, column)), _before(visits, here, column)
         carry = baseline.serve(groups, past, step=now, carry=carry).carry
     return carry
 
@@ -75,22 +75,14 @@ def _before(visits: Visits, rows: np.ndarray, column: int) -> Visits:
     return Visits(**past | {"lag": past["lag"] - visits.lag[rows, column][:, None]})
 
 
-def _as_groups(visits: Visits, rows: np.ndarray, column: int) -> Groups:
-    """Completions with the sums of a visit."""
-    count, mass, carried, carried_sq = (
-        array[rows, column][:, None] for array in (visits.count, visits.mass, visits.carried, visits.carried_sq)
-    )
-    n = np.minimum(count, MOST_COMPLETIONS)
-    heavy = np.where(mass > 0, mass, 1.0)
-    mean = carried / heavy
-    variance = np.clip(carried_sq / heavy - mean**2, 0.0, None)
-    half = np.floor(n / 2)
-    distance = np.sqrt(variance * n / np.maximum(2 * half, 1.0))
-    place = np.arange(int(n.max()))
-    side = (place < half).astype(float) - ((place >= half) & (place < 2 * half))
-    present = place < n
-    return Groups(
-        reward=np.where(present, mean + side * distance, 0.0),
-        mask=None if present.all() else present,
-        weight=None if visits.weight is None else mass / count + np.zeros_like(side),
+def _scored(visits: Visits, rows: np.ndarray, column: int) -> Visits:
+    """One visit of each prompt, of at most so many completions as it is to count as."""
+    held = {field.name: getattr(visits, field.name) for field in fields(visits)}
+    one = {name: array[rows, column][:, None] for name, array in held.items() if array is not None}
+    share = np.minimum(1.0, MOST_COMPLETIONS / one["count"])
+    return Visits(
+        **{
+            name: sums if name == "lag" else np.round(share * sums) if name == "count" else share * sums
+            for name, sums in one.items()
+        }
     )

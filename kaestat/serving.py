@@ -73,9 +73,28 @@ class Serving:
     scale: str
 
     def compute(
-        self, packing: Packing, groups: Groups, visits: Visits, step: int, carry: Any, largest: float
+        self,
+        packing: Packing,
+        groups: Groups,
+        visits: Visits,
+        step: int,
+        carry: Any,
+        largest: float,
+        whole: Groups | None = None,
     ) -> Computed:
         """Values and advantages; nothing is changed.
+
+        Parameters
+        ----------
+        packing : Packing
+        groups : Groups
+        visits : Visits
+        step : int
+        carry : optional
+        largest : float
+            That advantages and values may be.
+        whole : Groups, optional
+            The groups with further completions beside their own, in the columns after them, which count for the values.
 
         Raises
         ------
@@ -83,18 +102,20 @@ class Serving:
             If a number is not finite, or larger than ``largest``.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # the results are tested: what is not finite is refused
-            served = self.baseline.serve(groups, visits, step=step, carry=carry)
-            if served.values.shape != groups.reward.shape:
+            asked = groups if whole is None else whole
+            served = self.baseline.serve(asked, visits, step=step, carry=carry)
+            if served.values.shape != asked.reward.shape:
                 raise ValueError(
-                    f"method {self.method!r}: values have shape {served.values.shape}, rewards {groups.reward.shape}."
+                    f"method {self.method!r}: values have shape {served.values.shape}, rewards {asked.reward.shape}."
                 )
-            advantages = self._scaled(groups.reward - served.values, groups, visits, step)
-            of_samples = packing.unpack(advantages), packing.unpack(served.values)
+            values = served.values if whole is None else served.values[:, : groups.reward.shape[1]].copy()
+            advantages = self._scaled(groups.reward - values, groups, visits, step)
+            of_samples = packing.unpack(advantages), packing.unpack(values)
             sums = {} if self.baseline.horizon == 0 else visit_sums(groups)
         self.check_finite(*sums.values(), *(() if served.carry is None else served.carry.values()))
         if not all((np.abs(numbers) <= largest).all() for numbers in of_samples):
             raise self._not_finite()
-        return Computed(served, served.values, advantages, of_samples, sums)
+        return Computed(served, values, advantages, of_samples, sums)
 
     def check_finite(self, *kept: np.ndarray) -> None:
         """Raise a ValueError unless all that is to be kept is finite."""

@@ -41,6 +41,7 @@ class Spo(RangedBaseline):
     """
 
     shrinks: ClassVar[bool] = True
+    past_only: ClassVar[bool] = True
 
     rho: float | None = None
     half_life: float = 0.06
