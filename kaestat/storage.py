@@ -94,7 +94,8 @@ def parse_state(content: bytes, name: str) -> dict[str, Any]:
     ValueError
         As `load_state`.
     """
-    return _read_state(io.BytesIO(content), name)
+    # `hashlib.file_digest` takes all of a BytesIO, wherever it stands; of a reader, what is left.
+    return _read_state(io.BufferedReader(io.BytesIO(content)), name)
 
 
 def _read_state(file: BufferedIOBase, path: str | os.PathLike[str]) -> dict[str, Any]:
