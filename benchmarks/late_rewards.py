@@ -74,11 +74,8 @@ def run(size: str = "full") -> list[Row]:
         Row(case, "of it, at the end over a third", "ratio", estimate(np.array(held[-1:]) / held[third]), at_most=1.1),
         Row(case, "delta of a step, as bytes", "MB", estimate(np.array(sent)), at_most=1.0),
     ]
-    return (
-        rows
-        + _worst_delta(n_prompts, per_step * group_size)
-        + _steps(n_prompts, per_step, group_size, bandwidth, repetitions)
-    )
+    steps = _steps(n_prompts, per_step, group_size, bandwidth, repetitions)
+    return [*rows, _worst_delta(n_prompts, per_step * group_size), *steps]
 
 
 def _worst_delta(n_prompts: int, size: int) -> Row:
