@@ -1,10 +1,10 @@
 """A run of 10,000 steps whose rewards come late, in any order, at 100,000 prompts.
 
 At every step 8,192 completions of 1,024 prompts come in, half of each group from the policy of up to eight steps
-before. The history keeps what a kernel of 300 steps reaches, which is three such groups of a prompt in the mean. Timed
-are `AdvantageEstimator.observe`; `step`, which gives values as well, in any order and in strict order, with a fixed
-bandwidth and a learned one; and a delta of one step is taken and made to bytes. The worst delta has 8,192 prompts with
-one weighted completion each.
+before, in epochs of 97 steps. The history keeps what a kernel of 300 steps reaches, about three groups of a prompt.
+Timed are `AdvantageEstimator.observe`; `step`, which gives values as well, in any order and in strict order, with a
+fixed bandwidth and a learned one; and a delta of one step is taken and made to bytes. The worst delta has 8,192 prompts
+with one weighted completion each.
 
 In any order a bandwidth is learned from the visits of the step's prompts, in place of scores that are kept from step to
 step. What that costs in accuracy is the ratio of the mean squared errors of the values in ten simulated runs, in order.
@@ -42,7 +42,9 @@ class Arrivals:
         """Completions of a step that are all there."""
         self.step += 1
         per_step, group_size = self.shape
-        prompts = self.rng.integers(self.n_blocks) * per_step + self.rng.permutation(per_step)
+        if self.step % self.n_blocks == 0:
+            self.epoch = self.rng.permutation(self.n_blocks)
+        prompts = self.epoch[self.step % self.n_blocks] * per_step + self.rng.permutation(per_step)
         return self.names[np.repeat(prompts, group_size)], self.rng.integers(0, 2, per_step * group_size).astype(float)
 
     def next(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
