@@ -133,4 +133,5 @@ def padded(field: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def dtype_of(name: str) -> type:
+    """Type of a column."""
     return np.int32 if name in INTEGER_FIELDS else np.float64
