@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kaestat import any_order, strict_order
 from kaestat.arrays import Array, Visits
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_ids
@@ -22,7 +21,8 @@ from kaestat.record import StepRecord
 from kaestat.registry import changed_parameters, get_method, make_baseline, with_specified
 from kaestat.samples import StepSamples, largest_like, like, scatter
 from kaestat.scaling import SCALINGS
-from kaestat.serving import Outcome, Serving
+from kaestat.steps import any_order, strict_order
+from kaestat.steps.serving import Outcome, Serving
 from kaestat.stored_estimator import StoredEstimator
 
 ORDERS = ("strict", "any")

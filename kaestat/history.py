@@ -282,7 +282,7 @@ class RewardHistory(StoredHistory):
         rows[new] = len(self._row) + 1 + np.arange(len(new))
         self._reserve(len(self._row) + len(new) + 1)
         self._row.update(zip(map(delta.keys.__getitem__, new.tolist()), rows[new].tolist(), strict=True))
-        self.last_step = max(self.last_step, delta.last_step)
+        self.last_step = max(self.last_step, delta.last_step, int(delta.step.max(initial=-1)))
         kept = delta.step >= self._first_kept
         row, step = rows[delta.row[kept]], delta.step[kept]
         sums = {name: column[kept] for name, column in delta.sums.items()}

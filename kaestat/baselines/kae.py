@@ -119,7 +119,7 @@ class KernelBaseline(Baseline):
 
     @property
     def in_order_only(self) -> bool:
-        return False  # a learned bandwidth can be learned anew from the visits (`kaestat.replayed_scores`)
+        return False  # a learned bandwidth can be learned anew from the visits (`kaestat.steps.replayed_scores`)
 
     @property
     def pools_prompts(self) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, make_baseline
-from kaestat.replayed_scores import ROUNDS, replayed_scores
+from kaestat.steps.replayed_scores import ROUNDS, replayed_scores
 
 
 def rewards_of(seed: int, n_steps: int, binary: bool) -> np.ndarray:

@@ -13,7 +13,7 @@ from kaestat.history import RewardHistory
 from kaestat.prediction import Prediction, predict
 from kaestat.record import StepRecord
 from kaestat.samples import StepSamples
-from kaestat.serving import Outcome, Serving, check_inputs, fresh_history, grouped, without_samples
+from kaestat.steps.serving import Outcome, Serving, check_inputs, fresh_history, grouped, without_samples
 
 
 def advance(

@@ -23,10 +23,10 @@ from kaestat.history import RewardHistory, visit_sums
 from kaestat.history_delta import HistoryDelta, common
 from kaestat.prediction import Prediction, predict
 from kaestat.record import StepRecord
-from kaestat.replayed_scores import replayed_scores
 from kaestat.samples import CodedIds, Packing, StepSamples
-from kaestat.serving import Computed, Outcome, Serving, check_inputs, fresh_history, grouped, without_samples
-from kaestat.visit_completions import completions_of, joined, split_now
+from kaestat.steps.replayed_scores import replayed_scores
+from kaestat.steps.serving import Computed, Outcome, Serving, check_inputs, fresh_history, grouped, without_samples
+from kaestat.steps.visit_completions import completions_of, joined, split_now
 
 OTHERS = "one that computes from the visits, such as kae, kae_eb, kalman, local_linear or sieve"
 
@@ -51,7 +51,7 @@ def advance(
 ) -> tuple[Outcome, HistoryDelta | None]:
     """Advantages and values of new completions, which are then recorded; what was recorded comes back as well.
 
-    Parameters and errors are those of `kaestat.strict_order.advance`.
+    Parameters and errors are those of `kaestat.steps.strict_order.advance`.
     """
     _check(state, serving, samples, step)
     if not samples.rows.keys:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kaestat import Groups, Visits
 from kaestat.history import visit_sums
-from kaestat.visit_completions import completions_of, joined, split_now
+from kaestat.steps.visit_completions import completions_of, joined, split_now
 
 rewards = st.lists(st.floats(-3, 3, allow_subnormal=False), min_size=1, max_size=9)
 

@@ -14,7 +14,13 @@ from kaestat.scaling import SCALINGS
 from tests.helpers.arrivals import run
 from tests.helpers.estimators import PARAMETERS
 
-IN_ROWS = [name for name in methods() if name not in PARAMETERS and not make_baseline(name).needs_weights]
+CASES = [
+    (name, weighted)
+    for name in methods()
+    if name not in PARAMETERS
+    for weighted in (False, True)
+    if (make_baseline(name).takes_weights if weighted else not make_baseline(name).needs_weights)
+]
 
 
 def by_prompt(part, weighted: bool) -> tuple[list[int], Groups, np.ndarray]:
@@ -53,12 +59,9 @@ def loop(name: str, steps, weighted: bool) -> list[np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", IN_ROWS)
+@pytest.mark.parametrize(("name", "weighted"), CASES)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_an_estimator_in_strict_order_gives_the_bits_of_the_loop(name, weighted, seed):
-    if weighted and not make_baseline(name).takes_weights:
-        return
     steps, estimator = run(seed, 9, binary=not weighted), AdvantageEstimator(name, scale="none")
     for step, (part, values) in enumerate(zip(steps, loop(name, steps, weighted), strict=True)):
         weights = {"weights": part.weight} if weighted else {}

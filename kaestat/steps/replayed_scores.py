@@ -10,7 +10,7 @@ import numpy as np
 from kaestat.arrays import Visits
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
-from kaestat.visit_completions import completions_of
+from kaestat.steps.visit_completions import completions_of
 
 ROUNDS = 8  # newest visits that are scored: of older ones the discount leaves less than 0.7^8 = 6 %
 MOST_PROMPTS = 256  # of a step, whose visits are scored
