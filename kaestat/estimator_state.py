@@ -43,7 +43,7 @@ class EstimatorState:
     weighting: str | None = None
 
     @property
-    def value_is_weighted(self) -> bool:
+    def value_is_reweighted(self) -> bool:
         """Whether the expected reward is the weighted mean of rewards: the weights are importance ratios alone."""
         return self.weighting == "importance"
 

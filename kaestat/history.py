@@ -62,6 +62,13 @@ class RewardHistory(StoredHistory):
     state_size : int
         Numbers (of single precision) kept of each prompt beside its visits.
 
+    Attributes
+    ----------
+    last_step : int
+        Of the newest visit, -1 for none.
+    records : int
+        How many times visits were recorded in this object: what was computed of it is out of date if this has moved on.
+
     Examples
     --------
     >>> history = RewardHistory(horizon=10)
@@ -87,6 +94,7 @@ class RewardHistory(StoredHistory):
         self.horizon = math.inf if isinstance(horizon, int) and horizon > sys.float_info.max else float(horizon)
         self.max_visits = max_visits
         self.last_step = -1
+        self.records = 0
         self._row: dict[Hashable, int] = {}
         self._state = np.zeros((1, state_size), dtype=np.float32)
         names = [*PLAIN_FIELDS, *((*WEIGHTED_FIELDS, *SQUARED_FIELDS) if weighted else ())]
@@ -156,11 +164,13 @@ class RewardHistory(StoredHistory):
     def newest(self, visits: int, most: int) -> dict[str, np.ndarray]:
         """The newest visits of prompts, newest last: ``step, count, total, total_sq``, shape (P, ``visits``) each.
 
+        With the weighted sums where they are kept.
         Of every prompt seen, or of every k-th, so that there are at most ``most``. Where a prompt has fewer visits, the
         first columns have count 0.
         """
         rows = slice(1, len(self._row) + 1, max(1, math.ceil(len(self._row) / most)))
-        wanted = {name: self._fields[name][rows, -visits:].astype(np.float64) for name in PLAIN_FIELDS}
+        names = (*PLAIN_FIELDS, *(WEIGHTED_FIELDS if self.weighted else ()))
+        wanted = {name: self._fields[name][rows, -visits:].astype(np.float64) for name in names}
         missing = visits - min(visits, self.width)
         return {name: np.pad(field, ((0, 0), (missing, 0))) for name, field in wanted.items()} if missing else wanted
 
@@ -250,6 +260,7 @@ class RewardHistory(StoredHistory):
             self._state[rows] = state
         self._row.update(zip(map(keys.__getitem__, new.tolist()), rows[new].tolist(), strict=True))
         self.last_step = step
+        self.records += 1
 
     def add(self, delta: HistoryDelta) -> None:
         """Add completions of any step, late ones among them: to the visit of that step, or as one in between.
@@ -283,6 +294,7 @@ class RewardHistory(StoredHistory):
         self._reserve(len(self._row) + len(new) + 1)
         self._row.update(zip(map(delta.keys.__getitem__, new.tolist()), rows[new].tolist(), strict=True))
         self.last_step = max(self.last_step, delta.last_step, int(delta.step.max(initial=-1)))
+        self.records += 1
         kept = delta.step >= self._first_kept
         row, step = rows[delta.row[kept]], delta.step[kept]
         sums = {name: column[kept] for name, column in delta.sums.items()}

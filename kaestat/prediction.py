@@ -12,6 +12,7 @@ import numpy as np
 from kaestat.arrays import Groups, Visits
 from kaestat.baselines.base import Baseline
 from kaestat.history import WEIGHTED_FIELDS, RewardHistory
+from kaestat.weighted_noise import SUMS, moments, weighted_noise
 
 ENOUGH_PROMPTS = 2  # to have a spread
 MOST_PROMPTS = 2**16  # whose visits are looked at: more would tell no more
@@ -37,6 +38,9 @@ class Population:
         not known from within groups.
     binary : bool
         Whether all rewards are 0 or 1, as far as sums and sums of squares tell.
+    means : tuple of float
+        Of completions' weights and weighted rewards (`kaestat.weighted_noise.moments`), the newest visit of each prompt
+        counting once; empty where completions have no weights.
     """
 
     n_prompts: int
@@ -45,6 +49,12 @@ class Population:
     noise: float
     drift: float
     binary: bool
+    means: tuple[float, ...] = ()
+
+    @property
+    def of_prior(self) -> float:
+        """How many completions the population tells as much as of a prompt's value; infinite if all are alike."""
+        return self.noise / self.spread if self.spread > 0 else math.inf
 
     @classmethod
     def of(cls, history: RewardHistory | None) -> Population:
@@ -78,6 +88,7 @@ class Population:
             noise=noise,
             drift=drift,
             binary=bool(np.all(total_sq == total)),
+            means=_means_of_newest(sums) if "weight" in sums else (),
         )
 
 
@@ -105,6 +116,8 @@ class Prediction:
     shrunk : bool
         Whether the values are posterior means already (`Baseline.shrinks`).
     population : Population
+    weighted : ndarray, shape (P, 3), or None
+        What is expected of the completions' weights (`kaestat.weighted_noise.weighted_noise`); None without weights.
     """
 
     prompt_ids: list[Hashable]
@@ -115,6 +128,7 @@ class Prediction:
     lag: np.ndarray
     shrunk: bool
     population: Population
+    weighted: np.ndarray | None = None
 
 
 def predict(
@@ -125,7 +139,7 @@ def predict(
     keys: list[Hashable],
     step: int,
     *,
-    weighted: bool = False,
+    reweighted: bool = False,
 ) -> Prediction:
     """What a baseline says of prompts from their past alone.
 
@@ -142,13 +156,14 @@ def predict(
     keys : list of hashables, length P
         Distinct prompts.
     step : int
-    weighted : bool
-        Whether the expected reward is the weighted mean of rewards: their weights are importance ratios.
+    reweighted : bool
+        Whether the weights are importance ratios alone: the expected reward is then the weighted mean of rewards.
     """
     nobody = np.zeros((len(keys), 1))
     groups = Groups(reward=nobody, mask=nobody > 0, prompt_ids=keys)
     visits = Visits.empty(groups) if visits is None else visits
-    if not weighted:
+    with_weights = visits
+    if not reweighted:
         visits = replace(visits, **dict.fromkeys(WEIGHTED_FIELDS))  # the value is the plain mean reward
     served = baseline.serve(groups, visits, step=step, carry=carry)
     size = served.settled.effective_completions(groups, visits, step=step, carry=carry)[:, 0]
@@ -164,6 +179,9 @@ def predict(
     unknown = size <= 0
     from_population = unknown & (population.n_prompts > 0)
     beyond = math.sqrt(population.spread) if population.n_prompts >= ENOUGH_PROMPTS else math.inf
+    weighted = None
+    if population.means and not reweighted:
+        weighted = _weighted(baseline, groups, with_weights, population, carry, step)
     return Prediction(
         prompt_ids=keys,
         value=np.where(from_population, population.mean, served.values[:, 0]),
@@ -173,4 +191,19 @@ def predict(
         lag=lag,
         shrunk=baseline.shrinks,
         population=population,
+        weighted=weighted,
     )
+
+
+def _weighted(
+    baseline: Baseline, groups: Groups, visits: Visits, population: Population, carry: Any, step: int
+) -> np.ndarray:
+    count = np.sum(visits.count, axis=-1)
+    served = baseline.serve(replace(groups, weight=groups.reward), visits, step=step, carry=carry).values[:, 0]
+    own = moments(count, {name: np.sum(getattr(visits, name), axis=-1) for name in SUMS})
+    return weighted_noise(count, own, population.means, population.of_prior, served)
+
+
+def _means_of_newest(sums: dict[str, np.ndarray]) -> tuple[float, ...]:
+    newest = {name: array[:, -1] for name, array in sums.items()}
+    return tuple(np.mean(moments(newest["count"], newest), axis=0).tolist())

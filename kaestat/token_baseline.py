@@ -1,9 +1,9 @@
-"""A baseline for every token: the optimal token baseline, within the group.
+"""A baseline for every token: the optimal token baseline, of the group and of the prompt's past.
 
 All else here subtracts one value from every token of a completion. By causality the score of token t needs only the
 rewards from t on, and its best baseline is one of its own. What verl calls the optimal token baseline weighs each
 completion by the squared norm of its score up to that token. Values per token have no place in `AdvantageEstimator`:
-this is a function on arrays, without a history.
+this is a function on arrays. Earlier completions of the prompt enter through `kaestat.token_history`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ def optimal_token_baseline(
     groups: Sequence[Hashable],
     *,
     without_own: bool = False,
+    past: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Weighted mean return of the group at each token.
+    """Weighted mean return of the group at each token, and of earlier completions of the prompt where they are given.
 
-    ``b_t = sum_i W_it G_it / sum_i W_it`` over the completions of the group that have a token t, with
-    ``W_it = sum_{j <= t} norms_ij``. Where no other completion of the group has a token t it is 0, so that the
-    advantage is the return itself. These are verl's numbers (``optimal_token_baseline`` of 0.9.1, with its
-    ``handle_zero_tail``) where the tokens in the loss stand together at the front.
+    ``b_t = sum_i K_i W_it G_it / sum_i K_i W_it`` over the completions of the group that have a token t (``K_i = 1``)
+    and those of earlier steps (``K_i`` the weight of their lag), with ``W_it = sum_{j <= t} norms_ij``. Where no other
+    completion has a token t it is 0, so that the advantage is the return itself. Without a past these are verl's
+    numbers (``optimal_token_baseline`` of 0.9.1, with its ``handle_zero_tail``) where the tokens in the loss stand
+    together at the front.
 
     Parameters
     ----------
@@ -41,6 +43,9 @@ def optimal_token_baseline(
         The group of each completion.
     without_own : bool
         Leave the completion itself out, so that the gradient is unbiased; verl keeps it in.
+    past : tuple of two ndarray, shape (N, T), optional
+        ``sum K W`` and ``sum K W G`` over the earlier completions of each row's prompt, from
+        `kaestat.token_history.TokenHistory.past`.
 
     Returns
     -------
@@ -60,6 +65,42 @@ def optimal_token_baseline(
     array([[0.25 , 0.333, 0.   ],
            [0.25 , 0.333, 0.   ]])
     """
+    weight, carried = token_sums(returns, norms, mask)
+    if len(groups) != len(weight):
+        raise ValueError(f"groups has {len(groups)} entries for {len(weight)} completions; give one each.")
+    old_mass, old_carried = _checked_past(past, weight.shape)
+    if weight.size == 0:
+        return np.zeros_like(weight)
+    code, present = _codes(groups), np.asarray(mask, dtype=bool)
+    mass, total, count = (_sum_of_group(array, code) for array in (weight, carried, present.astype(np.float64)))
+    if without_own:
+        mass, total = mass - weight, total - carried
+        left = mass > 1e-12 * (mass + weight)  # else it is what subtracting left of equal numbers
+        mass, total = np.where(left, mass, 0.0), np.where(left, total, 0.0)
+    known = (count > 1) | (old_mass > 0)
+    mass, total = mass + old_mass, total + old_carried
+    usable = (mass > 0) & known & present
+    return np.where(usable, total / np.where(usable, mass, 1.0), 0.0)
+
+
+def token_sums(returns: np.ndarray, norms: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What a completion adds to the sums at each token, checked.
+
+    Parameters
+    ----------
+    returns, norms, mask : ndarray, shape (N, T)
+        As `kaestat.token_baseline.optimal_token_baseline` takes them.
+
+    Returns
+    -------
+    weight, carried : ndarray of float64, shape (N, T)
+        ``W_it = sum_{j <= t} norms_ij`` and ``W_it G_it``; 0 outside the mask.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a norm is negative, or a number is not finite.
+    """
     returns, norms, present = (np.asarray(array, dtype=np.float64) for array in (returns, norms, mask))
     if returns.ndim != 2 or norms.shape != returns.shape or present.shape != returns.shape:
         raise ValueError(
@@ -69,19 +110,20 @@ def optimal_token_baseline(
         raise ValueError("returns and norms must be finite, inside the mask and outside.")
     if (norms * present < 0).any():
         raise ValueError("norms must not be negative: they are squared norms; clip what rounding left below 0.")
-    if len(groups) != len(returns):
-        raise ValueError(f"groups has {len(groups)} entries for {len(returns)} completions; give one each.")
-    if returns.size == 0:
-        return np.zeros_like(returns)
-    code = _codes(groups)
     weight = np.cumsum(norms * present, axis=1) * present
-    carried = weight * returns
-    mass, total, count = (_sum_of_group(array, code) for array in (weight, carried, present))
-    if without_own:
-        mass, total = mass - weight, total - carried
-        mass = np.where(mass > 1e-12 * (mass + weight), mass, 0.0)  # what subtracting left of equal numbers
-    usable = (mass > 0) & (count > 1) & (present > 0)
-    return np.where(usable, total / np.where(usable, mass, 1.0), 0.0)
+    return weight, weight * returns
+
+
+def _checked_past(past: tuple[np.ndarray, np.ndarray] | None, shape: tuple[int, ...]) -> np.ndarray:
+    """Both sums in one array, shape (2, N, T)."""
+    if past is None:
+        return np.zeros((2, *shape))
+    mass, carried = (np.asarray(array, dtype=np.float64) for array in past)
+    if mass.shape != shape or carried.shape != shape:
+        raise ValueError(f"past must be two arrays of shape {shape}, got {mass.shape} and {carried.shape}.")
+    if not (np.isfinite(mass).all() and np.isfinite(carried).all()) or (mass < 0).any():
+        raise ValueError("past must be finite, and its mass not negative; take it from TokenHistory.past.")
+    return np.stack([mass, carried])
 
 
 def _codes(groups: Sequence[Hashable]) -> np.ndarray:

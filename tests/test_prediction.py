@@ -258,3 +258,18 @@ def test_a_population_of_many_prompts_is_looked_at_in_part():
     n = 70_000
     history.record(list(range(n)), step=0, count=np.ones(n), total=np.ones(n), total_sq=np.ones(n))
     assert Population.of(history).n_prompts == n // 2
+
+
+def test_a_weighted_history_predicts_the_plain_value_where_its_method_has_two_ways_to_use_a_bandwidth():
+    """With equal weights it is the prediction without; with unequal ones the value is still that of the reward."""
+    rng, ids = np.random.default_rng(3), list(range(30))
+    value = rng.random(30)
+    plain, alike, heavy = (AdvantageEstimator("kae_eb") for _ in range(3))
+    for step in range(12):
+        rewards = (rng.random(30) < value).astype(float)
+        plain.step(ids, rewards, step)
+        alike.step(ids, rewards, step, weights=np.ones(30))
+        heavy.step(ids, rewards, step, weights=10 - 9 * rewards)
+    expected = plain.predict(ids, 12).value
+    np.testing.assert_allclose(alike.predict(ids, 12).value, expected, rtol=1e-12)
+    assert abs(heavy.predict(ids, 12).value.mean() - value.mean()) < 0.1 < value.mean() - heavy.values.mean()

@@ -134,7 +134,7 @@ class RunningScores:
         rule : float
             Bandwidth of few visits, in mean lags to the newest visit.
         ways : int
-            To use a bandwidth. A carry of one way serves as that of each.
+            To use a bandwidth. A carry of one way serves as that of each; of several, the first serves alone.
         """
         leading = groups.leading
         now = np.broadcast_to(_reduced(step, len(leading)), leading)
@@ -267,7 +267,7 @@ class RunningScores:
         } | mixed
 
     def _of_ways(self, carry: dict[str, np.ndarray], ways: int) -> dict[str, np.ndarray]:
-        """The carry of one way, until now, as that of each of several; or of several as that of the first."""
+        """The carry of one way, until now, as that of each of several; of several, the first where one is asked for."""
         if ways == 1 and "ways" in carry:
             return {"loss": carry["loss"][..., : len(self.candidates)], "scored": carry["scored"]}
         if ways == 1 or "ways" in carry:

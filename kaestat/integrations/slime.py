@@ -24,6 +24,7 @@ import numpy as np
 from kaestat.advantage import AdvantageEstimator
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.watched_sampler import check_sampler_params
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.slime_prompts import STATES_KEPT, DrawnGroups, corrections, drawn_groups, rows_of
 from kaestat.integrations.slime_samples import STEP_KEY, completions_of, flat, group_of, groups_of, step_of
@@ -51,7 +52,8 @@ class RewardPostProcess:
         Draws the prompts of each rollout by their predicted values in place of the data set's order, and corrects the
         advantages for it: the name of a policy such as ``"neyman"`` (`kaestat.sampling.POLICIES`), or a sampler of your
         own for the data set's prompt ids, ``rollout_batch_size * n_samples_per_prompt`` completions and groups of
-        ``n_samples_per_prompt``. None takes ``args.kaestat_prompt_sampler``, and without it slime's order.
+        ``n_samples_per_prompt``. None takes ``args.kaestat_prompt_sampler``, and without it slime's order. Floor,
+        correction and most of a policy's sampler come from the mapping ``args.kaestat_sampler_params``.
     weights : {"none", "length"}, optional
         Weight of each completion in averaging baselines; ``"length"``: its number of tokens in slime's loss. None takes
         ``args.kaestat_weights``, and without it ``"none"``. slime's reward hook runs before the trainer sees the
@@ -227,11 +229,12 @@ class RewardPostProcess:
         class BaselineDataSource(base):
             def __init__(self, args: Any):
                 super().__init__(args)
-                given = hook._sampler_given(args)
+                given, params = hook._sampler_given(args), getattr(args, "kaestat_sampler_params", None) or {}
+                check_sampler_params(params, given, option="kaestat_sampler_params")
                 if given is not None:
                     rows = rows_of(self)
                     estimator = hook._ready(args).estimator
-                    hook.drawn = drawn_groups(given, args, hook._names(args, rows), rows, estimator)
+                    hook.drawn = drawn_groups(given, args, hook._names(args, rows), rows, estimator, params)
 
             def get_samples(self, num_samples: int) -> list[list[Any]]:
                 groups = super().get_samples(num_samples)
@@ -269,10 +272,12 @@ class RewardPostProcess:
             sample for sample in self._all_samples if group_of(sample) not in groups and sample.reward is not None
         ]
         self._all_samples = []
-        first, _ = completions_of(scored, [sample.get_reward_value(args) for sample in scored])
-        dropped = [scored[row] for row in first if not scored[row].remove_sample]
-        recorded, theirs = set(names), self._names(args, dropped)
-        dropped = [sample for sample, name in zip(dropped, theirs, strict=True) if name not in recorded]
+        first, completion = completions_of(scored, [sample.get_reward_value(args) for sample in scored])
+        lengths, recorded = self._lengths(args, scored, completion), set(names)
+        rows = [k for k, row in enumerate(first) if not scored[row].remove_sample]
+        theirs = self._names(args, [scored[first[k]] for k in rows])
+        rows = [k for k, name in zip(rows, theirs, strict=True) if name not in recorded]
+        dropped = [scored[first[k]] for k in rows]
         rewards = [float(sample.get_reward_value(args)) for sample in [*kept, *dropped]]
         if dropped:
             self._ready(args).observe(
@@ -281,6 +286,7 @@ class RewardPostProcess:
                 prompts=[sample.prompt for sample in dropped],
                 ids=self._ids(args, dropped),
                 groups=groups_of(dropped),
+                weights=None if lengths is None else lengths[rows],
             )
         if self.drawn is not None:
             self.drawn.observe(names + self._names(args, dropped), rewards, _known(step))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
-from kaestat.integrations.shared.watched_sampler import WatchedSampler, sampler_of
+from kaestat.integrations.shared.watched_sampler import NO_PARAMS, WatchedSampler, sampler_of
 from kaestat.sampling import Policy, PromptSampler
 
 CORRECTION_KEY = "kaestat_correction"  # in Sample.metadata: factor of the advantage, from the draw of the prompt
@@ -72,7 +72,12 @@ def rows_of(data_source: Any) -> list[Any]:
 
 
 def drawn_groups(
-    given: str | Policy | PromptSampler, args: Any, ids: list[Hashable], rows: list[Any], estimator: AdvantageEstimator
+    given: str | Policy | PromptSampler,
+    args: Any,
+    ids: list[Hashable],
+    rows: list[Any],
+    estimator: AdvantageEstimator,
+    params: Mapping[str, Any] = NO_PARAMS,
 ) -> DrawnGroups:
     """The groups of a policy's name or of a sampler, for slime's arguments and data set.
 
@@ -89,11 +94,12 @@ def drawn_groups(
         group_size=size,
         estimator=estimator,
         seed=args.rollout_seed,
+        params=params,
     )
     if getattr(args, "dynamic_sampling_filter_path", None) and sampler.correction != "none":
         raise ValueError(
             "--dynamic-sampling-filter-path chooses among the prompts that were drawn, which their correction does not "
-            'know of. Leave it out, or give a PromptSampler with correction="none".'
+            'know of. Leave it out, or draw without: kaestat_sampler_params: {correction: "none"}.'
         )
     return DrawnGroups(sampler, ids, rows)
 

@@ -224,7 +224,10 @@ def gradient_scores(
     column = measure_of(log, weights)
     eligible = eligible_visits(log, min_visits, absolute=False)
     if not log.completion_weights(column)[np.repeat(eligible, log.prompt_units.counts)].any():
-        raise ValueError(f"{column} is 0 for every completion that counts: there is no gradient, and no noise of it.")
+        raise ValueError(
+            f"{column} is 0 for every completion that counts: there is no gradient, and no noise of it. Mend the "
+            f"column, or leave it out of the log."
+        )
     scored = [_scored(log, row) for row in rows]
     return scored_prompts(log, scored, Measure(True, column), eligible, again=again, seed=seed, track=track)
 

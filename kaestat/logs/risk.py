@@ -283,7 +283,8 @@ def eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndarr
         eligible &= units.counts > 1
     if not eligible.any():
         most = int(units.earlier.max())
-        raise ValueError(f"no visit has {min_visits} earlier ones (the most is {most}); lower {named('min_visits')}.")
+        how = f"lower {named('min_visits')}" if most else f"every prompt occurs once: set {named('min_visits')} to 0"
+        raise ValueError(f"no visit has {min_visits} earlier ones (the most is {most}); {how}.")
     return eligible
 
 

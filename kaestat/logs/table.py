@@ -15,7 +15,7 @@ import pandas as pd
 from kaestat.history import MAX_REWARD, MAX_STEP
 from kaestat.logs.columns import LEFT_OUT
 from kaestat.logs.labels import Labels
-from kaestat.logs.measures import outside
+from kaestat.logs.measures import MAX_MEASURE, outside
 from kaestat.spelling import spelled
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
@@ -51,7 +51,9 @@ class Table:
         bad = ~((values <= MAX_REWARD) & (values >= -MAX_REWARD))
         if allow_missing:
             bad[[row for row in np.flatnonzero(bad).tolist() if _is_missing(self._value(name, row))]] = False
-        self._refuse(bad, name, "a reward must be a finite number, True or False. Remove or mend the row")
+        self._refuse(
+            bad, name, f"a reward must be a number within {MAX_REWARD:g}, True or False. Remove or mend the row"
+        )
         return values
 
     def measures(self, name: str, part: str, *, allow_missing: bool = False) -> np.ndarray:
@@ -69,7 +71,9 @@ class Table:
         if allow_missing:
             bad[[row for row in np.flatnonzero(bad).tolist() if _is_missing(self._value(name, row))]] = False
         without = f"or read the log without this column: {spelled(part, LEFT_OUT)}"
-        self._refuse(bad, name, f"a {part} must be a finite number from 0 on. Remove or mend the row, {without}")
+        self._refuse(
+            bad, name, f"a {part} must be a number from 0 to {MAX_MEASURE:g}. Remove or mend the row, {without}"
+        )
         return values
 
     def steps(self, name: str) -> np.ndarray:

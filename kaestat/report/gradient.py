@@ -9,17 +9,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kaestat.baselines import Zero
 from kaestat.baselines.base import Baseline
 from kaestat.logs.gradient_risk import PLAIN, REFERENCES, Row, gradient_scores, gradient_table, measure_of, rows_of
+from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_baseline
 from kaestat.logs.tuning import MARK
 from kaestat.logs.weight_ratio import weight_ratio
+from kaestat.registry import parse_method
 from kaestat.report.recommendation import complexity, leaves_own_out, lowest_of
 from kaestat.report.setting import Setting
 
 DEFAULT_METHODS = ("none", "grpo", "reinforce++", "kae", "kae_eb")  # each is replayed once more for every weighting
 SIMPLEST_WEIGHTS = ("length", "score_norm")  # lengths cost nothing, score norms a forward pass
+# Of weighted rows that are tied the one whose noise is near the least in every setting of the study best_baselines.
+# Others have up to twice the least, some where wrong answers are few and heavy: what a log may not have shown yet.
+SAFEST = "kae_eb"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +44,20 @@ class GradientAnalysis:
     plain : str
         The row of lowest noise among those whose values are averaged without weights.
     row, weights : str
-        The simplest of the weighted rows that are tied for the lowest noise; empty where no method takes weights.
+        Of the weighted rows that are tied for the lowest noise `SAFEST`, or else the simplest; empty where no method
+        takes weights.
+    simpler : str
+        The simplest of these rows where `SAFEST` was taken in its place; empty where it was not.
     setting : Setting
         What gives a run the method of that row.
     saving, saving_low, saving_high : float
         Share by which its noise is below that of ``plain``.
+    misled : bool
+        Whether ``plain`` is no baseline at all and shown to leave less noise than ``value``: values are not what to
+        subtract.
+    matter : bool
+        Whether the weighted row is the one to use: shown to leave less noise than ``plain``, or `SAFEST` and not
+        shown to leave more where values mislead and there are groups.
     """
 
     noise: pd.DataFrame
@@ -53,15 +68,13 @@ class GradientAnalysis:
     plain: str
     row: str
     weights: str
+    simpler: str
     setting: Setting
     saving: float
     saving_low: float
     saving_high: float
-
-    @property
-    def matter(self) -> bool:
-        """Whether weights are shown to lower the noise."""
-        return bool(self.saving_low > 0)
+    misled: bool
+    matter: bool
 
     @property
     def by_length(self) -> bool:
@@ -109,12 +122,19 @@ def analyze_gradient(
     mean = scored.per_prompt.mean(axis=0)
     weighted = [k for k, row in enumerate(rows) if row.weights != PLAIN]
     plain = min((k for k, row in enumerate(rows) if row.weights == PLAIN), key=lambda k: mean[k])
-    chosen, saving = None, (np.nan, np.nan, np.nan)
+    of_value = [k for k, row in enumerate(rows) if row.weights == PLAIN and str(row.method) == value]
+    nothing = isinstance(risk_baseline(rows[plain].method), Zero)
+    misled = nothing and any(float(_gap(scored, plain, k, draw).ci_high) < 0 for k in of_value)
+    chosen, simplest, saving, matter = None, None, (np.nan, np.nan, np.nan), False
     if weighted:
         open_to = lowest_of(scored, weighted, plain, **draw)[2]
-        chosen = min(open_to, key=lambda k: (complexity(rows[k]), SIMPLEST_WEIGHTS.index(rows[k].weights), mean[k]))
-        gap: Any = next(scored.take([chosen, plain]).difference_table(**draw).itertuples())
+        ranked = sorted(open_to, key=lambda k: (complexity(rows[k]), SIMPLEST_WEIGHTS.index(rows[k].weights), mean[k]))
+        simplest, chosen = ranked[0], min(ranked, key=lambda k: not _is_safest(rows[k]))
+        gap = _gap(scored, chosen, plain, draw)
         saving = _shares(gap, float(mean[plain]))
+        tied = bool(_is_safest(rows[chosen]) and gap.ci_low <= 0)
+        # With single completions no baseline is what there is anyhow.
+        matter = bool(saving[1] > 0 or (misled and tied and log.group_sizes.max() > 1))
     ratio = weight_ratio(log, measure_of(log, None), **draw)
     table = gradient_table(scored, log, None, **draw)
     row = Row("", PLAIN) if chosen is None else rows[chosen]
@@ -127,11 +147,23 @@ def analyze_gradient(
         plain=str(rows[plain].method),
         row=str(row.method),
         weights=row.weights,
+        simpler="" if simplest is None or simplest == chosen else str(rows[simplest]),
         setting=Setting("", {}) if chosen is None else Setting.of(row.method, log),
         saving=saving[0],
         saving_low=saving[1],
         saving_high=saving[2],
+        misled=misled,
+        matter=matter,
     )
+
+
+def _gap(scored: PromptRisks, row: int, reference: int, draw: dict[str, Any]) -> Any:
+    """The row of the table of differences that compares two rows."""
+    return next(scored.take([row, reference]).difference_table(**draw).itertuples())
+
+
+def _is_safest(row: Row) -> bool:
+    return isinstance(row.method, str) and parse_method(row.method.removesuffix(MARK))[0] == SAFEST
 
 
 def _shares(gap: Any, level: float) -> tuple[float, float, float]:

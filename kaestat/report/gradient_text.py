@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kaestat.report.facts import LogFacts
-from kaestat.report.gradient import GradientAnalysis
+from kaestat.report.gradient import SAFEST, GradientAnalysis
 from kaestat.report.unit import Unit
 
 NOISE_HEADER = ("method", "weights", "noise", "se", "95 % interval", "/ grpo", "95 % interval", "/ none")
@@ -59,29 +59,46 @@ def noise_notes() -> Iterator[str]:
 def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
     """Which of value and weights matters, as an instruction."""
     told = _weighing(gradient, facts)
-    if not gradient.row or math.isnan(gradient.saving):
-        return f"{told}." if told else ""
-    if math.isnan(gradient.saving_low):
+    rival = "GRPO's group mean" if facts.group_size[1] > 1 else "no baseline"
+    misled = _misled(gradient, facts, rival)
+    if not gradient.row or (math.isnan(gradient.saving) and not gradient.matter):
+        return f"{told}.{misled}" if told else misled.lstrip()
+    if math.isnan(gradient.saving_low) and not gradient.matter:
         alone = "With one prompt there are no intervals: whether weights matter cannot be told."
         return f"{told}. {alone}" if told else alone
-    rival = "GRPO's group mean" if facts.group_size[1] > 1 else "no baseline"
+    of_value = gradient.reduction(gradient.value)
     plain = f"the best without weights, {gradient.plain}"
     if gradient.matter:
         method = gradient.setting.in_words(facts.time_axis) if gradient.setting.method else gradient.row
         best, without = gradient.reduction(gradient.row, gradient.weights), gradient.reduction(gradient.plain)
+        safer = (
+            f" {gradient.simpler} is simpler and tied with it on this log; {SAFEST} is the one whose noise is near the "
+            "least in every setting of the study best_baselines, also where wrong answers are few and heavy."
+        )
+        avoid = f", tied with it; {gradient.value}, for its value, leaves {_compared(of_value, rival)}"
         return (
             f"{told or 'Weights matter in this run'}: use {method} with weights={gradient.weights}, {_shares(best)} "
-            f"less noise in the gradient than with {rival}; {plain}: {_shares(without)}."
+            f"less noise in the gradient than with {rival}; {plain}: {_shares(without)}"
+            f"{'' if gradient.saving_low > 0 else avoid}.{safer if gradient.simpler else ''}"
         )
     harm = gradient.saving_high < 0
-    advice = "Weights add noise to the gradient here" if harm else "Weights make no difference to the gradient here"
-    more = _shares((-gradient.saving, -gradient.saving_high, -gradient.saving_low))
-    of_value = gradient.reduction(gradient.value)
-    lower = f" {gradient.value} leaves {_shares(of_value)} less noise than {rival}." if of_value else ""
+    advice = "Weights add noise to the gradient here" if harm else "Weights are not shown to lower the noise here"
+    saving = gradient.saving, gradient.saving_low, gradient.saving_high
+    differs = of_value is not None and of_value != (0.0, 0.0, 0.0)  # as GRPO's own does not
+    lower = f" {gradient.value} leaves {_compared(of_value, rival)}." if differs else ""
     return (
         f"{advice}: leave them. {f'{told}; ' if told else ''}{gradient.row} with weights={gradient.weights} leaves "
-        f"{more} more noise than {plain}.{lower}"
+        f"{_compared(saving, plain)}.{lower}{misled}"
     )
+
+
+def _misled(gradient: GradientAnalysis, facts: LogFacts, rival: str) -> str:
+    """That values are worse than nothing, where that is shown."""
+    if not gradient.misled:
+        return ""
+    less = _compared(gradient.reduction(gradient.plain), rival)
+    less = less if facts.group_size[1] > 1 else f"less noise than {gradient.value}"
+    return f" No baseline at all leaves {less}: values are not what to subtract in this run."
 
 
 def _weighing(gradient: GradientAnalysis, facts: LogFacts) -> str:
@@ -90,9 +107,9 @@ def _weighing(gradient: GradientAnalysis, facts: LogFacts) -> str:
         return ""
     bad = "Your wrong answers weigh" if facts.binary else "Your completions below the mean of their group weigh"
     good = "right ones" if facts.binary else "those above it"
-    interval = _interval(gradient.ratio_low, gradient.ratio_high, ".3g")
-    shown = "" if interval == "-" else f" (95 % interval {interval})"
-    return f"{bad} {gradient.ratio:.3g}{shown} times {good}{' by length' if gradient.by_length else ''}"
+    low, high = _times(gradient.ratio_low), _times(gradient.ratio_high)
+    shown = "" if math.isnan(gradient.ratio_low) else f" (95 % interval {low} to {high})"
+    return f"{bad} {_times(gradient.ratio)}{shown} times {good}{' by length' if gradient.by_length else ''}"
 
 
 def _shares(found: tuple[float, float, float] | None) -> str:
@@ -102,6 +119,22 @@ def _shares(found: tuple[float, float, float] | None) -> str:
     digits = 0 if abs(found[0]) >= 0.1 else 1
     share, low, high = (f"{round(100 * x, digits) + 0.0:.{digits}f}" for x in found)
     return f"{share} %" + ("" if math.isnan(found[1]) else f" ({low} to {high})")
+
+
+def _compared(found: tuple[float, float, float] | None, rival: str) -> str:
+    """By how much less noise there is than with a rival, or more."""
+    if found is None or not found[0] < 0:
+        return f"{_shares(found)} less noise than {rival}"
+    share, low, high = found
+    if share > -1:
+        return f"{_shares((-share, -high, -low))} more noise than {rival}"
+    interval = "" if math.isnan(low) else f" ({_times(1 - high)} to {_times(1 - low)})"
+    return f"{_times(1 - share)}{interval} times as much noise as {rival}"
+
+
+def _times(ratio: float) -> str:
+    """Three digits, without an exponent below a million."""
+    return f"{float(f'{ratio:.3g}'):,g}" if 1e3 <= ratio < 1e6 else f"{ratio:.3g}"
 
 
 def _number(value: float) -> str:

@@ -16,11 +16,12 @@ NAMED = 4  # tied rows; the others are counted
 
 
 def headline(analysis: Analysis) -> str:
-    """What to use and what it is worth, in a few sentences; first of all for the gradient, where weights matter."""
+    """What to use and what it is worth, in a few sentences; first for the gradient where values are not enough."""
     told = _on_value(analysis)
     if analysis.gradient is not None:
         weighing = on_weights(analysis.gradient, analysis.facts)
-        told = f"{weighing} By the value alone: {told}" if analysis.gradient.matter else f"{told} {weighing}".rstrip()
+        first = analysis.gradient.matter or analysis.gradient.misled
+        told = f"{weighing} By the value alone: {told}" if first else f"{told} {weighing}".rstrip()
     return told if analysis.sampling is None else f"{told} {on_sampling(analysis.sampling, analysis.facts)}"
 
 
@@ -58,7 +59,7 @@ def _lines_of_method(analysis: Analysis) -> list[tuple[str, str]]:
             ("A loop of your own", f"{line}.step(prompt_ids, rewards, step, weights={weights}s)"),
         ]
         return lines + [("verl", gradient.setting.verl_line(axis, weights))] * (weights in VERL_WEIGHTS)
-    if not (found.method and found.better):
+    if not (found.method and found.better) or (gradient is not None and gradient.misled):
         return []
     return [("TRL, or a loop of your own", found.python_line(axis)), ("verl", found.verl_line(axis))]
 

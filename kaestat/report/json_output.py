@@ -33,7 +33,6 @@ def _gradient(gradient: GradientAnalysis) -> dict[str, Any]:
     return found | {
         "noise": gradient.noise.to_dict("records"),
         "setting": asdict(gradient.setting),
-        "matter": gradient.matter,
     }
 
 

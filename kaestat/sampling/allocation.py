@@ -77,7 +77,7 @@ def allocate(
         )
     if not (score > 0).any():
         score = share
-    return _water_filling(score / score.max(), budget, least, np.full(len(score), float(most)))
+    return _water_filling(score / score.max(), budget, least, np.broadcast_to(float(most), score.shape))
 
 
 def _water_filling(score: np.ndarray, budget: float, least: np.ndarray, most: np.ndarray) -> np.ndarray:
@@ -89,14 +89,14 @@ def _water_filling(score: np.ndarray, budget: float, least: np.ndarray, most: np
         return np.where(score > 0, most, least) + (budget - reachable) * spare / spare.sum()
     low, high, factor = 0.0, np.inf, budget / score.sum()
     for _ in range(ROUNDS):
-        wished = factor * score
-        at_least, at_most = wished <= least, wished >= most
-        found = np.where(at_least, least, np.where(at_most, most, wished))
+        found = factor * score
+        between = (found > least) & (found < most)
+        np.clip(found, least, most, out=found)
         excess = found.sum() - budget
         if abs(excess) <= 1e-12 * budget:
             break
         low, high = (low, factor) if excess > 0 else (factor, high)
-        slope = score[~at_least & ~at_most].sum()
+        slope = score.sum(where=between)
         step = factor - excess / slope if slope > 0 else np.inf
         if not low < step < high:
             step = (low + high) / 2 if np.isfinite(high) else 2 * factor

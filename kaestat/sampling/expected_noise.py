@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from kaestat.prediction import Prediction
+from kaestat.weighted_noise import evenness, of_population
+
+AT_A_TIME = 2**15  # prompts, for the sake of memory
 
 
 def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray:
-    """``E (R - b)^2`` of a completion, given the past: the reward's variance, and the error of its baseline.
+    """``E W (R - b)^2`` of a completion, given the past: the reward's variance, and the error of its baseline.
 
-    With the prediction V of n effective completions, the prompts' mean ``mu`` and spread ``tau^2``, and the variance
-    ``s^2`` of a reward within a prompt (`kaestat.prediction.Population`), the value has the posterior mean and variance
+    Without weights of completions W is 1. With the prediction V of n effective completions, the prompts' mean ``mu``
+    and spread ``tau^2``, and the variance ``s^2`` of a reward within a prompt (`kaestat.prediction.Population`), the
+    value has the posterior mean and variance
 
     ::
 
@@ -23,13 +25,22 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
     prompt's own reward variance, drawn towards s^2 as p towards mu. A method that shrinks has V for p and n for n + m,
     but no further from mu than n completions all alike could bring it, with a prior that weighs at most one: a value
     that was predicted while too little was known of the population to shrink it, 0 or 1 after a single completion,
-    would else count as certain ever after.
+    would else count as certain ever after. While all prompts were right (or wrong), half a prompt more was not.
     After its last visit a value drifts on, by the variance D per step, and l steps later less of it is known: p and u
     move by ``D l / (D l + tau^2)`` of the way to mu and tau^2.
 
     The reward's variance is then expected to be ``p (1 - p) - u``, or r, and a leave-one-out baseline of the history
     and of the group's G - 1 others adds ``1 / (1 / u + (G - 1) / variance)``. With G = 1 and rewards 0 and 1 the sum is
     ``p (1 - p)``: a prompt that was always right gets more again the longer it was not seen.
+
+    Where the history has weights, `kaestat.weighted_noise` gives the prompt's expected weight ``M[W]`` and, about the
+    weighted baseline that is served, ``M[W (Z - b)^2]``, the baseline's part of which G shortens as above. The first
+    times the noise without weights is right as far as weights do not go with residuals, and knows the value best; the
+    second sees how they do, from few completions. The more unequal weights are, the more the second counts:
+
+    ::
+
+        k M[W] E (R - b)^2 + (1 - k) M[W (Z - b)^2],    k = E[W]^2 / E[W^2] over all prompts
 
     Parameters
     ----------
@@ -45,30 +56,49 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
     population = prediction.population
     if population.n_prompts == 0:
         return np.ones(len(prediction.value))
-    spread, completions = population.spread, prediction.effective_completions
-    unknown, of_prior = completions <= 0, population.noise / spread if spread > 0 else math.inf
+    noise = np.empty(len(prediction.value))
+    for start in range(0, len(noise), AT_A_TIME):
+        rows = slice(start, start + AT_A_TIME)
+        noise[rows] = _noise(prediction, rows, group_size - 1)
+    return noise
+
+
+def _noise(prediction: Prediction, rows: slice, others: int) -> np.ndarray:
+    """`expected_noise` of some prompts, with so many others in the group."""
+    population = prediction.population
+    predicted, own_variance, lag = prediction.value[rows], prediction.reward_variance[rows], prediction.lag[rows]
+    spread, completions = population.spread, prediction.effective_completions[rows]
+    unknown, of_prior = completions <= 0, population.of_prior
     together = np.where(unknown | (not prediction.shrunk), completions + of_prior, completions)
+    mean = population.mean
+    if population.binary and mean in (0.0, 1.0):  # nobody has failed yet, or succeeded, which makes nothing certain
+        mean = (population.n_prompts * mean + 0.5) / (population.n_prompts + 1)
     away = 1 - np.divide(completions, together, out=np.zeros_like(together), where=~unknown)
-    drift = population.drift * np.where(np.isfinite(prediction.lag), prediction.lag, 0.0)
+    drift = population.drift * np.where(np.isfinite(lag), lag, 0.0)
     drifted = np.divide(drift, drift + spread, out=np.zeros_like(drift), where=drift > 0)
     gone = 1 - (1 - away) * (1 - drifted)
-    value = prediction.value + away * (population.mean - prediction.value)
-    if population.binary and prediction.shrunk and spread > 0:
+    value = predicted + away * (mean - predicted)
+    if population.binary and prediction.shrunk:
         own = np.divide(completions, completions + min(of_prior, 1.0), out=np.zeros_like(completions), where=~unknown)
-        value = np.clip(value, (1 - own) * population.mean, (1 - own) * population.mean + own)
+        value = np.clip(value, (1 - own) * mean, (1 - own) * mean + own)
     if population.binary:
         error = np.clip(value * (1 - value), 0.0, None) / (together + 1)
     else:
-        error = prediction.reward_variance + away * (population.noise - prediction.reward_variance)
+        error = own_variance + away * (population.noise - own_variance)
         error = np.divide(error, together, out=np.zeros_like(together), where=together > 0)
-    value = value + drifted * (population.mean - value)
+    value = value + drifted * (mean - value)
     error = error + drifted * (spread - error)
     if population.binary:
         reward_variance = np.clip(value * (1 - value) - error, 0.0, None)
     else:
-        reward_variance = prediction.reward_variance + gone * (population.noise - prediction.reward_variance)
-    others = group_size - 1
-    if others == 0:
-        return reward_variance + error
+        reward_variance = own_variance + gone * (population.noise - own_variance)
     both = reward_variance + others * error
-    return reward_variance + np.divide(error * reward_variance, both, out=np.zeros_like(both), where=both > 0)
+    left = np.divide(reward_variance, both, out=np.zeros_like(both), where=both > 0) if others else 1.0
+    plain = reward_variance + left * error
+    if prediction.weighted is None:
+        return plain
+    weighted = prediction.weighted[rows]
+    weighted = weighted + drifted[:, None] * (of_population(population.means) - weighted)
+    weight, least, served = weighted.T
+    even = evenness(population.means)
+    return even * weight * plain + (1 - even) * (least + left * (served - least))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from kaestat.prediction import Population, Prediction
+from kaestat.weighted_noise import PARTS, of_population
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +24,7 @@ class Pool:
         See `kaestat.prediction.Prediction`; 0 for prompts never seen.
     newest : ndarray
         Step of the newest visit, -1 for none.
+    weighted : ndarray, shape (P, 3), or (P, 0) as long as completions had no weights
     """
 
     value: np.ndarray
@@ -30,16 +32,22 @@ class Pool:
     effective_completions: np.ndarray
     reward_variance: np.ndarray
     newest: np.ndarray
+    weighted: np.ndarray
 
     @classmethod
     def unknown(cls, size: int) -> Pool:
         """Prompts of which nothing is known yet."""
         value, error, completions, variance = np.zeros((4, size))
-        return cls(value, error, completions, variance, np.full(size, -1, dtype=np.int64))
+        return cls(value, error, completions, variance, np.full(size, -1, dtype=np.int32), np.zeros((size, 0)))
+
+    def with_weights(self) -> Pool:
+        """With room for what is known of weights."""
+        return self if self.weighted.shape[1] else replace(self, weighted=np.zeros((len(self.newest), PARTS)))
 
     def extended(self, size: int) -> Pool:
         """With so many new prompts at the end."""
         new = Pool.unknown(size)
+        new = new.with_weights() if self.weighted.shape[1] else new
         return Pool(*(np.concatenate([getattr(self, f.name), getattr(new, f.name)]) for f in fields(self)))
 
     def take(self, rows: np.ndarray | slice) -> Pool:
@@ -53,20 +61,29 @@ class Pool:
         self.effective_completions[rows] = prediction.effective_completions
         self.reward_variance[rows] = prediction.reward_variance
         self.newest[rows] = step
+        if prediction.weighted is not None:
+            self.weighted[rows] = prediction.weighted
 
     def at(self, step: int, prompt_ids: list[Hashable], population: Population, shrunk: bool) -> Prediction:
         """As predictions for a step."""
-        seen = self.newest >= 0
-        known = population.n_prompts > 0
+        seen, known = self.newest >= 0, population.n_prompts > 0
+
+        def of(stored: np.ndarray, otherwise: float) -> np.ndarray:
+            return np.where(seen, stored, otherwise)
+
+        weighted = None
+        if population.means and self.weighted.shape[1]:
+            weighted = np.where(seen[:, None], self.weighted, of_population(population.means))
         return Prediction(
             prompt_ids=prompt_ids,
-            value=np.where(seen, self.value, population.mean) if known else self.value,
-            standard_error=np.where(seen, self.standard_error, population.spread**0.5 if known else np.inf),
+            value=of(self.value, population.mean if known else 0.0),
+            standard_error=of(self.standard_error, population.spread**0.5 if known else np.inf),
             effective_completions=self.effective_completions,
-            reward_variance=np.where(seen, self.reward_variance, population.noise),
-            lag=np.where(seen, step - self.newest, np.inf),
+            reward_variance=of(self.reward_variance, population.noise),
+            lag=of(step - self.newest.astype(float), np.inf),
             shrunk=shrunk,
             population=population,
+            weighted=weighted,
         )
 
     def plain(self) -> dict[str, np.ndarray]:
@@ -87,7 +104,8 @@ class Pool:
             raise ValueError("state: not the predictions of a PromptSampler; the state was altered.")
         for name, array in state.items():
             wanted = "i" if name == "newest" else "f"
-            if not isinstance(array, np.ndarray) or array.shape != (size,) or array.dtype.kind != wanted:
+            shapes = [(size, 0), (size, PARTS)] if name == "weighted" else [(size,)]
+            if not isinstance(array, np.ndarray) or array.shape not in shapes or array.dtype.kind != wanted:
                 raise ValueError(
                     f"state: {name} does not fit the {size} prompts of the sampler; the state was altered."
                 )

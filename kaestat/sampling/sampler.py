@@ -141,6 +141,7 @@ class PromptSampler:
         self._pool, self._state = Pool.unknown(size), self.policy.initial_state(size)
         self._rng = np.random.default_rng(check_whole("seed", seed, least=0))
         self.last_draw: Draw | None = None
+        self._remember(Population.of(self.predictor.history))
         self._plan(0, None, self.budget, np.random.default_rng(0))  # what can never work is refused now
 
     def __len__(self) -> int:
@@ -176,7 +177,7 @@ class PromptSampler:
         rng.bit_generator.state = self._rng.bit_generator.state
         plan = self._plan(step, rows, budget, rng)
         unit = self.group_size or 1
-        counts = systematic(plan.expected / unit, rng) * unit
+        counts = systematic(plan.expected if unit == 1 else plan.expected / unit, rng) * unit
         drawn = np.flatnonzero(counts)
         expected, names = plan.expected[drawn], plan.prediction.prompt_ids
         self._rng = rng
@@ -198,6 +199,7 @@ class PromptSampler:
         step: int,
         *,
         mask: Array | Sequence[bool] | None = None,
+        weights: Array | Sequence[float] | None = None,
     ) -> None:
         """Take note of scored completions, those included that a trainer's filter drops.
 
@@ -211,6 +213,8 @@ class PromptSampler:
         step : int
         mask : array of bool, shape (N,), optional
             False for padding.
+        weights : array of float, shape (N,), optional
+            Weights of the completions (`AdvantageEstimator.step`), for those that the predictor has not recorded.
 
         Raises
         ------
@@ -218,6 +222,7 @@ class PromptSampler:
             If a prompt is not the sampler's, and as `AdvantageEstimator.observe` does. Nothing changes then.
         """
         step, reward = whole_step(step), check_column("rewards", rewards)
+        weight = None if weights is None else check_column("weights", weights, len(reward))
         keep = None if mask is None else check_mask(mask, len(reward))
         coded = code_ids("prompt_ids", prompt_ids, len(reward), keep)
         if not coded.keys:
@@ -237,9 +242,13 @@ class PromptSampler:
                 [key for key, here in zip(ids, new.tolist(), strict=True) if here],
                 (reward if keep is None else reward[keep])[new],
                 step,
+                weights=None if weight is None else (weight if keep is None else weight[keep])[new],
             )
         self._state = state
-        self._pool.put(rows, self.predictor.predict(coded.keys, step + 1), step)
+        prediction = self.predictor.predict(coded.keys, step + 1)
+        self._pool = self._pool if prediction.weighted is None else self._pool.with_weights()
+        self._pool.put(rows, prediction, step)
+        self._remember(prediction.population)
 
     def add(self, prompt_ids: Sequence[Hashable]) -> None:
         """New prompts, of which nothing is known yet.
@@ -340,16 +349,19 @@ class PromptSampler:
         if not names:
             raise ValueError("prompt_ids: there is no prompt to sample.")
         place = slice(None) if rows is None else rows
-        share = np.ones(len(names)) if self._share is None else self._share[place]
+        size, unit = len(names), self.group_size or 1
+        share = np.broadcast_to(1 / size, size) if self._share is None else self._share[place]
         if not share.sum() > 0:
             raise ValueError("share: it is 0 for all prompts that can be sampled.")
-        share, unit = share / share.sum(), self.group_size or 1
-        population = Population.of(self.predictor.history)
+        share = share if self._share is None else share / share.sum()
+        if self.group_size is not None:
+            _check_groups(budget // unit, unit, self.floor, share)
+        population = self._population_now()
         ask = Ask(
             prediction=self._pool.take(place).at(step, names, population, self.predictor.baseline.shrinks),
             state={name: array[place] if array.ndim else array for name, array in self._state.items()},
             share=share,
-            cost=np.ones(len(names)) if self._cost is None else self._cost[place],
+            cost=np.broadcast_to(1.0, size) if self._cost is None else self._cost[place],
             budget=budget / unit,
             most=1.0 if self.group_size is not None else math.inf if self.most is None else float(self.most),
             group_size=unit,
@@ -359,11 +371,36 @@ class PromptSampler:
         expected = allocate(score, ask.budget, share=share, floor=self.floor, most=ask.most)
         return Plan(ask.prediction, share, expected * unit)
 
+    def _population_now(self) -> Population:
+        """The predictor's prompts as a population, estimated once for each state of its history."""
+        history = self.predictor.history
+        if history is not self._summarised or (history is not None and history.records != self._records):
+            self._remember(Population.of(history))
+        return self._population
+
+    def _remember(self, population: Population) -> None:
+        self._summarised, self._population = self.predictor.history, population
+        self._records = 0 if self._summarised is None else self._summarised.records
+
     def _known(self, keys: Sequence[Hashable]) -> np.ndarray:
         try:
             return np.fromiter((self._row[key] for key in keys), dtype=np.intp, count=len(keys))
         except KeyError as error:
             raise ValueError(f"prompt {error.args[0]!r} is not one of the sampler's; add it first.") from None
+
+
+def _check_groups(n_groups: int, group_size: int, floor: float, share: np.ndarray) -> None:
+    if n_groups > len(share):
+        raise ValueError(
+            f"budget={n_groups * group_size} is {n_groups} groups of {group_size}, more than {len(share)} prompts can "
+            "take at one a step each: lower the budget, or leave group_size out."
+        )
+    largest = floor * n_groups * share.max()
+    if largest > 1:
+        raise ValueError(
+            f"floor={floor:g} gives a prompt of share {share.max():.3g} {largest:.3g} groups a step, and it gets one "
+            f"at most: lower the floor to {np.floor(1000 * floor / largest) / 1000:g}, or the budget."
+        )
 
 
 def _rows(ids: list[Hashable]) -> dict[Hashable, int]:

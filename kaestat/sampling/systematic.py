@@ -36,12 +36,15 @@ def systematic(expected: Any, rng: np.random.Generator) -> np.ndarray:
     if abs(total - budget) > 1e-6 * max(budget, 1):
         raise ValueError(f"expected must sum to a whole number, got {total:.6g}.")
     order = rng.permutation(len(expected))
-    ends = np.cumsum(expected[order])
+    ends = expected[order]  # all in place from here: there may be a million prompts
+    np.cumsum(ends, out=ends)
     if len(ends):
         ends *= budget / ends[-1] if ends[-1] > 0 else 1.0
         ends[-1] = budget
-    counted = np.floor(ends + rng.random())  # points at k - start up to each end
-    counted[-1:] = budget  # the start is below 1
+    ends += rng.random()
+    np.floor(ends, out=ends)  # points at k - start up to each end
+    ends[-1:] = budget  # the start is below 1
+    ends[1:] -= ends[:-1]
     drawn = np.empty(len(expected), dtype=np.int64)
-    drawn[order] = np.diff(counted, prepend=0.0).astype(np.int64)
+    drawn[order] = ends
     return drawn

@@ -120,7 +120,7 @@ def predicted(state: EstimatorState, baseline: Baseline, keys: list[Hashable], n
     else:
         visits, _ = split_now(history.visits_known(history.rows(keys), np.full(len(keys), now)))
         carry = replayed_scores(baseline, visits, now)
-    return predict(baseline, history, visits, carry, keys, now, weighted=state.value_is_weighted)
+    return predict(baseline, history, visits, carry, keys, now, reweighted=state.value_is_reweighted)
 
 
 def _check(state: EstimatorState, serving: Serving, samples: StepSamples, step: int) -> None:

@@ -72,7 +72,7 @@ def predicted(state: EstimatorState, baseline: Baseline, keys: list[Hashable], s
     """What is known of prompts before they are sampled at a step, after their last visits."""
     history = state.history
     visits = None if history is None else history.visits(keys, step)
-    return predict(baseline, history, visits, state.carry, keys, step, weighted=state.value_is_weighted)
+    return predict(baseline, history, visits, state.carry, keys, step, reweighted=state.value_is_reweighted)
 
 
 def _look_back(

@@ -13,6 +13,7 @@ from kaestat.storage import write_atomically
 from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
 from llm_experiments.diagnose.config import Config
 from llm_experiments.diagnose.equal_budget import design_noise, designs_for, reference_design
+from llm_experiments.diagnose.estimators import GRADIENT_REFERENCES
 from llm_experiments.diagnose.gradient_mse import pooled_gradient_errors
 from llm_experiments.diagnose.gradient_mse_debiased import debiased_gradient_errors
 from llm_experiments.diagnose.gradient_signal import signal_table
@@ -115,7 +116,7 @@ class Diagnosis:
                 debiased = debiased_gradient_errors(pool, gram, **draws)
                 for name, errors in zip(GRADIENT_MEASURES, (pooled, debiased), strict=True):
                     frames[name].append(errors.table())
-                    frames[f"{name}_differences"].append(errors.differences(("kae", "grpo"), **boot))
+                    frames[f"{name}_differences"].append(errors.differences(GRADIENT_REFERENCES, **boot))
                 prompts = self._store.problem_ids[: pool.n_prompts]
                 norms = score_norm_table(step, pool.target_weight["exact"], pool.target, prompts)
                 frames["score_norms"].append(norms)

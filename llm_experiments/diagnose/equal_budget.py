@@ -31,7 +31,7 @@ import pandas as pd
 
 from kaestat.logs.jackknife import jackknife_interval
 from llm_experiments.diagnose.draws import Drawing
-from llm_experiments.diagnose.estimators import Estimator, check_estimators, make_estimator
+from llm_experiments.diagnose.estimators import WEIGHTED_KAE_EB, Estimator, check_estimators, make_estimator
 from llm_experiments.diagnose.gradient_inputs import FLOORS, with_exact_weights
 from llm_experiments.diagnose.gradient_mse_debiased import (
     best_baseline_noise,
@@ -59,6 +59,9 @@ DESIGN_COLUMNS = [
     "to_signal",
     "to_signal_low",
     "to_signal_high",
+    "to_weighted",
+    "to_weighted_low",
+    "to_weighted_high",
     "n_prompts",
 ]
 DRAWN_COLUMNS = ["step", "method", "group_size", "past", "formula", "formula_se", "drawn", "drawn_se", "draws"]
@@ -117,9 +120,10 @@ class DesignNoise:
         -------
         DataFrame
             ``step, method, group_size, past``; ``within`` and ``noise`` (``B E ||ghat - g||^2``) with standard errors;
-            ``relative``, the noise relative to the reference's: completions needed for one of the reference's; and
-            ``to_signal``, relative to ``||g||^2``: completions at which noise equals signal; both with 95 % intervals.
-            The last two are NaN where the signal cannot be told from 0.
+            ``relative``, the noise relative to the reference's: completions needed for one of the reference's;
+            ``to_signal``, relative to ``||g||^2``: completions at which noise equals signal; and ``to_weighted``,
+            relative to that of `WEIGHTED_KAE_EB` with the same G and its longest past; all with 95 % intervals. NaN
+            where the signal cannot be told from 0, and where there is no such design.
         """
         size = np.array([design.group_size for design in self.designs], dtype=float)
         within = self.within.mean(axis=0)
@@ -129,6 +133,11 @@ class DesignNoise:
         noise, column = within + size * between, self.designs.index(reference)
         relative = _ratio(noise, noise[column], noise_out, noise_out[:, [column]])
         to_signal = _ratio(noise, signal, noise_out, signal_out[:, None])
+        paired = self._weighted_columns()
+        there = paired >= 0
+        to_weighted = _ratio(
+            noise, np.where(there, noise[paired], np.nan), noise_out, np.where(there, noise_out[:, paired], np.nan)
+        )
         return pd.DataFrame(
             {
                 "step": self.step,
@@ -141,10 +150,17 @@ class DesignNoise:
                 "noise_se": jackknife_interval(noise, noise_out)[0],
                 **dict(zip(("relative", "relative_low", "relative_high"), relative, strict=True)),
                 **dict(zip(("to_signal", "to_signal_low", "to_signal_high"), to_signal, strict=True)),
+                **dict(zip(("to_weighted", "to_weighted_low", "to_weighted_high"), to_weighted, strict=True)),
                 "n_prompts": len(self.within),
             },
             columns=DESIGN_COLUMNS,
         )
+
+    def _weighted_columns(self) -> np.ndarray:
+        """For each design the column of `WEIGHTED_KAE_EB` with the same G and its longest past, or -1; shape (K,)."""
+        weighted = [(each.past, k) for k, each in enumerate(self.designs) if each.method == WEIGHTED_KAE_EB]
+        column = {self.designs[k].group_size: k for _, k in sorted(weighted)}
+        return np.array([column.get(each.group_size, -1) for each in self.designs])
 
 
 def designs_for(
@@ -265,7 +281,7 @@ def _mean_squares(
 
 
 def _ratio(
-    value: np.ndarray, reference: float, value_out: np.ndarray, reference_out: np.ndarray
+    value: np.ndarray, reference: float | np.ndarray, value_out: np.ndarray, reference_out: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ratio with a 95 % interval, symmetric on the logarithm; NaN where a part is not positive."""
     usable = (value > 0) & (reference > 0) & (value_out > 0).all(axis=0) & (reference_out > 0).all(axis=0)

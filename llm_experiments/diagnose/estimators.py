@@ -39,6 +39,8 @@ EXCLUDED = {
 PLAIN = tuple(name for name in methods() if name not in EXCLUDED)
 WEIGHTED = ("reinforce++", "grpo", "kae", "kae_eb")
 REFERENCES = ("kae", "grpo")
+WEIGHTED_KAE_EB = "kae_eb@exact"  # estimates the best baseline of all that read weights
+GRADIENT_REFERENCES = (*REFERENCES, WEIGHTED_KAE_EB)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import pandas as pd
 
 from kaestat.report.plots import STYLE
 from kaestat.theory import optimal_group_size
+from llm_experiments.diagnose.estimators import WEIGHTED_KAE_EB
 from llm_experiments.diagnose.results import Results
 from paper_figures.llm.tables import label
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, GREY, PURPLE, VERMILION, Mark, key, plain_log
@@ -24,6 +25,10 @@ CAPTION = (
     "Step {step}: completions that a design needs for the gradient's noise of one completion of {reference}, with 95 % "
     "jackknife intervals over {n} prompts; below 1 is better. G completions per prompt and step; n of each past step "
     "where a baseline has a history."
+)
+PAIRED_CAPTION = (
+    "Noise of the gradient with G = {size}, relative to that with weighted KAE-EB, with 95 % jackknife intervals over "
+    "{n} prompts, paired; above 1 is worse. Baselines with a history have the longest one."
 )
 SIGNAL_CAPTION = (
     "Signal and noise of the gradient (standard error over prompts). Best G of a leave-one-out mean: by the closed "
@@ -68,6 +73,10 @@ def tables(results: Results) -> Iterator[tuple[str, pd.DataFrame, str]]:
             group = reference_size(frame)
             caption = CAPTION.format(step=step, reference=f"GRPO with G = {group}", n=frame["n_prompts"].iloc[0])
             yield f"llm_equal_budget_{step}", design_table(frame), caption
+        paired = paired_table(results.equal_budget)
+        if len(paired):
+            size, n = results.equal_budget["group_size"].min(), results.equal_budget["n_prompts"].iloc[0]
+            yield "llm_equal_budget_paired", paired, PAIRED_CAPTION.format(size=size, n=n)
     if results.gradient_signal is not None:
         yield "llm_gradient_signal", signal_table(results.gradient_signal), SIGNAL_CAPTION
     if results.equal_budget_drawn is not None:
@@ -92,12 +101,25 @@ def design_table(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["", *(f"G = {size}" for size in sizes)])
 
 
+def paired_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """The smallest G: a row for each other method, a column for each step; no rows without weighted KAE-EB."""
+    frame = frame[frame["group_size"] == frame["group_size"].min()]
+    frame = frame[frame["past"] == frame.groupby("method")["past"].transform("max")]
+    steps = sorted(frame["step"].unique())
+    rows = [
+        [label(method), *(_cell(cells.loc[step], "to_weighted") if step in cells.index else "" for step in steps)]
+        for method, part in frame[frame["to_weighted"].notna()].groupby("method", sort=False)
+        if method != WEIGHTED_KAE_EB and len(cells := part.set_index("step"))
+    ]
+    return pd.DataFrame(rows, columns=["", *(f"Step {step}" for step in steps)])
+
+
 def signal_table(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each quantity and for what follows of them, a column for each step."""
     steps = sorted(frame["step"].unique())
     by_step = {step: frame[frame["step"] == step].set_index("quantity") for step in steps}
     rows = [
-        [text, *(f"{each.loc[name, 'mean']:.3g} ({each.loc[name, 'se']:.2g})" for each in by_step.values())]
+        [text, *(_with_error(each.loc[name, "mean"], each.loc[name, "se"]) for each in by_step.values())]
         for name, text in SIGNAL_ROWS.items()
     ]
     means = [each["mean"] for each in by_step.values()]
@@ -172,12 +194,11 @@ def figure(frame: pd.DataFrame) -> Figure:
     return drawing
 
 
-def _cell(row: pd.Series) -> str:
-    if np.isnan(row["relative"]):
+def _cell(row: pd.Series, ratio: str = "relative") -> str:
+    value, low, high = (row[f"{ratio}{end}"] for end in ("", "_low", "_high"))
+    if np.isnan(value):
         return ""
-    if row["relative_low"] == row["relative_high"]:
-        return f"{row['relative']:.2f}"
-    return f"{row['relative']:.2f} [{row['relative_low']:.2f}, {row['relative_high']:.2f}]"
+    return f"{value:.2f}" if low == high else f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def _best_size(mean: pd.Series) -> str:
@@ -187,4 +208,4 @@ def _best_size(mean: pd.Series) -> str:
 
 
 def _with_error(value: float, error: float) -> str:
-    return f"{value:.3g} ({error:.2g})"
+    return f"{float(f'{value:.3g}'):g} ({float(f'{error:.2g}'):g})"

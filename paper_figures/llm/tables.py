@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from llm_experiments.diagnose.estimators import WEIGHTED_KAE_EB
 from llm_experiments.diagnose.results import Results
 from paper_figures.shared.charts import LABELS
 from paper_figures.shared.output import write_csv, write_table
@@ -16,6 +17,7 @@ from paper_figures.shared.output import write_csv, write_table
 PAPERS = ("reinforce++", "grpo", "kae")
 ORDER = (("kae", "grpo"), ("grpo", "reinforce++"))  # the smaller one first
 FLOORS = ("oracle", "best_baseline")
+COMPARED = ("none", "reinforce++", "grpo", "kae", "kae_eb", "reinforce++@exact", "grpo@exact", "kae@exact", *FLOORS)
 OWN_REWARD = ("ebpo", "krpo")  # in the value
 WEIGHTING_LABELS = {"exact": "exact weights", "length": "length weights", "logit_norm": "logit-norm weights"}
 VALUE_CAPTION = (
@@ -36,6 +38,11 @@ ALL_GRADIENT_CAPTION = (
     "squared score norms, or proxies of them, as weights. * The value contains the completion's own reward, which "
     "shrinks the gradient and biases it; the MSE holds both. Floors: the true value, and the "
     "best constant of each prompt."
+)
+
+WEIGHTED_CAPTION = (
+    "Debiased gradient MSE of weighted KAE-EB less that of others (x {unit}), paired by prompt, with 95 % bootstrap "
+    "intervals over prompts; below 0 it is the better one."
 )
 
 
@@ -133,6 +140,28 @@ def gradient_table(results: Results) -> tuple[pd.DataFrame, str]:
     return _wide(rows, results.gradient_mse["step"].unique()), GRADIENT_CAPTION.format(unit=unit)
 
 
+def weighted_table(differences: pd.DataFrame, scale: float) -> pd.DataFrame:
+    """Weighted KAE-EB's error less that of `COMPARED`: a row for each, a column for each step.
+
+    Parameters
+    ----------
+    differences : DataFrame
+        Paired differences, every method against weighted KAE-EB among others.
+    scale : float
+        Of the errors, as in `unit_of`.
+    """
+    against = differences[differences["reference"] == WEIGHTED_KAE_EB]
+    rows = []
+    for name in COMPARED:
+        part = against[against["method"] == name].set_index("step")
+        # Of the others to it: the ends change places.
+        ends = -scale * part[["difference", "ci_high", "ci_low"]]
+        text = [_differing(*each) for each in ends.itertuples(index=False)]
+        if text:
+            rows.append((label(name), pd.Series(text, index=part.index)))
+    return _wide(rows, differences["step"].unique())
+
+
 def every_method(frame: pd.DataFrame, mse: str, se: str, scale: float) -> pd.DataFrame:
     """A row for each method, the lowest at the first step on top, a column for each step."""
     steps = frame["step"].unique()
@@ -178,6 +207,10 @@ def write(results: Results, folder: str | os.PathLike) -> list[str]:
         if frame is not None:
             scale, unit = unit_of(frame)
             save(every_method(frame, "mse", "se", scale), name, ALL_GRADIENT_CAPTION.format(unit=unit, kind=kind))
+    compared = results.gradient_mse_debiased_differences
+    if compared is not None and (compared["reference"] == WEIGHTED_KAE_EB).any():
+        scale, unit = unit_of(results.gradient_mse_debiased)
+        save(weighted_table(compared, scale), "llm_weighted_kae_eb", WEIGHTED_CAPTION.format(unit=unit))
     write_csv(orders(results), tables, "llm_order")
     return [*written, "llm_order"]
 
@@ -194,6 +227,13 @@ def _levels(frame: pd.DataFrame, method: str, mse: str, se: str, scale: float) -
 def _rounded(value: float, error: float) -> str:
     places = int(np.clip(1 - np.floor(np.log10(error)), 0, 6)) if error > 0 else 3
     return f"{value:.{places}f}" + (f" ({error:.{places}f})" if np.isfinite(error) else "")
+
+
+def _differing(value: float, low: float, high: float) -> str:
+    """ "-1.43 [-2.10, -0.80]": two digits of the interval's half."""
+    half = (high - low) / 2
+    places = int(np.clip(1 - np.floor(np.log10(half)), 0, 6)) if half > 0 else 3
+    return f"{value:+.{places}f} [{low:+.{places}f}, {high:+.{places}f}]"
 
 
 def _reduction_rows(differences: pd.DataFrame, ratio: str, kind: str) -> list[tuple[str, pd.Series]]:

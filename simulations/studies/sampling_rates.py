@@ -8,7 +8,7 @@ from simulations.harness import Study
 from simulations.harness.study import grid
 from simulations.studies import sampling
 
-RATES = (0.4, 0.8, 1.6, 3.2)
+RATES = (0.4, 0.8, 1.6, 3.2, 6.4)
 
 
 def conclude(summary: pd.DataFrame) -> pd.DataFrame:

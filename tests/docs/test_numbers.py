@@ -167,10 +167,44 @@ def test_what_is_said_of_designs_at_an_equal_budget_holds_in_their_table():
     assert np.isnan(frame.query("step == 100")["to_signal"]).all()
 
 
+def test_what_is_said_of_weighted_kae_eb_against_the_others_holds_in_the_paired_tables():
+    ratio = pd.read_csv(RESULTS / "tiny_trained" / "equal_budget.csv", keep_default_na=False, na_values=[""])
+    bare = ratio.query("method == 'none' and group_size == 1").set_index("step")
+    assert (bare["to_weighted"].round(2).min(), bare["to_weighted"].round(2).max()) == (1.13, 1.41)
+    assert (bare["to_weighted_low"] > 1).to_dict() == {5: True, 20: True, 50: False, 100: True}
+    paired = pd.read_csv(RESULTS / "tiny_trained" / "gradient_mse_debiased_differences.csv", keep_default_na=False)
+    paired = paired[paired["reference"] == "kae_eb@exact"].astype({"ci_low": float})
+    worse = paired.pivot_table(index="method", columns="step", values="ci_low") > 0
+    assert worse.loc["none"].to_dict() == {5: True, 20: True, 50: False, 100: False}
+    assert worse.loc["reinforce++@exact"].to_dict() == {5: True, 20: True, 50: False, 100: True}
+    assert worse.loc[["kae", "kae_eb", "grpo", "reinforce++", "grpo@exact", "oracle"]].all(axis=None)
+
+
+def test_what_is_said_of_the_model_made_in_the_run_holds_in_its_table():
+    frame = pd.read_csv(RESULTS / "tiny" / "equal_budget.csv", keep_default_na=False, na_values=[""])
+    longest = frame[frame["past"] == frame.groupby("method")["past"].transform("max")]
+    noise = longest.pivot_table(index=["step", "method"], columns="group_size", values="relative")
+    single = longest.query("group_size == 1").pivot_table(index="method", columns="step", values="relative")
+    norms = pd.read_csv(RESULTS / "tiny" / "score_norms.csv").assign(ratio=lambda d: d.norm2_wrong / d.norm2_right)
+    by_step = norms.groupby("step").agg({"value": "mean", "ratio": "median"}).round({"value": 2, "ratio": 0})
+    assert by_step.loc[[10, 70], "value"].tolist() == [0.23, 0.33] and by_step["ratio"].tolist() == [10, 13, 23]
+    tied = ["none", "reinforce++@exact", "kae@exact", "kae_eb@exact"]
+    assert (single.loc[tied].min(axis=None).round(2), single.loc[tied].max(axis=None).round(2)) == (0.07, 0.15)
+    assert single.loc[["kae", "oracle"]].round(2).min(axis=None) >= 0.5
+    assert single.loc[["kae", "oracle"]].round(2).max(axis=None) <= 0.65
+    to_weighted = longest.query("group_size == 1").set_index(["method", "step"])["to_weighted"]
+    assert to_weighted.loc[tied].between(0.99, 1.06).all()
+    assert (noise[2] > noise[1]).drop("grpo", level="method").drop("grpo@exact", level="method").all()
+    assert noise.xs("grpo", level="method").idxmin(axis=1).isin([4, 8]).all()
+
+
 def test_gradients_drawn_outright_agree_with_the_formula_of_the_page():
     frame = pd.read_csv(RESULTS / "tiny_trained" / "equal_budget_drawn.csv", keep_default_na=False)
     z = (frame["drawn"] - frame["formula"]) / np.hypot(frame["drawn_se"], frame["formula_se"])
     assert (z.abs() < 4).all() and (z**2).mean() < 2.5
+    assert len(z) == 40 and set(frame["step"]) == {5, 50} and z.abs().max().round(1) == 1.3  # what the page says
+    single = frame.query("step == 50 and group_size == 1").set_index("method")[["drawn", "drawn_se"]].round(1)
+    assert single.loc["kae_eb@exact"].tolist() == [9.4, 0.5] and single.loc["kae"].round().tolist() == [192, 12]
 
 
 def test_correlations_on_the_theory_page_are_those_of_the_diagnoses():

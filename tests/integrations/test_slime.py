@@ -372,6 +372,22 @@ def test_integration_slime_prompts_are_drawn_and_their_advantages_corrected(draw
     assert manager.metrics["sampling/effective_completions"] <= size * batch
 
 
+def test_integration_slime_parameters_of_the_sampler_come_from_the_config_file(drawing):
+    params = {"floor": 0.3, "correction": "none", "most": 2}
+    manager = drawing(n_samples_per_prompt=1, rollout_batch_size=12, kaestat_sampler_params=params)
+    sampler = manager.post_process.drawn.sampler
+    assert (sampler.floor, sampler.correction, sampler.most) == (0.3, "none", 2)
+    drawing(kaestat_sampler_params={"correction": "none"}, dynamic_sampling_filter_path="some.filter")
+    with pytest.raises(ValueError, match=r"kaestat_sampler_params\.budget: unknown parameter; choose from floor"):
+        drawing(kaestat_sampler_params={"budget": 2})
+    with pytest.raises(ValueError, match="floor must lie"):
+        drawing(kaestat_sampler_params={"floor": 2})
+    with pytest.raises(ValueError, match="no prompts are drawn without prompt_sampler"):
+        drawing(None, kaestat_sampler_params={"floor": 0.2})
+    with pytest.raises(ValueError, match="floor: a PromptSampler object has its parameters already"):
+        drawing(sampler, n_samples_per_prompt=1, rollout_batch_size=12, kaestat_sampler_params={"floor": 0.2})
+
+
 @pytest.mark.parametrize("method", ["kae", "rloo"])
 def test_integration_slime_resumed_run_draws_as_if_it_had_never_stopped(drawing, method):
     whole = drawing(method=method)
@@ -431,6 +447,29 @@ def test_integration_slime_dropped_groups_enter_the_history(drawing, manager):
             if told and columns[1][0]:
                 plain.observe(*columns[1], step)
         assert any(len(everything) > len(kept) for everything, kept in rollouts)
+
+
+def test_integration_slime_dropped_groups_have_their_lengths_as_weights():
+    hook = RewardPostProcess(AdvantageEstimator("kae", bandwidth=5.0), weights="length")
+    plain = AdvantageEstimator("kae", bandwidth=5.0)
+    args = slime_args(dynamic_sampling_filter_path="some.filter")
+    for step in range(3):
+        every = [
+            Sample(k // 2, k, f"p{k // 2}", response_length=2 + 3 * k + step, reward=float(k in (1, 2, 3)))
+            for k in range(6)
+        ]
+        for sample in every:
+            sample.metadata = {STEP_KEY: step}
+        hook.observe_all(args, [every[:2], every[2:4], every[4:]], None)
+        _, found = hook(args, every[:2])
+        columns = [([s.prompt for s in part], [s.reward for s in part], step) for part in (every[:2], every[2:])]
+        lengths = [sample.response_length for sample in every]
+        np.testing.assert_allclose(found, plain.step(*columns[0], weights=lengths[:2]), rtol=1e-12)
+        plain.observe(*columns[1], weights=lengths[2:])
+    ids = [hash_prompt(sample.prompt) for sample in every[::2]]
+    found = hook.watched.estimator.history.visits(ids, 3)
+    expected = plain.history.visits(["p0", "p1", "p2"], 3)
+    assert found.weight.tolist() == expected.weight.tolist() and found.weight.all()
 
 
 def test_integration_slime_sampler_that_cannot_be_right_is_refused(drawing, manager):

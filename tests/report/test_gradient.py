@@ -14,7 +14,7 @@ from kaestat.datasets import simulated_run
 from kaestat.integrations.verl.options import WEIGHTS, Options
 from kaestat.report.analysis import analyze
 from kaestat.report.cli import run
-from kaestat.report.gradient_text import HOW_TO_LOG, NOISE_HEADER, noise_rows
+from kaestat.report.gradient_text import HOW_TO_LOG, NOISE_HEADER, _times, noise_rows
 from kaestat.report.headline import headline, paste_lines, paste_notes
 from kaestat.report.setting import VERL_WEIGHTS
 
@@ -28,8 +28,8 @@ def frame_with(ratio: float, column: str = "score_norm", *, seed: int = 2) -> pd
     return FRAME.assign(**{column: np.where(FRAME["reward"] > 0, 1.0, ratio) * noise})
 
 
-def analysis_of(ratio: float, column: str = "score_norm", **options):
-    return analyze(RewardLog.from_frame(frame_with(ratio, column)), METHODS, **({"n_boot": 200} | options))
+def analysis_of(ratio: float, column: str = "score_norm", methods=METHODS, **options):
+    return analyze(RewardLog.from_frame(frame_with(ratio, column)), methods, **({"n_boot": 200} | options))
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +87,87 @@ def test_where_weights_matter_it_says_so_first_with_the_error_and_the_lines(heav
     assert estimator.baseline.takes_weights and estimator.method == "kae" and list(paste_notes(heavy)) == []
 
 
+@pytest.fixture(scope="module")
+def with_safest():
+    return analysis_of(6.0, methods=["none", "grpo", "kae:bandwidth=6", "kae_eb:bandwidth=6"])
+
+
+def test_of_tied_weighted_rows_kae_eb_is_taken_and_it_says_why(with_safest):
+    found = with_safest.gradient
+    assert (found.row, found.weights) == ("kae_eb:bandwidth=6", "score_norm")
+    assert found.simpler == "kae:bandwidth=6, weights=score_norm"
+    text = headline(with_safest)
+    assert "kae:bandwidth=6, weights=score_norm is simpler and tied with it on this log; kae_eb is the one" in text
+    assert "study best_baselines" in text and dict(paste_lines(with_safest))["verl"].startswith(
+        "algorithm.adv_estimator=kae_eb "
+    )
+
+
+def test_kae_eb_is_not_taken_where_another_weighted_row_is_clearly_better():
+    """Values far apart that stay, and a bandwidth that reaches nothing: kae has a past, kae_eb none."""
+    rng = np.random.default_rng(43)
+    prompt, step = (each.ravel() for each in np.mgrid[:60, :60] // [[[1]], [[2]]])
+    reward = (rng.random(prompt.size) < np.where(prompt < 30, 0.1, 0.9)).astype(float)
+    log = RewardLog(prompt, step, reward, weight=np.where(reward > 0, 1.0, 3.0))
+    found = analyze(log, ["none", "kae:bandwidth=20", "kae_eb:bandwidth=0.5"], n_boot=200).gradient
+    assert (found.row, found.weights, found.simpler) == ("kae:bandwidth=20", "score_norm", "")
+
+
+def test_where_values_mislead_weights_are_taken_even_if_no_baseline_is_as_good():
+    """Wrong answers weigh all there is: b* is 0, and every value that is not costs."""
+    log = RewardLog.from_frame(frame_with(1e9))
+    analysis = analyze(log, ["none", "grpo", "kae:bandwidth=6", "kae_eb:bandwidth=6"], n_boot=200)
+    found = analysis.gradient
+    assert found.plain == "none" and not found.saving_low > 0 and found.misled and found.matter
+    text = headline(analysis)
+    assert text.startswith("Your wrong answers weigh") and "use kae_eb with bandwidth 6 steps" in text
+    assert re.search(r"none: 100 % \(.*?\), tied with it; kae:bandwidth=6, for its value, leaves \d", text)
+    assert "leave them" not in text and "weights=score_norm" in dict(paste_lines(analysis))["verl"]
+
+
+def test_where_values_mislead_and_weights_are_no_better_no_baseline_is_named():
+    analysis = analysis_of(1e3, methods=["none", "kae:bandwidth=6"])
+    found = analysis.gradient
+    assert found.plain == "none" and found.misled and not found.matter  # kae is not the one to take where it is tied
+    assert re.search(
+        r"leave them\. .* kae:bandwidth=6 leaves 14 % \(.*?\) less noise than GRPO's group mean\. No baseline at all "
+        r"leaves 99 % \(.*?\) less noise than GRPO's group mean: values are not what to subtract in this run\. By the "
+        r"value alone: Use kae",
+        headline(analysis),
+    )
+    assert paste_lines(analysis) == []
+    of_grpo = headline(analysis_of(30.0, methods=["none", "grpo"]))
+    assert "No baseline at all leaves 8" in of_grpo and "grpo leaves" not in of_grpo
+
+
+def test_with_single_completions_no_baseline_stays_where_nothing_is_shown_to_be_better():
+    frame = frame_with(1e9).drop_duplicates(["prompt", "step"])
+    analysis = analyze(RewardLog.from_frame(frame), ["none", "kae:bandwidth=6", "kae_eb:bandwidth=6"], n_boot=200)
+    assert analysis.gradient.misled and not analysis.gradient.matter and paste_lines(analysis) == []
+    text = headline(analysis)
+    assert "No baseline at all leaves less noise than kae:bandwidth=6: values are not what to subtract" in text
+    assert re.search(r"kae:bandwidth=6 leaves [\d.,e+]+ \(.*? to .*?\) times as much noise as no baseline\.", text)
+    assert "-" not in re.sub(r"\([^)]*\)|leave-one-out", "", text)  # no negative shares outside of intervals
+
+
+def test_values_that_mislead_are_told_of_without_any_weighted_row():
+    text = headline(analysis_of(1e3, methods=["none", "spo"]))
+    assert re.search(r"times right ones\. No baseline at all leaves 99 % .*: values are not what to subtract", text)
+
+
+def test_a_ratio_below_a_million_is_told_without_an_exponent():
+    assert [_times(ratio) for ratio in (0.96666, 5.369, 1054.0, 987654.0, 1.2345e9)] == [
+        "0.967", "5.37", "1,050", "988,000", "1.23e+09",
+    ]  # fmt: skip
+
+
 def test_where_they_make_no_difference_they_are_to_be_left(alike):
     found = alike.gradient
     assert not found.matter and found.ratio_low < 1.0 < found.ratio_high
     text = headline(alike)
-    assert text.startswith("Use kae") and re.search(r"Weights (make no difference|add noise).*: leave them\.", text)
+    assert text.startswith("Use kae") and re.search(
+        r"Weights (are not shown to lower the noise|add noise).*: leave them\.", text
+    )
     assert re.search(r"leaves [\d.]+ % \([\d.]+ to [\d.]+\) less noise than GRPO's group mean\.$", text)
     assert {where for where, _ in paste_lines(alike)} == {"TRL, or a loop of your own", "verl"}
 

@@ -59,6 +59,18 @@ def test_one_completion_makes_no_prompt_certain_even_if_the_method_did_not_shrin
     assert expected_noise(prediction(1.0, 100.0, shrunk=True, population=population))[0] < 0.01
 
 
+@pytest.mark.parametrize("shrunk", [False, True])
+def test_where_all_prompts_were_right_noise_is_small_and_positive_and_falls_with_what_is_known(shrunk):
+    """Half a prompt of 50 beside was not right: mu is 50.5 / 51, and n completions weigh n beside one of mu's."""
+    population = Population(n_prompts=50, mean=1.0, spread=0.0, noise=0.0, drift=0.0, binary=True)
+    noise = [
+        expected_noise(prediction(1.0, completions, shrunk=shrunk, population=population))[0]
+        for completions in (0.0, 1.0, 20.0)
+    ]
+    p = [1 - 0.5 / 51 / (n + 1) if shrunk and n else 50.5 / 51 for n in (0, 1, 20)]
+    np.testing.assert_allclose(noise, [each * (1 - each) for each in p])
+
+
 def test_an_unknown_prompt_has_the_noise_of_the_population():
     found = expected_noise(prediction(0.4, 0.0, lag=math.inf))
     np.testing.assert_allclose(found, [0.4 * 0.6])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
+from kaestat.prediction import Population
 from kaestat.sampling import POLICIES, PromptSampler
 
 IDS = [f"p{k}" for k in range(12)]
@@ -43,7 +44,8 @@ def test_the_corrected_mean_is_unbiased_under_every_policy(policy, group_size):
 
     1,000 draws of one state; within five standard errors. Without the correction the same sum must miss.
     """
-    sampler = PromptSampler(IDS, 16, policy=policy, group_size=group_size, floor=0.25, seed=3)
+    most = 4 if policy in ("mopps", "near_half") and group_size is None else None  # or they select all
+    sampler = PromptSampler(IDS, 16, policy=policy, group_size=group_size, most=most, floor=0.25, seed=3)
     train(sampler, 30)
     f = dict(zip(IDS, (VALUES - 0.3) ** 2, strict=True))
     corrected, plain = np.empty(1_000), np.empty(1_000)
@@ -216,3 +218,53 @@ def test_no_prompt_is_starved():
         ids = draw.rows()
         sampler.observe(ids, [float(key in ("p0", "p1")) for key in ids], step)
     assert min(seen.values()) > 0.75 * 0.2 * 3 / 12 * 800
+
+
+def test_where_all_prompts_were_right_neyman_is_uniform_and_leaves_none_out():
+    ids = list(range(20))
+    sampler = PromptSampler(ids, 8, floor=0)
+    for step in range(40):
+        rows = sampler.draw(step).rows()
+        sampler.observe(rows, [1.0] * 8, step)
+    np.testing.assert_allclose(sampler.draw(40).plan.expected, 0.4, rtol=0.02)
+
+
+def test_a_prompt_that_began_as_all_others_is_found_out_without_a_floor():
+    """One prompt of twenty is a coin, and one always wrong; both may have begun like the others, all right."""
+    ids = list(range(20))
+    sampler, rng = PromptSampler(ids, 8, floor=0), np.random.default_rng(5)
+    for step in range(80):
+        rows = np.array(sampler.draw(step).rows())
+        rewards = np.where((rows == 3) & (step > 10), 0.0, np.where(rows == 4, rng.random(8) < 0.5, 1.0))
+        sampler.observe(rows, rewards, step)
+    expected = sampler.draw(80).plan.expected
+    assert expected[4] > 2 * np.delete(expected, [3, 4]).mean() and expected.min() > 0.05
+
+
+@pytest.mark.parametrize("policy", ["mopps", "near_half"])
+def test_a_policy_that_selects_spends_one_completion_on_each_where_numbers_are_free(policy):
+    draw = PromptSampler(list(range(20)), 8, policy=policy, floor=0, correction="none").draw(0)
+    assert draw.counts.tolist() == [1] * 8
+
+
+def test_groups_that_do_not_fit_are_told_in_groups():
+    ids = list(range(20))
+    with pytest.raises(ValueError, match="budget=168 is 21 groups of 8, more than 20 prompts can take"):
+        PromptSampler(ids, 168, group_size=8)
+    share = [0.81] + [0.01] * 19
+    with pytest.raises(ValueError, match=r"share 0.81 1.62 groups a step, .* lower the floor to 0.308"):
+        PromptSampler(ids, 32, group_size=8, floor=0.5, share=share)
+    assert PromptSampler(ids, 32, group_size=8, floor=0.308, share=share).draw(0).n_completions == 32
+
+
+def test_the_population_is_summarised_once_for_each_state_of_the_history(monkeypatch):
+    made, of = [], Population.of
+    monkeypatch.setattr(Population, "of", classmethod(lambda cls, history: made.append(1) or of(history)))
+    sampler = PromptSampler(list("abcd"), 4)
+    for step in range(5):
+        made.clear()
+        rows = sampler.draw(step).rows()
+        sampler.observe(rows, [1.0, 0.0, 1.0, 1.0], step)
+        assert len(made) == 1  # by the prediction of what was observed
+    sampler.predictor.observe(["a"], [0.0], 9)
+    assert sampler.draw(10).plan.prediction.population == of(sampler.predictor.history)

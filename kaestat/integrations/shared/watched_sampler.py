@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,9 @@ from kaestat.advantage import AdvantageEstimator
 from kaestat.integrations.shared.held_states import HeldStates
 from kaestat.sampling import Policy, PromptSampler
 from kaestat.storage import save_state, unpack_arrays
+
+SAMPLER_PARAMS = ("floor", "correction", "most")  # that a trainer's configuration can set
+NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 
 
 class WatchedSampler:
@@ -77,6 +82,7 @@ def sampler_of(
     estimator: AdvantageEstimator,
     seed: int,
     repeats: bool = True,
+    params: Mapping[str, Any] = NO_PARAMS,
 ) -> PromptSampler:
     """The sampler of a policy's name, with the estimator's own history if it has one; or the one given, checked.
 
@@ -92,14 +98,19 @@ def sampler_of(
     seed : int
     repeats : bool
         Whether numbers of completions are free where groups are of one: a prompt may have several groups a step.
+    params : mapping
+        Further parameters of the sampler of a policy's name, of `SAMPLER_PARAMS`.
 
     Raises
     ------
     ValueError
-        If a sampler is given whose prompts, budget or group size are not the trainer's.
+        If a sampler is given whose prompts, budget or group size are not the trainer's, or with parameters beside it;
+        or as `PromptSampler`.
     """
     free = group_size == 1 and repeats
     if isinstance(given, PromptSampler):
+        if params:
+            raise ValueError(f"{', '.join(params)}: a PromptSampler object has its parameters already; leave them out.")
         if given.budget != budget or (given.group_size or (1 if free else 0)) != group_size:
             raise ValueError(
                 f"prompt_sampler: it draws {given.budget} completions in groups of {given.group_size or 'any size'}, "
@@ -123,4 +134,25 @@ def sampler_of(
         group_size=None if free else group_size,
         share=np.array(list(counts.values())) / len(ids) if len(counts) < len(ids) else None,
         seed=seed,
+        **params,
     )
+
+
+def check_sampler_params(params: Any, policy: Any, *, option: str) -> None:
+    """Raise unless ``params`` are parameters of a sampler, and there is one to take them.
+
+    Parameters
+    ----------
+    params : mapping
+    policy : optional
+        What was asked for; None where no prompts are drawn.
+    option : str
+        How the trainer calls the parameters, for messages.
+    """
+    if not isinstance(params, Mapping):
+        raise ValueError(f"{option} must be a mapping such as {{floor: 0.2}}, got {params!r}.")
+    unknown = [name for name in params if name not in SAMPLER_PARAMS]
+    if unknown:
+        raise ValueError(f"{option}.{unknown[0]}: unknown parameter; choose from {', '.join(SAMPLER_PARAMS)}.")
+    if params and policy is None:
+        raise ValueError(f"{option}: no prompts are drawn without prompt_sampler; name a policy, or leave them out.")

@@ -14,6 +14,7 @@ from typing import Any
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.watched_sampler import WatchedSampler
 from kaestat.integrations.verl.options import Options
+from kaestat.integrations.verl.token_baseline import WatchedTokens
 
 STATE_FILE = "baseline_state"  # beside "actor" and "data.pt" in global_step_N
 SAMPLER_FILE = "prompt_sampler_state"
@@ -31,30 +32,38 @@ class SavesHistory(_Trainer):
     ----------
     baseline : WatchedEstimator or None
         None if ``algorithm.adv_estimator`` is none of ours; the trainer is then verl's.
+    tokens : WatchedTokens or None
+        The history of a baseline for every token.
     options : Options or None
     drawn : WatchedSampler or None
         None if verl's data loader chooses the prompts.
     """
 
     baseline: WatchedEstimator | None = None
+    tokens: WatchedTokens | None = None
     options: Options | None = None
     drawn: WatchedSampler | None = None
 
     def _save_checkpoint(self) -> None:
         folder = os.path.join(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
-        if self.baseline is not None and self.baseline.stateful:
-            self.baseline.save(os.path.join(folder, STATE_FILE))
+        if (kept := self._kept) is not None:
+            kept.save(os.path.join(folder, STATE_FILE))
         if self.drawn is not None:
             self.drawn.save(os.path.join(folder, SAMPLER_FILE))
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> Any:
         found = super()._load_checkpoint()
-        if self.global_steps > 0 and self.baseline is not None and self.baseline.stateful:
-            self._restore_history(self._resumed_folder())
+        if self.global_steps > 0 and (kept := self._kept) is not None:
+            self._restore_history(kept, self._resumed_folder())
         if self.global_steps > 0 and self.drawn is not None:
             self._restore_sampler(self.drawn, self._resumed_folder())
         return found
+
+    @property
+    def _kept(self) -> WatchedEstimator | WatchedTokens | None:
+        """The history, of whichever kind."""
+        return self.baseline if self.baseline is not None and self.baseline.stateful else self.tokens
 
     def _restore_sampler(self, drawn: WatchedSampler, folder: str) -> None:
         path = os.path.join(folder, SAMPLER_FILE)
@@ -72,7 +81,7 @@ class SavesHistory(_Trainer):
             return trainer.resume_from_path
         return os.path.join(trainer.default_local_dir, f"global_step_{self.global_steps}")
 
-    def _restore_history(self, folder: str) -> None:
+    def _restore_history(self, kept: WatchedEstimator | WatchedTokens, folder: str) -> None:
         """Take over the state of a checkpoint.
 
         Raises
@@ -82,10 +91,10 @@ class SavesHistory(_Trainer):
         ValueError
             If it is torn, or of another method or horizon.
         """
-        assert self.baseline is not None and self.options is not None  # set together
+        assert self.options is not None  # set together
         path = os.path.join(folder, STATE_FILE)
         try:
-            self.baseline.load(path)
+            kept.load(path)
         except FileNotFoundError:
             if not self.options.start_anew:
                 raise FileNotFoundError(

@@ -110,5 +110,6 @@ def drawn_rows(options: Options, watched: WatchedEstimator, config: Any, dataset
         group_size=size,
         estimator=watched.estimator,
         seed=config.data.get("seed", None) or 0,
+        params=options.sampler_params,
     )
     return DrawnRows(sampler, dataset, ids)

@@ -22,7 +22,7 @@ from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import check_actor, token_norms
 from kaestat.integrations.verl.estimators import REGISTERED, SERVING
-from kaestat.integrations.verl.options import Options
+from kaestat.integrations.verl.options import Options, refuse_sampler_beside
 from kaestat.integrations.verl.prompts import FIELDS, Prompt, read_prompt
 from kaestat.integrations.verl.rows import BatchRows, row_advantages, row_weights
 
@@ -50,6 +50,8 @@ class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
             self.baseline = WatchedEstimator(self.options.estimator())
             if self.options.weights == "score_norm":
                 check_actor(config, "kaestat.weights=score_norm")
+        else:
+            refuse_sampler_beside(config.algorithm)
         self._prompts: dict[Hashable, Prompt] = {}
         self._norms: torch.Tensor | None = None
         super().__init__(config, *args, **kwargs)

@@ -8,6 +8,7 @@ from typing import Any
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.watched_estimator import looks_back
+from kaestat.integrations.shared.watched_sampler import check_sampler_params
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.registry import METHODS, parse_method
 from kaestat.sampling.policies import make_policy
@@ -37,6 +38,8 @@ class Options:
         Whether a run resumed from a checkpoint that holds no history may begin one; else it is refused.
     prompt_sampler : str, optional
         Policy that draws the prompts of each step (`kaestat.sampling.POLICIES`); None leaves them to verl.
+    sampler_params : mapping
+        Parameters of the sampler: ``floor``, ``correction``, ``most`` (see `kaestat.sampling.PromptSampler`).
     """
 
     method: str
@@ -46,6 +49,7 @@ class Options:
     prompt_id: str = "auto"
     start_anew: bool = False
     prompt_sampler: str | None = None
+    sampler_params: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, method: str, algorithm: Any) -> Options:
@@ -63,13 +67,12 @@ class Options:
         ValueError
             If an option is unknown or has no sense.
         """
-        given = algorithm.get("kaestat", None) if algorithm is not None else None
-        given = {} if given is None else {key: given[key] for key in given}
+        given = _given(algorithm)
         known = [part.name for part in fields(cls) if part.name != "method"]
         for name in given:
             if name not in known:
                 raise ValueError(f"algorithm.kaestat.{name}: unknown option; choose from {', '.join(known)}.")
-        params = given.pop("params", None) or {}
+        params, given["sampler_params"] = given.pop("params", None) or {}, given.get("sampler_params", None) or {}
         options = cls(method, {key: _value(method, key, params[key]) for key in params}, **given)
         if options.prompt_id not in ("auto", "prompt") and not options.prompt_id.startswith("extra_info."):
             raise ValueError(
@@ -77,6 +80,7 @@ class Options:
             )
         if options.prompt_sampler is not None:
             make_policy(options.prompt_sampler)
+        check_sampler_params(options.sampler_params, options.prompt_sampler, option="algorithm.kaestat.sampler_params")
         return options
 
     def refuse_sampler(self, trainer: str) -> None:
@@ -101,12 +105,28 @@ class Options:
         return estimator
 
 
+def refuse_sampler_beside(algorithm: Any) -> None:
+    """Raise where prompts are to be drawn, but advantages come from an estimator that no correction reaches."""
+    policy = _given(algorithm).get("prompt_sampler")
+    if policy is not None:
+        raise ValueError(
+            f"algorithm.kaestat.prompt_sampler={policy}: advantages of adv_estimator={algorithm.adv_estimator} are not "
+            "corrected for what is drawn. Take one of kaestat's estimators of a reward per completion (kae_eb, "
+            "kaestat_rloo, kaestat_grpo, ...), or leave the option out."
+        )
+
+
 def keeps_history(method: str) -> bool:
     """Whether a method looks at past steps, and thus needs stable prompt ids and the number of the step."""
     try:
         return looks_back(AdvantageEstimator(method).baseline)
     except ValueError:  # it wants an input of its own (features, true values), and says so when it is used
         return METHODS[method].baseline.stepwise
+
+
+def _given(algorithm: Any) -> dict[str, Any]:
+    given = algorithm.get("kaestat", None) if algorithm is not None else None
+    return {} if given is None else {key: given[key] for key in given}
 
 
 def _value(method: str, key: str, value: Any) -> Any:

@@ -102,11 +102,7 @@ def row_advantages(
     ValueError
         If the rows do not match, and as `WatchedEstimator.advantages` does.
     """
-    if index is None or list(index) != list(rows.uids):
-        raise ValueError(
-            "index: verl computes advantages of other rows than those of this batch, or in another order; this is not "
-            "the verl that kaestat.integrations.verl was written for."
-        )
+    check_rows(rows, index)
     counted = (rows.final == np.arange(len(rows.final))) & ~rows.padding
     of_sessions = None
     if weights is not None:
@@ -123,6 +119,15 @@ def row_advantages(
     )
     advantages = np.where(rows.padding, 0.0, advantages[rows.final])
     return torch.as_tensor(advantages, dtype=rewards.dtype, device=rewards.device)
+
+
+def check_rows(rows: BatchRows, index: Sequence[Hashable] | None) -> None:
+    """Raise a ValueError if group names that verl passes are not those of a batch's rows, in their order."""
+    if index is None or list(index) != list(rows.uids):
+        raise ValueError(
+            "index: verl computes advantages of other rows than those of this batch, or in another order; this is not "
+            "the verl that kaestat.integrations.verl was written for."
+        )
 
 
 def row_weights(weights: str, response_mask: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor | None:

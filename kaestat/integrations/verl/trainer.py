@@ -40,7 +40,7 @@ from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
 from kaestat.integrations.verl.drawn_rows import DrawnRows, drawn_rows
 from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING
-from kaestat.integrations.verl.options import Options
+from kaestat.integrations.verl.options import Options, refuse_sampler_beside
 from kaestat.integrations.verl.rows import read_rows, row_advantages, row_weights
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,11 @@ class BaselineTrainer(SavesHistory):
             if self.options.weights == "score_norm":
                 self._asks_for_squares = True
                 check_actor(config, "kaestat.weights=score_norm")
-        elif config.algorithm.adv_estimator in token_baseline.NAMES:
+        else:
+            refuse_sampler_beside(config.algorithm)
+        if config.algorithm.adv_estimator in token_baseline.NAMES:
+            self.options = Options.read(str(config.algorithm.adv_estimator), config.algorithm)
+            self.tokens = token_baseline.WatchedTokens.read(self.options)
             self._asks_for_squares = True
             check_actor(config, f"adv_estimator={config.algorithm.adv_estimator}")
         super().__init__(config)
@@ -116,11 +120,11 @@ class BaselineTrainer(SavesHistory):
         watched, options = self.baseline, self.options
         norms = stored_token_norms(batch, self.config.algorithm) if self._asks_for_squares else None
         if watched is None or options is None:
-            with_norms = token_baseline.NORMS.set(norms)
+            with_tokens = token_baseline.SERVED.set(self._token_step(batch, norms))
             try:
                 return super()._compute_advantage(batch, metrics)
             finally:
-                token_baseline.NORMS.reset(with_norms)
+                token_baseline.SERVED.reset(with_tokens)
         rows = read_rows(batch, options.prompt_id)
 
         def serve(index: Sequence[Hashable] | None, rewards: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -141,6 +145,15 @@ class BaselineTrainer(SavesHistory):
         if self.drawn is not None:
             metrics.update(self.drawn.metrics)
         return batch
+
+    def _token_step(self, batch: KVBatchMeta, norms: torch.Tensor | None) -> token_baseline.TokenStep | None:
+        """What a baseline for every token takes; None for what is not ours."""
+        if norms is None:
+            return None
+        if self.tokens is None or self.options is None:
+            return token_baseline.TokenStep(norms)
+        rows = read_rows(batch, self.options.prompt_id)
+        return token_baseline.TokenStep(norms, self.tokens, rows, self.estimator_step)
 
 
 @register_trainer(PREFIX + "sync")

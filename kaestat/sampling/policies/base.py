@@ -46,8 +46,9 @@ class Ask:
 
     @property
     def n_selected(self) -> int:
-        """How many prompts the budget is enough for, each getting all that it may."""
-        return min(len(self.share), max(1, int(np.ceil(self.budget / self.most - 1e-9))))
+        """How many prompts the budget is enough for, each getting all that it may: one, if there is no limit."""
+        each = self.most if np.isfinite(self.most) else 1.0
+        return min(len(self.share), max(1, int(np.ceil(self.budget / each - 1e-9))))
 
 
 @dataclass(frozen=True)

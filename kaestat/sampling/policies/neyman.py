@@ -12,12 +12,12 @@ from kaestat.sampling.policies.base import Ask, Policy
 
 @dataclass(frozen=True)
 class Neyman(Policy):
-    """``nu`` proportional to ``pi sqrt(m / c)``, with ``m = E (R - b)^2`` as far as the history tells, c the cost.
+    """``nu`` proportional to ``pi sqrt(m / c)``, with ``m = E W (R - b)^2`` as far as the history tells, c the cost.
 
-    The gradient estimate ``sum pi / nu sum_j (R - b) s`` is unbiased whatever nu is, and its variance is ``sum pi^2 m
-    E|s|^2 / nu`` up to terms without nu (Neyman, 1934, for strata). Squared score norms are taken for alike, so that m
-    stands for the whole product; `expected_noise` says what m is, and why prompts that were not seen for long get more
-    again by themselves.
+    The gradient estimate ``sum pi / nu sum_j (R - b) s`` is unbiased whatever nu is, its variance ``sum pi^2 m / nu``
+    with ``W = |s|^2``, up to terms without nu (Neyman, 1934, for strata). `expected_noise` says what m is, and why
+    prompts that were not seen for long get more again by themselves. Squared score norms W are taken for alike where
+    the history has no weights of completions.
     """
 
     def score(self, ask: Ask) -> np.ndarray:

@@ -96,3 +96,19 @@ def test_a_policy_is_checked_when_it_is_read_and_refused_where_no_prompts_are_dr
     Options.read("kae", None).refuse_sampler("this trainer")
     with pytest.raises(ValueError, match="unknown 'best'"):
         Options.read("kae", {"kaestat": {"prompt_sampler": "best"}})
+
+
+def test_parameters_of_the_sampler_are_checked_when_they_are_read():
+    params = {"floor": 0.2, "correction": "none"}
+    given = {"prompt_sampler": "neyman", "sampler_params": params}
+    assert Options.read("kae", {"kaestat": given}).sampler_params == params
+    for wrong, message in (
+        (
+            given | {"sampler_params": {"flor": 0.2}},
+            "flor: unknown parameter; choose from floor",
+        ),
+        (given | {"sampler_params": 0.2}, "sampler_params must be a mapping"),
+        ({"sampler_params": params}, "no prompts are drawn without prompt_sampler"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Options.read("kae", {"kaestat": wrong})

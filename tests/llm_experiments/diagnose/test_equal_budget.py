@@ -253,6 +253,17 @@ def test_the_table_by_hand():
     assert none["noise_se"] == pytest.approx(np.std(noise) * 2**0.5)
 
 
+def test_designs_are_paired_with_weighted_kae_eb_of_their_own_size_and_the_longest_past():
+    designs = (Design("kae_eb@exact", 1, 8), Design("kae_eb@exact", 1, 1), Design("none", 1), Design("grpo", 2))
+    within = np.array([[1.0, 2.0, 4.0, 9.0], [2.0, 2.0, 4.0, 9.0], [3.0, 5.0, 7.0, 9.0]])
+    squared_norm, given = np.array([1.0, 2.0, 3.0]), np.array([2.0, 3.0, 4.0])  # between 0.5, as above
+    best, short, none, group = DesignNoise(7, designs, within, squared_norm, given).table(designs[3]).to_dict("records")
+    assert best["to_weighted"] == best["to_weighted_low"] == best["to_weighted_high"] == 1.0
+    assert short["to_weighted"] == pytest.approx(3.5 / 2.5) and none["to_weighted"] == pytest.approx(5.5 / 2.5)
+    assert none["to_weighted_low"] < 5.5 / 2.5 < none["to_weighted_high"]
+    assert np.isnan([group["to_weighted"], group["to_weighted_low"], group["to_weighted_high"]]).all()
+
+
 def test_nothing_is_said_relative_to_a_signal_that_is_not_there():
     design = Design("none", 1)
     found = DesignNoise(7, (design,), np.ones((3, 1)), np.ones(3), np.array([1.0, -2.0, 0.5])).table(design)

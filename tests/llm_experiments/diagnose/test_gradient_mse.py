@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
-from llm_experiments.diagnose.comparisons import DIFFERENCE_COLUMNS
+from llm_experiments.diagnose.comparisons import DIFFERENCE_COLUMNS, PromptErrors
 from llm_experiments.diagnose.draws import Drawing
-from llm_experiments.diagnose.estimators import make_estimator
+from llm_experiments.diagnose.estimators import GRADIENT_REFERENCES, make_estimator
 from llm_experiments.diagnose.gradient_inputs import FLOORS
 from llm_experiments.diagnose.gradient_mse import PURPOSE as POOLED_PURPOSE
 from llm_experiments.diagnose.gradient_mse import pooled_gradient_errors
@@ -233,8 +233,15 @@ def test_tables_and_differences_have_the_agreed_columns():
     found = pooled_gradient_errors(pool, gram, group_size=3, repeats=20, seed=0)
     assert found.table().columns.tolist() == ["step", "method", "mse", "se", "n_prompts"]
     assert {"kae", "kae@exact", "reinforce++@exact", "oracle", "best_baseline"} <= set(found.methods)
-    frame = found.differences(("kae", "grpo"), n_boot=100, seed=0)
-    assert frame.columns.tolist() == DIFFERENCE_COLUMNS and len(frame) == 2 * (len(found.methods) - 1)
+    frame = found.differences(GRADIENT_REFERENCES, n_boot=100, seed=0)
+    assert frame.columns.tolist() == DIFFERENCE_COLUMNS and len(frame) == 3 * (len(found.methods) - 1)
+    paired = frame.set_index(["method", "reference"]).loc[("none", "kae_eb@exact")]
+    each = found.per_prompt[:, found.methods.index("none")] - found.per_prompt[:, found.methods.index("kae_eb@exact")]
+    assert paired["difference"] == pytest.approx(each.mean())
+    assert paired["se"] == pytest.approx(each.std(ddof=1) / len(each) ** 0.5)
+    without_weights = found.methods[: found.methods.index("reinforce++@exact")]
+    plain = PromptErrors(found.step, without_weights, found.per_prompt[:, : len(without_weights)])
+    assert set(plain.differences(GRADIENT_REFERENCES, n_boot=0, seed=0)["reference"]) == {"kae", "grpo"}
     companion = debiased_gradient_errors(pool, gram, group_size=3, repeats=20, seed=0)
     assert companion.methods == found.methods
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
 from llm_experiments.diagnose.equal_budget import DRAWN_COLUMNS, Design, design_noise, designs_for
+from llm_experiments.diagnose.estimators import GRADIENT_REFERENCES
 from llm_experiments.diagnose.gradient_mse import pooled_gradient_errors
 from llm_experiments.diagnose.gradient_mse_debiased import debiased_gradient_errors
 from llm_experiments.diagnose.gradient_signal import mean_coefficients, signal_table
@@ -63,7 +64,7 @@ def results() -> Results:
         )  # fmt: skip
         for name, found in (("gradient_mse", pooled), ("gradient_mse_debiased", unbiased)):
             frames[name].append(found.table())
-            frames[f"{name}_differences"].append(found.differences(("kae", "grpo"), **boot))
+            frames[f"{name}_differences"].append(found.differences(GRADIENT_REFERENCES, **boot))
         frames["score_norms"].append(score_norm_table(pool.step, pool.target_weight["exact"], pool.target))
         designs = designs_for(pool, group_sizes=(1, 2, 4), past_sizes=(1, 4), budget=24)
         noise = design_noise(pool, gram, across, designs, budget=24, repeats=10, seed=0)
@@ -157,6 +158,25 @@ def test_tables_are_laid_out_like_the_papers(results):
     assert "KAE, debiased" in gradient[""].tolist() and "Gradient MSE (x 1;" in caption
 
 
+def test_weighted_kae_eb_is_compared_with_the_others_prompt_by_prompt(results):
+    shown = tables.weighted_table(results.gradient_mse_debiased_differences, 1.0).set_index("")
+    assert shown.columns.tolist() == ["Step 4", "Step 9"] and "KAE-EB, exact weights" not in shown.index
+    level = results.gradient_mse_debiased.set_index(["step", "method"])["mse"]
+    value, low, high = (float(each.strip("[],")) for each in shown.loc["No baseline", "Step 9"].split())
+    assert value == pytest.approx(level.loc[(9, "kae_eb@exact")] - level.loc[(9, "none")], rel=0.05)
+    assert low < value < high
+
+
+def test_designs_of_single_completions_are_paired_with_weighted_kae_eb(results):
+    shown = equal_budget.paired_table(results.equal_budget).set_index("")
+    assert shown.columns.tolist() == ["Step 4", "Step 9"] and "GRPO" not in shown.index
+    noise = results.equal_budget.set_index(["step", "method", "group_size", "past"])["noise"]
+    found = float(shown.loc["KAE", "Step 4"].split()[0])
+    assert found == pytest.approx(noise.loc[(4, "kae", 1, 4)] / noise.loc[(4, "kae_eb@exact", 1, 4)], abs=0.005)
+    plain = results.equal_budget[~results.equal_budget["method"].str.contains("@")].assign(to_weighted=np.nan)
+    assert equal_budget.paired_table(plain).empty
+
+
 def test_designs_are_laid_out_by_group_size(results):
     shown = equal_budget.design_table(results.equal_budget.query("step == 4")).set_index("")
     assert shown.columns.tolist() == ["G = 1", "G = 2", "G = 4"]
@@ -207,7 +227,8 @@ def test_the_command_builds_all_from_the_folder_alone(results, tmp_path):
     for name in ("value_sensitivity", "value_mse", "gradient_mse", "score_weights", "assumption6", "equal_budget"):
         assert (tmp_path / "figures" / f"llm_{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (tmp_path / "figures" / f"llm_{name}.pdf").read_bytes().startswith(b"%PDF")
-    for name in ("table1", "table2", "value_methods", "gradient_methods", "gradient_methods_debiased"):
+    gradient = ("gradient_methods", "gradient_methods_debiased", "weighted_kae_eb")
+    for name in ("table1", "table2", "value_methods", *gradient):
         for ending in ("csv", "md", "tex"):
             assert (tmp_path / "tables" / f"llm_{name}.{ending}").stat().st_size > 200
     assert set(pd.read_csv(tmp_path / "tables" / "llm_order.csv")["verdict"]) <= {"holds", "reversed", "not clear"}

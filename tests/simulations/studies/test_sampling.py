@@ -85,4 +85,4 @@ def test_where_prompts_conflict_each_objective_is_largest_at_its_own_optimum():
 def test_training_with_feedback_learns_and_keeps_to_the_floor():
     found = simulated(Cell({"design": "learning", "way": "neyman"}), 2)
     assert (found[f"objective_{sampling.STEPS}"] > found["objective_0"] + 0.1).all()
-    np.testing.assert_allclose(found["least"], 0.1)
+    assert (found["least"] >= 0.1 - 1e-12).all() and (found["least"] < 0.9).all()

@@ -109,6 +109,8 @@ def test_an_estimator_of_verls_gets_verls_trainer(make_trainer):
     trainer = make_trainer(method="rloo")
     assert trainer.baseline is None
     assert step_of(trainer, ["2+2="] * 2, [7] * 2, ["u"] * 2, [1.0, 0.0]).tolist() == [1.0, -1.0]
+    with pytest.raises(ValueError, match="advantages of adv_estimator=rloo are not corrected"):
+        make_trainer("+algorithm.kaestat.prompt_sampler=neyman", method="rloo")
 
 
 def test_rows_that_were_not_drawn_at_this_step_are_refused(make_trainer):

@@ -125,6 +125,22 @@ def test_where_no_prompts_are_drawn_the_option_is_refused(queue, folder):
         compute(queue, trainer, put(queue, [sample("u", 0, 0, "2+2=", 7, 1.0, 2)]), 0)
 
 
+@pytest.mark.parametrize("method", ["kaestat_otb", "otb", "grpo"])
+def test_beside_an_estimator_that_no_correction_reaches_the_option_is_refused(method):
+    squares = "actor_rollout_ref.actor.calculate_sum_pi_squared=True"
+    make_trainer(squares, method=method)
+    with pytest.raises(ValueError, match=f"advantages of adv_estimator={method} are not corrected"):
+        make_trainer(squares, "+algorithm.kaestat.prompt_sampler=neyman", method=method)
+
+
+def test_parameters_of_the_sampler_come_from_the_command_line(queue, folder):
+    params = [f"+algorithm.kaestat.sampler_params.{given}" for given in ("floor=0.3", "correction=none", "most=2")]
+    sampler = trainer_in(folder, *params, size=1).drawn.sampler
+    assert (sampler.floor, sampler.correction, sampler.most) == (0.3, "none", 2)
+    with pytest.raises(ValueError, match="most: groups of a fixed size come once"):
+        trainer_in(folder, params[2], size=2)
+
+
 def test_a_filter_that_hides_groups_from_the_history_is_warned_of(caplog):
     filtering = ("algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=acc")
     make_trainer(*filtering, method="kaestat_rloo")

@@ -1,12 +1,17 @@
 """The optimal token baseline on our V1 trainers: verl's own numbers, which verl's V1 trainers cannot compute."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from verl.trainer.ppo.core_algos import compute_optimal_token_baseline_advantage, get_adv_estimator_fn
 
 from kaestat.integrations.verl import token_baseline
+from kaestat.token_baseline import optimal_token_baseline
+from kaestat.token_history import TokenHistory
 from tests.helpers.tiny_verl import Actor, balance, compute, make_trainer, put, sample
+from tests.integrations.verl.trainer.test_resume import Workers
 
 SQUARES = "actor_rollout_ref.actor.calculate_sum_pi_squared=True"
 
@@ -73,3 +78,91 @@ def test_without_one_of_our_trainers_it_is_refused():
 def test_a_configuration_without_squares_stops_the_run_before_it_begins():
     with pytest.raises(ValueError, match=r"adv_estimator=kaestat_otb: set .*calculate_sum_pi_squared=True"):
         make_trainer(method="kaestat_otb")
+
+
+def step_samples(step):
+    """Single completions of three prompts whose group names are new at every step, and one prompt with two."""
+    rng = np.random.default_rng([step, 5])
+    rows = []
+    for prompt, size in enumerate((1, 1, 1, 2)):
+        for session in range(size):
+            length = int(rng.integers(1, 6))
+            rows.append(
+                sample(f"u{step}{prompt}", session, 0, f"{prompt}+1", prompt, float(rng.random() < 0.5), length)
+            )
+            rows[-1]["rollout_log_probs"] = torch.tensor(-3 * rng.random(length), dtype=torch.float32)
+    return rows
+
+
+def advantages_of(queue, trainer, batch, step):
+    """Advantages of a batch at a step, by key; the queue is left empty."""
+    trainer.global_steps = step + 1
+    trainer._compute_advantage(batch, {})
+    data = queue.kv_batch_get(keys=batch.keys, partition_id="train", select_fields=["advantages"])
+    queue.kv_clear(keys=batch.keys, partition_id="train")
+    return dict(zip(batch.keys, data["advantages"].unbind(), strict=True))
+
+
+def train(queue, trainer, steps):
+    """Advantages of each step and, for a reference, what entered: returns, norms, masks, prompts and groups."""
+    found, entered = [], []
+    for step in steps:
+        batch = put(queue, step_samples(step))
+        trainer.actor_rollout_wg = Actor(queue, seed=step)
+        trainer._compute_old_log_prob(batch, {})
+        norms = [trainer.actor_rollout_wg.norms[key] for key in batch.keys]
+        norms = torch.nn.utils.rnn.pad_sequence(norms, True).numpy()
+        mask, rewards = (padded(queue, batch, field).numpy() for field in ("response_mask", "rm_scores"))
+        returns = rewards[:, ::-1].cumsum(axis=1)[:, ::-1]
+        groups = [key.split("_")[0] for key in batch.keys]
+        entered.append((returns, norms, mask, [name[-1] for name in groups], groups))
+        found.append(advantages_of(queue, trainer, batch, step))
+    return found, entered
+
+
+def test_with_a_bandwidth_advantages_are_those_of_the_groups_and_the_prompts_past(queue):
+    trainer = make_trainer(SQUARES, "+algorithm.kaestat.params.bandwidth=4", method="otb")
+    found, entered = train(queue, trainer, range(4))
+    history = TokenHistory(4)
+    for step, (returns, norms, mask, prompts, groups) in enumerate(entered):
+        past = history.past(prompts, step=step, length=mask.shape[1])
+        expected = returns - optimal_token_baseline(returns, norms, mask, groups, without_own=True, past=past)
+        history.record(prompts, returns, norms, mask, step=step)
+        for row, advantages in enumerate(found[step].values()):
+            np.testing.assert_allclose(advantages, expected[row, : len(advantages)], rtol=1e-4, atol=1e-5)
+    assert len(history) == 4
+    single = [advantages for key, advantages in found[-1].items() if not key.startswith("u33")]
+    returned = [row for row, group in zip(entered[-1][0], entered[-1][4], strict=True) if group != "u33"]
+    assert any((each.numpy() != row[: len(each)]).any() for each, row in zip(single, returned, strict=True))
+
+
+def test_padding_has_no_advantage_and_no_past(queue):
+    options = (SQUARES, "+algorithm.kaestat.params.bandwidth=4")
+    filled = make_trainer(*options, method="otb")
+    rows = step_samples(0)
+    copy = rows[0] | {"uid": "pad", "session_id": 9}
+    batch = put(queue, [*rows, copy], [{} for _ in rows] + [{"is_padding": True}])
+    advantages = advantages_of(queue, filled, asked(queue, filled, batch), 0)
+    assert not advantages["pad_9_0"].any()
+    assert len(filled.tokens) == 4
+
+
+def test_a_run_with_a_past_resumes_where_it_stopped(queue, tmp_path):
+    options = (SQUARES, "+algorithm.kaestat.params.bandwidth=4", f"trainer.default_local_dir={tmp_path}")
+    whole = train(queue, make_trainer(*options, method="otb"), range(4))[0]
+    stopped = make_trainer(*options, method="otb")
+    train(queue, stopped, range(2))
+    stopped.actor_rollout_wg = Workers()
+    stopped.train_dataloader = SimpleNamespace(state_dict=dict, load_state_dict=lambda state: None)
+    stopped._save_checkpoint()
+    resumed = make_trainer(*options, method="otb")
+    resumed.actor_rollout_wg, resumed.train_dataloader = stopped.actor_rollout_wg, stopped.train_dataloader
+    resumed._load_checkpoint()
+    for found, expected in zip(train(queue, resumed, range(2, 4))[0], whole[2:], strict=True):
+        assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize("option", ["weights=length", "params.decay=3", "scale=batch_std", "prompt_sampler=uniform"])
+def test_options_without_a_place_are_refused(option):
+    with pytest.raises(ValueError, match=r"adv_estimator=otb takes params\.bandwidth, prompt_id and start_anew"):
+        make_trainer(SQUARES, f"+algorithm.kaestat.{option}", method="otb")

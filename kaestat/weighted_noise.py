@@ -1,0 +1,75 @@
+"""What the weights of completions (squared score norms, or stand-ins) do to the noise of a prompt's completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+SUMS = ("weight", "weight_sq", "weighted_total", "weighted_total_sq")
+PRIOR = 2.0  # completions of the population's, beside those that a value's prior counts
+PARTS = 3  # of `weighted_noise`
+
+
+def moments(count: np.ndarray, sums: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Means over completions of W, W^2, W Z and W Z^2, in the last axis; 0 where there are no completions.
+
+    Parameters
+    ----------
+    count : ndarray
+    sums : mapping of str to ndarray
+        Sums over completions, named as in a history (`SUMS`), each with the shape of ``count``.
+    """
+    n = np.where(count > 0, count, 1.0)
+    return np.stack([sums[name] / n for name in SUMS], axis=-1)
+
+
+def evenness(means: Any) -> float:
+    """``E[W]^2 / E[W^2]``, Kish's (1965) share of completions that unequal weights leave; 1 where all are alike."""
+    weight, weight_sq = means[0], means[1]
+    return min(float(weight**2 / weight_sq), 1.0) if weight_sq > 0 else 1.0
+
+
+def weighted_noise(count: np.ndarray, own: np.ndarray, of_all: Any, of_prior: float, served: np.ndarray) -> np.ndarray:
+    """What a prompt's past and the population's say of ``E[W]`` and of ``E W (Z - b)^2``.
+
+    A prompt's completions are taken for a Dirichlet process whose prior counts m + 2 completions, distributed as the
+    population's are (Ferguson, 1973): m as in a value's prior, and 2 since weights differ in more than their values
+    tell. The expected mean of any function of a completion is then that of the n own ones and of the prior's. Of
+    ``W (Z - b)^2``, with M the means over both,
+
+    ::
+
+        M[W (Z - b)^2] = M[W Z^2] - 2 b M[W Z] + b^2 M[W],    least at b = M[W Z] / M[W]
+
+    Parameters
+    ----------
+    count : ndarray, shape (P,)
+        Own completions n.
+    own : ndarray, shape (P, 4)
+        Their `moments`.
+    of_all : array-like of float, shape (4,)
+        The population's.
+    of_prior : float
+        m, which may be infinite.
+    served : ndarray, shape (P,)
+        The weighted baseline b that a completion would get.
+
+    Returns
+    -------
+    ndarray, shape (P, 3)
+        ``M[W]``, the least ``M[W (Z - b)^2]``, and that of the baseline served.
+    """
+    share = (count / (count + of_prior + PRIOR))[:, None]
+    weight, _, carried, carried_sq = np.moveaxis(share * own + (1 - share) * np.asarray(of_all), -1, 0)
+    best = np.divide(carried, weight, out=np.zeros_like(weight), where=weight > 0)
+    least = np.clip(carried_sq - best * carried, 0.0, None)
+    return np.stack([weight, least, least + weight * (served - best) ** 2], axis=-1)
+
+
+def of_population(means: Any) -> tuple[float, float, float]:
+    """`weighted_noise` of a prompt of which nothing is known: the population's, about its own best baseline."""
+    weight, _, carried, carried_sq = means
+    least = max(carried_sq - carried**2 / weight, 0.0) if weight > 0 else 0.0
+    return weight, least, least
