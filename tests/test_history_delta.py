@@ -180,3 +180,11 @@ def test_torn_bytes_are_refused():
     for torn in (whole[:-1], whole[:40], b"something else", whole[:-1] + bytes([whole[-1] ^ 1])):
         with pytest.raises(ValueError, match=r"^delta: "):
             HistoryDelta.from_bytes(torn)
+
+
+def test_what_is_added_is_counted_so_that_summaries_of_the_history_are_renewed():
+    history = RewardHistory()
+    for delta in deltas_of(0):
+        before = history.records
+        history.add(delta)
+        assert history.records > before
