@@ -10,6 +10,7 @@ BENCHMARKS = (
     "history_memory",
     "import_time",
     "state_file",
+    "late_rewards",
     "sampling",
     "simulation_throughput",
     "gradient_gram",

@@ -3,6 +3,7 @@
 from kaestat.advantage import AdvantageEstimator
 from kaestat.arrays import Groups, Visits
 from kaestat.history import RewardHistory
+from kaestat.history_delta import HistoryDelta
 from kaestat.logs.gradient_risk import gradient_differences, gradient_risk
 from kaestat.logs.readers import read_log
 from kaestat.logs.reward_log import RewardLog
@@ -14,6 +15,7 @@ from kaestat.registry import make_baseline, methods
 __all__ = [
     "AdvantageEstimator",
     "Groups",
+    "HistoryDelta",
     "RewardHistory",
     "RewardLog",
     "Visits",

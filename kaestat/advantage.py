@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
-from kaestat import specification
-from kaestat.arrays import Array, Groups, Visits
+from kaestat.arrays import Array, Visits
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_ids
 from kaestat.estimator_state import EstimatorState
-from kaestat.history import RewardHistory, visit_sums, whole_step
-from kaestat.prediction import Prediction, predict
+from kaestat.history import RewardHistory, whole_step
+from kaestat.history_delta import HistoryDelta, together
+from kaestat.prediction import Prediction
 from kaestat.reach import ReturnWatch
 from kaestat.record import StepRecord
-from kaestat.registry import FIXED_PARAMETERS, changed_parameters, get_method, make_baseline, with_specified
-from kaestat.samples import Packing, StepSamples, largest_like, like, scatter
-from kaestat.scaling import DEVIATION, SCALINGS
-from kaestat.storage import load_state, pack_arrays, save_state, unpack_arrays
+from kaestat.registry import changed_parameters, get_method, make_baseline, with_specified
+from kaestat.samples import StepSamples, largest_like, like, scatter
+from kaestat.scaling import SCALINGS
+from kaestat.steps import any_order, strict_order
+from kaestat.steps.serving import Outcome, Serving
+from kaestat.stored_estimator import StoredEstimator
+
+ORDERS = ("strict", "any")
 
 
-class AdvantageEstimator:
+class AdvantageEstimator(StoredEstimator):
     """Advantages ``reward - value`` for the samples of each training step, with the history kept inside.
 
     Parameters
@@ -37,20 +39,26 @@ class AdvantageEstimator:
     scale : {"none", "group_std", "batch_std", "informative"}, optional
         Overrides the method's own scaling: none; division by the group's standard deviation; whitening over the
         batch. None keeps the published one (`kaestat.registry.METHODS`).
+    order : {"strict", "any"}
+        Whether steps come in order, each prompt once a step, so that anything else is refused as a fault; or in any
+        order and in parts: late rewards, completions of several policy versions, several calls for a prompt.
+    keep_deltas : bool
+        Keep what comes in until `take_delta` asks for it, for other workers; only with ``order="any"``.
     **params
         Parameters of the baseline, for example ``kernel="triangular", bandwidth=10.0`` for ``"kae"``.
 
     Attributes
     ----------
     values : array, shape (N,)
-        Values of the samples of the last step, in their order and array type; 0 where masked.
+        Values of the samples of the last `step` or `advantages`, in their order and array type; 0 where masked.
     record : StepRecord or None
-        What the last step did, for metrics; None before the first, after a step without samples, and after loading.
+        What that call did, for metrics; None before the first, after one without samples, and after loading.
 
     Raises
     ------
     ValueError
-        If the method, a parameter or the scale is unknown, or a parameter out of range.
+        If the method, a parameter or the scale is unknown, or a parameter out of range; with ``order="any"``, if the
+        method streams what it knows through the steps.
 
     Examples
     --------
@@ -61,7 +69,15 @@ class AdvantageEstimator:
     [0.679, -0.679]
     """
 
-    def __init__(self, method: str | Baseline = "kae", *, scale: str | None = None, **params: Any):
+    def __init__(
+        self,
+        method: str | Baseline = "kae",
+        *,
+        scale: str | None = None,
+        order: Literal["strict", "any"] = "strict",
+        keep_deltas: bool = False,
+        **params: Any,
+    ):
         if isinstance(method, Baseline):
             if params:
                 raise ValueError(f"{', '.join(params)}: a Baseline object has its parameters already; leave them out.")
@@ -81,13 +97,22 @@ class AdvantageEstimator:
         self.scale = own_scale if scale is None else scale
         self.values: Array | None = None
         self.record: StepRecord | None = None
-        self._state = EstimatorState(self.baseline.initial_carry())
+        if not isinstance(order, str) or order not in ORDERS:
+            raise ValueError(f"order: unknown {order!r}; choose one of {', '.join(ORDERS)}.")
+        self.order = order
+        if order == "any":
+            any_order.check_method(self._serving)
+        elif keep_deltas:
+            raise ValueError('keep_deltas: only with order="any"; what is added to in order cannot be merged.')
+        self._deltas: list[HistoryDelta] | None = [] if keep_deltas else None
+        self._state = EstimatorState(self.baseline.initial_carry() if order == "strict" else None)
         self._returns = ReturnWatch(self.method, self.baseline)
 
     def __repr__(self) -> str:
         given = [repr(self.method if self._named else self.baseline)]
         given += [f"{name}={value!r}" for name, value in changed_parameters(self.baseline, self._params).items()]
         given += [] if self._scale is None else [f"scale={self._scale!r}"]
+        given += [] if self.order == "strict" else [f"order={self.order!r}"]
         when = "before its first step" if self.last_step < 0 else f"after step {self.last_step}"
         known = "" if self.history is None else f", {len(self.history):,} prompts known"
         return f"AdvantageEstimator({', '.join(given)}) {when}{known}"
@@ -111,7 +136,9 @@ class AdvantageEstimator:
         mask: Array | Sequence[bool] | None = None,
         stream_ids: Sequence[Hashable] | None = None,
         weights: Array | Sequence[float] | None = None,
+        importance: Array | Sequence[float] | None = None,
         divergence: Array | Sequence[float] | None = None,
+        version: Array | Sequence[int] | None = None,
     ) -> Array:
         """Advantages of the samples of one training step; records them as the past of later steps.
 
@@ -125,7 +152,8 @@ class AdvantageEstimator:
             NumPy array, torch tensor (any device) or a sequence.
         step : int
             Training step, 0-based; never smaller than the last one. Different prompts may come in several calls with
-            the same step, but a prompt only once.
+            the same step, but a prompt only once. With ``order="any"`` any step, and a prompt as often as its
+            completions come in parts; each completion still only once.
         mask : array of bool, shape (N,), optional
             False for padding: such samples get advantage 0 and are not recorded, whatever their reward, id or weight.
         stream_ids : sequence of hashables, length N, optional
@@ -136,9 +164,19 @@ class AdvantageEstimator:
         weights : array of float, shape (N,), optional
             Non-negative weight of each completion (its squared score norm, or a proxy): averaging baselines
             become variance-optimal ones. Methods with a history want it at every step or at none.
+        importance : array of float, shape (N,), optional
+            Ratio of the probability of each completion under the policy that is trained to that under the one that
+            sampled it, for averaging baselines. Alone, the value is the mean reward weighted by it, which is that of
+            the trained policy; with ``weights``, the baseline is the best for the reweighted gradient, weighted by
+            ``weights * importance**2``. At every step or at none.
         divergence : array of float, shape (N,), optional
             Policy divergence since the prompt's last visit (nats), the same for all its samples; only for
             adaptive ``spo``, at every step or at none.
+        version : array of int, shape (N,), optional
+            With ``order="any"``, the step of the policy that sampled each completion, at most ``step``; None for
+            ``step`` itself. It is what a completion is recorded under. A prompt's completions of one call are one
+            group; what earlier calls recorded under the newest version among them belongs to it, and what was recorded
+            under versions before that is its past.
 
         Returns
         -------
@@ -149,8 +187,9 @@ class AdvantageEstimator:
         Raises
         ------
         ValueError
-            For rewards that are not finite, mismatched lengths, missing ids, a step that goes backwards, a prompt
-            recorded twice at one step, or negative weights. The state is then unchanged.
+            For rewards that are not finite, mismatched lengths, missing ids, negative weights, or a version after the
+            step; in strict order also for a step that goes backwards, or a prompt recorded twice at one step. The state
+            is then unchanged.
         TypeError
             For unhashable ids, or rewards that are no numbers.
 
@@ -160,11 +199,54 @@ class AdvantageEstimator:
             If a method with a history has not seen a single prompt come back in 100 steps, or nearly all that came
             back did so after more steps than the history reaches.
         """
-        step, by_stream = whole_step(step), self.baseline.unit == "group"
-        samples = StepSamples.of(prompt_ids, rewards, mask, stream_ids, weights, divergence, by_stream=by_stream)
-        advantages, values = self._advance(samples, step, largest_like(rewards))
-        self.values = like(scatter(values, samples.keep), rewards)
-        return like(scatter(advantages, samples.keep), rewards)
+        step = whole_step(step)
+        samples = self._samples(prompt_ids, rewards, mask, stream_ids, weights, importance, divergence, version)
+        outcome = self._advance(samples, step, largest_like(rewards))
+        return self._given(outcome, samples, rewards)
+
+    def advantages(
+        self,
+        prompt_ids: Sequence[Hashable],
+        rewards: Array | Sequence[float],
+        now: int,
+        *,
+        mask: Array | Sequence[bool] | None = None,
+        stream_ids: Sequence[Hashable] | None = None,
+        weights: Array | Sequence[float] | None = None,
+        importance: Array | Sequence[float] | None = None,
+        version: Array | Sequence[int] | None = None,
+    ) -> Array:
+        """Advantages of completions that may have been recorded already, with ``order="any"``; records nothing.
+
+        For rewards that are recorded as they come (`observe`) and trained on later. What the history has of a prompt at
+        the versions given is left out, since it may hold these very completions; the call's own take its place.
+
+        Parameters
+        ----------
+        prompt_ids, rewards, mask, stream_ids, weights, importance
+            As in `step`.
+        now : int
+            Present training step.
+        version : array of int, shape (N,), optional
+            What each completion has been recorded under, as in `step`. Another one would let its own reward in.
+
+        Returns
+        -------
+        array, shape (N,)
+            As `step`.
+
+        Raises
+        ------
+        ValueError
+            As `step`, and in strict order.
+        TypeError
+            As `step`.
+        """
+        self._any_order_only("advantages")
+        samples = self._samples(prompt_ids, rewards, mask, stream_ids, weights, importance, None, version)
+        outcome = any_order.advantages(self._state, self._serving, samples, whole_step(now), largest_like(rewards))
+        self.record = outcome.record
+        return self._given(outcome, samples, rewards)
 
     def observe(
         self,
@@ -175,7 +257,9 @@ class AdvantageEstimator:
         mask: Array | Sequence[bool] | None = None,
         stream_ids: Sequence[Hashable] | None = None,
         weights: Array | Sequence[float] | None = None,
+        importance: Array | Sequence[float] | None = None,
         divergence: Array | Sequence[float] | None = None,
+        version: Array | Sequence[int] | None = None,
     ) -> None:
         """Record completions that get no advantage, such as those of groups that a trainer's filter drops.
 
@@ -184,19 +268,23 @@ class AdvantageEstimator:
 
         Parameters
         ----------
-        prompt_ids, rewards, step, mask, stream_ids, weights, divergence
+        prompt_ids, rewards, step, mask, stream_ids, weights, importance, divergence, version
             As in `step`. Calls of `step` and `observe` with the same step may come in any order; a prompt comes in one
-            of them.
+            of them, or with ``order="any"`` each completion in one.
 
         Raises
         ------
         ValueError, TypeError
             As `step`.
         """
-        step, by_stream, record = whole_step(step), self.baseline.unit == "group", self.record
-        samples = StepSamples.of(prompt_ids, rewards, mask, stream_ids, weights, divergence, by_stream=by_stream)
-        self._advance(samples, step, largest_like(rewards))
-        self.record = record
+        step, record = whole_step(step), self.record
+        samples = self._samples(prompt_ids, rewards, mask, stream_ids, weights, importance, divergence, version)
+        if self.order == "any":
+            self._state, delta = any_order.observe(self._state, self._serving, samples, step)
+            self._keep(delta)
+        else:
+            self._advance(samples, step, largest_like(rewards))
+            self.record = record
 
     def predict(self, prompt_ids: Sequence[Hashable], step: int) -> Prediction:
         """Values of prompts before they are sampled; nothing is recorded.
@@ -207,13 +295,14 @@ class AdvantageEstimator:
             Distinct prompts, known or not; pairs of prompt and stream for ``kae_stream`` with stream ids. Methods that
             pool prompts borrow from the others that are asked for.
         step : int
-            The step at which the prompts would be sampled, after their last visits.
+            The step at which the prompts would be sampled, after their last visits. With ``order="any"`` visits at it
+            and after it are left out.
 
         Returns
         -------
         Prediction
-            Arrays of shape (P,), in the order of the ids. Always of the expected reward, also where completions are
-            weighted.
+            Arrays of shape (P,), in the order of the ids. Always of the expected reward, also where completions have
+            weights.
 
         Raises
         ------
@@ -240,169 +329,71 @@ class AdvantageEstimator:
         if len(set(keys)) < len(keys):
             twice = next(key for key, times in Counter(keys).items() if times > 1)
             raise ValueError(f"prompt_ids: {twice!r} comes twice; ask for each prompt once.")
-        return predict(self.baseline, self.history, self._state.carry, keys, step)
+        of_order = any_order if self.order == "any" else strict_order
+        return of_order.predicted(self._state, self.baseline, keys, step)
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state as plain data (arrays as bytes), for a trainer's checkpoint.
+    def merge(self, delta: HistoryDelta) -> None:
+        """Add what came in elsewhere, with ``order="any"``: associative and commutative, up to the rounding of sums.
 
-        It survives pickle and ``torch.save`` with ``torch.load(weights_only=True)``.
-        """
-        return self.state_snapshot()()
-
-    def state_snapshot(self) -> Callable[[], dict[str, Any]]:
-        """`state_dict` as of now, for when it is called: a step then pays for a copy of the arrays alone."""
-        plain = self._state.snapshot(self.method)
-        return lambda: pack_arrays(plain())
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state from `state_dict`; the estimator must have been built with the same method.
+        Parameters
+        ----------
+        delta : HistoryDelta
+            From `take_delta` of another worker; each delta once.
 
         Raises
         ------
         ValueError
-            If the state belongs to another method or does not fit together. The estimator is then unchanged.
+            If it holds other sums than this history, or the method keeps none. The state is then unchanged.
         """
-        self._take(unpack_arrays(state))
+        self._any_order_only("merge")
+        self._state = any_order.merge(self._state, self._serving, delta)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write method, parameters and state to one file, atomically and without pickle.
-
-        Raises
-        ------
-        TypeError
-            If a parameter (a kernel function of your own) or a prompt id cannot be stored.
-        """
-        params = self._params
-        if self._named and self.method in FIXED_PARAMETERS:
-            params = {"bandwidth": "auto"} | params  # told, since files that do not were written with another default
-        plan = {
-            "method": self.method if self._named else specification.dump(self.baseline),
-            "scale": self._scale,
-            "params": {name: specification.dump(value) for name, value in params.items()},
-        }
-        save_state(path, {"estimator": plan, "state": self._state.plain(self.method)})
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> AdvantageEstimator:
-        """Rebuild an estimator written by `save`; it goes on bit for bit as if it had never stopped.
+    def take_delta(self) -> HistoryDelta:
+        """What `step` and `observe` have recorded since the last call, for others to `merge`.
 
         Raises
         ------
         ValueError
-            If the file is torn, or holds something else.
+            If the estimator was not made with ``keep_deltas=True``.
         """
-        content = load_state(path)
-        plan = content.get("estimator")
-        if not isinstance(plan, dict):
-            raise ValueError(f"{path}: holds no AdvantageEstimator.")
-        try:
-            params = {name: specification.load(value) for name, value in plan["params"].items()}
-            method = specification.load(plan["method"])
-            if isinstance(method, str):
-                params = dict(FIXED_PARAMETERS.get(method, {})) | params
-            estimator = cls(method, scale=plan["scale"], **params)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{path}: its estimator cannot be built ({error}).") from error
-        estimator._take(content.get("state"))
-        return estimator
+        if self._deltas is None:
+            raise ValueError("take_delta: what comes in is kept only by an estimator made with keep_deltas=True.")
+        delta, self._deltas = together(self._deltas, self.last_step), []
+        return delta
 
-    def _take(self, state: Any) -> None:
-        self._state = EstimatorState.of(state, self.method, self.baseline)
-        self.values, self.record, self._returns = None, None, ReturnWatch(self.method, self.baseline)
+    @property
+    def _serving(self) -> Serving:
+        return Serving(self.method, self.baseline, self.scale)
 
-    def _check(self, step: int, samples: StepSamples) -> None:
-        if step < self.last_step:
-            raise ValueError(
-                f"step went backwards: got {step} after {self.last_step}. To resume or replay from step {step}, load "
-                "the state that was saved before it."
-            )
-        if samples.weight is not None and not self.baseline.takes_weights:
-            raise ValueError(f"weights: method {self.method!r} does not average rewards, so it takes none.")
-        if samples.divergence is not None and not self.baseline.takes_divergence:
-            raise ValueError(f"divergence: method {self.method!r} makes no use of it; only spo without rho= does.")
-        if self.history is None:
-            return
-        if self.history.weighted != (samples.weight is not None):
-            raise ValueError("weights must be given at every step or at none: the history has been kept the other way.")
-        if self.history.with_divergence != (samples.divergence is not None):
-            raise ValueError("divergence must be given at every step or at none.")
-        if self.baseline.unit == "group" and self._state.with_streams != samples.with_streams:
-            raise ValueError("stream_ids must be given at every step or at none: histories are kept by them.")
+    def _samples(self, *given: Any) -> StepSamples:
+        samples = StepSamples.of(*given, by_stream=self.baseline.unit == "group")
+        if samples.version is not None:
+            self._any_order_only("version")
+        return samples
 
-    def _advance(self, samples: StepSamples, step: int, largest: float) -> tuple[np.ndarray, np.ndarray]:
-        """Advantages and values in sample order; the state changes only once both are there."""
-        self._check(step, samples)
-        state, divergence = self._state, samples.divergence
-        if not samples.rows.keys:
-            self._state, self.record = replace(state, last_step=step), None
-            return np.zeros(0), np.zeros(0)
-        packing = Packing.of(samples.rows)
-        groups = Groups(
-            reward=packing.pack(samples.reward),
-            mask=packing.mask,
-            weight=None if samples.weight is None else packing.pack(samples.weight),
-            prompt_ids=packing.keys,
-            divergence=None if divergence is None else packing.one_per_row("divergence", divergence),
-        )
-        history, rows, visits = self._look_back(groups, packing.keys, step)
-        with np.errstate(over="ignore", invalid="ignore"):  # the results are tested: what is not finite is refused
-            served = self.baseline.serve(groups, visits, step=step, carry=state.carry)
-            packed_values, carry = served.values, served.carry
-            if packed_values.shape != groups.reward.shape:
-                raise ValueError(
-                    f"method {self.method!r}: values have shape {packed_values.shape}, rewards {groups.reward.shape}."
-                )
-            packed_advantages = self._scaled(groups.reward - packed_values, groups, visits, step)
-            advantages, values = packing.unpack(packed_advantages), packing.unpack(packed_values)
-            sums = {} if history is None else visit_sums(groups)
-        kept = (*sums.values(), *(() if carry is None else carry.values()))
-        in_range = all((np.abs(numbers) <= largest).all() for numbers in (advantages, values))
-        if not in_range or not all(np.isfinite(column).all() for column in kept):
-            raise ValueError(f"rewards: method {self.method!r} gives numbers that are not finite; rewards too large?")
+    def _any_order_only(self, name: str) -> None:
+        if self.order != "any":
+            raise ValueError(f'{name}: this estimator takes steps in order; make it with order="any".')
 
-        recorded = state.recorded
-        if history is not None:
-            self._watch_returns(visits)
-            history.append(packing.keys, rows, step, sums, served.state)
-        elif carry is not None:
-            recorded = (recorded if step == state.last_step else {}) | dict.fromkeys(packing.keys)
-        self.record = StepRecord(
-            step, served.settled, packing, groups, visits, state.carry, packed_values, packed_advantages
-        )
-        kept_apart = state.with_streams if history is None else samples.with_streams
-        self._state = EstimatorState(carry, history, step, recorded, kept_apart)
-        return advantages, values
+    def _advance(self, samples: StepSamples, step: int, largest: float) -> Outcome:
+        if self.order == "any":
+            outcome, delta = any_order.advance(self._state, self._serving, samples, step, largest, self._watch_returns)
+            self._keep(delta)
+        else:
+            outcome = strict_order.advance(self._state, self._serving, samples, step, largest, self._watch_returns)
+        self._state, self.record = outcome.state, outcome.record
+        return outcome
 
-    def _look_back(
-        self, groups: Groups, keys: list[Hashable], step: int
-    ) -> tuple[RewardHistory | None, np.ndarray, Visits]:
-        """The history (new at the first step, None for methods without), the prompts' rows in it, and their visits."""
-        history, recorded = self.history, self._state.recorded
-        if self.baseline.horizon == 0:
-            again = [key for key in keys if key in recorded] if step == self.last_step else []
-            if again:
-                raise ValueError(
-                    f"prompt {again[0]!r} was already recorded at step {step}: its rewards would count twice."
-                )
-            return None, np.zeros(0, dtype=np.intp), Visits.empty(groups)
-        if history is None:
-            history = RewardHistory(
-                self.baseline.horizon,
-                weighted=groups.weight is not None,
-                with_divergence=groups.divergence is not None,
-                max_visits=self.baseline.max_visits,
-                state_size=self.baseline.state_size,
-            )
-        rows = history.rows(keys)
-        history.check_new(keys, rows, step)
-        return history, rows, history.visits_of_rows(rows, step)
+    def _keep(self, delta: HistoryDelta | None) -> None:
+        if self._deltas is not None and delta is not None:
+            self._deltas.append(delta)
+
+    def _given(self, outcome: Outcome, samples: StepSamples, rewards: Any) -> Array:
+        """The advantages as the rewards were given; sets the values."""
+        self.values = like(scatter(outcome.values, samples.keep), rewards)
+        return like(scatter(outcome.advantages, samples.keep), rewards)
 
     def _watch_returns(self, visits: Visits) -> None:
         useless = self._returns.see(visits)
         if useless is not None:
-            warnings.warn(useless, stacklevel=4)
-
-    def _scaled(self, advantages: np.ndarray, groups: Groups, visits: Visits, step: int) -> np.ndarray:
-        if self.scale == DEVIATION:
-            return advantages / self.baseline.deviation(groups, visits, step=step)
-        return SCALINGS[self.scale](advantages, groups)
+            warnings.warn(useless, stacklevel=5)

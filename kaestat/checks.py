@@ -285,8 +285,8 @@ def check_distinct_ids(name: str, distinct: Iterable[Any]) -> None:
         )
 
 
-def check_finite(reward: np.ndarray, weight: np.ndarray | None, divergence: np.ndarray | None) -> None:
-    """Raise a ValueError unless rewards are finite, and weights and divergences finite and non-negative."""
+def check_finite(reward: np.ndarray, **others: np.ndarray | None) -> None:
+    """Raise a ValueError unless rewards are finite, and the other columns (None for none) finite and non-negative."""
     finite = np.isfinite(reward)
     if not finite.all():
         first = int(np.argmin(finite))
@@ -294,7 +294,7 @@ def check_finite(reward: np.ndarray, weight: np.ndarray | None, divergence: np.n
             f"rewards must be finite: {(~finite).sum()} of {len(reward)} unmasked ones are not, the first is "
             f"{reward[first]} at position {first} among them. Mask samples without a reward."
         )
-    for name, numbers in (("weights", weight), ("divergence", divergence)):
+    for name, numbers in others.items():
         if numbers is not None and not (np.isfinite(numbers).all() and (numbers >= 0).all()):
             raise ValueError(f"{name} must be finite and non-negative.")
 

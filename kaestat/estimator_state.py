@@ -31,6 +31,8 @@ class EstimatorState:
         Prompts of the last step, kept for baselines with a carry but no history.
     with_streams : bool or None
         Whether steps came with stream ids; None while there is no history.
+    weighting : str or None
+        Which of "weights" and "importance" completions came with (`StepSamples`); None while that is not known.
     """
 
     carry: Any
@@ -38,6 +40,12 @@ class EstimatorState:
     last_step: int = -1
     recorded: dict[Hashable, None] = field(default_factory=dict)
     with_streams: bool | None = None
+    weighting: str | None = None
+
+    @property
+    def value_is_reweighted(self) -> bool:
+        """Whether the expected reward is the weighted mean of rewards: the weights are importance ratios alone."""
+        return self.weighting == "importance"
 
     def plain(self, method: str) -> dict[str, Any]:
         """As plain data and NumPy arrays (copies).
@@ -62,13 +70,14 @@ class EstimatorState:
                 "history": None if history is None else history(),
                 "recorded": encode_keys(list(self.recorded)),
                 "with_streams": self.with_streams,
+                "weighting": self.weighting,
             }
 
         return plain
 
     @classmethod
-    def of(cls, state: Any, method: str, baseline: Baseline) -> EstimatorState:
-        """The inverse of `plain`.
+    def of(cls, state: Any, method: str, baseline: Baseline, *, in_order: bool = True) -> EstimatorState:
+        """The inverse of `plain`; without ``in_order`` there is no carry: what it would tell follows from the visits.
 
         Raises
         ------
@@ -95,8 +104,8 @@ class EstimatorState:
                 f"state: its history keeps {history.state_size} numbers of each prompt, method {method!r} "
                 f"{baseline.state_size}; the state was altered."
             )
-        carry = _stored_carry(state["carry"])
-        if not baseline.accepts_carry(carry):
+        carry = _stored_carry(state["carry"]) if in_order else None
+        if in_order and not baseline.accepts_carry(carry):
             raise ValueError(
                 f"state: the carry of method {method!r} is incomplete; the state was altered, or the estimator was not "
                 "built with the parameters that were saved."
@@ -111,7 +120,10 @@ class EstimatorState:
         with_streams = state["with_streams"]
         if not (with_streams is None or isinstance(with_streams, bool)):
             raise ValueError(f"state: with_streams must be True, False or None, got {with_streams!r}.")
-        return cls(carry, history, last_step, recorded, with_streams)
+        weighting = state.get("weighting")
+        if not (weighting is None or isinstance(weighting, str)):
+            raise ValueError(f"state: weighting must be text or None, got {weighting!r}.")
+        return cls(carry, history, last_step, recorded, with_streams, weighting)
 
 
 def _stored_carry(carry: Any) -> dict[str, np.ndarray] | None:

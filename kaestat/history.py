@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from kaestat.arrays import Groups, Visits, squared_weight_sum
-from kaestat.checks import check_column, check_ids
-from kaestat.storage import decode_keys, encode_keys, load_state, save_state
+from kaestat.arrays import Visits
+from kaestat.checks import check_ids
+from kaestat.history_delta import HistoryDelta
+from kaestat.history_fields import (
+    MAX_REWARD,
+    MAX_STEP,
+    PLAIN_FIELDS,
+    SQUARED_FIELDS,
+    WEIGHTED_FIELDS,
+    checked_sums,
+    dtype_of,
+    padded,
+    stored_step,
+    visit_sums,
+    whole_step,
+)
+from kaestat.late_visits import add_to_columns, hidden, turns
+from kaestat.stored_history import StoredHistory
 
-PLAIN_FIELDS = ("step", "count", "total", "total_sq")
-WEIGHTED_FIELDS = ("weight", "weight_sq", "weighted_total", "weighted_total_sq")
-SQUARED_FIELDS = {"weight_sq_total": "weighted_total", "weight_sq_total_sq": "weighted_total_sq"}
-INTEGER_FIELDS = ("step", "count")
-MAX_STEP = 2**31 - 2
-MAX_REWARD = 1e70  # of a log: the fourth powers in variances of variances must be finite
+__all__ = [
+    "MAX_REWARD",
+    "MAX_STEP",
+    "PLAIN_FIELDS",
+    "SQUARED_FIELDS",
+    "WEIGHTED_FIELDS",
+    "RewardHistory",
+    "stored_step",
+    "visit_sums",
+    "whole_step",
+]
 
 
-class RewardHistory:
+class RewardHistory(StoredHistory):
     """Per-prompt sufficient statistics of past visits, oldest first, within a horizon of steps.
 
     Rows are prompts (or streams of a prompt), columns are visits, right-aligned: the newest visit stands in the last
@@ -47,7 +67,7 @@ class RewardHistory:
     last_step : int
         Of the newest visit, -1 for none.
     records : int
-        How many times visits were appended to this object: what was computed of it is out of date if this has moved on.
+        How many times visits were recorded in this object: what was computed of it is out of date if this has moved on.
 
     Examples
     --------
@@ -79,7 +99,7 @@ class RewardHistory:
         self._state = np.zeros((1, state_size), dtype=np.float32)
         names = [*PLAIN_FIELDS, *((*WEIGHTED_FIELDS, *SQUARED_FIELDS) if weighted else ())]
         names += ["divergence"] if with_divergence else []
-        self._fields: dict[str, np.ndarray] = {name: np.zeros((1, 1), dtype=_dtype(name)) for name in names}
+        self._fields: dict[str, np.ndarray] = {name: np.zeros((1, 1), dtype=dtype_of(name)) for name in names}
 
     def __len__(self) -> int:
         """Number of prompts seen."""
@@ -128,7 +148,7 @@ class RewardHistory:
             raise ValueError(f"step {step} is not after the last visit of every prompt asked for; visits are the past.")
         return self.visits_of_rows(rows, step)
 
-    def visits_of_rows(self, rows: np.ndarray, step: int) -> Visits:
+    def visits_of_rows(self, rows: np.ndarray, step: int | np.ndarray) -> Visits:
         """`visits` for rows already looked up."""
         gathered = {name: np.take(field, rows, axis=0) for name, field in self._fields.items()}
         lag = np.subtract(step, gathered.pop("step"), dtype=np.float64)
@@ -200,15 +220,8 @@ class RewardHistory:
         expected = set(self._fields) - {"step"}
         if set(sums) != expected:
             raise ValueError(f"this history records {', '.join(sorted(expected))}; got {', '.join(sorted(sums))}.")
-        columns = {name: check_column(name, values) for name, values in sums.items()}
-        for name, column in columns.items():
-            if column.shape != (len(keys),):
-                raise ValueError(f"{name} must have one entry per key ({len(keys)}), got shape {column.shape}.")
-            if not np.isfinite(column).all():
-                raise ValueError(f"{name} must be finite.")
+        columns = checked_sums(sums, len(keys))
         count = columns["count"]
-        if not ((count >= 0) & (count == np.floor(count)) & (count <= MAX_STEP)).all():
-            raise ValueError("count must hold whole numbers of completions, 0 or more.")
         if len(set(keys)) < len(keys):
             raise ValueError("keys must be distinct: add up the completions of a prompt first.")
         rows = self.rows(keys)
@@ -249,178 +262,118 @@ class RewardHistory:
         self.last_step = step
         self.records += 1
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on, as plain data and NumPy arrays (copies)."""
-        return self.snapshot()()
+    def add(self, delta: HistoryDelta) -> None:
+        """Add completions of any step, late ones among them: to the visit of that step, or as one in between.
 
-    def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """`state_dict` as of now, for when it is called; then the ids are encoded, which takes longest."""
-        row, size = self._row, len(self._row)
-        plain: dict[str, Any] = {
-            "horizon": self.horizon,
-            "last_step": self.last_step,
-            "fields": {name: field[1 : size + 1].copy() for name, field in self._fields.items()},
-        }
-        if self.max_visits < math.inf:
-            plain["max_visits"] = self.max_visits
-        if self.state_size:
-            plain["state"] = self._state[1 : size + 1].copy()
+        Whatever the order of such calls, and however the completions of a visit are spread over them, the visits are
+        the same afterwards, up to the rounding of sums. Visits that no step after the last can reach are left out.
 
-        def state() -> dict[str, Any]:
-            return plain | {"keys": encode_keys(list(row)[:size])}  # ids are only ever added, and at the end
-
-        return state
-
-    @classmethod
-    def from_state_dict(cls, state: dict[str, Any]) -> RewardHistory:
-        """A history from `state_dict`.
-
-        Weighted histories of earlier versions lack ``sum W^2 Z`` and ``sum W^2 Z^2``: filled in as `Visits` has them.
+        Parameters
+        ----------
+        delta : HistoryDelta
+            With what this history keeps. None of its completions may have been recorded before.
 
         Raises
         ------
         ValueError
-            If the parts of the state do not fit together.
+            If the delta has other sums, or the history keeps what cannot be added to: policy divergences between
+            visits, or numbers of each prompt beside its visits. The history is then unchanged.
         """
-        try:
-            fields = _with_squared({name: _stored_field(name, field) for name, field in state["fields"].items()})
-            history = cls(
-                state["horizon"],
-                weighted="weight" in fields,
-                with_divergence="divergence" in fields,
-                max_visits=state.get("max_visits", math.inf),
+        if self.with_divergence or self.state_size:
+            raise ValueError(
+                "a history with policy divergences, or with a state of each prompt, takes visits in order only."
             )
-            keys, last_step = decode_keys(state["keys"]), stored_step(state["last_step"])
-            history._row = {key: row for row, key in enumerate(keys, start=1)}
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
-        shapes = {field.shape for field in fields.values()}
-        if set(fields) != set(history._fields) or len(shapes) != 1 or len(history._row) != len(keys):
-            raise ValueError("state: the fields of the history do not fit together; the state was altered.")
-        (shape,) = shapes
-        if len(shape) != 2 or shape[0] != len(keys) or shape[1] < 1:
-            raise ValueError("state: the fields of the history do not fit its keys; the state was altered.")
-        if fields["step"].max(initial=-1, where=fields["count"] > 0) > last_step:
-            raise ValueError("state: the history has visits after its last step; the state was altered.")
-        for name, field in fields.items() if keys else ():  # an empty array may claim any width
-            history._fields[name] = np.concatenate([np.zeros((1, shape[1]), dtype=field.dtype), field])
-        history._state = _stored_state(state.get("state"), len(keys))
-        history.last_step = last_step
-        return history
+        if set(delta.sums) != set(self._fields) - {"step"}:
+            raise ValueError(
+                f"this history keeps {', '.join(sorted(set(self._fields) - {'step'}))}; the delta has "
+                f"{', '.join(sorted(delta.sums))}."
+            )
+        rows = self.rows(delta.keys)
+        new = np.flatnonzero(rows == 0)
+        rows[new] = len(self._row) + 1 + np.arange(len(new))
+        self._reserve(len(self._row) + len(new) + 1)
+        self._row.update(zip(map(delta.keys.__getitem__, new.tolist()), rows[new].tolist(), strict=True))
+        self.last_step = max(self.last_step, delta.last_step, int(delta.step.max(initial=-1)))
+        self.records += 1
+        kept = delta.step >= self._first_kept
+        row, step = rows[delta.row[kept]], delta.step[kept]
+        sums = {name: column[kept] for name, column in delta.sums.items()}
+        for turn in turns(row, step):
+            self._add_turn(row[turn], step[turn], {name: column[turn] for name, column in sums.items()})
 
-    def save(self, path: Any) -> None:
-        """Write the history to a file, atomically and without pickle."""
-        save_state(path, {"history": self.state_dict()})
-
-    @classmethod
-    def load(cls, path: Any) -> RewardHistory:
-        """Read a history written by `save`.
+    def merge(self, other: RewardHistory) -> None:
+        """Add all visits of another history, of other completions: associative and commutative, up to rounding.
 
         Raises
         ------
         ValueError
-            If the file is torn or holds something else.
+            As `add`.
         """
-        state = load_state(path)
-        if not isinstance(state.get("history"), dict):
-            raise ValueError(f"{path}: holds no reward history.")
-        return cls.from_state_dict(state["history"])
+        self.add(other.as_delta())
+
+    def as_delta(self) -> HistoryDelta:
+        """All visits that are kept, as what an empty history would have to add."""
+        size = len(self._row) + 1
+        row, column = np.nonzero(self._fields["count"][:size])
+        fields = {name: field[row, column] for name, field in self._fields.items()}
+        step = fields.pop("step").astype(np.int64)
+        kept = step >= self._first_kept
+        sums = {name: field[kept].astype(np.float64) for name, field in fields.items()}
+        return HistoryDelta(list(self._row), row[kept] - 1, step[kept], sums, self.last_step)
+
+    def visits_known(
+        self, rows: np.ndarray, steps: np.ndarray, without: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> Visits:
+        """Visits at or before a step for each row, of a history that has been added to in any order.
+
+        Parameters
+        ----------
+        rows : ndarray of int, shape (P,)
+        steps : ndarray of int, shape (P,)
+            As seen from there; visits at the step itself have lag 0.
+        without : pair of ndarray of int, optional
+            Positions in ``rows`` and steps of visits that are left out.
+
+        Returns
+        -------
+        Visits
+            Of those within the horizon alone, so that it does not matter in what order they came.
+        """
+        visits = self.visits_of_rows(rows, steps[:, None])
+        step = self._fields["step"][rows]
+        return hidden(visits, (visits.lag >= 0) & (visits.lag <= self.horizon) & (step >= self._first_kept), without)
+
+    @property
+    def _first_kept(self) -> float:
+        """The oldest step that the step after the last reaches."""
+        return self.last_step + 1 - self.horizon
+
+    def _add_turn(self, row: np.ndarray, step: np.ndarray, sums: dict[str, np.ndarray]) -> None:
+        """`add` for one visit of each row."""
+        stored, here = self._fields["step"][row], self._fields["count"][row] > 0
+        newer = np.sum(here & (stored > step[:, None]), axis=1)
+        new = ~np.any(here & (stored == step[:, None]), axis=1)
+        full = new & here[:, 0]
+        oldest = np.minimum(stored[:, 0], step)[full]
+        if self.width < self.max_visits and (oldest >= self._first_kept).any():
+            self._widen()
+        place = self.width - 1 - newer
+        fits = place >= 0
+        add_to_columns(
+            self._fields, row[fits], place[fits], new[fits], step[fits], {n: c[fits] for n, c in sums.items()}
+        )
 
     def _reserve(self, rows: int) -> None:
         capacity = len(self._fields["step"])
         if rows > capacity:
             grown = max(rows, capacity + capacity // 8)
             for name, field in self._fields.items():
-                self._fields[name] = _padded(field, (grown, field.shape[1]))
-            self._state = _padded(self._state, (grown, self._state.shape[1]))
+                self._fields[name] = padded(field, (grown, field.shape[1]))
+            self._state = padded(self._state, (grown, self._state.shape[1]))
 
     def _widen(self) -> None:
         # By a quarter, not double: columns are paid for by every prompt ever seen.
         most = int(min(max(math.ceil(min(self.horizon, 2**40)), self.width + 1), self.max_visits))
         width = min(self.width + max(2, self.width // 4), most)
         for name, field in self._fields.items():
-            self._fields[name] = _padded(field, (len(field), width))
-
-
-def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
-    """What `RewardHistory` keeps of a visit: the sums over each row's completions, shape (P,) each."""
-    reward = groups.reward
-    plain = reward if groups.mask is None else np.where(groups.mask, reward, 0.0)
-    sums = {
-        "count": groups.count[:, 0],
-        "total": np.sum(plain, axis=-1),
-        "total_sq": np.einsum("pg,pg->p", plain, plain),
-    }
-    if groups.weight is not None:
-        mass, carried = groups.mass, groups.carried
-        sums |= {
-            "weight": np.sum(mass, axis=-1),
-            "weight_sq": np.einsum("pg,pg->p", mass, mass),
-            "weighted_total": np.sum(carried, axis=-1),
-            "weighted_total_sq": np.einsum("pg,pg->p", carried, reward),
-            "weight_sq_total": np.einsum("pg,pg->p", mass, carried),
-            "weight_sq_total_sq": np.einsum("pg,pg->p", carried, carried),
-        }
-    if groups.divergence is not None:
-        sums["divergence"] = groups.divergence
-    return sums
-
-
-def whole_step(step: Any) -> int:
-    """``step`` as an int, or an error that names it."""
-    number = step.item() if getattr(step, "ndim", None) == 0 else step
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise TypeError(f"step must be a whole number, got {step!r}.")
-    if not (0 <= number <= MAX_STEP and number == int(number)):
-        raise ValueError(f"step must be a whole number between 0 and {MAX_STEP}, got {step!r}.")
-    return int(number)
-
-
-def stored_step(step: Any) -> int:
-    """The last step of a state, -1 before the first; or a ValueError."""
-    if type(step) is not int or not -1 <= step <= MAX_STEP:
-        raise ValueError(f"state: last_step must be a whole number from -1 to {MAX_STEP}, got {step!r}.")
-    return step
-
-
-def _stored_field(name: str, field: Any) -> np.ndarray:
-    array = check_column(name, np.ravel(field)).reshape(np.shape(field))
-    if not np.isfinite(array).all():
-        raise ValueError(f"state: {name} must be finite; the state was altered.")
-    if name in INTEGER_FIELDS and not ((array >= 0) & (array <= MAX_STEP) & (array == np.floor(array))).all():
-        raise ValueError(f"state: {name} must hold whole numbers, 0 or more; the state was altered.")
-    return array.astype(_dtype(name))
-
-
-def _with_squared(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """With ``sum W^2 Z`` and ``sum W^2 Z^2`` where only the weighted sums are there."""
-    if "weight" not in fields or set(fields) & set(SQUARED_FIELDS):
-        return fields
-    weight_sq, weight = fields["weight_sq"], fields["weight"]
-    if any(fields[name].shape != weight.shape for name in WEIGHTED_FIELDS):
-        return fields  # refused with the rest
-    return fields | {
-        name: squared_weight_sum(weight_sq, fields[carried], weight, np) for name, carried in SQUARED_FIELDS.items()
-    }
-
-
-def _stored_state(state: Any, size: int) -> np.ndarray:
-    """What was kept of each prompt, with the empty row 0 in front."""
-    if state is None:
-        return np.zeros((size + 1, 0), dtype=np.float32)
-    if not isinstance(state, np.ndarray) or state.ndim != 2 or len(state) != size or state.dtype != np.float32:
-        raise ValueError("state: what the history kept of its prompts does not fit its keys; the state was altered.")
-    if not np.isfinite(state).all():
-        raise ValueError("state: what the history kept of its prompts must be finite; the state was altered.")
-    return np.concatenate([np.zeros((1, state.shape[1]), dtype=np.float32), state])
-
-
-def _padded(field: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """The field in the upper right corner of a larger array of zeros (visits are right-aligned)."""
-    larger = np.zeros(shape, dtype=field.dtype)
-    larger[: field.shape[0], shape[1] - field.shape[1] :] = field
-    return larger
-
-
-def _dtype(name: str) -> type:
-    return np.int32 if name in INTEGER_FIELDS else np.float64
+            self._fields[name] = padded(field, (len(field), width))

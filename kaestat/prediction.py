@@ -134,9 +134,12 @@ class Prediction:
 def predict(
     baseline: Baseline,
     history: RewardHistory | None,
+    visits: Visits | None,
     carry: Any,
     keys: list[Hashable],
     step: int,
+    *,
+    reweighted: bool = False,
 ) -> Prediction:
     """What a baseline says of prompts from their past alone.
 
@@ -146,22 +149,22 @@ def predict(
         With a history.
     history : RewardHistory or None
         None before the first step.
+    visits : Visits or None
+        Past visits of the prompts; None before the first step.
     carry : optional
         State beyond the visits.
     keys : list of hashables, length P
         Distinct prompts.
     step : int
-
-    Raises
-    ------
-    ValueError
-        If a prompt was visited at ``step`` or later.
+    reweighted : bool
+        Whether the weights are importance ratios alone: the expected reward is then the weighted mean of rewards.
     """
     nobody = np.zeros((len(keys), 1))
     groups = Groups(reward=nobody, mask=nobody > 0, prompt_ids=keys)
-    visits = Visits.empty(groups) if history is None else history.visits(keys, step)
+    visits = Visits.empty(groups) if visits is None else visits
     with_weights = visits
-    visits = replace(visits, **dict.fromkeys(WEIGHTED_FIELDS))  # the value is the plain mean reward
+    if not reweighted:
+        visits = replace(visits, **dict.fromkeys(WEIGHTED_FIELDS))  # the value is the plain mean reward
     served = baseline.serve(groups, visits, step=step, carry=carry)
     size = served.settled.effective_completions(groups, visits, step=step, carry=carry)[:, 0]
     population = Population.of(history)
@@ -176,6 +179,9 @@ def predict(
     unknown = size <= 0
     from_population = unknown & (population.n_prompts > 0)
     beyond = math.sqrt(population.spread) if population.n_prompts >= ENOUGH_PROMPTS else math.inf
+    weighted = None
+    if population.means and not reweighted:
+        weighted = _weighted(baseline, groups, with_weights, population, carry, step)
     return Prediction(
         prompt_ids=keys,
         value=np.where(from_population, population.mean, served.values[:, 0]),
@@ -185,7 +191,7 @@ def predict(
         lag=lag,
         shrunk=baseline.shrinks,
         population=population,
-        weighted=_weighted(baseline, groups, with_weights, population, carry, step) if population.means else None,
+        weighted=weighted,
     )
 
 

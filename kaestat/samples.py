@@ -22,9 +22,11 @@ from kaestat.checks import (
     list_ids,
     unhashable,
 )
+from kaestat.history_fields import MAX_STEP
 
 FEW_IDS = 64  # so many are numbered one by one
 TABLE_PER_ID, SMALL_TABLE = 16, 4096  # largest table of integer ids, in entries per id and in all
+WEIGHTINGS = ("weights", "importance")
 _FLOATS = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
 
 
@@ -96,9 +98,15 @@ class StepSamples:
     rows : CodedIds
         What each sample's rewards are kept by: its prompt, or prompt and stream.
     reward : ndarray, shape (N,)
-    weight, divergence : ndarray, shape (N,), or None
+    weight : ndarray, shape (N,), or None
+        What a completion weighs: its importance ratio, its weight, or its weight times the squared ratio.
+    divergence : ndarray, shape (N,), or None
+    version : ndarray of int, shape (N,), or None
+        Step of the policy that sampled each; None where that is the step of the call.
     with_streams : bool
         Whether stream ids were given.
+    weighting : str
+        Which of "weights" and "importance" were given, joined by "+"; "none" if neither was.
     keep : ndarray of bool, or None
         Which of the samples given these are; None for all.
     """
@@ -107,7 +115,9 @@ class StepSamples:
     reward: np.ndarray
     weight: np.ndarray | None
     divergence: np.ndarray | None
+    version: np.ndarray | None
     with_streams: bool
+    weighting: str
     keep: np.ndarray | None
 
     @classmethod
@@ -118,7 +128,9 @@ class StepSamples:
         mask: Any,
         stream_ids: Any,
         weights: Any,
-        divergence: Any,
+        importance: Any = None,
+        divergence: Any = None,
+        version: Any = None,
         *,
         by_stream: bool,
     ) -> StepSamples:
@@ -126,7 +138,7 @@ class StepSamples:
 
         Parameters
         ----------
-        prompt_ids, rewards, mask, stream_ids, weights, divergence
+        prompt_ids, rewards, mask, stream_ids, weights, importance, divergence, version
             As there.
         by_stream : bool
             Whether streams of a prompt are kept apart.
@@ -144,13 +156,20 @@ class StepSamples:
             rows = rows.paired(code_ids("stream_ids", stream_ids, size, keep))
         elif stream_ids is not None:
             check_ids("stream_ids", stream_ids, size, keep)
-        weight = None if weights is None else check_column("weights", weights, size)
-        drift = None if divergence is None else check_column("divergence", divergence, size)
+        columns = {"weights": weights, "importance": importance, "divergence": divergence, "version": version}
+        given = {name: check_column(name, column, size) for name, column in columns.items() if column is not None}
         if keep is not None:
-            reward = reward[keep]
-            weight, drift = (None if column is None else column[keep] for column in (weight, drift))
-        check_finite(reward, weight, drift)
-        return cls(rows, reward, weight, drift, stream_ids is not None, keep)
+            reward, given = reward[keep], {name: column[keep] for name, column in given.items()}
+        weight, ratios, drift, steps = (given.get(name) for name in columns)
+        check_finite(reward, weights=weight, importance=ratios, divergence=drift, version=steps)
+        if ratios is not None:
+            with np.errstate(over="ignore"):  # what is not finite is refused with the sums
+                weight = ratios if weight is None else weight * ratios**2
+        if steps is not None and not ((steps <= MAX_STEP) & (steps == np.floor(steps))).all():
+            raise ValueError(f"version must hold steps: whole numbers from 0 to {MAX_STEP}.")
+        versions = None if steps is None else steps.astype(np.int64)
+        weighting = "+".join(name for name in WEIGHTINGS if name in given) or "none"
+        return cls(rows, reward, weight, drift, versions, stream_ids is not None, weighting, keep)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,9 @@ import re
 import secrets
 import zipfile
 from collections.abc import Callable, Hashable
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -49,15 +50,26 @@ def save_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     TypeError
         If the state holds something that cannot be stored without pickle.
     """
+    write_atomically(path, dump_state(state))
+
+
+def dump_state(state: dict[str, Any]) -> bytes:
+    """What `save_state` writes.
+
+    Raises
+    ------
+    TypeError
+        If the state holds something that cannot be stored without pickle.
+    """
     arrays: dict[str, Any] = {}
     header = json.dumps(_take_arrays(state, arrays)).encode()
     buffer = io.BytesIO()
     buffer.write(_first_line("0" * 64))
     start = buffer.tell()
     np.savez(buffer, header=np.frombuffer(header, dtype=np.uint8), **arrays)
-    content = buffer.getbuffer()
-    content[:start] = _first_line(hashlib.sha256(content[start:]).hexdigest())
-    write_atomically(path, content)
+    with buffer.getbuffer() as content:
+        content[:start] = _first_line(hashlib.sha256(content[start:]).hexdigest())
+    return buffer.getvalue()
 
 
 def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -71,33 +83,49 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
         If the file is torn or altered, no state of kaestat, or of another version.
     """
     with open(path, "rb") as file:
-        first = file.readline(len(_first_line("0" * 64)))
-        words = first.split()
-        if len(words) < 2 or words[0] != FORMAT.encode():
-            raise ValueError(f"{path}: not a kaestat state file; it is something else, or was cut short.")
-        if words[1] != str(VERSION).encode():
-            raise ValueError(
-                f"{path}: state version {words[1].decode(errors='replace')}, but this kaestat reads version {VERSION}; "
-                "install the kaestat that wrote it."
-            )
-        if first != _first_line(hashlib.file_digest(file, "sha256").hexdigest()):
-            raise ValueError(
-                f"{path}: not a complete kaestat state file; it was cut short or altered. Use the checkpoint before it."
-            )
-        file.seek(len(first))
-        try:
-            _check_archive(file)
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            state = _put_arrays(json.loads(arrays.pop("header").tobytes()), arrays)
-        except Exception as error:  # the checksum fits, so it was made to: no telling what the archive's readers raise
-            raise ValueError(f"{path}: holds no state ({type(error).__name__}: {error}); it was altered.") from error
+        return _read_state(file, path)
+
+
+def parse_state(content: bytes, name: str) -> dict[str, Any]:
+    """The inverse of `dump_state`; ``name`` is what messages call it.
+
+    Raises
+    ------
+    ValueError
+        As `load_state`.
+    """
+    # `hashlib.file_digest` takes all of a BytesIO, wherever it stands; of a reader, what is left.
+    return _read_state(io.BufferedReader(io.BytesIO(content)), name)
+
+
+def _read_state(file: BufferedIOBase, path: str | os.PathLike[str]) -> dict[str, Any]:
+    first = file.readline(len(_first_line("0" * 64)))
+    words = first.split()
+    if len(words) < 2 or words[0] != FORMAT.encode():
+        raise ValueError(f"{path}: not a kaestat state file; it is something else, or was cut short.")
+    if words[1] != str(VERSION).encode():
+        raise ValueError(
+            f"{path}: state version {words[1].decode(errors='replace')}, but this kaestat reads version {VERSION}; "
+            "install the kaestat that wrote it."
+        )
+    if first != _first_line(hashlib.file_digest(file, "sha256").hexdigest()):
+        raise ValueError(
+            f"{path}: not a complete kaestat state file; it was cut short or altered. Use the checkpoint before it."
+        )
+    file.seek(len(first))
+    try:
+        _check_archive(file)
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        state = _put_arrays(json.loads(arrays.pop("header").tobytes()), arrays)
+    except Exception as error:  # the checksum fits, so it was made to: no telling what the archive's readers raise
+        raise ValueError(f"{path}: holds no state ({type(error).__name__}: {error}); it was altered.") from error
     if not isinstance(state, dict):
         raise ValueError(f"{path}: holds a {type(state).__name__}, no state; it was altered.")
     return state
 
 
-def _check_archive(file: BinaryIO) -> None:
+def _check_archive(file: BufferedIOBase) -> None:
     """Raise a ValueError unless each array of a NumPy archive is as large as it claims, before any is made.
 
     `save_state` does not compress, so that no array is larger than the file: what is compressed, or claims more than
@@ -107,7 +135,7 @@ def _check_archive(file: BinaryIO) -> None:
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         claimed = sum(member.file_size for member in members)
-        if claimed > (there := os.fstat(file.fileno()).st_size):
+        if claimed > (there := file.seek(0, os.SEEK_END)):
             raise ValueError(f"its arrays claim {claimed:,} bytes, and the file has {there:,}")
         for member in members:
             if member.compress_type != zipfile.ZIP_STORED:

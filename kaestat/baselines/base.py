@@ -53,6 +53,8 @@ class Baseline(ABC):
         Whether steps must be served one at a time and in order, because of a carry or of prompts to look up.
     shrinks : bool
         Whether the value given the past is a posterior mean, drawn towards a prior or the other prompts.
+    past_only : bool
+        Whether the value depends on the past visits alone, and not on the rest of the group.
     """
 
     unit: ClassVar[Literal["prompt", "group"]] = "prompt"
@@ -60,6 +62,7 @@ class Baseline(ABC):
     needs_weights: ClassVar[bool] = False
     stepwise: ClassVar[bool] = False
     shrinks: ClassVar[bool] = False
+    past_only: ClassVar[bool] = False
 
     @abstractmethod
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
@@ -96,6 +99,11 @@ class Baseline(ABC):
     def state_size(self) -> int:
         """Numbers kept of each prompt beside its visits (`Visits.state`); 0 for none."""
         return 0
+
+    @property
+    def in_order_only(self) -> bool:
+        """Whether steps must come in order, as what is known of the past is streamed through them beside the visits."""
+        return self.initial_carry() is not None
 
     @property
     def pools_prompts(self) -> bool:

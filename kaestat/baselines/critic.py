@@ -48,6 +48,10 @@ class Critic(Baseline):
         check_positive("ridge", self.ridge)
 
     @property
+    def in_order_only(self) -> bool:
+        return True
+
+    @property
     def pools_prompts(self) -> bool:
         return True
 

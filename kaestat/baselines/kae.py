@@ -118,6 +118,10 @@ class KernelBaseline(Baseline):
         return carry if running is None else self.serve(groups, visits, step=step, carry=carry).carry
 
     @property
+    def in_order_only(self) -> bool:
+        return False  # a learned bandwidth can be learned anew from the visits (`kaestat.steps.replayed_scores`)
+
+    @property
     def pools_prompts(self) -> bool:
         return self.selector.pools_prompts
 

@@ -41,6 +41,7 @@ class Spo(RangedBaseline):
     """
 
     shrinks: ClassVar[bool] = True
+    past_only: ClassVar[bool] = True
 
     rho: float | None = None
     half_life: float = 0.06
@@ -65,6 +66,10 @@ class Spo(RangedBaseline):
     @property
     def horizon(self) -> float:
         return math.inf
+
+    @property
+    def in_order_only(self) -> bool:
+        return self.takes_divergence  # between visits: one that comes in between would split it
 
     @property
     def takes_divergence(self) -> bool:

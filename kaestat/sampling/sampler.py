@@ -203,7 +203,8 @@ class PromptSampler:
     ) -> None:
         """Take note of scored completions, those included that a trainer's filter drops.
 
-        Prompts that the predictor has recorded at this step already are not recorded again; the others are.
+        Prompts that the predictor has recorded at this step already are not recorded again; the others are. A predictor
+        with ``order="any"`` records for itself, before this call: it alone is told the versions.
 
         Parameters
         ----------
@@ -234,7 +235,7 @@ class PromptSampler:
         )
         history = self.predictor.history
         newest = np.full(len(rows), -1) if history is None else history.newest_step(coded.keys)
-        if (newest != step).any():
+        if self.predictor.order == "strict" and (newest != step).any():
             ids = [coded.keys[code] for code in coded.codes.tolist()]
             new = (newest != step)[coded.codes]
             self.predictor.observe(

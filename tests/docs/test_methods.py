@@ -55,6 +55,16 @@ def sees_own(baseline: Baseline) -> bool:
     return bool(np.any(np.asarray(baseline.own_derivative(groups, Visits.empty(groups), step=0)) != 0))
 
 
+def test_table_of_methods_says_which_take_any_order():
+    rows = re.findall(r"^\| \[`(.+?)`\]\(.*\|([^|]*)\|$", (PAGES / "index.md").read_text(), re.MULTILINE)
+    told = {name: order.strip() for name, order in rows}
+    assert set(told) == set(METHODS)
+    for name, order in told.items():
+        assert order == ("strict" if baseline_of(name).in_order_only else "any") or name == "spo"
+    assert told["spo"] == "any, with a constant `rho`"
+    assert make_baseline("spo").in_order_only and not make_baseline("spo", rho=0.9).in_order_only
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_page_of_a_method_has_its_facts(name):
     method, baseline = METHODS[name], baseline_of(name)

@@ -269,3 +269,25 @@ def test_costs_of_a_step_are_those_of_the_benchmark():
     assert len(rows) == 9
     said = ", {} and {} times one of".format(*(cost["bayes_filter", f"{n_prompts} × 8"] for n_prompts in (256, 512)))
     assert cost["bayes_filter", "64 × 8"] + said in " ".join(page.split())
+
+
+def test_figures_of_late_rewards_are_those_of_the_benchmark():
+    benchmark = json.loads((DOCS.parent / "benchmarks/late/results.json").read_text())["benchmarks"]["late_rewards"]
+    value = {row["quantity"]: row["value"] for row in benchmark["rows"]}
+    assert all(row["holds"] is not False for row in benchmark["rows"])
+    errors, steps = "value MSE of {}, learned, any order over strict order", "step of kae, {}"
+    said = " ".join((DOCS / "guide" / "late-rewards.md").read_text().split())
+    told = [
+        *("{median:.3f} ({low:.3f} – {high:.3f})".format(**value[errors.format(name)]) for name in ("kae", "kae_eb")),
+        "takes {median:.1f} ({low:.1f} – {high:.1f}) times".format(
+            **value["step of kae, learned, any order over strict order"]
+        ),
+        "takes {median:.1f} ({low:.1f} – {high:.1f}) ms at the end".format(**value["observe, last third of the run"]),
+        "has {median:.0f} MB".format(**value["arrays of the history, at the end"]),
+        "has {median:.2f} MB, and".format(**value["delta of a step, as bytes"]),
+        "{median:.2f} MB if".format(**value["delta, as bytes"]),
+        "values takes {median:.1f} ms".format(**value[steps.format("any order")]),
+        "lateness, takes {median:.1f}".format(**value[steps.format("strict order")]),
+        "{median:.0f} ms where the bandwidth is learned".format(**value[steps.format("learned, any order")]),
+    ]
+    assert [figure for figure in told if figure not in said] == []

@@ -113,6 +113,15 @@ def test_an_estimator_that_trains_is_given_nothing_twice():
     assert estimator.predict(half[:1], 1).value[0] == 1.0
 
 
+def test_a_predictor_that_takes_any_order_records_for_itself():
+    predictor = AdvantageEstimator("kae", bandwidth=10, order="any")
+    sampler = PromptSampler(["a", "b"], budget=4, predictor=predictor)
+    predictor.step(["a", "a", "b"], [1.0, 0.0, 1.0], 3, version=[2, 2, 3])
+    sampler.observe(["a", "a", "b"], [1.0, 0.0, 1.0], 3)
+    assert predictor.history.as_delta().sums["count"].sum() == 3
+    assert sampler.draw(4).plan.prediction.value.tolist() == predictor.predict(["a", "b"], 4).value.tolist()
+
+
 def test_prompts_may_vanish_and_appear():
     sampler = PromptSampler(IDS, 8)
     train(sampler, 3)

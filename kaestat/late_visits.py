@@ -1,0 +1,89 @@
+"""Visits that come late: additions to the columns of a history, or new columns in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+import numpy as np
+
+from kaestat.arrays import Visits
+
+PER_PROMPT = ("lag", "state")  # of `Visits`: no sums
+
+
+def turns(row: np.ndarray, step: np.ndarray) -> Iterator[np.ndarray]:
+    """Positions of visits such that no turn has two of a row, and each row's come in the order of time.
+
+    Parameters
+    ----------
+    row, step : ndarray of int, shape (K,)
+        No two visits have both in common.
+    """
+    if len(row) < 2 or len(np.unique(row)) == len(row):
+        yield np.arange(len(row))
+        return
+    order = np.lexsort((step, row))
+    first = np.flatnonzero(np.diff(row[order], prepend=-1))
+    turn = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
+    for number in range(int(turn.max()) + 1):
+        yield order[turn == number]
+
+
+def add_to_columns(
+    columns: dict[str, np.ndarray],
+    row: np.ndarray,
+    place: np.ndarray,
+    new: np.ndarray,
+    step: np.ndarray,
+    sums: dict[str, np.ndarray],
+) -> None:
+    """Add one visit to each of some rows of right-aligned columns, in place.
+
+    Parameters
+    ----------
+    columns : dict of ndarray, shape (P, V) each
+        ``step``, and those of ``sums``.
+    row, place : ndarray of int, shape (K,)
+        Distinct rows, and the column in which each visit stands or is to stand.
+    new : ndarray of bool, shape (K,)
+        Whether there is no such visit yet: older ones then move one column to the left, and what stands in the first is
+        dropped.
+    step : ndarray of int, shape (K,)
+    sums : dict of ndarray, shape (K,) each
+    """
+    old, target = ~new, row[new]
+    for name, sum_ in sums.items():
+        column = columns[name]
+        column[row[old], place[old]] += sum_[old].astype(column.dtype)
+    older = np.arange(columns["step"].shape[1]) < place[new][:, None]
+    at = np.arange(len(target)), place[new]
+    for name, column in columns.items():
+        taken = np.take(column, target, axis=0)
+        moved = np.where(older, np.roll(taken, -1, axis=1), taken)
+        moved[at] = step[new] if name == "step" else sums[name][new]
+        column[target] = moved
+
+
+def hidden(visits: Visits, kept: np.ndarray, without: tuple[np.ndarray, np.ndarray] | None = None) -> Visits:
+    """The visits with all but some made padding; the same object where there is nothing to hide.
+
+    Parameters
+    ----------
+    visits : Visits
+        NumPy arrays of shape (P, V), with whole lags.
+    kept : ndarray of bool, shape (P, V)
+    without : pair of ndarray of int, shape (K,) each, optional
+        Positions of prompts, and lags of visits that are not kept either.
+    """
+    seen = visits.count > 0
+    if without is not None:
+        prompt, lag = without
+        out, named = np.nonzero(visits.lag[prompt] == lag[:, None])
+        kept = kept.copy()
+        kept[prompt[out], named] = False
+    if (kept | ~seen).all():
+        return visits
+    held = {field.name: getattr(visits, field.name) for field in fields(visits)}
+    sums = {name: array * kept for name, array in held.items() if array is not None and name not in PER_PROMPT}
+    return replace(visits, lag=np.where(kept, visits.lag, 0.0), **sums)

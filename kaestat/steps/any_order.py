@@ -1,0 +1,208 @@
+"""A call of an estimator that takes time as data: completions of any policy version, in any order and in parts.
+
+A history is sums over visits, so a completion that comes late is added to the visit of the policy that sampled it. What
+a value may use never holds the completion's own reward:
+
+- the completions of a call are new, and those of a prompt are one group, left one out; what has been recorded under the
+  newest version among them in earlier calls are other completions, and belongs to the group as well (`advance`);
+- its past is what has been recorded under versions before that;
+- where completions may have been recorded before (`advantages`), the visits that could hold them are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+
+import numpy as np
+
+from kaestat.arrays import Groups, Visits
+from kaestat.baselines.base import Baseline
+from kaestat.estimator_state import EstimatorState
+from kaestat.history import RewardHistory, visit_sums
+from kaestat.history_delta import HistoryDelta, common
+from kaestat.prediction import Prediction, predict
+from kaestat.record import StepRecord
+from kaestat.samples import CodedIds, Packing, StepSamples
+from kaestat.steps.replayed_scores import replayed_scores
+from kaestat.steps.serving import Computed, Outcome, Serving, check_inputs, fresh_history, grouped, without_samples
+from kaestat.steps.visit_completions import completions_of, joined, split_now
+
+OTHERS = "one that computes from the visits, such as kae, kae_eb, kalman, local_linear or sieve"
+
+
+def check_method(serving: Serving) -> None:
+    """Raise a ValueError unless the method's values follow from the visits, whatever the order they came in."""
+    if serving.baseline.in_order_only:
+        instead = "give it a constant rho=" if serving.baseline.takes_divergence else f"take {OTHERS}"
+        raise ValueError(
+            f'order="any": method {serving.method!r} streams what it knows through the steps, so they must come in '
+            f"order; {instead}."
+        )
+
+
+def advance(
+    state: EstimatorState,
+    serving: Serving,
+    samples: StepSamples,
+    step: int,
+    largest: float,
+    watch: Callable[[Visits], None],
+) -> tuple[Outcome, HistoryDelta | None]:
+    """Advantages and values of new completions, which are then recorded; what was recorded comes back as well.
+
+    Parameters and errors are those of `kaestat.steps.strict_order.advance`.
+    """
+    _check(state, serving, samples, step)
+    if not samples.rows.keys:
+        return without_samples(state, step), None
+    packing, groups = grouped(samples)
+    history, visits, computed = _computed(state, serving, samples, packing, groups, step, largest, again=False)
+    outcome = _outcome(state, packing, groups, visits, computed, step)
+    if history is None:
+        return replace(outcome, state=replace(state, last_step=max(step, state.last_step))), None
+    delta = _recorded(samples, packing, groups, computed.sums, step)
+    serving.check_finite(*delta.sums.values())
+    watch(_newest(visits))
+    history.add(delta)
+    return replace(outcome, state=_after(state, history, delta)), delta
+
+
+def advantages(state: EstimatorState, serving: Serving, samples: StepSamples, now: int, largest: float) -> Outcome:
+    """Advantages and values of completions that may have been recorded before; nothing is recorded."""
+    _check(state, serving, samples, now)
+    if not samples.rows.keys:
+        return replace(without_samples(state, now), state=state)
+    packing, groups = grouped(samples)
+    _, visits, computed = _computed(state, serving, samples, packing, groups, now, largest, again=True)
+    return _outcome(state, packing, groups, visits, computed, now)
+
+
+def observe(
+    state: EstimatorState, serving: Serving, samples: StepSamples, step: int
+) -> tuple[EstimatorState, HistoryDelta | None]:
+    """Record completions without advantages."""
+    _check(state, serving, samples, step)
+    if not samples.rows.keys or serving.baseline.horizon == 0:
+        return replace(state, last_step=max(step, state.last_step)), None
+    packing, groups = grouped(samples)
+    serving.baseline.values(groups, Visits.empty(groups), step=step)  # refuses what would be refused later
+    with np.errstate(over="ignore", invalid="ignore"):
+        delta = _recorded(samples, packing, groups, visit_sums(groups), step)
+    serving.check_finite(*delta.sums.values())
+    history = fresh_history(serving.baseline, groups) if state.history is None else state.history
+    history.add(delta)
+    return _after(state, history, delta), delta
+
+
+def merge(state: EstimatorState, serving: Serving, delta: HistoryDelta) -> EstimatorState:
+    """Add what came in elsewhere."""
+    baseline = serving.baseline
+    if baseline.horizon == 0:
+        raise ValueError(f"method {serving.method!r} keeps no history, so there is nothing to merge.")
+    common("stream_ids", state.with_streams, delta.with_streams)
+    common("weights and importance", state.weighting, delta.weighting)
+    if not delta.keys:
+        return replace(state, last_step=max(state.last_step, delta.last_step))
+    history = state.history
+    if history is None:
+        weighted = "weight" in delta.sums
+        history = RewardHistory(baseline.horizon, weighted=weighted, max_visits=baseline.max_visits)
+    history.add(delta)
+    return _after(state, history, delta)
+
+
+def predicted(state: EstimatorState, baseline: Baseline, keys: list[Hashable], now: int) -> Prediction:
+    """What is known of prompts before they are sampled at a step, from what has come in of policies before it."""
+    history = state.history
+    if history is None:
+        visits, carry = None, None
+    else:
+        visits, _ = split_now(history.visits_known(history.rows(keys), np.full(len(keys), now)))
+        carry = replayed_scores(baseline, visits, now)
+    return predict(baseline, history, visits, carry, keys, now, reweighted=state.value_is_reweighted)
+
+
+def _check(state: EstimatorState, serving: Serving, samples: StepSamples, step: int) -> None:
+    check_inputs(serving, state, samples)
+    if samples.version is not None and samples.version.max(initial=0) > step:
+        raise ValueError(
+            f"version: {samples.version.max()} is after step {step}; a completion's version is the step of the policy "
+            "that sampled it."
+        )
+
+
+def _computed(
+    state: EstimatorState,
+    serving: Serving,
+    samples: StepSamples,
+    packing: Packing,
+    groups: Groups,
+    step: int,
+    largest: float,
+    *,
+    again: bool,
+) -> tuple[RewardHistory | None, Visits, Computed]:
+    """The history, the past visits, and what follows; ``again`` if the completions may be in the history."""
+    baseline = serving.baseline
+    if baseline.horizon == 0:
+        visits = Visits.empty(groups)
+        return None, visits, serving.compute(packing, groups, visits, step, None, largest)
+    history = fresh_history(baseline, groups) if state.history is None else state.history
+    newest, without = np.full(len(packing.keys), step), None
+    if samples.version is not None:
+        newest = np.zeros_like(newest)
+        np.maximum.at(newest, packing.codes, samples.version)
+    if again:
+        version = np.full(len(packing.codes), step) if samples.version is None else samples.version
+        without = packing.codes, newest[packing.codes] - version
+    visits, now = split_now(history.visits_known(history.rows(packing.keys), newest, without))
+    whole = None if now is None or baseline.past_only else joined(groups, completions_of(now))
+    carry = replayed_scores(baseline, visits, step)
+    return history, visits, serving.compute(packing, groups, visits, step, carry, largest, whole)
+
+
+def _recorded(
+    samples: StepSamples, packing: Packing, groups: Groups, sums: dict[str, np.ndarray], step: int
+) -> HistoryDelta:
+    """What the history is to keep of a call: ``sums`` by prompt, or by prompt and version where these differ."""
+    marks = samples.with_streams, samples.weighting
+    version, n_prompts = samples.version, len(packing.keys)
+    if version is None:
+        return HistoryDelta(packing.keys, np.arange(n_prompts), np.full(n_prompts, step), sums, step, *marks)
+    packed = packing.pack(version)
+    same = packed == packed[:, :1]
+    if (same if packing.mask is None else same | ~packing.mask).all():
+        return HistoryDelta(packing.keys, np.arange(n_prompts), packed[:, 0].copy(), sums, step, *marks)
+    pairs = Packing.of(CodedIds(list(range(n_prompts)), packing.codes).paired(CodedIds.of(version)))
+    row, steps = np.array(pairs.keys, dtype=np.intp).T
+    weight = None if samples.weight is None else pairs.pack(samples.weight)
+    with np.errstate(over="ignore", invalid="ignore"):
+        by_pair = visit_sums(Groups(pairs.pack(samples.reward), mask=pairs.mask, weight=weight))
+    return HistoryDelta(packing.keys, row, steps, by_pair, step, *marks)
+
+
+def _newest(visits: Visits) -> Visits:
+    """The newest visit of each prompt, in one column."""
+    past = visits.count > 0
+    lag = np.min(np.where(past, visits.lag, np.inf), axis=-1, keepdims=True, initial=np.inf)
+    count = np.isfinite(lag).astype(float)
+    return Visits(lag=np.where(count > 0, lag, 0.0), count=count, total=count, total_sq=count)
+
+
+def _outcome(
+    state: EstimatorState, packing: Packing, groups: Groups, visits: Visits, computed: Computed, step: int
+) -> Outcome:
+    settled = computed.served.settled
+    record = StepRecord(step, settled, packing, groups, visits, None, computed.values, computed.advantages)
+    return Outcome(state, record, *computed.of_samples)
+
+
+def _after(state: EstimatorState, history: RewardHistory, delta: HistoryDelta) -> EstimatorState:
+    return replace(
+        state,
+        history=history,
+        last_step=max(state.last_step, delta.last_step),
+        with_streams=common("stream_ids", state.with_streams, delta.with_streams),
+        weighting=common("weights and importance", state.weighting, delta.weighting),
+    )

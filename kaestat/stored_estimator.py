@@ -1,0 +1,111 @@
+"""An estimator's state as plain data, and estimators in files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Self
+
+from kaestat import specification
+from kaestat.arrays import Array
+from kaestat.baselines.base import Baseline
+from kaestat.estimator_state import EstimatorState
+from kaestat.history_delta import HistoryDelta, together
+from kaestat.reach import ReturnWatch
+from kaestat.record import StepRecord
+from kaestat.registry import FIXED_PARAMETERS
+from kaestat.storage import load_state, pack_arrays, save_state, unpack_arrays
+
+
+class StoredEstimator:
+    """What `kaestat.AdvantageEstimator` does with checkpoints and files."""
+
+    method: str
+    baseline: Baseline
+    order: str
+    values: Array | None
+    record: StepRecord | None
+    _named: bool
+    _params: dict[str, Any]
+    _scale: str | None
+    _state: EstimatorState
+    _deltas: list[HistoryDelta] | None
+    _returns: ReturnWatch
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as plain data (arrays as bytes), for a trainer's checkpoint.
+
+        It survives pickle and ``torch.save`` with ``torch.load(weights_only=True)``.
+        """
+        return self.state_snapshot()()
+
+    def state_snapshot(self) -> Callable[[], dict[str, Any]]:
+        """`state_dict` as of now, for when it is called: a step then pays for a copy of the arrays alone."""
+        plain = self._snapshot()
+        return lambda: pack_arrays(plain())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state from `state_dict`; the estimator must have been built with the same method.
+
+        Raises
+        ------
+        ValueError
+            If the state belongs to another method or does not fit together. The estimator is then unchanged.
+        """
+        self._take(unpack_arrays(state))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write method, parameters and state to one file, atomically and without pickle.
+
+        Raises
+        ------
+        TypeError
+            If a parameter (a kernel function of your own) or a prompt id cannot be stored.
+        """
+        params = self._params
+        if self._named and self.method in FIXED_PARAMETERS:
+            params = {"bandwidth": "auto"} | params  # told, since files that do not were written with another default
+        plan = {
+            "method": self.method if self._named else specification.dump(self.baseline),
+            "scale": self._scale,
+            "order": self.order,
+            "keep_deltas": self._deltas is not None,
+            "params": {name: specification.dump(value) for name, value in params.items()},
+        }
+        save_state(path, {"estimator": plan, "state": self._snapshot()()})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Rebuild an estimator written by `save`; it goes on bit for bit as if it had never stopped.
+
+        Raises
+        ------
+        ValueError
+            If the file is torn, or holds something else.
+        """
+        content = load_state(path)
+        plan = content.get("estimator")
+        if not isinstance(plan, dict):
+            raise ValueError(f"{path}: holds no AdvantageEstimator.")
+        try:
+            params = {name: specification.load(value) for name, value in plan["params"].items()}
+            method = specification.load(plan["method"])
+            if isinstance(method, str):
+                params = dict(FIXED_PARAMETERS.get(method, {})) | params
+            chosen = {"order": plan.get("order", "strict"), "keep_deltas": plan.get("keep_deltas", False)}
+            estimator = cls(method, scale=plan["scale"], **chosen, **params)  # type: ignore[call-arg]  # its own class's
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{path}: its estimator cannot be built ({error}).") from error
+        estimator._take(content.get("state"))
+        return estimator
+
+    def _snapshot(self) -> Callable[[], dict[str, Any]]:
+        plain, deltas, last_step = self._state.snapshot(self.method), list(self._deltas or []), self._state.last_step
+        return lambda: plain() | ({"pending": together(deltas, last_step).plain()} if deltas else {})
+
+    def _take(self, state: Any) -> None:
+        after = EstimatorState.of(state, self.method, self.baseline, in_order=self.order == "strict")
+        if self._deltas is not None:
+            self._deltas = [HistoryDelta.of_plain(state["pending"])] if "pending" in state else []
+        self._state = after
+        self.values, self.record, self._returns = None, None, ReturnWatch(self.method, self.baseline)

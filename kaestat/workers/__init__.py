@@ -1,0 +1,1 @@
+"""Histories of several workers: by an exchange between ranks, or in one actor."""

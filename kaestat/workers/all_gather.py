@@ -1,0 +1,73 @@
+"""Ranks of `torch.distributed` that exchange what has come in since the last exchange."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kaestat.advantage import AdvantageEstimator
+from kaestat.history_delta import HistoryDelta
+
+
+def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
+    """Merge what each rank has recorded since the last exchange into the estimators of all others.
+
+    To be called by all ranks of the group, as often as they like; a rank that has recorded nothing takes part as well.
+    Afterwards all have the same history, up to the rounding of sums (none where rewards are 0 and 1).
+
+    Parameters
+    ----------
+    estimator : AdvantageEstimator
+        This rank's, made with ``order="any", keep_deltas=True`` and otherwise as on the other ranks.
+    group : torch.distributed.ProcessGroup, optional
+        None for all ranks.
+
+    Returns
+    -------
+    int
+        Bytes that this rank has sent.
+
+    Raises
+    ------
+    ValueError
+        If the estimator keeps no deltas, or the ranks record different things.
+
+    Examples
+    --------
+    On every rank, after `torch.distributed.init_process_group`::
+
+        estimator = AdvantageEstimator("kae", order="any", keep_deltas=True)
+        advantages = estimator.step(prompt_ids, rewards, step, version=versions)  # of this rank's completions
+        exchange(estimator)
+    """
+    import torch.distributed as dist
+
+    content = estimator.take_delta().to_bytes()
+    for rank, other in enumerate(all_gather_bytes(content, group)):
+        if rank != dist.get_rank(group):
+            estimator.merge(HistoryDelta.from_bytes(other))
+    return len(content)
+
+
+def all_gather_bytes(content: bytes, group: Any = None) -> list[bytes]:
+    """The bytes of each rank, in the order of ranks; they may differ in length. No pickle.
+
+    Parameters
+    ----------
+    content : bytes
+        Not empty.
+    group : torch.distributed.ProcessGroup, optional
+    """
+    import torch
+    import torch.distributed as dist
+
+    # NCCL moves what is on a GPU alone.
+    device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend(group) == "nccl" else "cpu"
+    n_ranks = dist.get_world_size(group)
+    sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(n_ranks)]
+    dist.all_gather(sizes, torch.tensor([len(content)], dtype=torch.int64, device=device), group=group)
+    longest = max(int(size) for size in sizes)
+    own = torch.zeros(longest, dtype=torch.uint8)
+    own[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+    of_ranks = [torch.zeros(longest, dtype=torch.uint8, device=device) for _ in range(n_ranks)]
+    dist.all_gather(of_ranks, own.to(device), group=group)
+    return [padded[: int(size)].cpu().numpy().tobytes() for padded, size in zip(of_ranks, sizes, strict=True)]
