@@ -64,8 +64,8 @@ def speed(curves: pd.DataFrame, budget: int, reference: str, *, seed: int = 0) -
         }
         for base in bases:
             rows.append((design, base, found[base], *_interval(drawn[base]), *_survival(runs[base], budget)))
-        pooled = np.exp(np.mean([np.log(drawn[base]) for base in bases], axis=0))
-        ratio = float(np.exp(np.mean(np.log([found[base] for base in bases]))))
+        pooled = _geometric([drawn[base] for base in bases])
+        ratio = float(_geometric([found[base] for base in bases]))
         survival = _survival(np.concatenate(list(runs.values())), budget)
         rows.append((design, POOLED, ratio, *_interval(pooled), *survival))
     return pd.DataFrame(rows, columns=SPEED_COLUMNS)
@@ -143,6 +143,13 @@ def _ratios(
     own, other = heights[design, base], heights[reference, base]
     found = np.array([completions_to(other[each, -1].mean(), own[each].mean(0), grid) for each in draws])
     return np.where(np.isnan(found), np.inf, found) / grid[-1]
+
+
+def _geometric(ratios: Sequence[np.ndarray] | Sequence[float]) -> np.ndarray:
+    """Geometric mean over base models; infinite where one is."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.exp(np.mean(np.log(ratios), axis=0))
+    return np.where(np.isinf(ratios).any(axis=0), np.inf, mean)
 
 
 def _own(heights: np.ndarray, target: float, grid: np.ndarray) -> np.ndarray:

@@ -82,4 +82,4 @@ def test_holm_counts_the_designs():
 def test_every_run_has_every_endpoint():
     table = endpoints(made({"slow": 1.0}), BUDGET)
     assert list(table.columns) == list(ENDPOINTS)
-    assert table.index.names == ["design", "base", "seed"] and len(table) == 18 and table.notna().all(None)
+    assert table.index.names == ["design", "base", "seed"] and len(table) == 18 and table.notna().all(axis=None)
