@@ -13,6 +13,7 @@ from llm_experiments.study.curves import CURVE_COLUMNS
 from llm_experiments.study.run import Study
 from paper_figures.policies.__main__ import build
 
+SHIPPED = sorted((Path(study_run.__file__).parents[1] / "configs" / "study").glob("*.yaml"))
 SMALL = {
     "name": "small",
     "world": {
@@ -60,15 +61,15 @@ def test_every_run_of_every_design_has_its_tests(finished):
     counts = table.groupby(["design", "base", "seed"])["generated"].apply(list)
     assert len(counts) == 8 and all(each == [0, 16, 32] for each in counts)
     accuracies = table[["matched", "greedy", "sampled"]]
-    assert ((accuracies >= 0) & (accuracies <= 1)).all(None)
+    assert ((accuracies >= 0) & (accuracies <= 1)).all(axis=None)
     assert table.groupby("generated")["passed"].apply(lambda each: each.notna().all()).tolist() == [True, False, True]
 
 
 def test_designs_of_one_seed_begin_alike(finished):
     """Same model, same test problems, same random numbers: what differs later is the design's."""
     _, table = finished
-    first = table[table["generated"] == 0].drop(columns=["design", "rate"])
-    one, other = (first[table["design"] == name].reset_index(drop=True) for name in ("grpo_4", "kae_eb_1"))
+    first = table[table["generated"] == 0].drop(columns="rate").set_index("design")
+    one, other = (first.loc[name].reset_index(drop=True) for name in ("grpo_4", "kae_eb_1"))
     pd.testing.assert_frame_equal(one, other)
 
 
@@ -124,8 +125,6 @@ def test_studies_that_cannot_be_run_are_refused(changes, message):
         small(**changes)
 
 
-@pytest.mark.parametrize(
-    "path", sorted(Path("llm_experiments/configs/study").glob("*.yaml")), ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_studies_can_be_read(path):
     assert load_study(path).name == path.stem
