@@ -179,6 +179,7 @@ class Part(StrEnum):
     """Parts of a study, each needing those before it."""
 
     bases = "bases"
+    check = "check"
     rates = "rates"
     compare = "compare"
 
@@ -204,8 +205,10 @@ def study(
     torch.set_num_threads(1)  # the matrices are small: more threads cost more than they bring
     console = Console(stderr=True)
     pieces = Study(load_study(config), runs=runs, results=results, progress=partial(timed_progress, console))
-    if part is Part.bases:
-        pieces.bases()
+    if part in (Part.bases, Part.check):
+        if design:
+            raise ValueError(f"--design goes with rates and compare; {part} is about the world.")
+        getattr(pieces, part)()
     else:
         getattr(pieces, part)(design)
     console.print(f"Results: {pieces.results}", highlight=False, markup=False, soft_wrap=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t
 from statsmodels.duration.survfunc import SurvfuncRight
 from statsmodels.regression.mixed_linear_model import MixedLM
 from statsmodels.stats.multitest import multipletests
@@ -18,6 +19,7 @@ from .endpoints import area, completions_to, on_grid
 POINTS = 101  # of the grid of completions
 DRAWS = 2000  # bootstrap
 LEVEL = 0.95
+ROUNDING = 1e-12  # accuracies that differ by less are the same
 ENDPOINTS = ("area", "matched", "greedy", "sampled", "passed", "entropy", *KINDS)
 """Mean matched accuracy over the budget; all others are at its end."""
 SPEED_COLUMNS = ["design", "base", "ratio", "low", "high", "reached", "median"]
@@ -172,21 +174,19 @@ def _survival(completions: np.ndarray, budget: int) -> tuple[float, float]:
 
 def _mean(gap: np.ndarray) -> tuple[float, float, float]:
     """Mean, standard error and two-sided p-value of one base model's paired differences."""
-    from scipy.stats import t
-
     se = float(gap.std(ddof=1) / np.sqrt(len(gap)))
     mean = float(gap.mean())
-    return mean, se, float(2 * t.sf(abs(mean) / se, len(gap) - 1)) if se > 0 else float("nan")
+    return mean, se, float(2 * t.sf(abs(mean) / se, len(gap) - 1)) if se > ROUNDING else float("nan")
 
 
 def _mixed(gap: pd.Series) -> tuple[float, float, float]:
     bases = gap.index.get_level_values("base").to_numpy()
-    if len(set(bases)) == 1 or gap.std() == 0:
+    if len(set(bases)) == 1 or np.ptp(gap) < ROUNDING:
         return _mean(gap.to_numpy())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a variance between base models of 0 lies on the boundary, as is expected
         fit = MixedLM(gap.to_numpy(), np.ones((len(gap), 1)), groups=bases).fit(reml=True)
-    return float(fit.fe_params[0]), float(fit.bse_fe[0]), float(fit.pvalues[0])
+        return float(fit.fe_params[0]), float(fit.bse_fe[0]), float(fit.pvalues[0])
 
 
 def _numbers(gap: tuple[float, float, float] | None) -> Sequence[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from llm_experiments.training.stacked.config import StackConfig
 from llm_experiments.training.stacked.loop import StackedTraining
 from llm_experiments.training.stacked.testing import GREEDY, HeldOut
 
-from .config import StudyConfig, TestsConfig
+from .config import TestsConfig, WorldConfig
 
 CURVE_COLUMNS = [
     "seed",
@@ -36,6 +37,30 @@ CURVE_COLUMNS = [
 ]
 """``matched`` is the accuracy at the ``temperature`` that is best on the validation problems, ``sampled`` that at 1,
 ``passed`` pass@k; then matched accuracy by kind of problem."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tasks:
+    """The problems of a stack: each run's own pool, and what all are tested on.
+
+    Attributes
+    ----------
+    pools : sequence of Task
+    validation, test : Task
+    """
+
+    pools: Sequence[Task]
+    validation: Task
+    test: Task
+
+    @classmethod
+    def of(cls, world: WorldConfig, base: int, seeds: Sequence[int]) -> Tasks:
+        """Those of runs with these seeds on one base model."""
+        return cls(
+            [load_task(world.split(base, "train", world.n_prompts), seed=seed_of(seed, "task")) for seed in seeds],
+            load_task(world.split(base, "validation"), seed=0),
+            load_task(world.split(base, "test"), seed=0),
+        )
 
 
 class Tests:
@@ -96,9 +121,9 @@ class Tests:
 
 
 def learning_curves(
-    study: StudyConfig,
+    config: TestsConfig,
     setting: StackConfig,
-    base: int,
+    tasks: Tasks,
     seeds: Sequence[int],
     rates: Sequence[float],
     folder: Path,
@@ -108,10 +133,9 @@ def learning_curves(
 
     Parameters
     ----------
-    study : StudyConfig
+    config : TestsConfig
     setting : StackConfig
-    base : int
-        Seed of the base model and its world.
+    tasks : Tasks
     seeds : sequence of int
     rates : sequence of float
         Learning rate of each run.
@@ -125,17 +149,14 @@ def learning_curves(
     DataFrame
         Columns `CURVE_COLUMNS`. A run that needs more completions for its updates has fewer of them.
     """
-    world = study.world
-    pools = [load_task(world.split(base, "train", world.n_prompts), seed=seed_of(seed, "task")) for seed in seeds]
     codec = CharacterCodec(AutoTokenizer.from_pretrained(folder))
-    training = StackedTraining(setting, [folder] * len(seeds), pools, seeds, codec, rates)
-    held_out = ([load_task(world.split(base, split), seed=0)] * len(seeds) for split in ("validation", "test"))
-    tests = Tests(study.tests, training, *held_out, seeds)
-    found, following = [tests.rows(passes=True)], study.tests.every
+    training = StackedTraining(setting, [folder] * len(seeds), tasks.pools, seeds, codec, rates)
+    tests = Tests(config, training, [tasks.validation] * len(seeds), [tasks.test] * len(seeds), seeds)
+    found, following = [tests.rows(passes=True)], config.every
     while training.generated.min() < setting.budget:
         training.advance()
         done()
         if training.generated.min() >= min(following, setting.budget):
             found.append(tests.rows(passes=bool(training.generated.min() >= setting.budget)))
-            following += study.tests.every
+            following += config.every
     return pd.concat(found, ignore_index=True)[CURVE_COLUMNS]

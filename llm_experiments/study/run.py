@@ -19,11 +19,12 @@ from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import world_examples
 
 from .config import StudyConfig
-from .curves import CURVE_COLUMNS, learning_curves
+from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
+from .world_check import CHECKS, world_check
 
 IDENTITY = "study.json"
-CURVES, RATES, PROVENANCE = "curves.csv", "rates.csv", "provenance.json"
+CURVES, RATES, CHECK, PROVENANCE = "curves.csv", "rates.csv", "check.csv", "provenance.json"
 RATE_COLUMNS = ["design", "rate", "area", "chosen", "at_edge"]
 DIGITS = "%.5g"
 GRID = 101  # points of a curve's mean height
@@ -122,6 +123,22 @@ class Study:
         self._write(table, CURVES)
         return table
 
+    def check(self) -> pd.DataFrame:
+        """Whether a difference could show in this world, on the first base model; see `world_check`.
+
+        Needs the rates of the reference and the recommended design, whose missing runs are made.
+        """
+        config, path = self.config, self.folder / CHECK
+        stored = self._stored(path)
+        if stored is None:
+            rates = self.rates([config.reference, config.recommended]).query("chosen").set_index("design")["rate"]
+            base = config.world.bases[0]
+            with self._progress("check of the world", CHECKS) as done:
+                stored = world_check(config, self._base(base), base, rates.to_dict(), done)
+            _write_frame(stored, path)
+        self._write(stored, CHECK)
+        return stored
+
     def _known(self, designs: Sequence[str] | None) -> list[str]:
         unknown = [name for name in designs or () if name not in self.config.designs]
         if unknown:
@@ -142,7 +159,8 @@ class Study:
         setting, folder = self.config.setting(design), self._base(base)
         seeds, rates = zip(*runs, strict=True)
         with self._progress(f"{path.parent.name}: {path.stem}", ceil(setting.budget / setting.completions)) as done:
-            _write_frame(learning_curves(self.config, setting, base, seeds, rates, folder, done), path)
+            tasks = Tasks.of(self.config.world, base, seeds)
+            _write_frame(learning_curves(self.config.tests, setting, tasks, seeds, rates, folder, done), path)
 
     def _base(self, seed: int) -> Path:
         world = self.config.world

@@ -21,8 +21,8 @@ CHANCE: Mapping[Kind, tuple[float, float]] = {
     "wrong_mode": (0.05, 0.35),
     "hopeless": (0.0, 0.0),
 }
-"""Between what bounds the chance of the right answer lies in the examples that a model is made from. At the lower end of
-``right_mode`` the habit is as likely as the right answer."""
+"""Between what bounds the chance of the right answer lies in the examples that a model is made from. At the lower end
+of ``right_mode`` the habit is as likely as the right answer."""
 HABIT = 0.85  # share of the habit among a cell's wrong answers; the others are spread evenly
 DIGITS, UNSAID = "0123456789", "!"  # answers, and one that is never heard
 LETTERS = "abcdefgh"  # of free thoughts before an answer

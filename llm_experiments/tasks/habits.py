@@ -94,6 +94,11 @@ def examples(
     return found
 
 
+def cell_of(problem: Problem) -> str:
+    """The name of a problem's cell."""
+    return problem.prompt[: len(FIRST[0] + SECOND[0])]
+
+
 def _cells(world: int, shares: Mapping[str, float]) -> dict[str, Cell]:
     names = [first + second for first, second in product(FIRST, SECOND)]
     return dict(zip(names, draw_cells(len(names), shares, np.random.default_rng(world)), strict=True))

@@ -9,8 +9,10 @@ import pytest
 from llm_experiments.config import checked
 from llm_experiments.study import run as study_run
 from llm_experiments.study.config import StudyConfig, load_study
-from llm_experiments.study.curves import CURVE_COLUMNS
+from llm_experiments.study.curves import CURVE_COLUMNS, Tasks
 from llm_experiments.study.run import Study
+from llm_experiments.study.world_check import _halved
+from llm_experiments.tasks.habits import cell_of
 from paper_figures.policies.__main__ import build
 
 SHIPPED = sorted((Path(study_run.__file__).parents[1] / "configs" / "study").glob("*.yaml"))
@@ -87,6 +89,23 @@ def test_one_design_is_run_without_the_others(tmp_path):
     assert set(pd.read_csv(study.results / "rates.csv")["design"]) == {"grpo_4"}
     with pytest.raises(ValueError, match="'nothing' is none of the study's"):
         study.compare(["nothing"])
+
+
+def test_the_world_is_checked_once(finished, monkeypatch):
+    study, _ = finished
+    table = study.check()
+    assert table["accuracy"].between(0, 1).all() and (table["runs"] == 1).all()
+    assert table["quantity"].is_unique and len(table) == 5
+    monkeypatch.setattr(study_run, "world_check", lambda *_: pytest.fail("the check was made again"))
+    pd.testing.assert_frame_equal(study.check(), table, check_dtype=False)
+
+
+def test_halves_of_a_world_share_no_cell(finished):
+    study, _ = finished
+    halved = _halved(Tasks.of(study.config.world, 0, [0]))
+    trained = {cell_of(problem) for problem in halved.pools[0].problems}
+    tested = {cell_of(problem) for problem in (*halved.validation.problems, *halved.test.problems)}
+    assert trained and len(tested) == 128 and not trained & tested
 
 
 def test_other_settings_do_not_go_on_with_a_study(finished):
