@@ -91,6 +91,8 @@ class StudyConfig(Section):
         What is compared, most important first.
     reference : str
         The design that the others are compared with.
+    control : str
+        Another one, without any baseline, that a recommended design must not lose to.
     recommended : str
         The design of which the study is to say whether it is worth changing to.
     """
@@ -106,11 +108,12 @@ class StudyConfig(Section):
     tests: TestsConfig
     designs: Mapping[str, Design]
     reference: str
+    control: str
     recommended: str
 
     @model_validator(mode="after")
     def _can_be_run(self) -> StudyConfig:
-        for role in ("reference", "recommended"):
+        for role in ("reference", "control", "recommended"):
             if getattr(self, role) not in self.designs:
                 raise ValueError(f"{role} = {getattr(self, role)!r} is none of the designs: {', '.join(self.designs)}.")
         both = sorted({*self.rate_seeds} & {*self.seeds})

@@ -23,7 +23,19 @@ ROUNDING = 1e-12  # accuracies that differ by less are the same
 ENDPOINTS = ("area", "matched", "greedy", "sampled", "passed", "entropy", *KINDS)
 """Mean matched accuracy over the budget; all others are at its end."""
 SPEED_COLUMNS = ["design", "base", "ratio", "low", "high", "reached", "median"]
-DIFFERENCE_COLUMNS = ["design", "endpoint", "base", "mean", "difference", "se", "low", "high", "p", "p_holm"]
+DIFFERENCE_COLUMNS = [
+    "reference",
+    "design",
+    "endpoint",
+    "base",
+    "mean",
+    "difference",
+    "se",
+    "low",
+    "high",
+    "p",
+    "p_holm",
+]
 POOLED = "all"
 
 
@@ -99,9 +111,9 @@ def differences(curves: pd.DataFrame, budget: int, reference: str) -> pd.DataFra
         for endpoint in ENDPOINTS:
             for base, part in here[endpoint].groupby("base"):
                 gap = None if design == reference else _mean(paired.loc[base, endpoint].to_numpy())
-                rows.append((design, endpoint, base, part.mean(), *_numbers(gap)))
+                rows.append((reference, design, endpoint, base, part.mean(), *_numbers(gap)))
             gap = None if design == reference else _mixed(paired[endpoint])
-            rows.append((design, endpoint, POOLED, here[endpoint].mean(), *_numbers(gap)))
+            rows.append((reference, design, endpoint, POOLED, here[endpoint].mean(), *_numbers(gap)))
     table = pd.DataFrame(rows, columns=DIFFERENCE_COLUMNS[:-1])
     tested = table["p"].notna() & (table["base"] == POOLED)
     table["p_holm"] = np.nan
@@ -185,8 +197,11 @@ def _mixed(gap: pd.Series) -> tuple[float, float, float]:
         return _mean(gap.to_numpy())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a variance between base models of 0 lies on the boundary, as is expected
-        fit = MixedLM(gap.to_numpy(), np.ones((len(gap), 1)), groups=bases).fit(reml=True)
-        return float(fit.fe_params[0]), float(fit.bse_fe[0]), float(fit.pvalues[0])
+        try:
+            fit = MixedLM(gap.to_numpy(), np.ones((len(gap), 1)), groups=bases).fit(reml=True)
+            return float(fit.fe_params[0]), float(fit.bse_fe[0]), float(fit.pvalues[0])
+        except np.linalg.LinAlgError:  # nearly all pairs are equal, and the variance has no maximum within
+            return _mean(gap.to_numpy())
 
 
 def _numbers(gap: tuple[float, float, float] | None) -> Sequence[float]:

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import isotonic_regression
 
+ROUNDING = 1e-9  # an accuracy that is missed by less is reached
+
 
 def on_grid(curves: pd.DataFrame, column: str, grid: np.ndarray) -> np.ndarray:
     """A column of each run's curve at given numbers of completions, shape (runs, len(grid)); linear between tests.
@@ -36,12 +38,12 @@ def completions_to(target: float, curve: np.ndarray, grid: np.ndarray) -> float:
     curve, grid : ndarray, shape (K,)
     """
     rising = isotonic_regression(curve).x
-    above = np.flatnonzero(rising >= target)
+    above = np.flatnonzero(rising >= target - ROUNDING)
     if not len(above):
         return float("nan")
     first = int(above[0])
     if first == 0:
         return float(grid[0])
     low, high = rising[first - 1], rising[first]
-    share = (target - low) / (high - low)
+    share = min((target - low) / (high - low), 1.0)
     return float(grid[first - 1] + share * (grid[first] - grid[first - 1]))

@@ -48,7 +48,9 @@ def build(folder: str | os.PathLike) -> None:
     if config.reference not in run:
         raise ValueError(f"{folder}: the reference {config.reference} was not run.")
     names = {key: name_of(design.model_dump()) for key, design in config.designs.items() if key in run}
-    speeds, gaps = speed(curves, config.budget, config.reference), differences(curves, config.budget, config.reference)
+    speeds = speed(curves, config.budget, config.reference)
+    against = [name for name in dict.fromkeys([config.reference, config.control]) if name in run]
+    gaps = pd.concat([differences(curves, config.budget, name) for name in against], ignore_index=True)
     write_csv(speeds.round(4), folder, "speed")
     write_csv(gaps.round(5), folder, "differences")
     facts = {
@@ -59,7 +61,8 @@ def build(folder: str | os.PathLike) -> None:
         "passes": config.tests.passes,
     }
     write_table(speed_table(speeds, gaps, names), folder, "speed", SPEED_CAPTION.format(**facts))
-    write_table(end_table(gaps, names, config.tests.passes), folder, "end", END_CAPTION.format(**facts))
+    own = gaps[gaps["reference"] == config.reference]
+    write_table(end_table(own, names, config.tests.passes), folder, "end", END_CAPTION.format(**facts))
     caption = RATES_CAPTION.format(seeds=len(config.rate_seeds))
     write_table(rates_table(rates, names), folder, "rates", caption)
     drawn = list(dict.fromkeys([config.reference, config.recommended, *names]))

@@ -12,8 +12,8 @@ from llm_experiments.study.contrasts import POOLED
 SPEED_CAPTION = (
     "Completions to the final accuracy of {reference} at matched temperature, as a share of the budget of {budget:,}, "
     "with 95 % intervals over seeds: geometric mean over {bases} base models with {seeds} seeds each, and each base "
-    "model. 'Arrive' is the share of runs whose own curve gets there. 'Mean accuracy' is the difference in accuracy "
-    "over the whole budget, paired run by run, with its p-value after Holm's correction for the number of designs."
+    "model. 'Arrive' is the share of runs whose own curve gets there. 'Mean accuracy' is that over the whole budget, "
+    "then its differences, paired run by run, with p-values after Holm's correction for the number of designs."
 )
 END_CAPTION = (
     "After {budget:,} completions: accuracy at matched temperature, greedy and at temperature 1, pass@{passes}, "
@@ -32,22 +32,22 @@ def speed_table(speed: pd.DataFrame, differences: pd.DataFrame, names: Mapping[s
     """Designs in the order of the study, as text cells."""
     by_base = speed.assign(base=speed["base"].astype(str)).set_index(["design", "base"])
     gaps = differences[(differences["endpoint"] == "area") & (differences["base"].astype(str) == POOLED)]
-    gaps = gaps.set_index("design")
+    against = list(dict.fromkeys(gaps["reference"]))
+    gaps = gaps.set_index(["reference", "design"])
     rows = []
     for design, name in names.items():
         own = by_base.loc[design]
-        pooled, gap = own.loc[POOLED], gaps.loc[design]
+        pooled = own.loc[POOLED]
         bases = " / ".join(_share(ratio) for ratio in own.drop(POOLED)["ratio"])
-        known = not np.isnan(gap["difference"])
         rows.append(
             {
                 "Design": name,
                 "Completions": f"{_share(pooled['ratio'])} [{_share(pooled['low'])}, {_share(pooled['high'])}]",
                 "Each base model": bases,
                 "Arrive": f"{pooled['reached']:.0%}",
-                "Mean accuracy": f"{gap['difference']:+.3f} ± {gap['se']:.3f}" if known else f"({gap['mean']:.3f})",
-                "p": _p(gap["p_holm"]) if known else "",
+                "Mean accuracy": f"{gaps.loc[(against[0], design), 'mean']:.3f}",
             }
+            | {f"less {names[other]}": _gap(gaps.loc[(other, design)]) for other in against}
         )
     return pd.DataFrame(rows)
 
@@ -80,8 +80,11 @@ def _share(ratio: float) -> str:
     return "> 1" if np.isinf(ratio) else f"{ratio:.2f}"
 
 
-def _p(value: float) -> str:
-    return "< .001" if value < 0.001 else f"{value:.3f}"
+def _gap(row: pd.Series) -> str:
+    if np.isnan(row["difference"]):
+        return ""
+    p = "< .001" if row["p_holm"] < 0.001 else f"= {row['p_holm']:.3f}".replace("0.", ".")
+    return f"{row['difference']:+.3f} ± {row['se']:.3f} (p {p})"
 
 
 def _cell(row: pd.Series) -> str:

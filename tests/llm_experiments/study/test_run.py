@@ -37,6 +37,7 @@ SMALL = {
         "kae_eb_1": {"method": "kae_eb", "sampling": "neyman"},
     },
     "reference": "grpo_4",
+    "control": "grpo_4",
     "recommended": "kae_eb_1",
 }
 
