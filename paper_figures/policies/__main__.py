@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -12,14 +11,15 @@ try:
     import pandas as pd
     import typer
 
-    from llm_experiments.study.config import StudyConfig
     from llm_experiments.study.contrasts import differences, speed
-    from paper_figures.policies.figures import COLORS, what_it_takes
-    from paper_figures.policies.names import name_of
+    from paper_figures.policies.figures import figure
+    from paper_figures.policies.results import read_study
     from paper_figures.policies.tables import (
+        CHECK_CAPTION,
         END_CAPTION,
         RATES_CAPTION,
         SPEED_CAPTION,
+        check_table,
         end_table,
         rates_table,
         speed_table,
@@ -40,16 +40,9 @@ def build(folder: str | os.PathLike) -> None:
         If they lack the reference.
     """
     folder = Path(folder)
-    if not (folder / "curves.csv").is_file():
-        raise FileNotFoundError(f"{folder}: holds no curves.csv; name the results folder of a study.")
-    config = StudyConfig(**json.loads((folder / "provenance.json").read_text())["config"])
-    curves, rates = pd.read_csv(folder / "curves.csv"), pd.read_csv(folder / "rates.csv")
-    run = set(curves["design"])
-    if config.reference not in run:
-        raise ValueError(f"{folder}: the reference {config.reference} was not run.")
-    names = {key: name_of(design.model_dump()) for key, design in config.designs.items() if key in run}
+    config, curves, names = read_study(folder)
     speeds = speed(curves, config.budget, config.reference)
-    against = [name for name in dict.fromkeys([config.reference, config.control]) if name in run]
+    against = [name for name in dict.fromkeys([config.reference, config.control]) if name in names]
     gaps = pd.concat([differences(curves, config.budget, name) for name in against], ignore_index=True)
     write_csv(speeds.round(4), folder, "speed")
     write_csv(gaps.round(5), folder, "differences")
@@ -63,11 +56,11 @@ def build(folder: str | os.PathLike) -> None:
     write_table(speed_table(speeds, gaps, names), folder, "speed", SPEED_CAPTION.format(**facts))
     own = gaps[gaps["reference"] == config.reference]
     write_table(end_table(own, names, config.tests.passes), folder, "end", END_CAPTION.format(**facts))
-    caption = RATES_CAPTION.format(seeds=len(config.rate_seeds))
+    rates, caption = pd.read_csv(folder / "rates.csv"), RATES_CAPTION.format(seeds=len(config.rate_seeds))
     write_table(rates_table(rates, names), folder, "rates", caption)
-    drawn = list(dict.fromkeys([config.reference, config.recommended, *names]))
-    drawn = [design for design in drawn if design in run][: len(COLORS) - 2]
-    write_figure(what_it_takes(curves, speeds, names, drawn, config.budget), folder, "curves")
+    if (folder / "check.csv").is_file():
+        write_table(check_table(pd.read_csv(folder / "check.csv"), names), folder, "check", CHECK_CAPTION)
+    write_figure(figure(folder), folder, "curves")
 
 
 def main(folder: Annotated[Path, typer.Argument(help="Results folder of a study.")]) -> None:

@@ -24,6 +24,10 @@ RATES_CAPTION = (
     "Mean matched accuracy over the budget at each learning rate, on {seeds} other seeds of the first base model; bold "
     "is the rate that the design is compared at."
 )
+CHECK_CAPTION = (
+    "Could a difference show? Greedy accuracy on test problems after the updates of a run, first base model, with "
+    "standard errors over the two seeds that chose the rates."
+)
 END = {"matched": "Matched", "greedy": "Greedy", "sampled": "Sampled", "passed": "pass@{passes}", "entropy": "Entropy"}
 KIND_NAMES = {"solved": "Solved", "right_mode": "Right mode", "wrong_mode": "Wrong mode", "hopeless": "Hopeless"}
 
@@ -74,6 +78,20 @@ def rates_table(rates: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
         }
         rows.append({"Design": name} | cells)
     return pd.DataFrame(rows)
+
+
+def check_table(check: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    """Whether a difference could show, as text cells."""
+    return pd.DataFrame(
+        {
+            "Situation": check["quantity"].str.capitalize(),
+            "Design": check["design"].map(lambda name: names.get(name, name)),
+            "Greedy accuracy": [
+                f"{row.accuracy:.3f} ± {row.se:.3f}" if row.se > 0 else f"{row.accuracy:.3f}"
+                for row in check.itertuples()
+            ],
+        }
+    )
 
 
 def _share(ratio: float) -> str:
