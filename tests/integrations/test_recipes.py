@@ -6,6 +6,7 @@ import re
 import sys
 import types
 from argparse import Namespace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +85,15 @@ def test_integration_recipe_nemo_rl_knows_prompts_through_padding_and_resumes(tm
         baseline.compute_advantage(torch.arange(4), torch.zeros(4), torch.ones(4, 3))
 
 
-def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(tmp_path, monkeypatch):
+@dataclass
+class GRPOSaveState:
+    """As in nemo_rl/algorithms/grpo.py since 65be481; a TypedDict before."""
+
+    total_steps: int
+
+
+@pytest.mark.parametrize("grpo_state", [GRPOSaveState(0), {"total_steps": 0}], ids=["dataclass", "dict"])
+def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(grpo_state, tmp_path, monkeypatch):
     grpo = types.ModuleType("nemo_rl.algorithms.grpo")
     sync = types.ModuleType("nemo_rl.algorithms.grpo_sync")
     algorithms = types.ModuleType("nemo_rl.algorithms")
@@ -102,7 +111,7 @@ def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(tmp_path, mon
         1,
         tokenizer=Namespace(pad_token_id=0),
         config=Namespace(checkpointing={"checkpoint_dir": str(tmp_path)}),
-        grpo_state={"total_steps": 0},
+        grpo_state=grpo_state,
     )
     for module in (grpo, sync):
         estimator = module._create_advantage_estimator({})
