@@ -193,8 +193,10 @@ class WatchedEstimator:
         if state is None:
             with self._lock:
                 last = self.estimator.last_step
-                present = step is None or not self.stateful or last <= step
-                state = self.estimator.state_snapshot() if present else self._states.after(step, last)
+                if step is None or not self.stateful or last <= step:
+                    state = self.estimator.state_snapshot()
+                else:
+                    state = self._states.after(step, last)
         return state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -330,8 +330,8 @@ def _check_config(args: trl.GRPOConfig, estimator: AdvantageEstimator) -> None:
             f"multi_objective_aggregation={args.multi_objective_aggregation!r} is a normalisation of its own; the "
             "estimator needs one reward per completion. Leave it at 'sum_then_normalize'."
         )
-    if args.scale_rewards == "batch" and estimator.scale != "batch_std":
+    if args.scale_rewards == "batch" and not estimator.scale.startswith("trl_batch"):
         raise ValueError(
-            f"scale_rewards='batch' has no effect here, and this estimator scales by {estimator.scale!r}; pass "
-            "scale='batch_std' to AdvantageEstimator instead."
+            f"scale_rewards='batch' has no effect here, and this estimator's scale is {estimator.scale!r}; pass "
+            "scale='trl_batch' to AdvantageEstimator, which is TRL's formula, or leave scale_rewards out."
         )
