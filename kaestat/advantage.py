@@ -20,7 +20,7 @@ from kaestat.reach import ReturnWatch
 from kaestat.record import StepRecord
 from kaestat.registry import changed_parameters, get_method, make_baseline, with_specified
 from kaestat.samples import StepSamples, largest_like, like, scatter
-from kaestat.scaling import SCALINGS
+from kaestat.scaling import make_scaling
 from kaestat.steps import any_order, strict_order
 from kaestat.steps.serving import Outcome, Serving
 from kaestat.stored_estimator import StoredEstimator
@@ -36,9 +36,10 @@ class AdvantageEstimator(StoredEstimator):
     method : str or Baseline
         One of `kaestat.methods()`, or a specification with parameters such as ``"kae:bandwidth=10"``, as
         `kaestat.value_risk` takes; or a baseline object, whose own scaling is none.
-    scale : {"none", "group_std", "batch_std", "informative"}, optional
+    scale : {"none", "group_std", "batch_std", "informative", "trl_group", "trl_batch"}, optional
         Overrides the method's own scaling: none; division by the group's standard deviation; whitening over the
-        batch. None keeps the published one (`kaestat.registry.METHODS`).
+        batch; GPG's; TRL's two. Those that divide take an epsilon, as in ``"group_std(epsilon=1e-4)"``. None keeps
+        the published one (`kaestat.registry.METHODS`).
     order : {"strict", "any"}
         Whether steps come in order, each prompt once a step, so that anything else is refused as a fault; or in any
         order and in parts: late rewards, completions of several policy versions, several calls for a prompt.
@@ -87,10 +88,8 @@ class AdvantageEstimator(StoredEstimator):
             known = get_method(method)
             self.method, self.baseline = method, make_baseline(method, **params)
             own_scale = known.scale
-        if scale is not None and not (isinstance(scale, str) and scale in SCALINGS):
-            raise ValueError(
-                f"scale: unknown {scale!r}; choose one of {', '.join(SCALINGS)}, or None for the method's own."
-            )
+        if scale is not None:
+            make_scaling(scale if isinstance(scale, str) else repr(scale))
         if self.baseline.missing_input is not None:
             raise ValueError(f"method {self.method!r} needs {self.baseline.missing_input}.")
         self._named, self._params, self._scale = isinstance(method, str), params, scale

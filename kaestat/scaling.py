@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
+from functools import cache, partial
 
 from kaestat.arrays import Array, Groups, ratio
+from kaestat.checks import check_positive
 
-GROUP_STD_EPS = 1e-6  # as in GRPO's published implementations (verl, open-instruct)
+GROUP_STD_EPS = 1e-6  # as in verl's GRPO
 WHITEN_EPS = 1e-8
+TRL_EPS = 1e-4
 
 
 def leave_as_is(advantages: Array, groups: Groups) -> Array:
@@ -15,25 +20,50 @@ def leave_as_is(advantages: Array, groups: Groups) -> Array:
     return advantages
 
 
-def divide_by_group_std(advantages: Array, groups: Groups) -> Array:
-    """``A / (std + 1e-6)`` with the standard deviation (ddof 1) of the row's rewards; lone completions stay as is.
+def divide_by_group_std(advantages: Array, groups: Groups, epsilon: float = GROUP_STD_EPS) -> Array:
+    """``A / (std + epsilon)`` with the standard deviation (ddof 1) of the row's rewards; lone completions stay as is.
 
     Parameters
     ----------
     advantages : array, shape (..., P, G)
     groups : Groups
         The rewards that the standard deviation is taken of.
+    epsilon : float
+        1e-6 as in verl; TRL has 1e-4.
     """
     xp = groups.xp
     present, count = groups.present, groups.count
     mean = ratio(xp.sum(present * groups.reward, axis=-1, keepdims=True), count, 0.0, xp)
     squares = xp.sum(present * (groups.reward - mean) ** 2, axis=-1, keepdims=True)
     std = xp.sqrt(ratio(squares, count - 1, 1.0, xp))
-    return advantages / xp.where(count > 1, std + GROUP_STD_EPS, xp.ones_like(std))
+    return advantages / xp.where(count > 1, std + epsilon, xp.ones_like(std))
 
 
-def whiten_over_batch(advantages: Array, groups: Groups) -> Array:
-    """``(A - mean) / sqrt(var + 1e-8)`` over every completion of the step (variance with ddof 1).
+def divide_by_reward_std(advantages: Array, groups: Groups, epsilon: float = TRL_EPS) -> Array:
+    """``A / (std + epsilon)`` with the standard deviation (ddof 1) of all rewards of the step.
+
+    The rewards are as they came, without any mean of their groups taken off: what TRL calls ``scale_rewards="batch"``
+    (TRL 1.16.0, ``trl/trainer/grpo_trainer.py``, ``_generate_and_score_completions``). A step of one completion is
+    returned as is.
+
+    Parameters
+    ----------
+    advantages : array, shape (..., P, G)
+    groups : Groups
+        The rewards that the standard deviation is taken of.
+    epsilon : float
+    """
+    xp = groups.xp
+    present = groups.present
+    count = xp.sum(present, axis=(-2, -1), keepdims=True)
+    mean = ratio(xp.sum(present * groups.reward, axis=(-2, -1), keepdims=True), count, 0.0, xp)
+    squares = xp.sum(present * (groups.reward - mean) ** 2, axis=(-2, -1), keepdims=True)
+    std = xp.sqrt(ratio(squares, count - 1, 1.0, xp))
+    return xp.where(count > 1, advantages / (std + epsilon), advantages)
+
+
+def whiten_over_batch(advantages: Array, groups: Groups, epsilon: float = WHITEN_EPS) -> Array:
+    """``(A - mean) / sqrt(var + epsilon)`` over every completion of the step (variance with ddof 1).
 
     A step of one completion is returned as is.
     """
@@ -42,7 +72,7 @@ def whiten_over_batch(advantages: Array, groups: Groups) -> Array:
     count = xp.sum(present, axis=(-2, -1), keepdims=True)
     mean = ratio(xp.sum(present * advantages, axis=(-2, -1), keepdims=True), count, 0.0, xp)
     variance = ratio(xp.sum(present * (advantages - mean) ** 2, axis=(-2, -1), keepdims=True), count - 1, 1.0, xp)
-    return xp.where(count > 1, (advantages - mean) / xp.sqrt(variance + WHITEN_EPS), advantages)
+    return xp.where(count > 1, (advantages - mean) / xp.sqrt(variance + epsilon), advantages)
 
 
 def rescale_informative(advantages: Array, groups: Groups) -> Array:
@@ -60,10 +90,48 @@ def rescale_informative(advantages: Array, groups: Groups) -> Array:
     return advantages * ratio(total, mixed, 1.0, xp)
 
 
-SCALINGS: dict[str, Callable[[Array, Groups], Array]] = {
+Scaling = Callable[..., Array]  # of advantages, groups and, where it divides, epsilon
+
+SCALINGS: dict[str, Scaling] = {
     "none": leave_as_is,
     "group_std": divide_by_group_std,
     "batch_std": whiten_over_batch,
     "informative": rescale_informative,
+    "trl_group": partial(divide_by_group_std, epsilon=TRL_EPS),
+    "trl_batch": divide_by_reward_std,
 }
 DEVIATION = "deviation"  # of methods whose baseline has one of its own
+
+
+@cache
+def make_scaling(scale: str) -> Scaling:
+    """The scaling of a name, or of a name with its epsilon such as ``"group_std(epsilon=1e-4)"``.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, it divides by nothing that an epsilon could be added to, or epsilon is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> groups = Groups(np.array([[1.0, 0.0]]))
+    >>> make_scaling("group_std(epsilon=0.1)")(groups.reward - 0.5, groups).round(4).tolist()
+    [[0.6195, -0.6195]]
+    """
+    parts = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*epsilon\s*=\s*([^()=,\s]+)\s*\))?\s*", scale)
+    scaling = None if parts is None else SCALINGS.get(parts[1])
+    if parts is None or scaling is None:
+        raise ValueError(
+            f"scale: unknown {scale!r}; choose one of {', '.join(SCALINGS)} (those that divide take an epsilon, as in "
+            "group_std(epsilon=1e-4)), or None for the method's own."
+        )
+    if parts[2] is None:
+        return scaling
+    if "epsilon" not in inspect.signature(scaling).parameters:
+        raise ValueError(f"scale: {parts[1]!r} adds no epsilon to what it divides by; leave it out of {scale!r}.")
+    try:
+        epsilon = float(parts[2])
+    except ValueError:
+        raise ValueError(f"scale: epsilon must be a number, got {parts[2]!r} in {scale!r}.") from None
+    return partial(scaling, epsilon=check_positive("scale: epsilon", epsilon))

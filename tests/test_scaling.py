@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, Groups
-from kaestat.scaling import divide_by_group_std, rescale_informative, whiten_over_batch
+from kaestat.scaling import (
+    divide_by_group_std,
+    divide_by_reward_std,
+    make_scaling,
+    rescale_informative,
+    whiten_over_batch,
+)
 from tests.helpers import reference_scalings as ref
 from tests.helpers.cases import groups
 
@@ -30,13 +36,17 @@ def test_scalings_are_those_of_the_slow_references(rows):
 
     for fast, slow in (
         (divide_by_group_std(centred, packed), ref.over_group_std(advantages, rows)),
+        (make_scaling("trl_group")(centred, packed), ref.over_group_std(advantages, rows, 1e-4)),
+        (make_scaling("group_std(epsilon=0.5)")(centred, packed), ref.over_group_std(advantages, rows, 0.5)),
+        (make_scaling("trl_batch")(centred, packed), ref.over_reward_std(advantages, rows)),
+        (make_scaling("trl_batch( epsilon = 2 )")(centred, packed), ref.over_reward_std(advantages, rows, 2.0)),
         (whiten_over_batch(centred, packed), ref.whitened(advantages)),
         (rescale_informative(centred, packed), ref.gpg_rescaled(advantages, rows)),
     ):
         np.testing.assert_allclose(flat(unpadded(fast, rows)), flat(slow), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("scaling", [divide_by_group_std, whiten_over_batch, rescale_informative])
+@pytest.mark.parametrize("scaling", [divide_by_group_std, divide_by_reward_std, whiten_over_batch, rescale_informative])
 def test_scalings_take_torch_tensors_and_leading_axes(scaling):
     reward = np.random.default_rng(0).random((3, 4, 5))
     expected = np.stack([scaling(r - 0.5, Groups(reward=r)) for r in reward])
@@ -73,7 +83,48 @@ def test_any_method_takes_any_scale(scale):
     np.testing.assert_allclose(advantages, flat(slow), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        ("std", "unknown 'std'; choose one of none, group_std"),
+        ("group_std(eps=1)", "unknown"),
+        ("group_std(epsilon=1", "unknown"),
+        (3, "unknown '3'"),
+        (["group_std"], "unknown"),
+        ("none(epsilon=1)", "'none' adds no epsilon"),
+        ("informative(epsilon=1)", "'informative' adds no epsilon"),
+        ("group_std(epsilon=small)", "must be a number, got 'small'"),
+        ("group_std(epsilon=0)", "epsilon must be positive"),
+        ("group_std(epsilon=-1e-4)", "epsilon must be positive"),
+        ("trl_batch(epsilon=nan)", "epsilon must be"),
+    ],
+)
+def test_unreadable_scales_say_what_to_write(scale, words):
+    with pytest.raises(ValueError) as error:
+        AdvantageEstimator("grpo", scale=scale)
+    assert words in str(error.value)
+
+
+def test_a_scale_with_its_epsilon_comes_back_from_a_file(tmp_path):
+    rewards = [1.0, 0, 0, 1, 0, 1]
+    estimator = AdvantageEstimator("grpo", scale="group_std(epsilon=0.5)")
+    estimator.save(tmp_path / "state")
+    found = AdvantageEstimator.load(tmp_path / "state").step(list("aaabbb"), rewards, 0)
+
+    np.testing.assert_array_equal(found, estimator.step(list("aaabbb"), rewards, 0))
+    assert found[0] == pytest.approx((2 / 3) / (np.sqrt(1 / 3) + 0.5))
+
+
 def test_two_completions_are_enough_to_be_whitened():
     # mean 1/2, variance 1/4 + 1/4 over 1
     whitened = whiten_over_batch(groups([1], [0]).reward, groups([1], [0]))
     np.testing.assert_allclose(whitened, np.array([[0.5], [-0.5]]) / np.sqrt(0.5 + 1e-8), rtol=1e-12)
+
+
+def test_trls_batch_scaling_is_not_whitening():
+    rewards = [1.0, 1.0, 1.0, 0.0]
+    whitened = AdvantageEstimator("grpo", scale="batch_std").step(list("aabb"), rewards, 0)
+    trls = AdvantageEstimator("grpo", scale="trl_batch").step(list("aabb"), rewards, 0)
+
+    np.testing.assert_allclose(whitened, [0, 0, 1.2247, -1.2247], atol=1e-4)  # std of 0, 0, 1/2, -1/2
+    np.testing.assert_allclose(trls, [0, 0, 0.9998, -0.9998], atol=1e-4)  # std of 1, 1, 1, 0

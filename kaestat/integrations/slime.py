@@ -1,9 +1,10 @@
 """Baselines and drawn prompts inside slime: functions for its ``--...-path`` arguments.
 
-Read, not run: slime has no package that installs without its GPU engines. Read were slime/ray/rollout.py (commit
-a51f071), slime/utils/types.py (0d234f3), slime/rollout/data_source.py (018ff18), slime/rollout/base_types.py (2bdd8de),
-slime/backends/megatron_utils/loss.py (00c2d6d), slime/utils/misc.py (582d0e8) and the customization guide (1bc7cd9) of
-THUDM/slime. The tests build its `Sample`, its rollout manager's calls and its data source as they stand there.
+Read, not run: slime has no package that installs without its GPU engines. Read were, on the main branch of THUDM/slime
+at commit 624b824 (21 August 2026), slime/ray/rollout.py, slime/utils/types.py, slime/rollout/data_source.py,
+slime/rollout/base_types.py, slime/rollout/sglang_rollout.py, slime/backends/megatron_utils/loss.py,
+slime/agent/trajectory.py, examples/multi_agent and the customization guide. The tests build its `Sample`, its rollout
+manager's calls and its data source as they stand there.
 
 slime calls ``fn(args, samples) -> (raw_rewards, rewards)`` once per rollout, in the one process that also holds the
 data source, and with ``--advantage-estimator grpo`` (gspo, cispo) copies each of these rewards to the completion's
@@ -27,7 +28,16 @@ from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.watched_sampler import check_sampler_params
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.slime_prompts import STATES_KEPT, DrawnGroups, corrections, drawn_groups, rows_of
-from kaestat.integrations.slime_samples import STEP_KEY, completions_of, flat, group_of, groups_of, step_of
+from kaestat.integrations.slime_samples import (
+    STEP_KEY,
+    completions_of,
+    flat,
+    group_of,
+    groups_of,
+    prompt_of,
+    step_of,
+    with_prompts,
+)
 from kaestat.registry import parse_method
 from kaestat.sampling import Policy, PromptSampler
 
@@ -102,8 +112,9 @@ class RewardPostProcess:
             slime's arguments.
         samples : list of slime.utils.types.Sample, length N
             All completions of the rollout. Samples of one ``rollout_id`` (or one ``index``) are segments of one
-            completion: they count once and share its advantage. Samples with ``remove_sample`` are out of slime's loss
-            and therefore out of the values: the baseline is that of the completions trained on.
+            completion: they count once and share its advantage. They have the outcome's reward, each of them, and the
+            data set's prompt, or metadata in which `data_source` wrote it. Samples with ``remove_sample`` are out of
+            slime's loss and therefore out of the values: the baseline is that of the completions trained on.
 
         Returns
         -------
@@ -136,7 +147,7 @@ class RewardPostProcess:
         advantages = watched.advantages(
             rewards,
             step,
-            prompts=[sample.prompt for sample in chosen],
+            prompts=[prompt_of(sample) for sample in chosen],
             ids=ids,
             groups=groups_of(chosen),
             mask=mask,
@@ -238,7 +249,9 @@ class RewardPostProcess:
 
             def get_samples(self, num_samples: int) -> list[list[Any]]:
                 groups = super().get_samples(num_samples)
-                return groups if hook.drawn is None else hook.drawn.redrawn(groups, _known(hook._rollout_id))
+                return with_prompts(
+                    groups if hook.drawn is None else hook.drawn.redrawn(groups, _known(hook._rollout_id))
+                )
 
             def save(self, rollout_id: int) -> None:
                 super().save(rollout_id)
@@ -283,7 +296,7 @@ class RewardPostProcess:
             self._ready(args).observe(
                 rewards[len(kept) :],
                 step,
-                prompts=[sample.prompt for sample in dropped],
+                prompts=[prompt_of(sample) for sample in dropped],
                 ids=self._ids(args, dropped),
                 groups=groups_of(dropped),
                 weights=None if lengths is None else lengths[rows],
@@ -331,7 +344,7 @@ class RewardPostProcess:
 
     def _names(self, args: Any, samples: list[Any]) -> list[Hashable]:
         """What the history knows the samples' prompts by."""
-        return self._ids(args, samples) or [hash_prompt(sample.prompt) for sample in samples]
+        return self._ids(args, samples) or [hash_prompt(prompt_of(sample)) for sample in samples]
 
 
 def _tokens_in_loss(sample: Any) -> int:

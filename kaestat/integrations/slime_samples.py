@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-STEP_KEY = "kaestat_step"  # in Sample.metadata: slime does not tell the reward hook which rollout it is
+# In Sample.metadata: slime does not tell the reward hook which rollout it is,
+STEP_KEY = "kaestat_step"
+# nor what the data set's prompt was, where the segments of a rollout (sub-agents) have prompts of their own.
+PROMPT_KEY = "kaestat_prompt"
+
+
+def prompt_of(sample: Any) -> Any:
+    """The data set's prompt, as far as it is written on the sample, else the sample's own."""
+    return (sample.metadata or {}).get(PROMPT_KEY, sample.prompt)
 
 
 def completions_of(samples: list[Any], raw: list[float | None]) -> tuple[list[int], np.ndarray]:
@@ -24,12 +32,21 @@ def completions_of(samples: list[Any], raw: list[float | None]) -> tuple[list[in
             first.append(row)
         completion[row] = number[key]
         begun = first[number[key]]
-        if raw[begun] != raw[row] or samples[begun].prompt != sample.prompt:
+        if raw[begun] != raw[row] or prompt_of(samples[begun]) != prompt_of(sample):
             raise ValueError(
                 f"samples {begun} and {row} are segments of rollout {rollout}, but their rewards or prompts differ; "
-                "give every segment the outcome's reward, or each completion its own rollout_id."
+                "give every segment the outcome's reward, or each completion its own rollout_id. Where agents have "
+                "prompts of their own, pass --data-source-path kaestat.integrations.slime.DataSource, which writes the "
+                "data set's prompt into the metadata of every sample, and let the segments keep their metadata."
             )
     return first, completion
+
+
+def with_prompts(groups: list[list[Any]]) -> list[list[Any]]:
+    """The data source's groups, with their prompts written into the samples' metadata."""
+    for sample in flat(groups):
+        sample.metadata = {PROMPT_KEY: sample.prompt} | (sample.metadata or {})
+    return groups
 
 
 def groups_of(samples: list[Any]) -> list[Hashable] | None:

@@ -13,7 +13,7 @@ from kaestat.estimator_state import EstimatorState
 from kaestat.history import RewardHistory, visit_sums
 from kaestat.record import StepRecord
 from kaestat.samples import WEIGHTINGS, Packing, StepSamples
-from kaestat.scaling import DEVIATION, SCALINGS
+from kaestat.scaling import DEVIATION, make_scaling
 
 
 def grouped(samples: StepSamples) -> tuple[Packing, Groups]:
@@ -65,7 +65,7 @@ class Serving:
         Name in messages.
     baseline : Baseline
     scale : str
-        One of `kaestat.scaling.SCALINGS`, or "deviation".
+        As `kaestat.scaling.make_scaling` takes it, or "deviation".
     """
 
     method: str
@@ -128,7 +128,7 @@ class Serving:
     def _scaled(self, advantages: np.ndarray, groups: Groups, visits: Visits, step: int) -> np.ndarray:
         if self.scale == DEVIATION:
             return advantages / self.baseline.deviation(groups, visits, step=step)
-        return SCALINGS[self.scale](advantages, groups)
+        return make_scaling(self.scale)(advantages, groups)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,12 +15,20 @@ def whitened(advantages):
     return [[(a - mean) / scale for a in row] for row in advantages]
 
 
-def over_group_std(advantages, rewards):
-    """GRPO: each group over its standard deviation (ddof 1) plus 1e-6; lone completions as they are."""
+def over_group_std(advantages, rewards, epsilon=1e-6):
+    """GRPO: each group over its standard deviation (ddof 1) plus epsilon; lone completions as they are."""
     return [
-        [a / (math.sqrt(variance(r)) + 1e-6) for a in row] if len(r) > 1 else row
+        [a / (math.sqrt(variance(r)) + epsilon) for a in row] if len(r) > 1 else row
         for row, r in zip(advantages, rewards, strict=True)
     ]
+
+
+def over_reward_std(advantages, rewards, epsilon=1e-4):
+    """TRL's scale_rewards="batch": over the standard deviation (ddof 1) of all rewards plus epsilon."""
+    flat = [z for row in rewards for z in row]
+    if len(flat) < 2:
+        return advantages
+    return [[a / (math.sqrt(variance(flat)) + epsilon) for a in row] for row in advantages]
 
 
 def gpg_rescaled(advantages, rewards):

@@ -6,6 +6,7 @@ import re
 import sys
 import types
 from argparse import Namespace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
-from tests.fakes import openrlhf_source, prime_rl_source, skyrl_source
+from tests.fakes import open_instruct_source, openrlhf_source, prime_rl_source, skyrl_source
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "frameworks"
 PROMPTS = [f"What is {k} + 1?" for k in range(6)]
@@ -84,7 +85,15 @@ def test_integration_recipe_nemo_rl_knows_prompts_through_padding_and_resumes(tm
         baseline.compute_advantage(torch.arange(4), torch.zeros(4), torch.ones(4, 3))
 
 
-def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(tmp_path, monkeypatch):
+@dataclass
+class GRPOSaveState:
+    """As in nemo_rl/algorithms/grpo.py since 65be481; a TypedDict before."""
+
+    total_steps: int
+
+
+@pytest.mark.parametrize("grpo_state", [GRPOSaveState(0), {"total_steps": 0}], ids=["dataclass", "dict"])
+def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(grpo_state, tmp_path, monkeypatch):
     grpo = types.ModuleType("nemo_rl.algorithms.grpo")
     sync = types.ModuleType("nemo_rl.algorithms.grpo_sync")
     algorithms = types.ModuleType("nemo_rl.algorithms")
@@ -102,7 +111,7 @@ def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(tmp_path, mon
         1,
         tokenizer=Namespace(pad_token_id=0),
         config=Namespace(checkpointing={"checkpoint_dir": str(tmp_path)}),
-        grpo_state={"total_steps": 0},
+        grpo_state=grpo_state,
     )
     for module in (grpo, sync):
         estimator = module._create_advantage_estimator({})
@@ -159,6 +168,46 @@ def test_integration_recipe_open_instruct_saves_the_step_that_the_trainer_had():
     fresh.watched.load_state_dict(state)
     for step in range(5, 8):  # prepared again after the resume
         np.testing.assert_allclose(fresh.advantages_of(*batches[step], step), expected[step], atol=1e-6)
+
+
+def edited(source, page):
+    """The source with the page's diffs applied, each of which must find its lines once."""
+    for diff in blocks(page, "diff"):
+        lines = diff.splitlines()
+        before = "\n".join(line[1:] for line in lines if line[:1] != "+")
+        assert source.count(before) == 1, f"the source has no such lines: {before}"
+        source = source.replace(before, "\n".join(line[1:] for line in lines if line[:1] != "-"))
+    return source
+
+
+def preparation_actor(monkeypatch):
+    """The loop of a fresh process, with its recipe."""
+    package = types.ModuleType("open_instruct")
+    vars(package).update(kae=run("open-instruct", 0), data_types=None, padding_free_collator=None, utils=None)
+    monkeypatch.setitem(sys.modules, "open_instruct", package)
+    module: dict = {}
+    exec(edited(open_instruct_source.DATA_LOADER, "open-instruct"), module)
+    actor = module["DataPreparationActor"]()
+    position = Namespace(state_dict=dict, load_state_dict=lambda state: None)
+    vars(actor).update(training_step=0, _last_consumed_step=-1, _prep_future=None, prepared_data={})
+    vars(actor).update(config=None, iter_dataloader=position)
+    return actor
+
+
+def test_integration_recipe_open_instruct_edits_leave_a_loop_that_runs_and_resumes(monkeypatch):
+    plain, actor = kae(), preparation_actor(monkeypatch)
+    batches, expected = [], []
+    for step, prompts, rewards in steps(8):
+        batches.append(Namespace(queries=[list(prompt.encode()) for prompt in prompts], scores=rewards.tolist()))
+        expected.append(plain.step(prompts, rewards.astype(float), step))
+    actor._data_preparation_loop(batches[:7])
+    actor._last_consumed_step = 4
+    resumed = preparation_actor(monkeypatch)
+    resumed.set_state(actor.get_state())
+    resumed._data_preparation_loop(batches[5:])
+    found = actor.prepared_data | resumed.prepared_data
+    for step, advantages in enumerate(expected):
+        np.testing.assert_allclose(found[step], advantages, atol=1e-6)
 
 
 def test_integration_page_slime_module_has_what_the_three_arguments_name(monkeypatch):

@@ -20,7 +20,7 @@ from kaestat.integrations.slime_samples import STEP_KEY
 
 @dataclass
 class Sample:
-    """The fields of slime.utils.types.Sample (commit 0d234f3) that are set before rewards are processed."""
+    """The fields of slime.utils.types.Sample (commit 624b824) that are set before rewards are processed."""
 
     group_index: int | None = None
     index: int | None = None
@@ -39,14 +39,14 @@ class Sample:
 
 @dataclass
 class RolloutFnTrainOutput:
-    """slime.rollout.base_types (commit 2bdd8de)."""
+    """slime.rollout.base_types (commit 624b824)."""
 
     samples: list
     metrics: dict | None = None
 
 
 class RolloutDataSource:
-    """slime.rollout.data_source.RolloutDataSource (commit 018ff18) on a list of prompts, without shuffling."""
+    """slime.rollout.data_source.RolloutDataSource (commit 624b824) on a list of prompts, without shuffling."""
 
     def __init__(self, args):
         self.args = args
@@ -90,7 +90,7 @@ def generate_rollout(args, rollout_id, data_source, evaluation=False):
 
 
 class RolloutManager:
-    """What slime.ray.rollout.RolloutManager (commit a51f071) does around the three hooks."""
+    """What slime.ray.rollout.RolloutManager (commit 624b824) does around the three hooks."""
 
     def __init__(self, args, reward_post_process, rollout_function, data_source_class):
         self.args, self.post_process, self.rollout = args, reward_post_process, rollout_function
@@ -246,6 +246,47 @@ def test_integration_slime_segments_of_one_completion_count_once_and_share_its_a
     samples[1].reward = 0.0
     with pytest.raises(ValueError, match="segments of rollout 0"):
         RewardPostProcess(AdvantageEstimator("rloo"))(slime_args(), samples)
+
+
+def multi_agent_rollout(args, rollout_id, data_source, evaluation=False):
+    """Rollouts split as in slime's examples/multi_agent: copies of the sample, each agent with words of its own."""
+    groups, rng = data_source.get_samples(args.rollout_batch_size), np.random.default_rng(rollout_id)
+    for group in groups:
+        for k, sample in enumerate(group):
+            reward, agents = float(rng.random() < 0.5), int(rng.integers(1, 4))
+            segments = [copy.deepcopy(sample) for _ in range(agents)]
+            for number, segment in enumerate(segments):
+                segment.prompt = f"You are agent {number} in rollout {rollout_id}. {sample.prompt}"
+                segment.reward, segment.rollout_id = reward, sample.index
+            group[k] = segments
+    return RolloutFnTrainOutput([list(kaestat_slime.flat(group)) for group in groups])
+
+
+@pytest.mark.parametrize("method", ["kae", "rloo"])
+def test_integration_slime_segments_with_prompts_of_their_own_are_known_by_the_data_sets(method, tmp_path):
+    hook, plain = RewardPostProcess(AdvantageEstimator(method)), AdvantageEstimator(method)
+    args = slime_args(save=str(tmp_path), load=None)
+    rollouts = hook.with_step(multi_agent_rollout)
+    source = hook.data_source(RolloutDataSource)(args)
+    beside = RolloutDataSource(args)
+    for step in range(4):
+        samples = rollouts(args, step, source).samples
+        _, found = hook(args, [sample for group in samples for sample in group])
+        prompts = {s.index: s.prompt for group in beside.get_samples(args.rollout_batch_size) for s in group}
+        rewards = {s.index: s.reward for group in samples for s in group}
+        expected = plain.step([prompts[k] for k in rewards], list(rewards.values()), step)
+        of_rollout = dict(zip(rewards, expected, strict=True))
+        np.testing.assert_allclose(found, [of_rollout[s.index] for group in samples for s in group], atol=1e-12)
+        assert len(found) > len(rewards)
+    if method == "kae":
+        assert set(hook.watched.estimator.history._row) == {hash_prompt(prompt) for prompt in args.prompts}
+
+
+def test_integration_slime_segments_with_prompts_of_their_own_need_the_data_source():
+    hook, args = RewardPostProcess(AdvantageEstimator("rloo")), slime_args()
+    samples = hook.with_step(multi_agent_rollout)(args, 0, RolloutDataSource(args)).samples
+    with pytest.raises(ValueError, match=r"rewards or prompts differ.*slime\.DataSource"):
+        hook(args, [sample for group in samples for sample in group])
 
 
 @pytest.mark.parametrize("index", [None, 3])

@@ -30,7 +30,11 @@ class HeldStates:
             # A new dict each time: some trainers ask for a state from another thread.
             self._states = {at: states[at] for at in sorted(states)[-self.kept :]}
 
-    def after(self, step: int, newest: int) -> dict[str, Any]:
+    def of(self, step: int) -> Callable[[], dict[str, Any]] | None:
+        """The state after that very step, if it is held."""
+        return self._states.get(step)
+
+    def after(self, step: int, newest: int) -> Callable[[], dict[str, Any]]:
         """The state after a step, or after the last one before it.
 
         Parameters
@@ -50,7 +54,7 @@ class HeldStates:
                 f"step {step}: {newest} has been recorded since, and of the states in between those after "
                 f"{sorted(self._states) or 'no step'} are held; raise states_kept."
             )
-        return self._states[max(held)]()
+        return self._states[max(held)]
 
     def clear(self) -> None:
         """Hold nothing any more."""

@@ -6,6 +6,7 @@ Every adapter, and every recipe, is a thin translation of what its trainer knows
 from __future__ import annotations
 
 import os
+import threading
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from itertools import count
@@ -34,6 +35,8 @@ class _Rows(NamedTuple):
 
 class WatchedEstimator:
     """Advantages of one step's completions, with every way to train on a wrong history refused.
+
+    States may be asked for by another thread than the one that trains (`state_dict`, `save`).
 
     Parameters
     ----------
@@ -67,6 +70,16 @@ class WatchedEstimator:
         self.metrics: dict[str, float] = {}
         self._watch = IdentityCheck()
         self._states = HeldStates(states_kept)
+        self._lock = threading.Lock()  # a history amid a step is in no state at all
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the lock, which belongs to a process."""
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The inverse, with a lock of its own."""
+        vars(self).update(state)
+        self._lock = threading.Lock()
 
     @property
     def stateful(self) -> bool:
@@ -117,10 +130,11 @@ class WatchedEstimator:
             If an id is no string, number, bytes or tuple of these, which a checkpoint can hold.
         """
         rows = self._rows(rewards, step, prompts, ids, groups, mask)
-        advantages = self.estimator.step(
-            rows.ids, rows.rewards, rows.step, mask=rows.keep, stream_ids=rows.streams, weights=weights
-        )
-        self._keep_state(rows.step)
+        with self._lock:
+            advantages = self.estimator.step(
+                rows.ids, rows.rewards, rows.step, mask=rows.keep, stream_ids=rows.streams, weights=weights
+            )
+            self._keep_state(rows.step)
         figures = step_metrics(self.estimator.record)
         self.metrics = {f"baseline/{name}": value for name, value in figures.items()}
         return advantages
@@ -152,13 +166,17 @@ class WatchedEstimator:
             As `advantages`.
         """
         rows = self._rows(rewards, step, prompts, ids, groups, mask)
-        self.estimator.observe(
-            rows.ids, rows.rewards, rows.step, mask=rows.keep, stream_ids=rows.streams, weights=weights
-        )
-        self._keep_state(rows.step)
+        with self._lock:
+            self.estimator.observe(
+                rows.ids, rows.rewards, rows.step, mask=rows.keep, stream_ids=rows.streams, weights=weights
+            )
+            self._keep_state(rows.step)
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """The estimator's state as plain data (bytes, numbers, text), as of after ``step``.
+
+        Beside a step that another thread computes, a state that is held comes at once; otherwise the call waits until
+        the step is over.
 
         Parameters
         ----------
@@ -171,15 +189,22 @@ class WatchedEstimator:
         ValueError
             If the state after that step is held no more.
         """
-        if step is None or not self.stateful or self.estimator.last_step <= step:
-            return self.estimator.state_dict()
-        return self._states.after(step, self.estimator.last_step)
+        state = None if step is None else self._states.of(step)
+        if state is None:
+            with self._lock:
+                last = self.estimator.last_step
+                if step is None or not self.stateful or last <= step:
+                    state = self.estimator.state_snapshot()
+                else:
+                    state = self._states.after(step, last)
+        return state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of `state_dict`."""
-        self.estimator.load_state_dict(state)
-        self._watch, self.metrics = IdentityCheck(), {}
-        self._states.clear()
+        with self._lock:
+            self.estimator.load_state_dict(state)
+            self._watch, self.metrics = IdentityCheck(), {}
+            self._states.clear()
 
     def save(self, path: str | os.PathLike[str], step: int | None = None) -> None:
         """Write the state to a file, atomically and without pickle; ``step`` as in `state_dict`."""

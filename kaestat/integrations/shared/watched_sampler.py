@@ -64,7 +64,7 @@ class WatchedSampler:
         if step is None or self.last_step <= step:
             self.sampler.save(path)
         else:
-            save_state(path, {"sampler": unpack_arrays(self._states.after(step, self.last_step))})
+            save_state(path, {"sampler": unpack_arrays(self._states.after(step, self.last_step)())})
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file of `save`."""

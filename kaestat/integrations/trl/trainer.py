@@ -86,6 +86,10 @@ class BaselineGRPOTrainer(GRPOTrainer):
 
     Attributes
     ----------
+    check_prompts : bool
+        Whether a value of the column ``prompt_id`` must always name the same prompt. Set it to False in a subclass
+        where environments begin every conversation of a row with other words; then nothing but the data set keeps the
+        ids stable.
     generation : int
         Number of the next generation, 0-based: the estimator's step.
     measures : dict of str to list
@@ -101,6 +105,8 @@ class BaselineGRPOTrainer(GRPOTrainer):
         If an argument is unknown, or contradicts TRL's configuration. During training: if a prompt id is missing or
         names no prompt (`UnstablePromptIds`), or if a checkpoint has no state for an estimator that needs one.
     """
+
+    check_prompts = True
 
     def __init__(
         self,
@@ -120,6 +126,8 @@ class BaselineGRPOTrainer(GRPOTrainer):
         self._watched = WatchedEstimator(advantage_estimator)
         self._scored: _Scored | None = None
         self.measures: dict[str, list[Any]] = {}
+        if not self.check_prompts and prompt_id is None:
+            raise ValueError("check_prompts=False: without prompt_id the prompt itself is the id; name a column.")
         super().__init__(*args, **kwargs)
         _check_config(self.args, advantage_estimator)
         if weights == "score_norm":
@@ -239,7 +247,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         advantages = self._watched.advantages(
             rewards.cpu().double().numpy(),
             self.generation,
-            prompts=scored.hashes,
+            prompts=scored.hashes if self.check_prompts else [repr(key) for key in scored.ids],
             ids=scored.ids,
             groups=np.arange(len(rewards)) // self.num_generations,  # TRL's groups stand side by side
             mask=scorable.cpu().numpy(),
@@ -330,8 +338,8 @@ def _check_config(args: trl.GRPOConfig, estimator: AdvantageEstimator) -> None:
             f"multi_objective_aggregation={args.multi_objective_aggregation!r} is a normalisation of its own; the "
             "estimator needs one reward per completion. Leave it at 'sum_then_normalize'."
         )
-    if args.scale_rewards == "batch" and estimator.scale != "batch_std":
+    if args.scale_rewards == "batch" and not estimator.scale.startswith("trl_batch"):
         raise ValueError(
-            f"scale_rewards='batch' has no effect here, and this estimator scales by {estimator.scale!r}; pass "
-            "scale='batch_std' to AdvantageEstimator instead."
+            f"scale_rewards='batch' has no effect here, and this estimator's scale is {estimator.scale!r}; pass "
+            "scale='trl_batch' to AdvantageEstimator, which is TRL's formula, or leave scale_rewards out."
         )

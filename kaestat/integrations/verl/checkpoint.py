@@ -7,8 +7,8 @@ state is written before, into the same folder; a callback of yours, such as one 
 
 from __future__ import annotations
 
-import logging
 import os
+import warnings
 from typing import Any
 
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
@@ -18,9 +18,6 @@ from kaestat.integrations.verl.token_baseline import WatchedTokens
 
 STATE_FILE = "baseline_state"  # beside "actor" and "data.pt" in global_step_N
 SAMPLER_FILE = "prompt_sampler_state"
-
-logger = logging.getLogger(__name__)
-
 
 _Trainer: Any = object  # verl's, beside it among the bases
 
@@ -101,4 +98,5 @@ class SavesHistory(_Trainer):
                     f"{path}: this checkpoint was saved without the history of {self.options.method!r}. Resume from "
                     "one that has it, or begin a history here with +algorithm.kaestat.start_anew=True."
                 ) from None
-            logger.warning("%s does not exist: the history of %s begins here.", path, self.options.method)
+            # No logger: a dependency of vLLM sets the root logger to ERROR.
+            warnings.warn(f"{path} does not exist: the history of {self.options.method} begins here.", stacklevel=2)

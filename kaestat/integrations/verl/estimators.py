@@ -39,7 +39,7 @@ import numpy as np
 import torch
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
-from kaestat import methods
+from kaestat import AdvantageEstimator, methods
 from kaestat.baselines import Pooled
 from kaestat.integrations.verl.options import Options, keeps_history
 from kaestat.registry import METHODS
@@ -100,13 +100,14 @@ def advantage_function(method: str) -> Callable[..., tuple[torch.Tensor, torch.T
     return compute
 
 
-def _of_this_step_alone(
-    method: str,
-    index: Sequence[Hashable] | None,
-    rewards: torch.Tensor,
-    lengths: torch.Tensor,
-    options: Options,
-) -> torch.Tensor:
+def estimator_without_history(method: str, options: Options) -> AdvantageEstimator:
+    """A fresh estimator for one of verl's own trainers.
+
+    Raises
+    ------
+    ValueError
+        If an option or the method needs more than verl passes to an advantage estimator, or as `Options.estimator`.
+    """
     options.refuse_sampler("a trainer of verl's own")
     estimator = options.estimator()
     for needed, who, what in (
@@ -119,6 +120,17 @@ def _of_this_step_alone(
                 "trainer.v1.trainer_mode=kaestat_sync (or kaestat_colocate_async, kaestat_separate_async) and "
                 "trainer.use_v1=True."
             )
+    return estimator
+
+
+def _of_this_step_alone(
+    method: str,
+    index: Sequence[Hashable] | None,
+    rewards: torch.Tensor,
+    lengths: torch.Tensor,
+    options: Options,
+) -> torch.Tensor:
+    estimator = estimator_without_history(method, options)
     if index is None:
         raise ValueError(f"index: adv_estimator={method} compares within groups, and verl passed no uid of the rows.")
     padding = is_padding(index) & (lengths.cpu().numpy() == 0)

@@ -14,12 +14,15 @@ the actor is one step of the estimator: a training step, or a part of it where `
 
 Where an agent loop gives several outputs in a session, the final one carries the reward: it alone counts as a
 completion, and its advantage goes to all outputs of the session, as verl does it for its ``grpo``.
+
+verl's other V1 trainers refuse what needs one of these when they are made, before they start any worker.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Hashable, Sequence
+import functools
+import warnings
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -27,6 +30,7 @@ from omegaconf import DictConfig, open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import (
+    PPOTrainer,
     PPOTrainerColocateAsync,
     PPOTrainerSeparateAsync,
     PPOTrainerSync,
@@ -39,11 +43,9 @@ from kaestat.integrations.verl import token_baseline
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
 from kaestat.integrations.verl.drawn_rows import DrawnRows, drawn_rows
-from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING
+from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING, estimator_without_history
 from kaestat.integrations.verl.options import Options, refuse_sampler_beside
 from kaestat.integrations.verl.rows import read_rows, row_advantages, row_weights
-
-logger = logging.getLogger(__name__)
 
 
 class BaselineTrainer(SavesHistory):
@@ -76,9 +78,11 @@ class BaselineTrainer(SavesHistory):
                 self.options.refuse_sampler(f"kaestat_{self.verl_mode}")
             filters = config.algorithm.get("filter_groups", None)
             if self.baseline.stateful and filters is not None and filters.get("enable", False):
-                logger.warning(
+                # No logger: a dependency of vLLM sets the root logger to ERROR.
+                warnings.warn(
                     "algorithm.filter_groups drops groups before the history sees them, which pulls its values towards "
-                    "1/2; turn it off."
+                    "1/2; turn it off.",
+                    stacklevel=2,
                 )
             if self.options.weights == "score_norm":
                 self._asks_for_squares = True
@@ -175,3 +179,19 @@ class SeparateAsyncTrainer(BaselineTrainer, PPOTrainerSeparateAsync):
     """``trainer.v1.trainer_mode=kaestat_separate_async``."""
 
     verl_mode = "separate_async"
+
+
+def _checked(construct: Callable[..., None]) -> Callable[..., None]:
+    """verl's constructor of trainers, refusing what would else fail only after workers and the first rollout."""
+
+    @functools.wraps(construct)
+    def checked(self: Any, config: DictConfig, *args: Any, **kwargs: Any) -> None:
+        method = REGISTERED.get(str(config.algorithm.adv_estimator))
+        if method is not None and not isinstance(self, BaselineTrainer):
+            estimator_without_history(method, Options.read(method, config.algorithm))
+        construct(self, config, *args, **kwargs)
+
+    return checked
+
+
+PPOTrainer.__init__ = _checked(PPOTrainer.__init__)

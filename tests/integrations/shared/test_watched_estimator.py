@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import pickle
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -91,6 +95,65 @@ def test_integration_watched_step_that_raised_is_not_among_the_states():
     with pytest.raises(ValueError):
         watched.advantages([np.nan], 1, prompts=["p"])
     assert watched.state_dict(1) == watched.state_dict() == before
+
+
+def test_integration_watched_states_taken_beside_running_steps_are_those_between_them():
+    n_steps, prompts = 60, np.arange(4_000)
+    drawn = [np.random.default_rng(step).choice(prompts, 500, replace=False).astype(str) for step in range(n_steps)]
+    watched, plain, expected = WatchedEstimator(kae()), kae(), {-1: kae().state_dict()}
+    for step, ids in enumerate(drawn):
+        plain.step(ids, np.ones(len(ids)), step)
+        expected[step] = plain.state_dict()
+
+    def train():
+        for step, ids in enumerate(drawn):
+            watched.advantages(np.ones(len(ids)), step, prompts=ids, ids=ids)
+
+    interval, states = sys.getswitchinterval(), []
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            training = pool.submit(train)
+            while not training.done():
+                states.append(watched.state_dict())
+            training.result()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len({state["last_step"] for state in states}) >= 3  # or nothing ran beside anything
+    torn = [state["last_step"] for state in states if state != expected[state["last_step"]]]
+    assert torn == []
+
+
+def test_integration_watched_held_state_does_not_wait_for_the_step_that_is_running(monkeypatch):
+    watched = WatchedEstimator(kae(), states_kept=2)
+    step_of(watched, 0)
+    held, amid, go_on = watched.state_dict(0), threading.Event(), threading.Event()
+    take_step = watched.estimator.step
+
+    def slow(*given, **named):
+        amid.set()
+        assert go_on.wait(60)
+        return take_step(*given, **named)
+
+    monkeypatch.setattr(watched.estimator, "step", slow)
+    with ThreadPoolExecutor(3) as pool:
+        training = pool.submit(step_of, watched, 1)
+        assert amid.wait(60)
+        at_once, present = pool.submit(watched.state_dict, 0), pool.submit(watched.state_dict)
+        try:
+            assert at_once.result(60) == held
+            assert not present.done()
+        finally:
+            go_on.set()
+        training.result()
+        assert present.result(60) == watched.state_dict(1) != held
+
+
+def test_integration_watched_pickled_one_goes_on():
+    watched = WatchedEstimator(kae())
+    step_of(watched, 0)
+    moved = pickle.loads(pickle.dumps(watched))
+    np.testing.assert_array_equal(step_of(moved, 1), step_of(watched, 1))
 
 
 @pytest.mark.parametrize(("method", "stateful"), [("kae", True), ("ebpo", True), ("spo", True), ("rloo", False)])

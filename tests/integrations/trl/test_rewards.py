@@ -65,19 +65,51 @@ def test_a_generation_without_any_reward_trains_nothing(method, tmp_path):
     assert estimator.history is None or len(estimator.history) == 0
 
 
-def test_grpo_is_trls_own_advantage_but_for_the_epsilon(tmp_path):
-    class KeepsTrls(RecordingTrainer):
-        def _advantages(self, scored, weights):
-            self.trls = torch.tensor(self._logs["advantages"])
-            return super()._advantages(scored, weights)
+def quarters(completion_ids, **_):
+    """Rewards that single precision holds exactly, None among them."""
+    return [None if sum(ids) % 7 == 0 else (sum(ids) % 5) / 4 for ids in completion_ids]
 
+
+class KeepsTrls(RecordingTrainer):
+    """Beside the advantages trained on, those that TRL itself has computed."""
+
+    trls: list[torch.Tensor]
+
+    def _advantages(self, scored, weights):
+        vars(self).setdefault("trls", []).append(torch.tensor(self._logs["advantages"]))
+        return super()._advantages(scored, weights)
+
+
+@pytest.mark.parametrize("reward", [parity_reward, quarters])
+@pytest.mark.parametrize("group", [2, 4, 8])
+@pytest.mark.parametrize(
+    ("scale_rewards", "method", "scale"),
+    [("group", "grpo", "trl_group"), ("batch", "grpo", "trl_batch"), ("none", "dr_grpo", None)],
+)
+def test_trls_own_formulas_are_trls_advantages_to_rounding(scale_rewards, method, scale, group, reward, tmp_path):
+    trainer = tiny_trainer(
+        tmp_path,
+        AdvantageEstimator(method, scale=scale),
+        reward=reward,
+        trainer_class=KeepsTrls,
+        num_generations=group,
+        scale_rewards=scale_rewards,
+        max_steps=3,
+    )
+    trainer.train()
+    found = torch.cat([batch["advantages"] for batch in trainer.batches])
+    assert found.abs().max() > 0.1
+    torch.testing.assert_close(found, torch.cat(trainer.trls), atol=2e-6, rtol=2e-6)
+
+
+def test_grpo_is_trls_own_advantage_but_for_the_epsilon(tmp_path):
     trainer = tiny_trainer(
         tmp_path, AdvantageEstimator("grpo"), trainer_class=KeepsTrls, num_generations=4, max_steps=1
     )
     trainer.train()
-    (batch,) = trainer.batches
-    assert batch["advantages"].abs().max() > 0.5
-    torch.testing.assert_close(batch["advantages"], trainer.trls, atol=1e-3, rtol=0)  # 1e-6 here, 1e-4 there
+    found, trls = trainer.batches[0]["advantages"], trainer.trls[0]
+    assert found.abs().max() > 0.5
+    assert 1e-5 < (found - trls).abs().max() < 1e-3  # 1e-6 here, 1e-4 there
 
 
 def test_normalising_each_function_on_its_own_is_refused(tmp_path):
@@ -85,10 +117,11 @@ def test_normalising_each_function_on_its_own_is_refused(tmp_path):
         tiny_trainer(tmp_path, AdvantageEstimator("kae"), multi_objective_aggregation="normalize_then_sum")
 
 
-def test_batch_scaling_asked_of_trl_is_refused_unless_the_estimator_does_it(tmp_path):
-    with pytest.raises(ValueError, match="scale='batch_std'"):
-        tiny_trainer(tmp_path, AdvantageEstimator("kae"), scale_rewards="batch")
-    tiny_trainer(tmp_path, AdvantageEstimator("kae", scale="batch_std"), scale_rewards="batch")
+@pytest.mark.parametrize("scale", [None, "batch_std", "group_std"])
+def test_batch_scaling_asked_of_trl_is_refused_unless_the_estimator_does_it(scale, tmp_path):
+    with pytest.raises(ValueError, match="scale='trl_batch'"):
+        tiny_trainer(tmp_path, AdvantageEstimator("kae", scale=scale), scale_rewards="batch")
+    tiny_trainer(tmp_path, AdvantageEstimator("kae", scale="trl_batch(epsilon=1e-6)"), scale_rewards="batch")
 
 
 @pytest.mark.parametrize(

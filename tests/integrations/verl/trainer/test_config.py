@@ -72,6 +72,33 @@ def test_a_wrong_option_stops_the_run_before_it_begins(override, message):
         make_trainer(override)
 
 
+@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
+@pytest.mark.parametrize(
+    ("method", "override", "message"),
+    [
+        ("kae", "", r"adv_estimator=kae needs the prompts' ids and the step.*trainer_mode=kaestat_sync"),
+        ("kaestat_pooled", "", "adv_estimator=pooled needs the prompts' ids"),
+        ("kaestat_rloo", "+algorithm.kaestat.weights=score_norm", "score_norm needs the actor's probabilities"),
+        ("kaestat_rloo", "+algorithm.kaestat.prompt_sampler=neyman", "a trainer of verl's own takes prompts in"),
+        ("kaestat_rloo", "+algorithm.kaestat.scales=none", r"algorithm\.kaestat\.scales: unknown option"),
+    ],
+)
+def test_verls_own_trainers_refuse_before_workers_start_what_needs_ours(method, override, message, mode):
+    of_mode = (
+        "data.train_batch_size=16",
+        "actor_rollout_ref.rollout.nnodes=1",
+        "actor_rollout_ref.rollout.n_gpus_per_node=1",
+        "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
+    )
+    with pytest.raises(ValueError, match=message):
+        make_trainer(*of_mode, *filter(None, [override]), mode=mode, method=method)
+
+
+@pytest.mark.parametrize("method", ["grpo", "kaestat_rloo", "james_stein"])
+def test_verls_own_trainers_take_what_needs_no_history(method):
+    assert make_trainer(mode="sync", method=method).config.algorithm.adv_estimator == method
+
+
 def test_a_method_that_verl_cannot_feed_stops_the_run_before_it_begins():
     with pytest.raises(ValueError, match="features"):
         make_trainer(method="critic")
