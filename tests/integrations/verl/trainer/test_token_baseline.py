@@ -162,7 +162,7 @@ def test_a_run_with_a_past_resumes_where_it_stopped(queue, tmp_path):
         assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 
-@pytest.mark.parametrize("option", ["weights=length", "params.decay=3", "scale=batch_std", "prompt_sampler=uniform"])
+@pytest.mark.parametrize("option", ["weights=length", "params.decay=3", "scale=batch_std"])
 def test_options_without_a_place_are_refused(option):
     with pytest.raises(ValueError, match=r"adv_estimator=otb takes params\.bandwidth, prompt_id and start_anew"):
         make_trainer(SQUARES, f"+algorithm.kaestat.{option}", method="otb")
