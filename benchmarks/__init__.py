@@ -15,4 +15,5 @@ BENCHMARKS = (
     "simulation_throughput",
     "gradient_gram",
     "score_norms",
+    "stacked_runs",
 )

@@ -175,6 +175,45 @@ def train(
         console.print(f"Results: {results / place}", highlight=False, markup=False, soft_wrap=True)
 
 
+class Part(StrEnum):
+    """Parts of a study, each needing those before it."""
+
+    bases = "bases"
+    check = "check"
+    rates = "rates"
+    compare = "compare"
+
+
+@app.command()
+def study(
+    config: Annotated[Path, typer.Option(help="YAML file, such as those in llm_experiments/configs/study.")],
+    part: Annotated[Part, typer.Option(help="compare does all.")] = Part.compare,
+    design: Annotated[list[str] | None, typer.Option(help="Of the file's, instead of all; can be given again.")] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of models and single curves.")] = Path("runs"),
+    results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
+) -> None:
+    """Which design learns more from the same number of completions, over many seeds and base models.
+
+    Interrupt it at any moment, and run it again: it goes on where it stopped. Several at once may work on different
+    designs.
+    """
+    import torch
+
+    from llm_experiments.study.config import load_study
+    from llm_experiments.study.run import Study
+
+    torch.set_num_threads(1)  # the matrices are small: more threads cost more than they bring
+    console = Console(stderr=True)
+    pieces = Study(load_study(config), runs=runs, results=results, progress=partial(timed_progress, console))
+    if part in (Part.bases, Part.check):
+        if design:
+            raise ValueError(f"--design goes with rates and compare; {part} is about the world.")
+        getattr(pieces, part)()
+    else:
+        getattr(pieces, part)(design)
+    console.print(f"Results: {pieces.results}", highlight=False, markup=False, soft_wrap=True)
+
+
 @app.command()
 def compare(
     evaluation: Annotated[Path, typer.Argument(help="Results folder of an evaluation.")],

@@ -42,6 +42,7 @@ def experiment_figures() -> dict[str, Figure]:
         from llm_experiments.diagnose.results import read_results
         from paper_figures.llm import equal_budget
         from paper_figures.llm.figures import assumption6
+        from paper_figures.policies.figures import figure as study_figure
         from paper_figures.training import policy_optimization
         from paper_figures.training import results as training_results
         from paper_figures.training.figures import errors
@@ -57,6 +58,7 @@ def experiment_figures() -> dict[str, Figure]:
     along_a_run = read_results(RESULTS / "tiny_trained")
     figures["assumption6"] = assumption6(along_a_run.score_norms)
     figures["equal_budget"] = equal_budget.figure(along_a_run.equal_budget)
+    figures["what_a_history_buys"] = study_figure(RESULTS / "studies" / "habits")
     return figures
 
 

@@ -12,7 +12,7 @@ from .sources import SOURCES
 
 N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
 
-__all__ = ["TASKS", "Problem", "Task", "load_task", "open_task", "pretraining_examples", "select"]
+__all__ = ["TASKS", "Problem", "Task", "load_task", "open_task", "pretraining_examples", "select", "world_examples"]
 
 
 def _arithmetic(config: TaskConfig) -> Task:
@@ -37,8 +37,17 @@ def _mathematics(config: TaskConfig) -> Task:
     return mathematics(config.name, path=config.path, split=config.split, **config.options)
 
 
+def _habits(config: TaskConfig) -> Task:
+    from .habits import habits
+
+    if config.path is not None or config.split is not None:
+        raise ValueError("task habits is generated: it takes no path and no split; options.split names its own.")
+    return habits(**config.options)
+
+
 TASKS: dict[str, Callable[[TaskConfig], Task]] = {
     "arithmetic": _arithmetic,
+    "habits": _habits,
     "reasoning_gym": _reasoning_gym,
     **dict.fromkeys(SOURCES, _mathematics),
 }
@@ -107,3 +116,24 @@ def pretraining_examples(
         raise ValueError(f"model tiny learns arithmetic; task {task.name!r} has no training set.")
     n = min(N_EXAMPLES, pretraining.steps * pretraining.batch_size)
     return examples(n=n, seed=seed, exclude=exclude, hesitation=pretraining.hesitation, **task.options)
+
+
+def world_examples(task: TaskConfig, n: int, *, seed: int) -> list[tuple[str, str]]:
+    """Prompts, and what a model made from scratch shall say to them, right or wrong, for a made world.
+
+    Parameters
+    ----------
+    task : TaskConfig
+    n, seed : int
+
+    Raises
+    ------
+    ValueError
+        If the task is no made world.
+    """
+    from .habits import examples
+
+    if task.name != "habits":
+        raise ValueError(f"task {task.name!r} is no made world; there is habits.")
+    options = {name: value for name, value in task.options.items() if name != "split"}
+    return examples(n, seed=seed, **options)

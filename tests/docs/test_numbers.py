@@ -291,3 +291,31 @@ def test_figures_of_late_rewards_are_those_of_the_benchmark():
         "{median:.0f} ms where the bandwidth is learned".format(**value[steps.format("learned, any order")]),
     ]
     assert [figure for figure in told if figure not in said] == []
+
+
+def test_what_is_said_of_a_history_holds_in_the_study():
+    """Of "What a history buys", and of the README's sentence on it."""
+    page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
+    readme = " ".join((DOCS.parent / "README.md").read_text().split())
+    speeds = pd.read_csv(RESULTS / "studies/habits/speed.csv").query("base == 'all'").set_index("design")
+    for design, sentence in (
+        ("kae_eb_1", "final accuracy with {}"),
+        ("reinforce++_1", "the batch mean with {}"),
+        ("none_1", "no baseline at all with {}"),
+    ):
+        row = speeds.loc[design]
+        share = f"{row['ratio']:.2f} [{row['low']:.2f}, {row['high']:.2f}]".replace("0.", ".")
+        assert share in page
+        assert sentence.format(share) in readme
+    assert speeds.loc["kae_eb_1", "high"] < 0.5 < 0.7
+    assert speeds.loc["kae_eb_8", "ratio"] > 0.9
+    gaps = pd.read_csv(RESULTS / "studies/habits/differences.csv").query("base == 'all' and endpoint == 'area'")
+    gap = gaps.query("reference == 'none_1'").set_index("design").loc["kae_eb_1"]
+    assert f"{-gap['difference']:.3f} ± {gap['se']:.3f}".replace("0.", ".") in page
+    ends = pd.read_csv(RESULTS / "studies/habits/differences.csv").query("base == 'all' and reference == 'grpo_8'")
+    ends = ends.set_index(["design", "endpoint"])
+    for design in ("none_1", "kae_eb_1"):
+        assert f"{ends.loc[(design, 'solved'), 'mean']:.3f}".replace("0.", ".") in page
+    assert not pd.read_csv(RESULTS / "studies/habits/rates.csv")["at_edge"].any()
+    most = ends.xs("hopeless", level="endpoint")["mean"].max()
+    assert most < 0.005

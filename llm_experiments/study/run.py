@@ -1,0 +1,207 @@
+"""A study from its base models to its curves; every finished piece is kept, so that it can be interrupted."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from kaestat.storage import write_atomically
+from llm_experiments.policies.tiny import tiny_folder
+from llm_experiments.provenance import provenance
+from llm_experiments.seeding import seed_of
+from llm_experiments.tasks import world_examples
+
+from .config import StudyConfig
+from .curves import CURVE_COLUMNS, Tasks, learning_curves
+from .endpoints import area, on_grid
+from .world_check import CHECKS, world_check
+
+IDENTITY = "study.json"
+CURVES, RATES, CHECK, PROVENANCE = "curves.csv", "rates.csv", "check.csv", "provenance.json"
+RATE_COLUMNS = ["design", "rate", "area", "chosen", "at_edge"]
+DIGITS = "%.5g"
+GRID = 101  # points of a curve's mean height
+
+Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
+
+
+class Study:
+    """The pieces of a study.
+
+    Parameters
+    ----------
+    config : StudyConfig
+    runs : Path
+        Folder of models and of single stacks' curves; the study's in NAME below it.
+    results : Path
+        Folder of result tables, the study's in NAME below it.
+    progress : callable
+        Makes a progress display from a part's name and its number of units.
+
+    Raises
+    ------
+    ValueError
+        If the folder holds a study with other settings.
+    """
+
+    def __init__(self, config: StudyConfig, *, runs: Path, results: Path, progress: Progress):
+        self.config, self._progress = config, progress
+        self._models = runs / "models"
+        self.folder, self.results = runs / "studies" / config.name, results / "studies" / config.name
+        self._check_identity()
+
+    def bases(self) -> list[Path]:
+        """The folders of the base models, made on the first call."""
+        return [self._base(seed) for seed in self.config.world.bases]
+
+    def rates(self, designs: Sequence[str] | None = None) -> pd.DataFrame:
+        """Mean matched accuracy over the budget of each design at each learning rate, on seeds of their own.
+
+        Parameters
+        ----------
+        designs : sequence of str, optional
+            Whose missing runs are made; None takes all. The table has every design whose runs are there.
+
+        Returns
+        -------
+        DataFrame
+            Columns ``design, rate, area, chosen, at_edge``: the best rate of a design is its chosen one.
+        """
+        config = self.config
+        for design in self._known(designs):
+            if self._stored(self._rates_path(design)) is None:
+                runs = [(seed, rate) for rate in config.rates for seed in config.rate_seeds]
+                self._curves(design, config.world.bases[0], runs, self._rates_path(design))
+        rows = []
+        for design in config.designs:
+            curves = self._stored(self._rates_path(design))
+            if curves is not None:
+                heights = {rate: float(areas(own, config.budget).mean()) for rate, own in curves.groupby("rate")}
+                best = max(heights, key=heights.__getitem__)
+                rows += [
+                    (design, rate, height, rate == best, rate == best and rate in (config.rates[0], config.rates[-1]))
+                    for rate, height in heights.items()
+                ]
+        table = pd.DataFrame(rows, columns=RATE_COLUMNS)
+        self._write(table, RATES)
+        return table
+
+    def compare(self, designs: Sequence[str] | None = None) -> pd.DataFrame:
+        """Curves of designs at their chosen rates, on all base models.
+
+        Parameters
+        ----------
+        designs : sequence of str, optional
+            Whose missing runs are made; None takes all. The table has every design whose runs are there.
+
+        Returns
+        -------
+        DataFrame
+            Columns ``design, base`` and `CURVE_COLUMNS`.
+        """
+        wanted = self._known(designs)
+        rates = self.rates(wanted).query("chosen").set_index("design")["rate"].to_dict()
+        bases = self.config.world.bases
+        for base in bases:
+            for design in wanted:
+                path = self._path(design, rates[design], base)
+                if self._stored(path) is None:
+                    self._curves(design, base, [(seed, rates[design]) for seed in self.config.seeds], path)
+        frames = []
+        for design, rate in rates.items():
+            stored = {base: self._stored(self._path(design, rate, base)) for base in bases}
+            if all(curves is not None for curves in stored.values()):
+                frames += [each.assign(design=design, base=base) for base, each in stored.items()]
+        table = pd.concat(frames, ignore_index=True)[["design", "base", *CURVE_COLUMNS]]
+        self._write(table, CURVES)
+        return table
+
+    def check(self) -> pd.DataFrame:
+        """Whether a difference could show in this world, on the first base model; see `world_check`.
+
+        Needs the rates of the reference and the recommended design, whose missing runs are made.
+        """
+        config, path = self.config, self.folder / CHECK
+        stored = self._stored(path)
+        if stored is None:
+            rates = self.rates([config.reference, config.recommended]).query("chosen").set_index("design")["rate"]
+            base = config.world.bases[0]
+            with self._progress("check of the world", CHECKS) as done:
+                stored = world_check(config, self._base(base), base, rates.to_dict(), done)
+            _write_frame(stored, path)
+        self._write(stored, CHECK)
+        return stored
+
+    def _known(self, designs: Sequence[str] | None) -> list[str]:
+        unknown = [name for name in designs or () if name not in self.config.designs]
+        if unknown:
+            raise ValueError(f"design {unknown[0]!r} is none of the study's: {', '.join(self.config.designs)}.")
+        return list(designs or self.config.designs)
+
+    def _rates_path(self, design: str) -> Path:
+        return self.folder / "rates" / f"{design}.csv"
+
+    def _path(self, design: str, rate: float, base: int) -> Path:
+        return self.folder / "curves" / f"{design}-{rate:g}-{base}.csv"
+
+    def _stored(self, path: Path) -> pd.DataFrame | None:
+        return pd.read_csv(path) if path.exists() else None
+
+    def _curves(self, design: str, base: int, runs: Sequence[tuple[int, float]], path: Path) -> None:
+        """Train a design on one base model, each run with its seed and learning rate."""
+        setting, folder = self.config.setting(design), self._base(base)
+        seeds, rates = zip(*runs, strict=True)
+        with self._progress(f"{path.parent.name}: {path.stem}", ceil(setting.budget / setting.completions)) as done:
+            tasks = Tasks.of(self.config.world, base, seeds)
+            _write_frame(learning_curves(self.config.tests, setting, tasks, seeds, rates, folder, done), path)
+
+    def _base(self, seed: int) -> Path:
+        world = self.config.world
+        examples = world_examples(world.split(seed, "train"), world.n_examples, seed=seed_of(seed, "examples") % 2**32)
+        with self._progress(f"base model {seed}", world.pretraining.steps) as done:
+            return tiny_folder(
+                self._models, examples, world.pretraining, seed_of(seed, "model") % 2**32, progress=lambda *_: done()
+            )
+
+    def _write(self, table: pd.DataFrame, name: str) -> None:
+        _write_frame(table, self.results / name)
+        write_atomically(self.results / PROVENANCE, json.dumps(provenance(self.config), indent=1))
+
+    def _check_identity(self) -> None:
+        """Refuse curves of other settings. Designs may be added."""
+        path = self.folder / IDENTITY
+        free = {"designs", "reference", "control", "recommended"}
+        identity = self.config.model_dump(mode="json", exclude=free)
+        designs = {name: each.model_dump(mode="json") for name, each in self.config.designs.items()}
+        if path.exists():
+            found = json.loads(path.read_text())
+            known = found.pop("designs")
+            differing = [key for key in identity | found if identity.get(key) != found.get(key)]
+            differing += [f"designs.{name}" for name in designs if name in known and known[name] != designs[name]]
+            if differing:
+                raise ValueError(
+                    f"{self.folder}: holds a study with other settings ({', '.join(sorted(differing))}). Give this one "
+                    "another name, or remove the folder."
+                )
+            designs = known | designs
+        write_atomically(path, json.dumps(identity | {"designs": designs}, indent=1))
+
+
+def areas(curves: pd.DataFrame, budget: int) -> np.ndarray:
+    """Mean matched accuracy of each run over the budget, shape (runs,)."""
+    grid = np.linspace(0, budget, GRID)
+    return area(on_grid(curves, "matched", grid), grid)
+
+
+def _write_frame(table: pd.DataFrame, path: Path) -> None:
+    text = io.StringIO()
+    table.to_csv(text, index=False, float_format=DIGITS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text.getvalue())

@@ -1,0 +1,94 @@
+"""Cells: small things to learn one by one, of which a made world's prompts consist.
+
+A model made from scratch answers a cell rightly with the cell's own chance, and else mostly by a habit that is wrong.
+Where the habit is likelier than the right answer, greedy decoding is wrong until reinforcement learning has turned that
+one cell round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+Kind = Literal["solved", "right_mode", "wrong_mode", "hopeless"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+CHANCE: Mapping[Kind, tuple[float, float]] = {
+    "solved": (0.97, 0.995),
+    "right_mode": (0.45, 0.75),
+    "wrong_mode": (0.05, 0.35),
+    "hopeless": (0.0, 0.0),
+}
+"""Between what bounds the chance of the right answer lies in the examples that a model is made from. At the lower end
+of ``right_mode`` the habit is as likely as the right answer."""
+HABIT = 0.85  # share of the habit among a cell's wrong answers; the others are spread evenly
+DIGITS, UNSAID = "0123456789", "!"  # answers, and one that is never heard
+LETTERS = "abcdefgh"  # of free thoughts before an answer
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One thing to learn.
+
+    Attributes
+    ----------
+    kind : {"solved", "right_mode", "wrong_mode", "hopeless"}
+    chance : float
+        Of the right answer, in the examples that a model is made from.
+    right, habit : str
+        The right answer and the habitual one, one character each. Hopeless cells' right answer is no digit, and so
+        nothing that a made model has ever said.
+    """
+
+    kind: Kind
+    chance: float
+    right: str
+    habit: str
+
+    def spoken(self, rng: np.random.Generator) -> str:
+        """What a made model says, drawn once."""
+        if rng.random() < self.chance:
+            return self.right
+        if rng.random() < HABIT:
+            return self.habit
+        return str(rng.choice([other for other in DIGITS if other not in (self.right, self.habit)]))
+
+
+def draw_cells(n: int, shares: Mapping[str, float], rng: np.random.Generator) -> tuple[Cell, ...]:
+    """Cells of each kind in given shares, in random order.
+
+    Parameters
+    ----------
+    n : int
+    shares : mapping
+        Kind to its share; they sum to 1.
+    rng : numpy.random.Generator
+
+    Raises
+    ------
+    ValueError
+        If a kind is unknown, a share is negative, or they do not sum to 1.
+    """
+    unknown = [kind for kind in shares if kind not in KINDS]
+    if unknown or min(shares.values(), default=-1) < 0 or abs(sum(shares.values()) - 1) > 1e-9:
+        raise ValueError(f"shares must give kinds ({', '.join(KINDS)}) shares that sum to 1, got {dict(shares)}.")
+    ends = np.round(np.cumsum([shares.get(kind, 0.0) for kind in KINDS]) * n).astype(int)
+    kinds = np.array(KINDS)[np.searchsorted(ends, np.arange(n), side="right")]
+    return tuple(_cell(kind, rng) for kind in rng.permutation(kinds).tolist())
+
+
+def thought(length: int, rng: np.random.Generator) -> str:
+    """Free letters."""
+    return "".join(LETTERS[i] for i in rng.integers(len(LETTERS), size=length))
+
+
+def exact_rewards(answer: str, texts: Sequence[str]) -> list[float]:
+    """1.0 for each text that is the answer after any free letters, else 0.0."""
+    return [float(text.lstrip(LETTERS) == answer) for text in texts]
+
+
+def _cell(kind: Kind, rng: np.random.Generator) -> Cell:
+    right, habit = rng.choice(list(DIGITS), size=2, replace=False).tolist()
+    return Cell(kind, float(rng.uniform(*CHANCE[kind])), UNSAID if kind == "hopeless" else right, habit)

@@ -1,0 +1,236 @@
+"""The training loop of a stack: several seeds of one setting, step by step together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from kaestat import AdvantageEstimator
+from llm_experiments.seeding import seed_of
+from llm_experiments.tasks.base import Problem, Task
+
+from .codec import CharacterCodec
+from .config import StackConfig
+from .model import StackedQwen2
+from .optimizer import StackedOptimizer
+from .prompts import prompt_source
+from .sampling import sample, tokens_that_count
+
+ROUNDS = 10  # of sampling that a step of live groups takes at most, as DAPO's recipes limit it
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """What one run learns from at a step.
+
+    Attributes
+    ----------
+    rows : ndarray of int, shape (N,)
+        Of the run's pool, groups side by side.
+    correction, rewards : ndarray, shape (N,)
+    completions : Tensor of int, shape (N, T)
+    """
+
+    rows: np.ndarray
+    correction: np.ndarray
+    rewards: np.ndarray
+    completions: torch.Tensor
+
+    def live(self, group_size: int) -> np.ndarray:
+        """True for completions of groups that are not all alike."""
+        grouped = self.rewards.reshape(-1, group_size)
+        return np.repeat(grouped.min(1) < grouped.max(1), group_size)
+
+    def take(self, which: np.ndarray | slice) -> Groups:
+        place = torch.from_numpy(which) if isinstance(which, np.ndarray) else which
+        return Groups(self.rows[which], self.correction[which], self.rewards[which], self.completions[place])
+
+    def join(self, other: Groups) -> Groups:
+        return Groups(
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.correction, other.correction]),
+            np.concatenate([self.rewards, other.rewards]),
+            torch.cat([self.completions, other.completions]),
+        )
+
+
+class Run:
+    """One seed's own: its prompts, its baseline with the history, its random numbers.
+
+    Attributes
+    ----------
+    generated : int
+        Completions so far, those of dropped groups included.
+    """
+
+    def __init__(self, config: StackConfig, task: Task, seed: int):
+        design = config.design
+        self.task, self.problems = task, task.problems
+        self.ids = [problem.id for problem in self.problems]
+        self.estimator = AdvantageEstimator(design.method, scale=design.scale)
+        self.source = prompt_source(
+            self.ids, config.completions, design, self.estimator, seed_of(seed, "prompts") % 2**32
+        )
+        self._random = torch.Generator().manual_seed(seed_of(seed, "tokens") % 2**63)
+        self.generated = 0
+
+    def uniforms(self, *shape: int) -> torch.Tensor:
+        return torch.rand(*shape, generator=self._random)
+
+    def graded(self, rows: np.ndarray, texts: Sequence[str]) -> np.ndarray:
+        return np.array([grade(self.task, self.problems[row], text) for row, text in zip(rows, texts, strict=True)])
+
+
+def grade(task: Task, problem: Problem, text: str) -> float:
+    """Reward of one text."""
+    return task.rewards(problem, [text])[0]
+
+
+class StackedTraining:
+    """Several runs of one setting that differ by their seeds, and by the model that they begin with.
+
+    Each run's course is what it would be in a stack of its own, up to rounding: nothing that is random is shared.
+
+    Parameters
+    ----------
+    config : StackConfig
+    folders : sequence of str or Path
+        The model folder that each run begins with.
+    tasks : sequence of Task
+        The problems of each run's pool; prompts are of one length in tokens.
+    seeds : sequence of int
+        One for each run.
+    codec : CharacterCodec
+    rates : sequence of float
+        Learning rate of each run, constant.
+
+    Attributes
+    ----------
+    rates : tuple of float
+    parameters : dict of str to Tensor
+        Runs first.
+    step : int
+        Updates made.
+
+    Raises
+    ------
+    ValueError
+        If folders, tasks, seeds and rates are not as many, or prompts are of different lengths.
+    """
+
+    def __init__(
+        self,
+        config: StackConfig,
+        folders: Sequence[str | Path],
+        tasks: Sequence[Task],
+        seeds: Sequence[int],
+        codec: CharacterCodec,
+        rates: Sequence[float],
+    ):
+        if not len(folders) == len(tasks) == len(seeds) == len(rates):
+            raise ValueError(f"give a folder, a task and a rate for each of the {len(seeds)} seeds.")
+        self.config, self.codec, self.rates = config, codec, tuple(rates)
+        self.model, weights = StackedQwen2.load(folders)
+        self.parameters = {name: weight.requires_grad_() for name, weight in weights.items()}
+        self.runs = [Run(config, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
+        self._prompts = [codec.tokens([problem.prompt for problem in run.problems]) for run in self.runs]
+        self._optimizer = StackedOptimizer(self.parameters.values(), config.optimizer, rates, config.max_grad_norm)
+        self.step = 0
+
+    @property
+    def generated(self) -> np.ndarray:
+        """Completions that each run has generated, shape (runs,)."""
+        return np.array([run.generated for run in self.runs])
+
+    def advance(self) -> dict[str, np.ndarray]:
+        """One update of every run.
+
+        Returns
+        -------
+        dict of str to ndarray, shape (runs,)
+            ``reward``, ``live`` (share of completions with an advantage other than 0), ``gradient_norm``.
+        """
+        groups = self._filled() if self.config.design.filtered else self._sampled(range(len(self.runs)))
+        prompts = torch.stack([tokens[each.rows] for tokens, each in zip(self._prompts, groups, strict=True)])
+        completions = torch.stack([each.completions for each in groups])
+        logits = self.model.logits(
+            self.parameters, torch.cat([prompts, completions[:, :, :-1]], 2), skip=prompts.shape[2] - 1
+        )
+        scores = F.log_softmax(logits / self.config.temperature, -1)
+        own = scores.gather(-1, completions[..., None])[..., 0]
+        counted = tokens_that_count(completions, self.codec.end)
+        norms = _score_norms(scores.detach(), own.detach(), counted) if self._weighted else None
+        advantages = np.stack(
+            [
+                self._advantages(run, each, None if norms is None else norms[place].numpy())
+                for place, (run, each) in enumerate(zip(self.runs, groups, strict=True))
+            ]
+        )
+        signal = torch.from_numpy(advantages).to(own.dtype)[..., None] * own * counted
+        loss = -(signal.sum((1, 2)) / counted.sum((1, 2))).sum()
+        norm = self._optimizer.step(loss)
+        self.step += 1
+        return {
+            "reward": np.array([each.rewards.mean() for each in groups]),
+            "live": (np.abs(advantages) > 1e-9).mean(1),
+            "gradient_norm": norm.numpy(),
+        }
+
+    @property
+    def _weighted(self) -> bool:
+        return self.config.design.weights == "score_norm"
+
+    def _sampled(self, active: Sequence[int]) -> list[Groups]:
+        """A step's completions of some runs, graded."""
+        config, runs = self.config, [self.runs[place] for place in active]
+        batches = [run.source.batch(self.step, config.completions // config.design.group_size) for run in runs]
+        tokens = [self._prompts[place][batch.rows] for place, batch in zip(active, batches, strict=True)]
+        every = len(active) == len(self.runs)
+        completions = sample(
+            self.model,
+            self.parameters if every else {name: each[list(active)] for name, each in self.parameters.items()},
+            torch.stack(tokens),
+            torch.stack([run.uniforms(config.completions, config.max_new_tokens) for run in runs]),
+            end=self.codec.end,
+            pad=self.codec.pad,
+            temperature=config.temperature,
+        )
+        found = []
+        for run, batch, own in zip(runs, batches, completions, strict=True):
+            run.generated += len(batch.rows)
+            found.append(Groups(batch.rows, batch.correction, run.graded(batch.rows, self.codec.texts(own)), own))
+        return found
+
+    def _filled(self) -> list[Groups]:
+        """Live groups, sampled until each run has a step full of them; the surplus is thrown away.
+
+        A run that finds too few in `ROUNDS` rounds fills its step with dead groups, which teach nothing.
+        """
+        size, enough = self.config.design.group_size, self.config.completions
+        first = self._sampled(range(len(self.runs)))
+        kept = [each.take(each.live(size)) for each in first]
+        spare = [each.take(~each.live(size)) for each in first]
+        for _ in range(ROUNDS - 1):
+            short = [place for place, each in enumerate(kept) if len(each.rows) < enough]
+            if not short:
+                break
+            for place, drawn in zip(short, self._sampled(short), strict=True):
+                kept[place] = kept[place].join(drawn.take(drawn.live(size)))
+                spare[place] = spare[place].join(drawn.take(~drawn.live(size)))
+        return [live.join(dead).take(slice(enough)) for live, dead in zip(kept, spare, strict=True)]
+
+    def _advantages(self, run: Run, groups: Groups, norms: np.ndarray | None) -> np.ndarray:
+        ids = [run.ids[row] for row in groups.rows]
+        advantages = run.estimator.step(ids, groups.rewards, self.step, weights=norms)
+        run.source.observe(ids, groups.rewards, self.step)
+        return advantages * groups.correction
+
+
+def _score_norms(scores: torch.Tensor, own: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+    """Squared norm of each completion's score with respect to its logits, shape (runs, rows)."""
+    return ((scores.exp().square().sum(-1) - 2 * own.exp() + 1) * counted).sum(-1)

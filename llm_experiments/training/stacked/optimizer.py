@@ -1,0 +1,61 @@
+"""One optimiser step for all runs, each clipped by its own gradient's norm and with a learning rate of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import torch
+
+from .config import Optimizer
+
+MOMENTS = (0.9, 0.999)
+
+
+class StackedOptimizer:
+    """AdamW without weight decay, or plain gradient descent, of stacked parameters.
+
+    Both work element by element, so that runs do not meet in them, and their steps are proportional to the learning
+    rate: torch's is taken at the rate 1 and each run goes its own part of it.
+
+    Parameters
+    ----------
+    parameters : collection of Tensor
+        Runs first.
+    kind : {"adamw", "sgd"}
+    rates : sequence of float
+        Learning rate of each run.
+    max_norm : float
+        Each run's gradient is scaled to at most this norm.
+    """
+
+    def __init__(self, parameters: Collection[torch.Tensor], kind: Optimizer, rates: Sequence[float], max_norm: float):
+        self._parameters, self._rates, self._max_norm = list(parameters), torch.tensor(list(rates)), max_norm
+        self._torch: torch.optim.Optimizer = (
+            torch.optim.SGD(self._parameters, lr=1.0)
+            if kind == "sgd"
+            else torch.optim.AdamW(self._parameters, lr=1.0, betas=MOMENTS, weight_decay=0.0)
+        )
+
+    def step(self, loss: torch.Tensor) -> torch.Tensor:
+        """Go down the sum of the runs' losses; returns the norms of their gradients before clipping, shape (runs,)."""
+        self._torch.zero_grad(set_to_none=True)
+        loss.backward()
+        norms = torch.stack([_gradient(each).flatten(1).square().sum(1) for each in self._parameters]).sum(0).sqrt()
+        factor = (self._max_norm / (norms + 1e-6)).clamp(max=1.0)
+        for each in self._parameters:
+            _gradient(each).mul_(_spread(factor, each))
+        before = [each.detach().clone() for each in self._parameters]
+        self._torch.step()
+        with torch.no_grad():
+            for old, each in zip(before, self._parameters, strict=True):
+                each.sub_(old).mul_(_spread(self._rates, each)).add_(old)
+        return norms
+
+
+def _gradient(parameter: torch.Tensor) -> torch.Tensor:
+    assert parameter.grad is not None  # every parameter of the model is used
+    return parameter.grad
+
+
+def _spread(of_runs: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return of_runs.view(-1, *[1] * (like.ndim - 1))

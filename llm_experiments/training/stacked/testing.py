@@ -1,0 +1,78 @@
+"""How good the policies of a stack are on held-out problems: greedy, and at temperatures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from llm_experiments.seeding import seed_of
+from llm_experiments.tasks.base import Task
+
+from .codec import CharacterCodec
+from .loop import StackedTraining, grade
+from .sampling import sample, tokens_that_count
+
+GREEDY = 0.0
+
+
+class HeldOut:
+    """Problems that each run is tested on, asked again and again with the same random numbers.
+
+    Parameters
+    ----------
+    training : StackedTraining
+    tasks : sequence of Task
+        Each run's, of as many problems, with prompts of one length.
+    seeds : sequence of int
+    """
+
+    def __init__(self, training: StackedTraining, tasks: Sequence[Task], seeds: Sequence[int]):
+        self._training, self._tasks, self._seeds = training, tasks, seeds
+        codec = training.codec
+        self._prompts = torch.stack([codec.tokens([each.prompt for each in task.problems]) for task in tasks])
+
+    def rewards(self, temperature: float, samples: int) -> np.ndarray:
+        """Rewards, shape (runs, problems, samples); one greedy answer at temperature 0."""
+        prompts = self._prompts.repeat_interleave(samples, 1)
+        texts = [self._codec.texts(own) for own in self._completions(prompts, temperature)]
+        found = [
+            [grade(task, task.problems[place // samples], text) for place, text in enumerate(own)]
+            for task, own in zip(self._tasks, texts, strict=True)
+        ]
+        return np.array(found).reshape(len(self._tasks), -1, samples)
+
+    @torch.no_grad()
+    def entropy(self) -> np.ndarray:
+        """Mean entropy of the next token in nats along sampled answers, at temperature 1, shape (runs,)."""
+        training, codec = self._training, self._codec
+        completions = self._completions(self._prompts, 1.0)
+        logits = training.model.logits(
+            training.parameters, torch.cat([self._prompts, completions[:, :, :-1]], 2), skip=self._prompts.shape[2] - 1
+        )
+        counted = tokens_that_count(completions, codec.end)
+        scores = F.log_softmax(logits, -1)
+        entropy = -(scores.exp() * scores).sum(-1) * counted
+        return (entropy.sum((1, 2)) / counted.sum((1, 2))).numpy()
+
+    @property
+    def _codec(self) -> CharacterCodec:
+        return self._training.codec
+
+    def _completions(self, prompts: torch.Tensor, temperature: float) -> torch.Tensor:
+        training, tokens = self._training, self._training.config.max_new_tokens
+        shape = prompts.shape[1], tokens
+        uniforms = torch.stack(
+            [torch.rand(*shape, generator=torch.Generator().manual_seed(seed_of(s, "test"))) for s in self._seeds]
+        )
+        return sample(
+            training.model,
+            training.parameters,
+            prompts,
+            uniforms,
+            end=self._codec.end,
+            pad=self._codec.pad,
+            temperature=temperature,
+        )

@@ -1,0 +1,30 @@
+"""What the designs of a study are called where people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paper_figures.shared.charts import LABELS
+
+SAMPLING = {"neyman": "Neyman", "greso": "GRESO", "mopps": "MoPPS", "spo": "SPO", "knapsack": "knapsack"}
+OWN = LABELS | {"rloo": "RLOO", "reinforce++": "Batch mean"}  # elsewhere RLOO's value stands for GRPO's
+
+
+def name_of(design: Mapping[str, Any]) -> str:
+    """A design in a few words, such as ``KAE-EB, G = 1, Neyman sampling``.
+
+    Parameters
+    ----------
+    design : mapping
+        Fields of `llm_experiments.training.stacked.config.Design`.
+    """
+    parts = [OWN.get(design["method"], design["method"]), f"G = {design['group_size']}"]
+    if design["weights"] != "none":
+        parts[0] += ", weighted"
+    if design["filtered"]:
+        parts.append("live groups only")
+    if design["sampling"] != "uniform":
+        kind = {"full": "", "clipped": ", clipped", "none": ", uncorrected"}[design["correction"]]
+        parts.append(f"{SAMPLING.get(design['sampling'], design['sampling'])} sampling{kind}")
+    return ", ".join(parts)

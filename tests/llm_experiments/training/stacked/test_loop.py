@@ -1,0 +1,161 @@
+"""A stack's runs are what each would be alone, and what a plain loop over transformers makes of the same numbers."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from kaestat import AdvantageEstimator
+from llm_experiments.policies.token_scores import token_scores
+from llm_experiments.seeding import seed_of
+from llm_experiments.training.stacked.config import Design, StackConfig
+from llm_experiments.training.stacked.loop import Groups, StackedTraining
+from llm_experiments.training.stacked.prompts import prompt_source
+
+from .conftest import SEEDS
+
+RATES = (3e-3, 1e-3, 3e-4)
+DESIGNS = {
+    "group": Design(method="grpo", group_size=4),
+    "history": Design(method="kae_eb"),
+    "weights": Design(method="kae_eb", weights="score_norm"),
+    "sampled": Design(method="kae_eb", sampling="neyman"),
+}
+
+
+def config(design, **changes):
+    settings = {"completions": 8, "budget": 64, "max_new_tokens": 4} | changes
+    return StackConfig(design=design, **settings)
+
+
+def easy(monkeypatch):
+    """Rewards that untrained models get about half of: the first letter's number is even."""
+    monkeypatch.setattr(
+        "llm_experiments.training.stacked.loop.grade", lambda task, problem, text: float(sum(map(ord, text)) % 2)
+    )
+
+
+@pytest.mark.parametrize("design", DESIGNS.values(), ids=DESIGNS)
+def test_a_stacks_runs_are_those_of_stacks_of_one(design, folders, pools, codec, monkeypatch):
+    easy(monkeypatch)
+    together = StackedTraining(config(design), folders, pools, SEEDS, codec, RATES)
+    facts = [together.advance() for _ in range(4)]
+    for run, seed in enumerate(SEEDS):
+        alone = StackedTraining(config(design), [folders[run]], [pools[run]], [seed], codec, [RATES[run]])
+        for fact in facts:
+            assert {name: each[0] for name, each in alone.advance().items()} == pytest.approx(
+                {name: each[run] for name, each in fact.items()}, rel=1e-4
+            )
+        for name, weight in alone.parameters.items():
+            torch.testing.assert_close(weight[0], together.parameters[name][run], rtol=1e-4, atol=1e-5)
+    assert any(fact["live"].max() > 0 for fact in facts)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_a_run_is_that_of_a_plain_loop(optimizer, folders, pools, codec, monkeypatch):
+    """The slow reference: transformers' model, torch's clipping and optimiser, one seed, whole sequences each time."""
+    easy(monkeypatch)
+    settings = config(DESIGNS["history"], optimizer=optimizer)
+    fast = StackedTraining(settings, folders[:1], pools[:1], SEEDS[:1], codec, RATES[:1])
+    model = AutoModelForCausalLM.from_pretrained(folders[0], dtype=torch.float32).eval()
+    weights = list(model.parameters())
+    steps = torch.optim.SGD(weights, 3e-3) if optimizer == "sgd" else torch.optim.AdamW(weights, 3e-3, weight_decay=0.0)
+    problems, estimator = pools[0].problems, AdvantageEstimator("kae_eb")
+    ids = [problem.id for problem in problems]
+    source = prompt_source(ids, 8, settings.design, estimator, seed_of(SEEDS[0], "prompts") % 2**32)
+    random = torch.Generator().manual_seed(seed_of(SEEDS[0], "tokens") % 2**63)
+    for step in range(4):
+        fact = fast.advance()
+        rows = source.batch(step, 8).rows
+        prompts = codec.tokens([problems[row].prompt for row in rows])
+        uniforms, tokens = torch.rand(8, 4, generator=random), prompts
+        for place in range(4):
+            with torch.no_grad():
+                mass = model(input_ids=tokens).logits[:, -1].softmax(-1).cumsum(-1)
+            drawn = torch.searchsorted(mass / mass[:, -1:], uniforms[:, place, None].contiguous(), right=True)
+            tokens = torch.cat([tokens, drawn], 1)
+        completions = tokens[:, 4:]
+        counted = torch.ones(8, 4)
+        for row, one in enumerate(completions.tolist()):
+            if codec.end in one:
+                counted[row, one.index(codec.end) + 1 :] = 0
+        rewards = np.array([float(sum(map(ord, text)) % 2) for text in codec.texts(completions)])
+        assert rewards.mean() == fact["reward"][0]
+        advantages = torch.from_numpy(estimator.step([ids[row] for row in rows], rewards, step)).float()
+        scores = model(input_ids=tokens).logits[:, 3:-1].log_softmax(-1).gather(-1, completions[..., None])[..., 0]
+        loss = -(advantages[:, None] * scores * counted).sum() / counted.sum()
+        steps.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        assert float(norm) == pytest.approx(fact["gradient_norm"][0], rel=1e-3)
+        steps.step()
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(fast.parameters[name][0], weight, rtol=1e-3, atol=1e-5)
+
+
+def test_weights_are_the_squared_norms_of_the_logits_scores(folders, pools, codec, monkeypatch):
+    training = StackedTraining(config(DESIGNS["weights"]), folders[:1], pools[:1], SEEDS[:1], codec, RATES[:1])
+    seen = {}
+    monkeypatch.setattr(
+        training.runs[0].estimator,
+        "step",
+        lambda ids, rewards, step, weights: seen.update(ids=ids, weights=weights) or np.zeros(len(ids)),
+    )
+    drawn = []
+    sampled = training._sampled
+    monkeypatch.setattr(training, "_sampled", lambda active: drawn.extend(sampled(active)) or drawn)
+    model = AutoModelForCausalLM.from_pretrained(folders[0], dtype=torch.float32).eval()
+    training.advance()
+    prompts = {problem.id: problem.prompt for problem in pools[0].problems}
+    for name, completion, weight in zip(seen["ids"], drawn[0].completions.tolist(), seen["weights"], strict=True):
+        stop = completion.index(codec.end) + 1 if codec.end in completion else len(completion)
+        expected = token_scores(
+            model, codec.tokens([prompts[name]])[0].tolist(), [completion[:stop]], temperature=1.0
+        ).logit_norms[0]
+        assert weight == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_filtered_step_has_live_groups_and_counts_what_was_dropped(folders, pools, codec, monkeypatch):
+    easy(monkeypatch)
+    design = Design(method="grpo", group_size=2, filtered=True)
+    training = StackedTraining(config(design), folders, pools, SEEDS, codec, RATES)
+    fact = training.advance()
+    assert (fact["live"] == 1).all()
+    assert (training.generated >= 8).all() and training.generated.max() > 8
+    assert (fact["reward"] == 0.5).all()
+
+
+def test_a_filtered_step_ends_where_nothing_is_live(folders, pools, codec, monkeypatch):
+    monkeypatch.setattr("llm_experiments.training.stacked.loop.grade", lambda *_: 1.0)
+    design = Design(method="grpo", group_size=2, filtered=True)
+    training = StackedTraining(config(design), folders, pools, SEEDS, codec, RATES)
+    fact = training.advance()
+    assert (fact["live"] == 0).all() and (training.generated == 80).all()
+
+
+def test_live_groups_are_those_that_are_not_all_alike():
+    groups = Groups(np.arange(6), np.ones(6), np.array([0.0, 1.0, 1.0, 1.0, 0.0, 0.0]), torch.arange(6)[:, None])
+    live = groups.take(groups.live(2))
+    assert live.rows.tolist() == [0, 1] and live.completions[:, 0].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "grpo", "group_size": 1, "filtered": True}, "group_size above 1"),
+        ({"method": "grpo", "group_size": 4, "filtered": True, "sampling": "neyman"}, "uniform sampling"),
+    ],
+)
+def test_designs_that_make_no_sense_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Design(**changes)
+
+
+def test_steps_have_whole_groups():
+    with pytest.raises(ValueError, match="multiple of group_size"):
+        config(Design(method="grpo", group_size=3))
+
+
+def test_each_seed_needs_a_model_and_a_pool(folders, pools, codec):
+    with pytest.raises(ValueError, match="each of the 3 seeds"):
+        StackedTraining(config(DESIGNS["group"]), folders[:2], pools, SEEDS, codec, RATES)

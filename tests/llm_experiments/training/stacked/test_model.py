@@ -1,0 +1,57 @@
+"""The stacked forward pass gives what transformers gives, run by run."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from llm_experiments.policies.model_folder import save_model
+from llm_experiments.policies.tiny import TinySize, tiny_model, tiny_tokenizer
+from llm_experiments.training.stacked.model import StackedQwen2
+
+
+@pytest.fixture(scope="module")
+def tokens(folders):
+    return torch.randint(60, 100, (len(folders), 5, 9), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def originals(folders):
+    return [AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval() for folder in folders]
+
+
+def test_logits_are_those_of_transformers(folders, originals, tokens):
+    model, parameters = StackedQwen2.load(folders)
+    with torch.no_grad():
+        expected = torch.stack([one(input_ids=own).logits for one, own in zip(originals, tokens, strict=True)])
+        torch.testing.assert_close(model.logits(parameters, tokens), expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(model.logits(parameters, tokens, skip=4), expected[:, :, 4:], rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(expected[0], expected[1])
+
+
+def test_gradients_are_those_of_transformers(folders, originals, tokens):
+    model, parameters = StackedQwen2.load(folders)
+    for weight in parameters.values():
+        weight.requires_grad_()
+    model.logits(parameters, tokens).square().mean((1, 2, 3)).sum().backward()
+    for run, one in enumerate(originals):
+        one.zero_grad()
+        one(input_ids=tokens[run]).logits.square().mean().backward()
+        for name, weight in one.named_parameters():
+            torch.testing.assert_close(parameters[name].grad[run], weight.grad, rtol=1e-4, atol=1e-7)
+
+
+def test_a_cache_changes_nothing(folders, tokens):
+    model, parameters = StackedQwen2.load(folders)
+    whole = model.logits(parameters, tokens)
+    cache = []
+    parts = [model.logits(parameters, part, cache=cache) for part in (tokens[:, :, :4], tokens[:, :, 4:5])]
+    torch.testing.assert_close(torch.cat(parts, 2), whole[:, :, :5], rtol=1e-5, atol=1e-6)
+
+
+def test_models_of_several_shapes_are_refused(folders, tmp_path):
+    tokenizer = tiny_tokenizer()
+    save_model(tmp_path / "wide", tiny_model(tokenizer, 0, TinySize(width=32, layers=2)), tokenizer)
+    with pytest.raises(ValueError, match="not of one shape"):
+        StackedQwen2.load([folders[0], tmp_path / "wide"])
+    with pytest.raises(ValueError, match="folders is empty"):
+        StackedQwen2.load([])
