@@ -346,7 +346,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[Tables], list[str]]]]] = {
             sampled_without_bias,
         ),
         (r"\(worth (\S+) ± (\S+)\)", neyman_with_single_completions),
-        (r"below the floor, (\S+) of uniform sampling, .*? got (\S+) ± (\S+) of it", solved_prompts),
+        (r"was ever below (\S+) of uniform sampling .*? got (\S+) ± (\S+) of it", solved_prompts),
         (
             r"gives mastered prompts (\S+) ± (\S+) where .*? gives (\S+) ± (\S+) \((\S+) before training\), and keeps "
             r"(\S+) ± (\S+) of the gain",
