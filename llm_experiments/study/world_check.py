@@ -1,4 +1,4 @@
-"""Could a difference show? What is measured of a world before designs are compared in it.
+"""Could a difference show? What is measured of a world, apart from the designs that are compared in it.
 
 - *Headroom*: what the base model can, and how far the reference gets with eight times the completions.
 - *Noise binds*: these are eight times as many in every update, and as many updates. If that is no better, useful

@@ -1,7 +1,8 @@
 """The forward pass of several Qwen2 models of one shape at once: batched matrix products, the runs first.
 
-It gives the logits that transformers gives (the tests compare), for prompts of one length, without padding. A batched
-product over stacked parameters is what ``torch.func.vmap`` makes of transformers' own modules, in three times the time.
+It gives the logits that transformers gives (the tests compare), for prompts of one length, without padding. Batched
+products over stacked parameters are also what ``torch.func.vmap`` makes of transformers' own modules, with more passes
+over memory between them.
 """
 
 from __future__ import annotations
