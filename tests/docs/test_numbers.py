@@ -138,6 +138,22 @@ def test_what_is_said_of_assumption_6_along_a_run_holds_in_its_diagnosis():
     assert last["wrong"].all() and last["best_baseline"].median() < 0.05
 
 
+def test_what_is_said_of_a_language_model_at_an_equal_budget_holds_in_its_table():
+    page = (DOCS / "experiments" / "equal_budget.md").read_text()
+    frame = pd.read_csv(RESULTS / "smollm2" / "equal_budget.csv", keep_default_na=False, na_values=[""])
+    designs = frame.set_index(["method", "group_size", "past"])
+    told = [("kae_eb@exact", 1, 8), ("kae_eb", 1, 8), ("oracle", 1, 0), ("kae_eb@exact", 1, 1), ("kae_eb", 8, 8)]
+    said = [interval(designs.loc[each], "relative") for each in [*told, ("none", 1, 0)]]
+    said.append(interval(designs.loc[("none", 1, 0)], "to_weighted"))
+    assert [each for each in said if each not in page] == []
+    assert designs.loc[("none", 1, 0), "relative_low"] < 1 < designs.loc[("none", 1, 0), "relative_high"]
+
+
+def interval(row, name):
+    """An estimate with its interval, as the page writes it."""
+    return f"{row[name]:.2f} [{row[f'{name}_low']:.2f}, {row[f'{name}_high']:.2f}]".replace("0.", ".")
+
+
 def test_what_is_said_of_designs_at_an_equal_budget_holds_in_their_table():
     frame = pd.read_csv(RESULTS / "tiny_trained" / "equal_budget.csv", keep_default_na=False, na_values=[""])
     longest = frame[frame["past"] == frame.groupby("method")["past"].transform("max")]
