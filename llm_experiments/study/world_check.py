@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from llm_experiments.tasks.base import Task
-from llm_experiments.tasks.habits import HabitsTask, cell_of
+from llm_experiments.tasks.cells import CellsTask
 
 from .config import StudyConfig
 from .curves import Tasks, learning_curves
@@ -77,17 +77,22 @@ def world_check(
 
 
 def _halved(tasks: Tasks) -> Tasks:
-    """Pools of one half of the cells, tests of the other."""
-    cells = sorted({cell_of(problem) for problem in tasks.test.problems})
+    """Pools of problems that are made of one half of the cells alone, tests of those made of the other half."""
+    cells = sorted(set().union(*_cells(tasks.test).values()))
     known = frozenset(cells[: len(cells) // 2])
     return Tasks(
-        [_of_cells(pool, known, inside=True) for pool in tasks.pools],
-        _of_cells(tasks.validation, known, inside=False),
-        _of_cells(tasks.test, known, inside=False),
+        [_within(pool, known) for pool in tasks.pools],
+        _within(tasks.validation, frozenset(cells) - known),
+        _within(tasks.test, frozenset(cells) - known),
     )
 
 
-def _of_cells(task: Task, cells: frozenset[str], *, inside: bool) -> Task:
-    if not isinstance(task, HabitsTask):
-        raise ValueError("check: only a world of habits has cells to leave out.")
-    return replace(task, problems=[each for each in task.problems if (cell_of(each) in cells) == inside])
+def _within(task: Task, cells: frozenset[str]) -> Task:
+    made_of = _cells(task)
+    return replace(task, problems=[each for each in task.problems if made_of[each.id] <= cells])
+
+
+def _cells(task: Task) -> Mapping[str, frozenset[str]]:
+    if not isinstance(task, CellsTask):
+        raise ValueError("check: only made worlds have cells to leave out.")
+    return task.cells

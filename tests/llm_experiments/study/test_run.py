@@ -12,7 +12,6 @@ from llm_experiments.study.config import StudyConfig, load_study
 from llm_experiments.study.curves import CURVE_COLUMNS, Tasks
 from llm_experiments.study.run import Study
 from llm_experiments.study.world_check import _halved
-from llm_experiments.tasks.habits import cell_of
 from paper_figures.policies.__main__ import build
 
 SHIPPED = sorted((Path(study_run.__file__).parents[1] / "configs" / "study").glob("*.yaml"))
@@ -101,12 +100,16 @@ def test_the_world_is_checked_once(finished, monkeypatch):
     pd.testing.assert_frame_equal(study.check(), table, check_dtype=False)
 
 
-def test_halves_of_a_world_share_no_cell(finished):
-    study, _ = finished
-    halved = _halved(Tasks.of(study.config.world, 0, [0]))
-    trained = {cell_of(problem) for problem in halved.pools[0].problems}
-    tested = {cell_of(problem) for problem in (*halved.validation.problems, *halved.test.problems)}
-    assert trained and len(tested) == 128 and not trained & tested
+@pytest.mark.parametrize(("task", "tested"), [("habits", 128), ("columns", 15)])
+def test_halves_of_a_world_share_no_cell(task, tested):
+    world = small(world=SMALL["world"] | {"task": task, "n_prompts": 200}).world
+    everything = Tasks.of(world, 0, [0])
+    made_of = {**everything.pools[0].cells, **everything.validation.cells, **everything.test.cells}
+    halved = _halved(everything)
+    known = set().union(*(made_of[problem.id] for problem in halved.pools[0].problems))
+    apart = [*halved.validation.problems, *halved.test.problems]
+    assert known and not any(made_of[problem.id] & known for problem in apart)
+    assert len(halved.test.problems) >= tested
 
 
 def test_other_settings_do_not_go_on_with_a_study(finished):
