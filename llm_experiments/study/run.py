@@ -19,12 +19,14 @@ from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import world_examples
 
 from .config import StudyConfig
+from .cost import TURNS, costs
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
 from .world_check import CHECKS, world_check
 
 IDENTITY = "study.json"
-CURVES, RATES, CHECK, PROVENANCE = "curves.csv", "rates.csv", "check.csv", "provenance.json"
+CURVES, RATES, CHECK, COST = "curves.csv", "rates.csv", "check.csv", "cost.csv"
+PROVENANCE = "provenance.json"
 RATE_COLUMNS = ["design", "rate", "area", "chosen", "at_edge"]
 DIGITS = "%.5g"
 GRID = 101  # points of a curve's mean height
@@ -138,6 +140,18 @@ class Study:
             _write_frame(stored, path)
         self._write(stored, CHECK)
         return stored
+
+    def cost(self) -> pd.DataFrame:
+        """Tokens and processor time of a completion of each design whose rate is known; see `costs`.
+
+        Needs the rate of the reference, whose missing runs are made. Measured anew at each call.
+        """
+        config, base = self.config, self.config.world.bases[0]
+        rates = self.rates([config.reference]).query("chosen").set_index("design")["rate"].to_dict()
+        with self._progress("cost of a completion", TURNS * len(rates)) as done:
+            table = costs(config, self._base(base), base, rates, done)
+        self._write(table, COST)
+        return table
 
     def _known(self, designs: Sequence[str] | None) -> list[str]:
         unknown = [name for name in designs or () if name not in self.config.designs]

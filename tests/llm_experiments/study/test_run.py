@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from llm_experiments.config import checked
+from llm_experiments.study import cost
 from llm_experiments.study import run as study_run
 from llm_experiments.study.config import StudyConfig, load_study
 from llm_experiments.study.curves import CURVE_COLUMNS, Tasks
@@ -131,6 +132,17 @@ def test_figure_and_tables_come_from_the_results_alone(finished):
         assert (study.results / name).stat().st_size > 0
     assert (study.results / "figures" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "KAE-EB, G = 1, Neyman sampling" in (study.results / "tables" / "speed.md").read_text()
+
+
+def test_what_a_completion_costs_is_the_references_time_at_least_for_itself(finished, monkeypatch):
+    study, _ = finished
+    monkeypatch.setattr(cost, "TURNS", 3)
+    monkeypatch.setattr(study_run, "TURNS", 3)
+    table = study.cost().set_index("design")
+    assert table["tokens"].between(1, 6).all() and (table["milliseconds"] > 0).all()
+    assert table.loc["grpo_4", ["ratio", "ratio_se"]].tolist() == [1.0, 0.0]
+    build(study.results)
+    assert "Time to the accuracy" in (study.results / "tables" / "cost.md").read_text()
 
 
 @pytest.mark.parametrize(
