@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from itertools import product
 from math import ceil
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import world_examples
 
 from .config import StudyConfig
+from .confirmation import confirmed_curve
 from .cost import TURNS, costs
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
@@ -26,7 +28,7 @@ from .world_check import CHECKS, world_check
 
 IDENTITY = "study.json"
 CURVES, RATES, CHECK, COST = "curves.csv", "rates.csv", "check.csv", "cost.csv"
-PROVENANCE = "provenance.json"
+CONFIRMED, PROVENANCE = "confirmed.csv", "provenance.json"
 RATE_COLUMNS = ["design", "rate", "area", "chosen", "at_edge"]
 DIGITS = "%.5g"
 GRID = 101  # points of a curve's mean height
@@ -141,6 +143,37 @@ class Study:
         self._write(stored, CHECK)
         return stored
 
+    def confirm(self) -> pd.DataFrame:
+        """Curves of the runs that are to be confirmed, trained by TRL.
+
+        Returns
+        -------
+        DataFrame
+            As `compare`.
+
+        Raises
+        ------
+        ValueError
+            If the study names nothing to confirm.
+        """
+        config, chosen = self.config, self.config.confirmation
+        if chosen is None:
+            raise ValueError("confirmation: the study names nothing to confirm; give designs, bases and seeds.")
+        rates = self.rates(chosen.designs).query("chosen").set_index("design")["rate"].to_dict()
+        frames = []
+        for seed, base, design in product(chosen.seeds, chosen.bases, chosen.designs):
+            path = self.folder / "confirmed" / f"{design}-{rates[design]:g}-{base}-{seed}.csv"
+            curve = self._stored(path)
+            if curve is None:
+                place = self._base(base)
+                runs = self.folder / "confirmed"
+                curve = confirmed_curve(config, design, base, seed, rates[design], place, runs, self._progress)
+                _write_frame(curve, path)
+            frames.append(curve.assign(design=design, base=base))
+        table = pd.concat(frames, ignore_index=True)[["design", "base", *CURVE_COLUMNS]]
+        self._write(table, CONFIRMED)
+        return table
+
     def cost(self) -> pd.DataFrame:
         """Tokens and processor time of a completion of each design whose rate is known; see `costs`.
 
@@ -191,7 +224,7 @@ class Study:
     def _check_identity(self) -> None:
         """Refuse curves of other settings. Designs may be added."""
         path = self.folder / IDENTITY
-        free = {"designs", "reference", "control", "recommended"}
+        free = {"designs", "reference", "control", "recommended", "confirmation"}
         identity = self.config.model_dump(mode="json", exclude=free)
         designs = {name: each.model_dump(mode="json") for name, each in self.config.designs.items()}
         if path.exists():

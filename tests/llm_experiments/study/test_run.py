@@ -10,6 +10,7 @@ from llm_experiments.config import checked
 from llm_experiments.study import cost
 from llm_experiments.study import run as study_run
 from llm_experiments.study.config import StudyConfig, load_study
+from llm_experiments.study.confirmation import confirmed_curve, run_config
 from llm_experiments.study.curves import CURVE_COLUMNS, Tasks
 from llm_experiments.study.run import Study
 from llm_experiments.study.world_check import _halved
@@ -145,9 +146,44 @@ def test_what_a_completion_costs_is_the_references_time_at_least_for_itself(fini
     assert "Time to the accuracy" in (study.results / "tables" / "cost.md").read_text()
 
 
+@pytest.mark.slow
+def test_trl_begins_where_the_stack_does_and_its_tests_are_the_same(finished, monkeypatch):
+    study, table = finished
+    chosen = {"designs": ["grpo_4", "none_1"], "bases": [1], "seeds": [0, 1]}
+    designs = SMALL["designs"] | {"none_1": {"method": "none"}}
+    places = {"runs": study.folder.parents[1], "results": study.results.parents[1], "progress": silent}
+    confirming = Study(small(designs=designs, confirmation=chosen), **places)
+    found = confirming.confirm()
+    assert list(found.columns) == list(table.columns)
+    assert found.groupby(["design", "seed"])["generated"].apply(list).tolist() == [[0, 16, 32]] * 4
+    shown = ["seed", "matched", "greedy", "sampled", "passed", "entropy"]
+    first = found.query("design == 'grpo_4' and generated == 0")[shown].reset_index(drop=True)
+    stacked = table.query("design == 'grpo_4' and base == 1 and generated == 0")[shown].reset_index(drop=True)
+    pd.testing.assert_frame_equal(first, stacked, rtol=1e-3, check_dtype=False)
+    monkeypatch.setattr(study_run, "confirmed_curve", lambda *_: pytest.fail("a stored curve was computed again"))
+    pd.testing.assert_frame_equal(confirming.confirm(), found, rtol=1e-4, check_dtype=False)
+    with pytest.raises(ValueError, match="names nothing to confirm"):
+        study.confirm()
+
+
+def test_the_policy_that_trl_trains_is_the_one_that_is_tested(finished, monkeypatch, tmp_path):
+    study, _ = finished
+    monkeypatch.setattr("llm_experiments.tasks.cells.exact_rewards", lambda _, texts: [len(each) % 2 for each in texts])
+    curve = confirmed_curve(study.config, "grpo_4", 0, 0, 1e-2, study.bases()[0], tmp_path, silent)
+    assert curve["entropy"].is_unique and curve["generated"].tolist() == [0, 16, 32]
+
+
+def test_designs_that_trl_does_not_run_here_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="design kae_eb_1 samples by a policy"):
+        run_config(small(), "kae_eb_1", 0, 0, 1e-3, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"confirmation": {"designs": ["grpo_4", "dapo"], "bases": [0], "seeds": [0, 1]}}, "designs: 'dapo'"),
+        ({"confirmation": {"designs": ["kae_eb_1", "kae_eb_1"], "bases": [0], "seeds": [0, 1]}}, "lacks the reference"),
+        ({"confirmation": {"designs": ["grpo_4", "kae_eb_1"], "bases": [0], "seeds": [0, 5]}}, "seeds: 5"),
         ({"reference": "nothing"}, "reference = 'nothing'"),
         ({"rate_seeds": [0]}, "share"),
         ({"rates": [1e-2, 1e-3]}, "increasing"),
