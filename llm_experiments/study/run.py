@@ -128,7 +128,7 @@ class Study:
         return table
 
     def check(self) -> pd.DataFrame:
-        """Whether a difference could show in this world, on the first base model; see `world_check`.
+        """Whether a difference could show in this world, mostly on the first base model; see `world_check`.
 
         Needs the rates of the reference and the recommended design, whose missing runs are made.
         """
@@ -136,9 +136,9 @@ class Study:
         stored = self._stored(path)
         if stored is None:
             rates = self.rates([config.reference, config.recommended]).query("chosen").set_index("design")["rate"]
-            base = config.world.bases[0]
+            folders = dict(zip(config.world.bases, self.bases(), strict=True))
             with self._progress("check of the world", CHECKS) as done:
-                stored = world_check(config, self._base(base), base, rates.to_dict(), done)
+                stored = world_check(config, folders, rates.to_dict(), done)
             _write_frame(stored, path)
         self._write(stored, CHECK)
         return stored

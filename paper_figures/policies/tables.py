@@ -25,8 +25,8 @@ RATES_CAPTION = (
     "is the rate that the design is compared at."
 )
 CHECK_CAPTION = (
-    "Could a difference show? Greedy accuracy on test problems after the updates of a run, first base model, with "
-    "standard errors over the two seeds that chose the rates."
+    "Could a difference show? Greedy accuracy on test problems of the base models, and of the first one after the "
+    "updates of a run, with standard errors over the two seeds that chose the rates."
 )
 COST_CAPTION = (
     "What a completion costs: tokens up to its end, and processor time on one thread, the update and the baseline "

@@ -97,7 +97,7 @@ def test_the_world_is_checked_once(finished, monkeypatch):
     study, _ = finished
     table = study.check()
     assert table["accuracy"].between(0, 1).all() and (table["runs"] == 1).all()
-    assert table["quantity"].is_unique and len(table) == 5
+    assert table["quantity"].is_unique and len(table) == 6
     monkeypatch.setattr(study_run, "world_check", lambda *_: pytest.fail("the check was made again"))
     pd.testing.assert_frame_equal(study.check(), table, check_dtype=False)
 
