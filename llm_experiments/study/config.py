@@ -69,6 +69,22 @@ class TestsConfig(Section):
     passes: PositiveInt = 8
 
 
+class ConfirmationConfig(Section):
+    """What is trained by TRL as well.
+
+    Attributes
+    ----------
+    designs : list of str
+        The reference among them; with uniform sampling and whole groups.
+    bases, seeds : list of int
+        Some of the study's.
+    """
+
+    designs: list[str] = Field(min_length=2)
+    bases: list[int] = Field(min_length=1)
+    seeds: list[int] = Field(min_length=2)
+
+
 class StudyConfig(Section):
     """A study.
 
@@ -95,6 +111,8 @@ class StudyConfig(Section):
         Another one, without any baseline, that a recommended design must not lose to.
     recommended : str
         The design of which the study is to say whether it is worth changing to.
+    confirmation : ConfirmationConfig or None
+        None confirms nothing.
     """
 
     name: str = Field(pattern=NAME)
@@ -110,6 +128,7 @@ class StudyConfig(Section):
     reference: str
     control: str
     recommended: str
+    confirmation: ConfirmationConfig | None = None
 
     @model_validator(mode="after")
     def _can_be_run(self) -> StudyConfig:
@@ -127,7 +146,17 @@ class StudyConfig(Section):
                 known = ", ".join(["uniform", *POLICIES])
                 raise ValueError(f"designs.{name}: sampling {design.sampling!r} is none of {known}.")
             self.setting(name)
+        if self.confirmation is not None:
+            self._confirmable(self.confirmation)
         return self
+
+    def _confirmable(self, chosen: ConfirmationConfig) -> None:
+        for kind, known in (("designs", self.designs), ("bases", self.world.bases), ("seeds", self.seeds)):
+            strange = [each for each in getattr(chosen, kind) if each not in known]
+            if strange:
+                raise ValueError(f"confirmation.{kind}: {strange[0]!r} is none of the study's.")
+        if self.reference not in chosen.designs:
+            raise ValueError(f"confirmation.designs lacks the reference, {self.reference}.")
 
     def setting(self, design: str) -> StackConfig:
         """The configuration of a design's runs."""

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from itertools import product
 from math import ceil
 from pathlib import Path
 
@@ -19,12 +20,15 @@ from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import world_examples
 
 from .config import StudyConfig
+from .confirmation import confirmed_curve
+from .cost import TURNS, costs
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
 from .world_check import CHECKS, world_check
 
 IDENTITY = "study.json"
-CURVES, RATES, CHECK, PROVENANCE = "curves.csv", "rates.csv", "check.csv", "provenance.json"
+CURVES, RATES, CHECK, COST = "curves.csv", "rates.csv", "check.csv", "cost.csv"
+CONFIRMED, PROVENANCE = "confirmed.csv", "provenance.json"
 RATE_COLUMNS = ["design", "rate", "area", "chosen", "at_edge"]
 DIGITS = "%.5g"
 GRID = 101  # points of a curve's mean height
@@ -124,7 +128,7 @@ class Study:
         return table
 
     def check(self) -> pd.DataFrame:
-        """Whether a difference could show in this world, on the first base model; see `world_check`.
+        """Whether a difference could show in this world, mostly on the first base model; see `world_check`.
 
         Needs the rates of the reference and the recommended design, whose missing runs are made.
         """
@@ -132,12 +136,55 @@ class Study:
         stored = self._stored(path)
         if stored is None:
             rates = self.rates([config.reference, config.recommended]).query("chosen").set_index("design")["rate"]
-            base = config.world.bases[0]
+            folders = dict(zip(config.world.bases, self.bases(), strict=True))
             with self._progress("check of the world", CHECKS) as done:
-                stored = world_check(config, self._base(base), base, rates.to_dict(), done)
+                stored = world_check(config, folders, rates.to_dict(), done)
             _write_frame(stored, path)
         self._write(stored, CHECK)
         return stored
+
+    def confirm(self) -> pd.DataFrame:
+        """Curves of the runs that are to be confirmed, trained by TRL.
+
+        Returns
+        -------
+        DataFrame
+            As `compare`.
+
+        Raises
+        ------
+        ValueError
+            If the study names nothing to confirm.
+        """
+        config, chosen = self.config, self.config.confirmation
+        if chosen is None:
+            raise ValueError("confirmation: the study names nothing to confirm; give designs, bases and seeds.")
+        rates = self.rates(chosen.designs).query("chosen").set_index("design")["rate"].to_dict()
+        frames = []
+        for seed, base, design in product(chosen.seeds, chosen.bases, chosen.designs):
+            path = self.folder / "confirmed" / f"{design}-{rates[design]:g}-{base}-{seed}.csv"
+            curve = self._stored(path)
+            if curve is None:
+                place = self._base(base)
+                runs = self.folder / "confirmed"
+                curve = confirmed_curve(config, design, base, seed, rates[design], place, runs, self._progress)
+                _write_frame(curve, path)
+            frames.append(curve.assign(design=design, base=base))
+        table = pd.concat(frames, ignore_index=True)[["design", "base", *CURVE_COLUMNS]]
+        self._write(table, CONFIRMED)
+        return table
+
+    def cost(self) -> pd.DataFrame:
+        """Tokens and processor time of a completion of each design whose rate is known; see `costs`.
+
+        Needs the rate of the reference, whose missing runs are made. Measured anew at each call.
+        """
+        config, base = self.config, self.config.world.bases[0]
+        rates = self.rates([config.reference]).query("chosen").set_index("design")["rate"].to_dict()
+        with self._progress("cost of a completion", TURNS * len(rates)) as done:
+            table = costs(config, self._base(base), base, rates, done)
+        self._write(table, COST)
+        return table
 
     def _known(self, designs: Sequence[str] | None) -> list[str]:
         unknown = [name for name in designs or () if name not in self.config.designs]
@@ -177,7 +224,7 @@ class Study:
     def _check_identity(self) -> None:
         """Refuse curves of other settings. Designs may be added."""
         path = self.folder / IDENTITY
-        free = {"designs", "reference", "control", "recommended"}
+        free = {"designs", "reference", "control", "recommended", "confirmation"}
         identity = self.config.model_dump(mode="json", exclude=free)
         designs = {name: each.model_dump(mode="json") for name, each in self.config.designs.items()}
         if path.exists():

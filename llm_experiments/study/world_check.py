@@ -1,6 +1,6 @@
 """Could a difference show? What is measured of a world, apart from the designs that are compared in it.
 
-- *Headroom*: what the base model can, and how far the reference gets with eight times the completions.
+- *Headroom*: what the base models can, each of them, and how far the reference gets with eight times the completions.
 - *Noise binds*: these are eight times as many in every update, and as many updates. If that is no better, useful
   completions are not what limits learning.
 - *Cells are independent*: trained on one half of the cells, the others gain nothing.
@@ -13,12 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+from transformers import AutoTokenizer
 
 from llm_experiments.tasks.base import Task
-from llm_experiments.tasks.habits import HabitsTask, cell_of
+from llm_experiments.tasks.cells import CellsTask
+from llm_experiments.training.stacked.codec import CharacterCodec
+from llm_experiments.training.stacked.loop import StackedTraining
 
 from .config import StudyConfig
-from .curves import Tasks, learning_curves
+from .curves import Tasks, Tests, learning_curves
 
 MORE = 8  # times the completions
 CHECK_COLUMNS = ["quantity", "design", "accuracy", "se", "runs"]
@@ -26,18 +29,16 @@ CHECKS = 3  # stacks that are trained
 
 
 def world_check(
-    study: StudyConfig, folder: Path, base: int, rates: Mapping[str, float], done: Callable[[], None]
+    study: StudyConfig, folders: Mapping[int, Path], rates: Mapping[str, float], done: Callable[[], None]
 ) -> pd.DataFrame:
-    """Greedy accuracy on test problems in five situations, over the seeds that choose the rates.
+    """Greedy accuracy on test problems of each base model, and of the first one in four more situations.
 
     Parameters
     ----------
     study : StudyConfig
-        Of a world of habits.
-    folder : Path
-        Of the base model.
-    base : int
-        Its seed.
+        Of a made world.
+    folders : mapping of int to Path
+        Of the base models, by their seeds.
     rates : mapping
         Learning rate of the reference and of the recommended design.
     done : callable
@@ -46,8 +47,9 @@ def world_check(
     Returns
     -------
     DataFrame
-        Columns `CHECK_COLUMNS`; standard errors over runs.
+        Columns `CHECK_COLUMNS`; standard errors over the runs of the seeds that choose the rates.
     """
+    base, folder = next(iter(folders.items()))
     rows: list[tuple[str, str, float, float, int]] = []
 
     def trained(design: str, tasks: Tasks, times: int) -> pd.DataFrame:
@@ -63,9 +65,10 @@ def world_check(
         rows.append((quantity, design, float(values.mean()), float(values.sem()), len(values)))
 
     everything = Tasks.of(study.world, base, study.rate_seeds)
+    for seed, each in folders.items():
+        note(f"base model {seed}", study.reference, _untrained(study, seed, each)["greedy"])
     large = trained(study.reference, everything, MORE)
-    first, last = (large[large["generated"] == at]["greedy"] for at in (0, large["generated"].max()))
-    note("base model", study.reference, first)
+    last = large[large["generated"] == large["generated"].max()]["greedy"]
     note(f"{MORE} times the completions in as many updates", study.reference, last)
     plain = trained(study.reference, everything, 1)
     note("as compared", study.reference, plain[plain["generated"] > 0]["greedy"])
@@ -76,18 +79,33 @@ def world_check(
     return pd.DataFrame(rows, columns=CHECK_COLUMNS)
 
 
+def _untrained(study: StudyConfig, base: int, folder: Path) -> pd.DataFrame:
+    seeds = study.rate_seeds
+    tasks = Tasks.of(study.world, base, seeds)
+    codec = CharacterCodec(AutoTokenizer.from_pretrained(folder))
+    rates = [study.rates[0]] * len(seeds)
+    stack = StackedTraining(study.setting(study.reference), [folder] * len(seeds), tasks.pools, seeds, codec, rates)
+    tests = Tests(study.tests, stack, [tasks.validation] * len(seeds), [tasks.test] * len(seeds), seeds)
+    return tests.rows(passes=False)
+
+
 def _halved(tasks: Tasks) -> Tasks:
-    """Pools of one half of the cells, tests of the other."""
-    cells = sorted({cell_of(problem) for problem in tasks.test.problems})
+    """Pools of problems that are made of one half of the cells alone, tests of those made of the other half."""
+    cells = sorted(set().union(*_cells(tasks.test).values()))
     known = frozenset(cells[: len(cells) // 2])
     return Tasks(
-        [_of_cells(pool, known, inside=True) for pool in tasks.pools],
-        _of_cells(tasks.validation, known, inside=False),
-        _of_cells(tasks.test, known, inside=False),
+        [_within(pool, known) for pool in tasks.pools],
+        _within(tasks.validation, frozenset(cells) - known),
+        _within(tasks.test, frozenset(cells) - known),
     )
 
 
-def _of_cells(task: Task, cells: frozenset[str], *, inside: bool) -> Task:
-    if not isinstance(task, HabitsTask):
-        raise ValueError("check: only a world of habits has cells to leave out.")
-    return replace(task, problems=[each for each in task.problems if (cell_of(each) in cells) == inside])
+def _within(task: Task, cells: frozenset[str]) -> Task:
+    made_of = _cells(task)
+    return replace(task, problems=[each for each in task.problems if made_of[each.id] <= cells])
+
+
+def _cells(task: Task) -> Mapping[str, frozenset[str]]:
+    if not isinstance(task, CellsTask):
+        raise ValueError("check: only made worlds have cells to leave out.")
+    return task.cells

@@ -10,6 +10,7 @@ from .base import Problem, Task
 from .selection import select
 from .sources import SOURCES
 
+MADE_WORLDS = ("columns", "habits")
 N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
 
 __all__ = ["TASKS", "Problem", "Task", "load_task", "open_task", "pretraining_examples", "select", "world_examples"]
@@ -37,17 +38,21 @@ def _mathematics(config: TaskConfig) -> Task:
     return mathematics(config.name, path=config.path, split=config.split, **config.options)
 
 
-def _habits(config: TaskConfig) -> Task:
+def _made_world(config: TaskConfig) -> Task:
+    from .columns import columns
     from .habits import habits
 
     if config.path is not None or config.split is not None:
-        raise ValueError("task habits is generated: it takes no path and no split; options.split names its own.")
-    return habits(**config.options)
+        raise ValueError(
+            f"task {config.name} is generated: it takes no path and no split; options.split names its own."
+        )
+    make = {"columns": columns, "habits": habits}[config.name]
+    return make(**config.options)
 
 
 TASKS: dict[str, Callable[[TaskConfig], Task]] = {
     "arithmetic": _arithmetic,
-    "habits": _habits,
+    **dict.fromkeys(MADE_WORLDS, _made_world),
     "reasoning_gym": _reasoning_gym,
     **dict.fromkeys(SOURCES, _mathematics),
 }
@@ -131,9 +136,10 @@ def world_examples(task: TaskConfig, n: int, *, seed: int) -> list[tuple[str, st
     ValueError
         If the task is no made world.
     """
-    from .habits import examples
+    from . import columns, habits
 
-    if task.name != "habits":
-        raise ValueError(f"task {task.name!r} is no made world; there is habits.")
+    worlds = {"columns": columns.examples, "habits": habits.examples}
+    if task.name not in worlds:
+        raise ValueError(f"task {task.name!r} is no made world; there are {', '.join(worlds)}.")
     options = {name: value for name, value in task.options.items() if name != "split"}
-    return examples(n, seed=seed, **options)
+    return worlds[task.name](n, seed=seed, **options)

@@ -13,6 +13,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from .base import Problem, Task
+
 Kind = Literal["solved", "right_mode", "wrong_mode", "hopeless"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 CHANCE: Mapping[Kind, tuple[float, float]] = {
@@ -56,7 +58,28 @@ class Cell:
         return str(rng.choice([other for other in DIGITS if other not in (self.right, self.habit)]))
 
 
-def draw_cells(n: int, shares: Mapping[str, float], rng: np.random.Generator) -> tuple[Cell, ...]:
+@dataclass(frozen=True)
+class CellsTask(Task):
+    """Problems of a made world, graded by the exact answer after free letters.
+
+    Attributes
+    ----------
+    problems : sequence of Problem
+    cells : mapping of str to frozenset of str
+        The cells that each problem, named by its id, is made of.
+    """
+
+    problems: Sequence[Problem]
+    cells: Mapping[str, frozenset[str]]
+
+    def rewards(self, problem: Problem, texts: Sequence[str]) -> list[float]:
+        """1.0 for each completion that is the answer after any free letters, else 0.0."""
+        return exact_rewards(problem.answer, texts)
+
+
+def draw_cells(
+    n: int, shares: Mapping[str, float], rng: np.random.Generator, answers: Sequence[str] | None = None
+) -> tuple[Cell, ...]:
     """Cells of each kind in given shares, in random order.
 
     Parameters
@@ -65,6 +88,8 @@ def draw_cells(n: int, shares: Mapping[str, float], rng: np.random.Generator) ->
     shares : mapping
         Kind to its share; they sum to 1.
     rng : numpy.random.Generator
+    answers : sequence of str, optional
+        Digit that is each cell's right answer unless the cell is hopeless; drawn if not given.
 
     Raises
     ------
@@ -76,7 +101,8 @@ def draw_cells(n: int, shares: Mapping[str, float], rng: np.random.Generator) ->
         raise ValueError(f"shares must give kinds ({', '.join(KINDS)}) shares that sum to 1, got {dict(shares)}.")
     ends = np.round(np.cumsum([shares.get(kind, 0.0) for kind in KINDS]) * n).astype(int)
     kinds = np.array(KINDS)[np.searchsorted(ends, np.arange(n), side="right")]
-    return tuple(_cell(kind, rng) for kind in rng.permutation(kinds).tolist())
+    given: Sequence[str | None] = answers or [None] * n
+    return tuple(_cell(kind, rng, answer) for kind, answer in zip(rng.permutation(kinds).tolist(), given, strict=True))
 
 
 def thought(length: int, rng: np.random.Generator) -> str:
@@ -89,6 +115,8 @@ def exact_rewards(answer: str, texts: Sequence[str]) -> list[float]:
     return [float(text.lstrip(LETTERS) == answer) for text in texts]
 
 
-def _cell(kind: Kind, rng: np.random.Generator) -> Cell:
+def _cell(kind: Kind, rng: np.random.Generator, answer: str | None) -> Cell:
     right, habit = rng.choice(list(DIGITS), size=2, replace=False).tolist()
+    if answer is not None:
+        right, habit = answer, right if right != answer else habit
     return Cell(kind, float(rng.uniform(*CHANCE[kind])), UNSAID if kind == "hopeless" else right, habit)

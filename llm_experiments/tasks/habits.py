@@ -8,35 +8,23 @@ they are held out for validation and test, in every cell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import product
 from typing import Literal
 
 import numpy as np
 
-from .base import Problem, Task
-from .cells import Cell, draw_cells, exact_rewards, thought
+from .base import Problem
+from .cells import Cell, CellsTask, draw_cells, thought
 
 FIRST, SECOND = "ABCDEFGHIJKLMNOP", "abcdefghijklmnop"
 SHARES = {"solved": 0.25, "right_mode": 0.25, "wrong_mode": 0.25, "hopeless": 0.25}
 SPLITS: Mapping[str, range] = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
 
 
-@dataclass(frozen=True)
-class HabitsTask(Task):
-    """Problems of a world of habits, graded by the exact answer after free letters."""
-
-    problems: Sequence[Problem]
-
-    def rewards(self, problem: Problem, texts: Sequence[str]) -> list[float]:
-        """1.0 for each completion that is the answer after any free letters, else 0.0."""
-        return exact_rewards(problem.answer, texts)
-
-
 def habits(
     world: int = 0, split: Literal["train", "validation", "test"] = "train", shares: Mapping[str, float] = SHARES
-) -> HabitsTask:
+) -> CellsTask:
     """All problems of one split of a world.
 
     Parameters
@@ -55,9 +43,8 @@ def habits(
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}.")
     cells = _cells(world, shares)
-    return HabitsTask(
-        tuple(_problem(world, name, cell, digit) for name, cell in cells.items() for digit in SPLITS[split])
-    )
+    problems = {_problem(world, name, cell, digit): name for name, cell in cells.items() for digit in SPLITS[split]}
+    return CellsTask(tuple(problems), {problem.id: frozenset([name]) for problem, name in problems.items()})
 
 
 def examples(
@@ -92,11 +79,6 @@ def examples(
         name, cell = cells[index]
         found.append((_prompt(name, digit), f"{thought(thoughts, rng)}{cell.spoken(rng)}"))
     return found
-
-
-def cell_of(problem: Problem) -> str:
-    """The name of a problem's cell."""
-    return problem.prompt[: len(FIRST[0] + SECOND[0])]
 
 
 def _cells(world: int, shares: Mapping[str, float]) -> dict[str, Cell]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
+Watch = Callable[[TransformersPolicy, int], None]
 LOG, MODEL, PROVENANCE = "log_history.json", "model", "provenance.json"
 CURVE, GRADIENT, TEST = "curve.csv", "gradient.csv", "test.csv"
 
@@ -49,6 +50,9 @@ class TrainingRun:
         Checkpoints, records and tables lie in ``runs/training/NAME/LABEL``, models made here in ``runs/models``.
     progress : callable
         ``progress(part, total)`` is a context whose value is called after each unit of the part.
+    watch : callable, optional
+        Called with the policy in training and the number of steps made, before the first step and after each; it may
+        look at the policy, and must not change it.
 
     Attributes
     ----------
@@ -56,8 +60,8 @@ class TrainingRun:
         Of this run.
     """
 
-    def __init__(self, config: RunConfig, *, runs: Path, progress: ProgressBar):
-        self.config = config
+    def __init__(self, config: RunConfig, *, runs: Path, progress: ProgressBar, watch: Watch | None = None):
+        self.config, self._watch = config, watch
         self.folder = Path(runs) / "training" / config.name / run_label(config)
         self._runs, self._progress = Path(runs), progress
 
@@ -103,8 +107,16 @@ class TrainingRun:
             write_atomically(self.folder / PROVENANCE, json.dumps(provenance(self.config), indent=1))
             write_atomically(self.folder / LOG, json.dumps(trainer.state.log_history))
 
-    def test(self, policy: TransformersPolicy, step: int) -> None:
-        """Test the policy after ``step`` training steps, unless that was done."""
+    def look(self, policy: TransformersPolicy, step: int) -> None:
+        """Whatever is measured of the policy after ``step`` training steps."""
+        if self._watch is not None:
+            self._watch(policy, step)
+        test = self.config.test
+        if test is not None and (step % test.every == 0 or step == self.config.updates.steps):
+            self._tested(policy, step)
+
+    def _tested(self, policy: TransformersPolicy, step: int) -> None:
+        """Test the policy, unless that was done."""
         path = self.folder / "tests" / f"{step:06d}.json"
         if self._test is not None and is_main_process() and not path.exists():
             write_atomically(path, json.dumps({"step": step} | self._test.run(policy, step)))
@@ -296,7 +308,7 @@ def _lora(config: RunConfig) -> Any:
 
 
 class _EachStep(TrainerCallback):
-    """Counts training steps for the progress bar, and tests the policy when it is due."""
+    """Counts training steps for the progress bar, and has the policy looked at."""
 
     def __init__(self, run: TrainingRun, policy: TransformersPolicy, done: Callable[[], None]):
         self._run, self._policy, self._done = run, policy, done
@@ -305,14 +317,9 @@ class _EachStep(TrainerCallback):
     def on_train_begin(self, args: GRPOConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         for _ in range(state.global_step // self._per_step):
             self._done()
-        self._maybe_test(state.global_step // self._per_step)
+        self._run.look(self._policy, state.global_step // self._per_step)
 
     def on_step_end(self, args: GRPOConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if state.global_step % self._per_step == 0:
             self._done()
-            self._maybe_test(state.global_step // self._per_step)
-
-    def _maybe_test(self, step: int) -> None:
-        test, steps = self._run.config.test, self._run.config.updates.steps
-        if test is not None and (step % test.every == 0 or step == steps):
-            self._run.test(self._policy, step)
+            self._run.look(self._policy, state.global_step // self._per_step)

@@ -16,10 +16,12 @@ try:
     from paper_figures.policies.results import read_study
     from paper_figures.policies.tables import (
         CHECK_CAPTION,
+        COST_CAPTION,
         END_CAPTION,
         RATES_CAPTION,
         SPEED_CAPTION,
         check_table,
+        cost_table,
         end_table,
         rates_table,
         speed_table,
@@ -60,6 +62,10 @@ def build(folder: str | os.PathLike) -> None:
     write_table(rates_table(rates, names), folder, "rates", caption)
     if (folder / "check.csv").is_file():
         write_table(check_table(pd.read_csv(folder / "check.csv"), names), folder, "check", CHECK_CAPTION)
+    if (folder / "cost.csv").is_file():
+        cost = pd.read_csv(folder / "cost.csv")
+        caption = COST_CAPTION.format(turns=cost["turns"].max(), **facts)
+        write_table(cost_table(cost, speeds, names), folder, "cost", caption)
     write_figure(figure(folder), folder, "curves")
 
 

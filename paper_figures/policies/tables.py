@@ -25,8 +25,13 @@ RATES_CAPTION = (
     "is the rate that the design is compared at."
 )
 CHECK_CAPTION = (
-    "Could a difference show? Greedy accuracy on test problems after the updates of a run, first base model, with "
-    "standard errors over the two seeds that chose the rates."
+    "Could a difference show? Greedy accuracy on test problems of the base models, and of the first one after the "
+    "updates of a run, with standard errors over the two seeds that chose the rates."
+)
+COST_CAPTION = (
+    "What a completion costs: tokens up to its end, and processor time on one thread, the update and the baseline "
+    "included, tests left out (a stack of one run, {turns} turns of each design). Time to the accuracy is the time per "
+    "completion multiplied by the completions, both as shares of those of {reference}. ± one standard error."
 )
 END = {"matched": "Matched", "greedy": "Greedy", "sampled": "Sampled", "passed": "pass@{passes}", "entropy": "Entropy"}
 KIND_NAMES = {"solved": "Solved", "right_mode": "Right mode", "wrong_mode": "Wrong mode", "hopeless": "Hopeless"}
@@ -91,6 +96,24 @@ def check_table(check: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
                 for row in check.itertuples()
             ],
         }
+    )
+
+
+def cost_table(cost: pd.DataFrame, speed: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    """Tokens and processor time, as text cells."""
+    completions = speed[speed["base"].astype(str) == POOLED].set_index("design")["ratio"]
+    return pd.DataFrame(
+        [
+            {
+                "Design": names[row.design],
+                "Tokens": f"{row.tokens:.2f} ± {row.tokens_se:.2f}",
+                "Milliseconds": f"{row.milliseconds:.2f} ± {row.milliseconds_se:.2f}",
+                "Time per completion": f"{row.ratio:.2f} ± {row.ratio_se:.2f}",
+                "Time to the accuracy": _share(row.ratio * completions[row.design]),
+            }
+            for row in cost.itertuples()
+            if row.design in completions.index
+        ]
     )
 
 

@@ -64,8 +64,8 @@ class Run:
 
     Attributes
     ----------
-    generated : int
-        Completions so far, those of dropped groups included.
+    generated, tokens : int
+        Completions so far and their tokens, those of dropped groups included.
     """
 
     def __init__(self, config: StackConfig, task: Task, seed: int):
@@ -77,7 +77,7 @@ class Run:
             self.ids, config.completions, design, self.estimator, seed_of(seed, "prompts") % 2**32
         )
         self._random = torch.Generator().manual_seed(seed_of(seed, "tokens") % 2**63)
-        self.generated = 0
+        self.generated, self.tokens = 0, 0
 
     def uniforms(self, *shape: int) -> torch.Tensor:
         return torch.rand(*shape, generator=self._random)
@@ -147,6 +147,11 @@ class StackedTraining:
         """Completions that each run has generated, shape (runs,)."""
         return np.array([run.generated for run in self.runs])
 
+    @property
+    def tokens(self) -> np.ndarray:
+        """Tokens of them, shape (runs,)."""
+        return np.array([run.tokens for run in self.runs])
+
     def advance(self) -> dict[str, np.ndarray]:
         """One update of every run.
 
@@ -203,6 +208,7 @@ class StackedTraining:
         found = []
         for run, batch, own in zip(runs, batches, completions, strict=True):
             run.generated += len(batch.rows)
+            run.tokens += int(tokens_that_count(own, self.codec.end).sum())
             found.append(Groups(batch.rows, batch.correction, run.graded(batch.rows, self.codec.texts(own)), own))
         return found
 

@@ -7,12 +7,13 @@ import pandas as pd
 import pytest
 
 from llm_experiments.config import checked
+from llm_experiments.study import cost
 from llm_experiments.study import run as study_run
 from llm_experiments.study.config import StudyConfig, load_study
+from llm_experiments.study.confirmation import confirmed_curve, run_config
 from llm_experiments.study.curves import CURVE_COLUMNS, Tasks
 from llm_experiments.study.run import Study
 from llm_experiments.study.world_check import _halved
-from llm_experiments.tasks.habits import cell_of
 from paper_figures.policies.__main__ import build
 
 SHIPPED = sorted((Path(study_run.__file__).parents[1] / "configs" / "study").glob("*.yaml"))
@@ -96,17 +97,21 @@ def test_the_world_is_checked_once(finished, monkeypatch):
     study, _ = finished
     table = study.check()
     assert table["accuracy"].between(0, 1).all() and (table["runs"] == 1).all()
-    assert table["quantity"].is_unique and len(table) == 5
+    assert table["quantity"].is_unique and len(table) == 6
     monkeypatch.setattr(study_run, "world_check", lambda *_: pytest.fail("the check was made again"))
     pd.testing.assert_frame_equal(study.check(), table, check_dtype=False)
 
 
-def test_halves_of_a_world_share_no_cell(finished):
-    study, _ = finished
-    halved = _halved(Tasks.of(study.config.world, 0, [0]))
-    trained = {cell_of(problem) for problem in halved.pools[0].problems}
-    tested = {cell_of(problem) for problem in (*halved.validation.problems, *halved.test.problems)}
-    assert trained and len(tested) == 128 and not trained & tested
+@pytest.mark.parametrize(("task", "tested"), [("habits", 128), ("columns", 15)])
+def test_halves_of_a_world_share_no_cell(task, tested):
+    world = small(world=SMALL["world"] | {"task": task, "n_prompts": 200}).world
+    everything = Tasks.of(world, 0, [0])
+    made_of = {**everything.pools[0].cells, **everything.validation.cells, **everything.test.cells}
+    halved = _halved(everything)
+    known = set().union(*(made_of[problem.id] for problem in halved.pools[0].problems))
+    apart = [*halved.validation.problems, *halved.test.problems]
+    assert known and not any(made_of[problem.id] & known for problem in apart)
+    assert len(halved.test.problems) >= tested
 
 
 def test_other_settings_do_not_go_on_with_a_study(finished):
@@ -130,9 +135,55 @@ def test_figure_and_tables_come_from_the_results_alone(finished):
     assert "KAE-EB, G = 1, Neyman sampling" in (study.results / "tables" / "speed.md").read_text()
 
 
+def test_what_a_completion_costs_is_the_references_time_at_least_for_itself(finished, monkeypatch):
+    study, _ = finished
+    monkeypatch.setattr(cost, "TURNS", 3)
+    monkeypatch.setattr(study_run, "TURNS", 3)
+    table = study.cost().set_index("design")
+    assert table["tokens"].between(1, 6).all() and (table["milliseconds"] > 0).all()
+    assert table.loc["grpo_4", ["ratio", "ratio_se"]].tolist() == [1.0, 0.0]
+    build(study.results)
+    assert "Time to the accuracy" in (study.results / "tables" / "cost.md").read_text()
+
+
+@pytest.mark.slow
+def test_trl_begins_where_the_stack_does_and_its_tests_are_the_same(finished, monkeypatch):
+    study, table = finished
+    chosen = {"designs": ["grpo_4", "none_1"], "bases": [1], "seeds": [0, 1]}
+    designs = SMALL["designs"] | {"none_1": {"method": "none"}}
+    places = {"runs": study.folder.parents[1], "results": study.results.parents[1], "progress": silent}
+    confirming = Study(small(designs=designs, confirmation=chosen), **places)
+    found = confirming.confirm()
+    assert list(found.columns) == list(table.columns)
+    assert found.groupby(["design", "seed"])["generated"].apply(list).tolist() == [[0, 16, 32]] * 4
+    shown = ["seed", "matched", "greedy", "sampled", "passed", "entropy"]
+    first = found.query("design == 'grpo_4' and generated == 0")[shown].reset_index(drop=True)
+    stacked = table.query("design == 'grpo_4' and base == 1 and generated == 0")[shown].reset_index(drop=True)
+    pd.testing.assert_frame_equal(first, stacked, rtol=1e-3, check_dtype=False)
+    monkeypatch.setattr(study_run, "confirmed_curve", lambda *_: pytest.fail("a stored curve was computed again"))
+    pd.testing.assert_frame_equal(confirming.confirm(), found, rtol=1e-4, check_dtype=False)
+    with pytest.raises(ValueError, match="names nothing to confirm"):
+        study.confirm()
+
+
+def test_the_policy_that_trl_trains_is_the_one_that_is_tested(finished, monkeypatch, tmp_path):
+    study, _ = finished
+    monkeypatch.setattr("llm_experiments.tasks.cells.exact_rewards", lambda _, texts: [len(each) % 2 for each in texts])
+    curve = confirmed_curve(study.config, "grpo_4", 0, 0, 1e-2, study.bases()[0], tmp_path, silent)
+    assert curve["entropy"].is_unique and curve["generated"].tolist() == [0, 16, 32]
+
+
+def test_designs_that_trl_does_not_run_here_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="design kae_eb_1 samples by a policy"):
+        run_config(small(), "kae_eb_1", 0, 0, 1e-3, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"confirmation": {"designs": ["grpo_4", "dapo"], "bases": [0], "seeds": [0, 1]}}, "designs: 'dapo'"),
+        ({"confirmation": {"designs": ["kae_eb_1", "kae_eb_1"], "bases": [0], "seeds": [0, 1]}}, "lacks the reference"),
+        ({"confirmation": {"designs": ["grpo_4", "kae_eb_1"], "bases": [0], "seeds": [0, 5]}}, "seeds: 5"),
         ({"reference": "nothing"}, "reference = 'nothing'"),
         ({"rate_seeds": [0]}, "share"),
         ({"rates": [1e-2, 1e-3]}, "increasing"),

@@ -125,6 +125,21 @@ def test_a_filtered_step_has_live_groups_and_counts_what_was_dropped(folders, po
     assert (fact["reward"] == 0.5).all()
 
 
+def test_tokens_are_counted_up_to_the_end_of_each_completion(folders, pools, codec, monkeypatch):
+    training = StackedTraining(config(Design(method="none")), folders, pools, SEEDS, codec, RATES)
+    drawn = []
+    sampled = training._sampled
+    monkeypatch.setattr(training, "_sampled", lambda active: drawn.extend(sampled(active)) or drawn[-len(SEEDS) :])
+    training.advance()
+    training.advance()
+    expected = [0] * len(SEEDS)
+    for place, groups in enumerate(drawn):
+        for completion in groups.completions.tolist():
+            end = completion.index(codec.end) + 1 if codec.end in completion else len(completion)
+            expected[place % len(SEEDS)] += end
+    assert training.tokens.tolist() == expected
+
+
 def test_a_filtered_step_ends_where_nothing_is_live(folders, pools, codec, monkeypatch):
     monkeypatch.setattr("llm_experiments.training.stacked.loop.grade", lambda *_: 1.0)
     design = Design(method="grpo", group_size=2, filtered=True)
