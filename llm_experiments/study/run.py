@@ -177,7 +177,7 @@ class Study:
     def _check_identity(self) -> None:
         """Refuse curves of other settings. Designs may be added."""
         path = self.folder / IDENTITY
-        free = {"designs", "reference", "control", "recommended"}
+        free = {"designs", "reference", "control", "recommended", "noise"}
         identity = self.config.model_dump(mode="json", exclude=free)
         designs = {name: each.model_dump(mode="json") for name, each in self.config.designs.items()}
         if path.exists():
