@@ -182,12 +182,13 @@ class Part(StrEnum):
     check = "check"
     rates = "rates"
     compare = "compare"
+    noise = "noise"
 
 
 @app.command()
 def study(
     config: Annotated[Path, typer.Option(help="YAML file, such as those in llm_experiments/configs/study.")],
-    part: Annotated[Part, typer.Option(help="compare does all.")] = Part.compare,
+    part: Annotated[Part, typer.Option(help="compare does those before it.")] = Part.compare,
     design: Annotated[list[str] | None, typer.Option(help="Of the file's, instead of all; can be given again.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of models and single curves.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
@@ -205,9 +206,9 @@ def study(
     torch.set_num_threads(1)  # the matrices are small: more threads cost more than they bring
     console = Console(stderr=True)
     pieces = Study(load_study(config), runs=runs, results=results, progress=partial(timed_progress, console))
-    if part in (Part.bases, Part.check):
+    if part in (Part.bases, Part.check, Part.noise):
         if design:
-            raise ValueError(f"--design goes with rates and compare; {part} is about the world.")
+            raise ValueError(f"--design goes with rates and compare, not with {part}.")
         getattr(pieces, part)()
     else:
         getattr(pieces, part)(design)

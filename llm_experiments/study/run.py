@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from math import ceil
 from pathlib import Path
@@ -21,10 +21,11 @@ from llm_experiments.tasks import world_examples
 from .config import StudyConfig
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
+from .noise.measured import measure
 from .world_check import CHECKS, world_check
 
 IDENTITY = "study.json"
-CURVES, RATES, CHECK, PROVENANCE = "curves.csv", "rates.csv", "check.csv", "provenance.json"
+CURVES, RATES, CHECK, NOISE, PROVENANCE = "curves.csv", "rates.csv", "check.csv", "noise.csv", "provenance.json"
 RATE_COLUMNS = ["design", "rate", "area", "chosen", "at_edge"]
 DIGITS = "%.5g"
 GRID = 101  # points of a curve's mean height
@@ -138,6 +139,42 @@ class Study:
             _write_frame(stored, path)
         self._write(stored, CHECK)
         return stored
+
+    def noise(self) -> pd.DataFrame:
+        """Noise of the updates of all designs that have been compared, at the same policies; see `noise.measured`.
+
+        Raises
+        ------
+        ValueError
+            If the study does not say where, or the path's design has not been compared.
+        """
+        config = self.config
+        if config.noise is None:
+            raise ValueError("noise: the study does not say where it is to be measured.")
+        compared = [name for name in config.designs if self._stored(self._rates_path(name)) is not None]
+        if config.noise.path not in compared:
+            raise ValueError(f"noise: {config.noise.path} has not been compared yet; do that first (--part compare).")
+        rates = self.rates(compared).query("chosen").set_index("design")["rate"].to_dict()
+        frames = []
+        for base in config.world.bases:
+            path = self._noise_path(base, rates)
+            stored = self._stored(path)
+            if stored is None:
+                with self._progress(
+                    f"noise: base model {base}", ceil(max(config.noise.at) / config.completions)
+                ) as done:
+                    stored = measure(config, base, self._base(base), rates, done)
+                _write_frame(stored, path)
+            frames.append(stored)
+        table = pd.concat(frames, ignore_index=True)
+        self._write(table, NOISE)
+        return table
+
+    def _noise_path(self, base: int, rates: Mapping[str, float]) -> Path:
+        """Named by all that noise depends on, so that designs may be added."""
+        assert self.config.noise is not None
+        content = seed_of(base, self.config.noise.model_dump_json(), json.dumps(dict(rates)))
+        return self.folder / "noise" / f"{base}-{content:016x}.csv"
 
     def _known(self, designs: Sequence[str] | None) -> list[str]:
         unknown = [name for name in designs or () if name not in self.config.designs]

@@ -62,7 +62,12 @@ def follow(
     tasks, codec = Tasks.of(study.world, base, noise.seeds), CharacterCodec(AutoTokenizer.from_pretrained(folder))
     every = {
         design: StackedTraining(
-            study.setting(design), [folder] * len(noise.seeds), tasks.pools, noise.seeds, codec, [rate] * len(noise.seeds)
+            study.setting(design),
+            [folder] * len(noise.seeds),
+            tasks.pools,
+            noise.seeds,
+            codec,
+            [rate] * len(noise.seeds),
         )
         for design, rate in rates.items()
     }
