@@ -82,12 +82,15 @@ class NoiseConfig(Section):
         Of those runs, on each base model.
     draws : int
         Updates drawn of each design at each place.
+    designs : list of str
+        What is measured, the path among them.
     """
 
     path: str
     at: list[PositiveInt] = Field(min_length=1)
     seeds: list[int] = Field(min_length=1)
     draws: int = Field(ge=3)
+    designs: list[str] = Field(min_length=1)
 
 
 class StudyConfig(Section):
@@ -139,8 +142,14 @@ class StudyConfig(Section):
         for role in ("reference", "control", "recommended"):
             if getattr(self, role) not in self.designs:
                 raise ValueError(f"{role} = {getattr(self, role)!r} is none of the designs: {', '.join(self.designs)}.")
-        if self.noise is not None and self.noise.path not in self.designs:
-            raise ValueError(f"noise.path = {self.noise.path!r} is none of the designs: {', '.join(self.designs)}.")
+        if self.noise is not None:
+            unknown = [name for name in self.noise.designs if name not in self.designs]
+            if unknown:
+                raise ValueError(f"noise.designs: {unknown[0]!r} is none of the designs: {', '.join(self.designs)}.")
+            if self.noise.path not in self.noise.designs:
+                raise ValueError(f"noise.path = {self.noise.path!r} is none of noise.designs.")
+            if max(self.noise.at) > self.budget:
+                raise ValueError(f"noise.at must lie within the budget of {self.budget}, got {self.noise.at}.")
         both = sorted({*self.rate_seeds} & {*self.seeds})
         if both:
             raise ValueError(f"rate_seeds and seeds share {both}: rates are chosen on seeds that are not compared.")

@@ -141,20 +141,18 @@ class Study:
         return stored
 
     def noise(self) -> pd.DataFrame:
-        """Noise of the updates of all designs that have been compared, at the same policies; see `noise.measured`.
+        """Noise of designs' updates at the same policies, where the study says; see `noise.measured`.
 
         Raises
         ------
         ValueError
-            If the study does not say where, or the path's design has not been compared.
+            If the study does not say where.
         """
         config = self.config
         if config.noise is None:
             raise ValueError("noise: the study does not say where it is to be measured.")
-        compared = [name for name in config.designs if self._stored(self._rates_path(name)) is not None]
-        if config.noise.path not in compared:
-            raise ValueError(f"noise: {config.noise.path} has not been compared yet; do that first (--part compare).")
-        rates = self.rates(compared).query("chosen").set_index("design")["rate"].to_dict()
+        chosen = self.rates(config.noise.designs).query("chosen").set_index("design")["rate"].to_dict()
+        rates = {name: chosen[name] for name in config.noise.designs}
         frames = []
         for base in config.world.bases:
             path = self._noise_path(base, rates)

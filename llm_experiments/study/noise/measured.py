@@ -23,7 +23,7 @@ from .values import Thoughts, value_error
 
 TRUTH = "oracle_1"  # single completions with the true value, beside the study's designs
 SAMPLES = 4  # thoughts of each problem
-PAIRS = 12  # of moves whose cost is measured
+PAIRS = 8  # of moves whose cost is measured
 TRUE_DRAWS = 2  # times the draws of a design, for the true gradient
 NOISE_COLUMNS = [
     "base",
@@ -45,9 +45,9 @@ NOISE_COLUMNS = [
     *(f"mean_{kind}" for kind in KINDS),
     *(f"cost_{kind}" for kind in KINDS),
 ]
-"""``spent``: completions of an update, over those of a step. Noise and signal: of the gradient, of the gradient in Adam's
-units, and of what the latter does to held-out values to first order. ``push``: that change's mean, at the design's own
-rate; ``mean`` and ``cost``: see `steps`."""
+"""``spent``: completions of an update, over those of a step. Noise and signal: of the gradient, of the gradient in
+Adam's units, and of what the latter does to held-out values to first order. ``push``: that change's mean, at the
+design's own rate; ``mean`` and ``cost``: see `steps`."""
 
 
 def measure(

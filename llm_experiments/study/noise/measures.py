@@ -5,8 +5,8 @@ Of R draws u_r of an update, with mean u and covariance S ::
     tr S    =  sum_r ||u_r - ubar||^2 / (R - 1)
     ||u||^2 =  sum_{r != s} <u_r, u_s> / (R (R - 1))
 
-both follow from the draws' inner products alone. ``tr S / ||u||^2`` does not depend on the scale of an update: it is the
-number of such updates whose mean has as much noise as signal (McCandlish et al., 2018, "An empirical model of
+both follow from the draws' inner products alone. ``tr S / ||u||^2`` does not depend on the scale of an update: it is
+the number of such updates whose mean has as much noise as signal (McCandlish et al., 2018, "An empirical model of
 large-batch training", call B times it the simple noise scale).
 """
 
@@ -24,7 +24,7 @@ def noise_and_signal(draws: torch.Tensor) -> tuple[float, float]:
         R at least 2.
     """
     n = len(draws)
-    squares = float((draws @ draws.T).trace())
+    squares = float(draws.square().sum())
     total = float(draws.sum(0).square().sum())
     return (squares - total / n) / (n - 1), (total - squares) / (n * (n - 1))
 
