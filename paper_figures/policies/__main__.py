@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +12,20 @@ try:
     import pandas as pd
     import typer
 
-    from llm_experiments.study.contrasts import differences, speed
+    from llm_experiments.study.config import StudyConfig
+    from llm_experiments.study.contrasts import POOLED, differences, speed
+    from llm_experiments.study.noise.summary import noise_levels, noise_ratios, rank_correlations
     from paper_figures.policies.figures import figure
+    from paper_figures.policies.noise import (
+        CORRELATION_CAPTION,
+        EFFECTS_CAPTION,
+        NOISE_CAPTION,
+        correlation_table,
+        effects_table,
+        noise_and_speed,
+        noise_names,
+        noise_table,
+    )
     from paper_figures.policies.results import read_study
     from paper_figures.policies.tables import (
         CHECK_CAPTION,
@@ -61,6 +74,46 @@ def build(folder: str | os.PathLike) -> None:
     if (folder / "check.csv").is_file():
         write_table(check_table(pd.read_csv(folder / "check.csv"), names), folder, "check", CHECK_CAPTION)
     write_figure(figure(folder), folder, "curves")
+    if (folder / "noise.csv").is_file():
+        build_noise(folder, config, speeds, names)
+
+
+def build_noise(folder: Path, config: StudyConfig, speeds: pd.DataFrame, names: Mapping[str, str]) -> None:
+    """Write ``noise_ratios.csv``, ``noise_levels.csv``, the tables and the figure of the noise of updates.
+
+    Parameters
+    ----------
+    folder : Path
+        With ``noise.csv``.
+    config : StudyConfig
+        With ``noise``.
+    speeds : DataFrame
+        From `llm_experiments.study.contrasts.speed`.
+    names : mapping
+        Of the designs that were compared.
+    """
+    assert config.noise is not None
+    noise = pd.read_csv(folder / "noise.csv")
+    pooled = speeds[speeds["base"].astype(str) == POOLED].set_index("design")[["ratio", "low", "high"]]
+    ratios, levels = noise_ratios(noise, config.reference), noise_levels(noise)
+    called = noise_names(names)
+    write_csv(ratios.round(4), folder, "noise_ratios")
+    write_csv(levels.round(6), folder, "noise_levels")
+    paths = len(noise.groupby(["base", "seed"]))
+    caption = NOISE_CAPTION.format(
+        reference=names[config.reference],
+        path=names[config.noise.path],
+        places=" and ".join(f"{each:,}" for each in sorted(noise["generated"].unique())),
+        paths=paths,
+    )
+    write_table(noise_table(ratios, levels, pooled, called), folder, "noise", caption)
+    correlations = rank_correlations(ratios, pooled["ratio"])
+    write_table(correlation_table(correlations), folder, "noise_ranks", CORRELATION_CAPTION)
+    effects = effects_table(levels, config.completions, called)
+    write_table(effects, folder, "noise_effects", EFFECTS_CAPTION.format(paths=paths))
+    sizes = {name: config.designs[name].group_size for name in noise["design"].unique() if name in pooled.index}
+    named = [name for name in dict.fromkeys([config.reference, config.control, config.noise.path]) if name in sizes]
+    write_figure(noise_and_speed(ratios, pooled, sizes, names, named), folder, "noise")
 
 
 def main(folder: Annotated[Path, typer.Argument(help="Results folder of a study.")]) -> None:

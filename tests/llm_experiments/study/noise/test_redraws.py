@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from kaestat.theory import gradient_noise
 from kaestat.theory.equal_budget import within_noise
@@ -64,6 +65,31 @@ def test_updates_have_the_mean_and_the_noise_of_theory(design, stack):
     assert signal == pytest.approx(float(each.mean(0).square().sum()), rel=0.1)
     gap = (found.gradients.double().mean(0) - each.mean(0)).square().sum()
     assert float(gap) < 1.5 * expected / 600
+
+
+def test_gradients_are_sums_over_single_completions(stack, folder):
+    """The slow reference: transformers' model, one completion after the other."""
+    copies = stack({"method": "kae_eb"}, max_new_tokens=3).copies(0, [5, 6])
+    found, norms = copies.gradients()
+    torch.testing.assert_close(found.norm(dim=1), norms)
+    model, codec = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval(), copies.codec
+    sizes = [each[0].numel() for each in copies.parameters.values()]
+    for run, gradient in zip(copies.runs, found, strict=True):
+        drawn, total, tokens = run.latest, {}, 0
+        for row, completion, reward, value in zip(
+            drawn.rows, drawn.completions.tolist(), drawn.rewards, run.estimator.values, strict=True
+        ):
+            prompt = codec.tokens([run.problems[row].prompt])[0].tolist()
+            counted = completion[: completion.index(codec.end) + 1] if codec.end in completion else completion
+            scores = model(input_ids=torch.tensor([prompt + counted])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+            chance = scores.gather(1, torch.tensor(counted)[:, None]).sum()
+            model.zero_grad()
+            chance.backward()
+            for name, weight in model.named_parameters():
+                total[name] = total.get(name, 0.0) + float(reward - value) * weight.grad
+            tokens += len(counted)
+        for name, part in zip(copies.parameters, gradient.split(sizes), strict=True):
+            torch.testing.assert_close(part, total[name].flatten() / tokens, rtol=1e-3, atol=1e-6)
 
 
 def test_a_run_does_not_feel_that_it_was_drawn_from(stack):

@@ -13,7 +13,7 @@ from llm_experiments.training.stacked.model import StackedQwen2
 def known(folder, codec, pool):
     model, parameters = StackedQwen2.load([folder])
     problems = pool.problems[:5]
-    thoughts = Thoughts.sampled(model, parameters, problems, codec, samples=3, seed=1)
+    thoughts = Thoughts.sampled(model, parameters, problems, codec, samples=3, seed=2)
     assert not (thoughts.tokens == codec.pad).any()  # which transformers' models would not be trained on
     return model, parameters, problems, thoughts
 
