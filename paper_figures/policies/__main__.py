@@ -22,10 +22,10 @@ try:
         NOISE_CAPTION,
         correlation_table,
         effects_table,
-        noise_and_speed,
         noise_names,
         noise_table,
     )
+    from paper_figures.policies.noise import figure as noise_figure
     from paper_figures.policies.results import read_study
     from paper_figures.policies.tables import (
         CHECK_CAPTION,
@@ -111,9 +111,7 @@ def build_noise(folder: Path, config: StudyConfig, speeds: pd.DataFrame, names: 
     write_table(correlation_table(correlations), folder, "noise_ranks", CORRELATION_CAPTION)
     effects = effects_table(levels, config.completions, called)
     write_table(effects, folder, "noise_effects", EFFECTS_CAPTION.format(paths=paths))
-    sizes = {name: config.designs[name].group_size for name in noise["design"].unique() if name in pooled.index}
-    named = [name for name in dict.fromkeys([config.reference, config.control, config.noise.path]) if name in sizes]
-    write_figure(noise_and_speed(ratios, pooled, sizes, names, named), folder, "noise")
+    write_figure(noise_figure(folder), folder, "noise")
 
 
 def main(folder: Annotated[Path, typer.Argument(help="Results folder of a study.")]) -> None:

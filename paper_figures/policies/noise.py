@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from kaestat.report.plots import STYLE
 from llm_experiments.study.noise.measured import TRUTH
 from llm_experiments.study.noise.summary import EVERYWHERE
 from paper_figures.policies.names import name_of
+from paper_figures.policies.results import read_study
 from paper_figures.shared.charts import BLUE, GREEN, GREY, ORANGE, VERMILION, line_key
 
 if TYPE_CHECKING:
@@ -120,6 +122,24 @@ def effects_table(levels: pd.DataFrame, completions: int, names: Mapping[str, st
                 cells[f"{head}: {called}"] = f"{own['mean']:+.1f} ± {own['se']:.1f}"
         rows.append({"Design": name} | cells)
     return pd.DataFrame(rows)
+
+
+def figure(folder: Path) -> Figure:
+    """The figure of a study whose tables of noise have been built.
+
+    Raises
+    ------
+    FileNotFoundError
+        If they have not.
+    """
+    config, _, names = read_study(folder)
+    ratios = pd.read_csv(folder / "noise_ratios.csv")
+    speed = pd.read_csv(folder / "speed.csv", dtype={"base": str}).query("base == @POOLED").set_index("design")
+    measured = [name for name in names if name in set(ratios["design"])]
+    sizes = {name: config.designs[name].group_size for name in measured}
+    path = [] if config.noise is None else [config.noise.path]
+    named = [name for name in dict.fromkeys([config.reference, config.control, *path]) if name in sizes]
+    return noise_and_speed(ratios, speed[["ratio", "low", "high"]], sizes, names, named)
 
 
 def noise_and_speed(
