@@ -18,12 +18,14 @@ from llm_experiments.training.stacked.loop import StackedTraining
 from .following import follow
 from .measures import as_adam, cosine, noise_and_signal
 from .redraws import Redraws, redraw
+from .score_norms import score_norms
 from .steps import effects
 from .values import Thoughts, value_error
 
 TRUTH = "oracle_1"  # single completions with the true value, beside the study's designs
 SAMPLES = 4  # thoughts of each problem
 PAIRS = 8  # of moves whose cost is measured
+TIMES = 2  # answers to each problem whose scores' norms are measured
 TRUE_DRAWS = 2  # times the draws of a design, for the true gradient
 NOISE_COLUMNS = [
     "base",
@@ -78,6 +80,43 @@ def measure(
             path_rate = rates[study.noise.path]
             rows.append(facts | {"design": TRUTH, "rate": path_rate} | here.of_truth(path_rate))
     return pd.DataFrame(rows, columns=NOISE_COLUMNS)
+
+
+def measure_norms(study: StudyConfig, base: int, folder: Path, rate: float) -> pd.DataFrame:
+    """Squared norms of scores at the first place of each seed's path on one base model.
+
+    Parameters
+    ----------
+    study, base, folder
+        See `following.follow`.
+    rate : float
+        Of the path's design.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``base, seed, generated`` and `score_norms.NORM_COLUMNS`.
+    """
+    assert study.noise is not None
+    place = next(follow(study, base, folder, {study.noise.path: rate}))
+    leader = place.trainings[study.noise.path]
+    frames = []
+    for run, seed in enumerate(study.noise.seeds):
+        parameters = {name: each[run : run + 1].detach() for name, each in leader.parameters.items()}
+        found = score_norms(
+            leader.model,
+            parameters,
+            leader.runs[run].task,
+            leader.codec,
+            tokens=study.world.max_new_tokens,
+            times=TIMES,
+            seed=seed_of(seed, "norms", base),
+        )
+        found.insert(0, "generated", place.generated)
+        found.insert(0, "seed", seed)
+        found.insert(0, "base", base)
+        frames.append(found)
+    return pd.concat(frames, ignore_index=True)
 
 
 class _Measurer:
