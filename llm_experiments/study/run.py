@@ -21,11 +21,12 @@ from llm_experiments.tasks import world_examples
 from .config import StudyConfig
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
-from .noise.measured import measure
+from .noise.measured import measure, measure_norms
 from .world_check import CHECKS, world_check
 
 IDENTITY = "study.json"
-CURVES, RATES, CHECK, NOISE, PROVENANCE = "curves.csv", "rates.csv", "check.csv", "noise.csv", "provenance.json"
+CURVES, RATES, CHECK, PROVENANCE = "curves.csv", "rates.csv", "check.csv", "provenance.json"
+NOISE, NORMS = "noise.csv", "score_norms.csv"
 RATE_COLUMNS = ["design", "rate", "area", "chosen", "at_edge"]
 DIGITS = "%.5g"
 GRID = 101  # points of a curve's mean height
@@ -143,6 +144,8 @@ class Study:
     def noise(self) -> pd.DataFrame:
         """Noise of designs' updates at the same policies, where the study says; see `noise.measured`.
 
+        Writes the squared norms of answers' scores as well.
+
         Raises
         ------
         ValueError
@@ -153,18 +156,21 @@ class Study:
             raise ValueError("noise: the study does not say where it is to be measured.")
         chosen = self.rates(config.noise.designs).query("chosen").set_index("design")["rate"].to_dict()
         rates = {name: chosen[name] for name in config.noise.designs}
-        frames = []
+        frames, norms = [], []
         for base in config.world.bases:
             path = self._noise_path(base, rates)
-            stored = self._stored(path)
-            if stored is None:
-                with self._progress(
-                    f"noise: base model {base}", ceil(max(config.noise.at) / config.completions)
-                ) as done:
+            stored, stored_norms = self._stored(path), self._stored(path.with_suffix(".norms.csv"))
+            if stored is None or stored_norms is None:
+                updates = ceil(max(config.noise.at) / config.completions)
+                with self._progress(f"noise: base model {base}", updates) as done:
+                    stored_norms = measure_norms(config, base, self._base(base), rates[config.noise.path])
                     stored = measure(config, base, self._base(base), rates, done)
+                _write_frame(stored_norms, path.with_suffix(".norms.csv"))
                 _write_frame(stored, path)
             frames.append(stored)
+            norms.append(stored_norms)
         table = pd.concat(frames, ignore_index=True)
+        self._write(pd.concat(norms, ignore_index=True), NORMS)
         self._write(table, NOISE)
         return table
 

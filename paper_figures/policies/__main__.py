@@ -20,10 +20,12 @@ try:
         CORRELATION_CAPTION,
         EFFECTS_CAPTION,
         NOISE_CAPTION,
+        NORMS_CAPTION,
         correlation_table,
         effects_table,
         noise_names,
         noise_table,
+        norms_table,
     )
     from paper_figures.policies.noise import figure as noise_figure
     from paper_figures.policies.results import read_study
@@ -111,6 +113,9 @@ def build_noise(folder: Path, config: StudyConfig, speeds: pd.DataFrame, names: 
     write_table(correlation_table(correlations), folder, "noise_ranks", CORRELATION_CAPTION)
     effects = effects_table(levels, config.completions, called)
     write_table(effects, folder, "noise_effects", EFFECTS_CAPTION.format(paths=paths))
+    norms = pd.read_csv(folder / "score_norms.csv")
+    facts = {"path": names[config.noise.path], "place": f"{norms['generated'].min():,}", "paths": paths}
+    write_table(norms_table(norms), folder, "score_norms", NORMS_CAPTION.format(**facts))
     write_figure(noise_figure(folder), folder, "noise")
 
 

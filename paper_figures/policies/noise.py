@@ -14,6 +14,7 @@ from llm_experiments.study.noise.measured import TRUTH
 from llm_experiments.study.noise.summary import EVERYWHERE
 from paper_figures.policies.names import name_of
 from paper_figures.policies.results import read_study
+from paper_figures.policies.tables import KIND_NAMES
 from paper_figures.shared.charts import BLUE, GREEN, GREY, ORANGE, VERMILION, line_key
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ EFFECTS_CAPTION = (
     "What single updates do to held-out answers (sampled at temperature 1), in points of accuracy per 1,000 "
     "completions, each design at its own rate: what the mean of an update does, and what its noise costs. Means over "
     "places and {paths} paths, with standard errors over paths."
+)
+NORMS_CAPTION = (
+    "Do right and wrong answers weigh alike? Mean squared norms of completions' scores in the parameters at policies of "
+    "{path} after {place} completions; the baseline of least noise that is the same for a whole kind is E[W R] / E[W]. "
+    "Means over {paths} paths, with standard errors."
 )
 KINDS = {"solved": "solved", "right_mode": "right mode", "wrong_mode": "wrong mode"}
 
@@ -121,6 +127,20 @@ def effects_table(levels: pd.DataFrame, completions: int, names: Mapping[str, st
                 own = pooled.loc[(design, f"{effect}_{kind}")] * points
                 cells[f"{head}: {called}"] = f"{own['mean']:+.1f} ± {own['se']:.1f}"
         rows.append({"Design": name} | cells)
+    return pd.DataFrame(rows)
+
+
+def norms_table(norms: pd.DataFrame) -> pd.DataFrame:
+    """Kinds of problems, as text cells, from the study's ``score_norms.csv``."""
+    heads = {"value": "Value", "right": "Right answers", "wrong": "Wrong answers", "best_baseline": "Best baseline"}
+    rows = []
+    for kind, own in norms.groupby("kind", sort=False):
+        cells = {}
+        for column, head in heads.items():
+            digits = 1 if column in ("right", "wrong") else 2
+            known = own[column].dropna()
+            cells[head] = f"{known.mean():.{digits}f} ± {known.sem():.{digits}f}" if len(known) > 1 else "none"
+        rows.append({"Kind": KIND_NAMES[str(kind)]} | cells)
     return pd.DataFrame(rows)
 
 

@@ -154,7 +154,13 @@ def test_what_noise_says_comes_from_the_results_alone(finished):
     study, _ = finished
     study.noise()
     build(study.results)
-    for name in ("noise_ratios.csv", "noise_levels.csv", "tables/noise_ranks.md", "tables/noise_effects.md"):
+    for name in (
+        "noise_ratios.csv",
+        "noise_levels.csv",
+        "tables/noise_ranks.md",
+        "tables/noise_effects.md",
+        "tables/score_norms.md",
+    ):
         assert (study.results / name).stat().st_size > 0
     assert (study.results / "figures" / "noise.png").read_bytes().startswith(b"\x89PNG")
     assert "Oracle (true value), G = 1" in (study.results / "tables" / "noise.md").read_text()

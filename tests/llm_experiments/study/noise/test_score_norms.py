@@ -12,9 +12,8 @@ from llm_experiments.training.stacked.model import StackedQwen2
 def test_norms_are_those_of_a_loop(folder, codec, pool):
     model, parameters = StackedQwen2.load([folder])
     prompts = codec.tokens([problem.prompt for problem in pool.problems[:4]])
-    completions = torch.tensor(
-        [[97, 98, codec.end, codec.pad], [99, 50, 51, 52], [codec.end] + [codec.pad] * 3, [48] * 4]
-    )
+    end, pad = codec.end, codec.pad
+    completions = torch.tensor([[97, 98, end, pad], [99, 50, 51, 52], [end, pad, pad, pad], [48, 48, 48, 48]])
     plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     found = squared_norms(model, parameters, prompts, completions, codec.end)
     for prompt, completion, norm in zip(prompts.tolist(), completions.tolist(), found.tolist(), strict=True):
