@@ -51,8 +51,8 @@ EFFECTS_CAPTION = (
 )
 NORMS_CAPTION = (
     "Do right and wrong answers weigh alike? Mean squared norms of completions' scores in the parameters, at policies "
-    "of {path} after {place} completions; the baseline of least noise that is the same for a whole kind is E[W R] / E[W]. "
-    "Means over {paths} paths, with standard errors."
+    "of {path} after {place} completions; the baseline of least noise that is the same for a whole kind is "
+    "E[W R] / E[W]. Means over {paths} paths, with standard errors."
 )
 KINDS = {"solved": "solved", "right_mode": "right mode", "wrong_mode": "wrong mode"}
 
