@@ -108,7 +108,7 @@ def build_noise(folder: Path, config: StudyConfig, speeds: pd.DataFrame, names: 
         places=" and ".join(f"{each:,}" for each in sorted(noise["generated"].unique())),
         paths=paths,
     )
-    write_table(noise_table(ratios, levels, pooled, called), folder, "noise", caption)
+    write_table(noise_table(ratios, pooled, called), folder, "noise", caption)
     correlations = rank_correlations(ratios, pooled["ratio"])
     write_table(correlation_table(correlations), folder, "noise_ranks", CORRELATION_CAPTION)
     effects = effects_table(levels, config.completions, called)

@@ -38,7 +38,7 @@ NOISE_CAPTION = (
     "update over its signal, at an equal number of completions, of the gradient, of the gradient in Adam's units and "
     "of what that does to held-out answers; and the completions that the same first-order gain on held-out answers "
     "takes at each design's own rate. Geometric means over places, with 95 % jackknife intervals over {paths} paths. "
-    "'Measured' is what the study found. Cosine: of the expected update to the true gradient, with standard errors."
+    "'Measured' is what the study found."
 )
 CORRELATION_CAPTION = (
     "Rank correlation over designs with the completions that the study found them to need; 95 % intervals from a "
@@ -63,14 +63,12 @@ def noise_names(names: Mapping[str, str]) -> dict[str, str]:
     return {**names, TRUTH: name_of(truth)}
 
 
-def noise_table(
-    ratios: pd.DataFrame, levels: pd.DataFrame, speed: pd.DataFrame, names: Mapping[str, str]
-) -> pd.DataFrame:
+def noise_table(ratios: pd.DataFrame, speed: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     """Designs in the order of the study, as text cells.
 
     Parameters
     ----------
-    ratios, levels : DataFrame
+    ratios : DataFrame
         From `llm_experiments.study.noise.summary`.
     speed : DataFrame
         Of the study, over all base models, indexed by design.
@@ -78,15 +76,15 @@ def noise_table(
         Of the designs, in their order.
     """
     pooled = ratios[ratios["generated"] == EVERYWHERE].set_index(["design", "quantity"])
-    cosine = levels[(levels["generated"] == EVERYWHERE) & (levels["quantity"] == "cosine")].set_index("design")
+    measured = set(ratios["design"])
     rows = []
     for design, name in names.items():
-        if design not in cosine.index:
-            continue
-        cells = {head: _ratio(pooled.loc[(design, quantity)]) for quantity, head in HEADS.items()}
-        measured = _ratio(speed.loc[design]) if design in speed.index else ""
-        own = cosine.loc[design]
-        rows.append({"Design": name} | cells | {"Measured": measured, "Cosine": f"{own['mean']:.2f} ± {own['se']:.2f}"})
+        if design in measured:
+            cells = {head: _ratio(pooled.loc[(design, quantity)]) for quantity, head in HEADS.items()}
+            if design == TRUTH:
+                cells[HEADS["value_error"]] = "0"
+            found = _ratio(speed.loc[design]) if design in speed.index else ""
+            rows.append({"Design": name} | cells | {"Measured": found})
     return pd.DataFrame(rows)
 
 
@@ -124,7 +122,7 @@ def effects_table(levels: pd.DataFrame, completions: int, names: Mapping[str, st
         cells = {}
         for effect, head in EFFECT_NAMES.items():
             for kind, called in KINDS.items():
-                own = pooled.loc[(design, f"{effect}_{kind}")] * points
+                own = pooled.loc[(design, f"{effect}_{kind}"), ["mean", "se"]] * points
                 cells[f"{head}: {called}"] = f"{own['mean']:+.1f} ± {own['se']:.1f}"
         rows.append({"Design": name} | cells)
     return pd.DataFrame(rows)
@@ -154,7 +152,8 @@ def figure(folder: Path) -> Figure:
     """
     config, _, names = read_study(folder)
     ratios = pd.read_csv(folder / "noise_ratios.csv")
-    speed = pd.read_csv(folder / "speed.csv", dtype={"base": str}).query("base == @POOLED").set_index("design")
+    speed = pd.read_csv(folder / "speed.csv", dtype={"base": str})
+    speed = speed[speed["base"] == POOLED].set_index("design")
     measured = [name for name in names if name in set(ratios["design"])]
     sizes = {name: config.designs[name].group_size for name in measured}
     path = [] if config.noise is None else [config.noise.path]
