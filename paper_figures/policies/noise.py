@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat.report.plots import STYLE
+from llm_experiments.study.contrasts import POOLED
 from llm_experiments.study.noise.measured import TRUTH
 from llm_experiments.study.noise.summary import EVERYWHERE
 from paper_figures.policies.names import name_of
