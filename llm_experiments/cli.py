@@ -184,12 +184,13 @@ class Part(StrEnum):
     compare = "compare"
     cost = "cost"
     confirm = "confirm"
+    noise = "noise"
 
 
 @app.command()
 def study(
     config: Annotated[Path, typer.Option(help="YAML file, such as those in llm_experiments/configs/study.")],
-    part: Annotated[Part, typer.Option(help="compare does all but check, cost and confirm.")] = Part.compare,
+    part: Annotated[Part, typer.Option(help="compare does those before it.")] = Part.compare,
     design: Annotated[list[str] | None, typer.Option(help="Of the file's, instead of all; can be given again.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of models and single curves.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),

@@ -43,6 +43,7 @@ def experiment_figures() -> dict[str, Figure]:
         from paper_figures.llm import equal_budget
         from paper_figures.llm.figures import assumption6
         from paper_figures.policies.figures import figure as study_figure
+        from paper_figures.policies.noise import figure as noise_figure
         from paper_figures.training import policy_optimization
         from paper_figures.training import results as training_results
         from paper_figures.training.figures import errors
@@ -59,6 +60,7 @@ def experiment_figures() -> dict[str, Figure]:
     figures["assumption6"] = assumption6(along_a_run.score_norms)
     figures["equal_budget"] = equal_budget.figure(along_a_run.equal_budget)
     figures["what_a_history_buys"] = study_figure(RESULTS / "studies" / "habits")
+    figures["noise_and_speed"] = noise_figure(RESULTS / "studies" / "habits")
     return figures
 
 

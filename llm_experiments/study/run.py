@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import product
 from math import ceil
@@ -24,11 +24,13 @@ from .confirmation import confirmed_curve
 from .cost import TURNS, costs
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
+from .noise.measured import measure, measure_norms
 from .world_check import CHECKS, world_check
 
 IDENTITY = "study.json"
 CURVES, RATES, CHECK, COST = "curves.csv", "rates.csv", "check.csv", "cost.csv"
-CONFIRMED, PROVENANCE = "confirmed.csv", "provenance.json"
+CONFIRMED, NOISE, NORMS = "confirmed.csv", "noise.csv", "score_norms.csv"
+PROVENANCE = "provenance.json"
 RATE_COLUMNS = ["design", "rate", "area", "chosen", "at_edge"]
 DIGITS = "%.5g"
 GRID = 101  # points of a curve's mean height
@@ -186,6 +188,45 @@ class Study:
         self._write(table, COST)
         return table
 
+    def noise(self) -> pd.DataFrame:
+        """Noise of designs' updates at the same policies, where the study says; see `noise.measured`.
+
+        Writes the squared norms of answers' scores as well.
+
+        Raises
+        ------
+        ValueError
+            If the study does not say where.
+        """
+        config = self.config
+        if config.noise is None:
+            raise ValueError("noise: the study does not say where it is to be measured.")
+        chosen = self.rates(config.noise.designs).query("chosen").set_index("design")["rate"].to_dict()
+        rates = {name: chosen[name] for name in config.noise.designs}
+        frames, norms = [], []
+        for base in config.world.bases:
+            path = self._noise_path(base, rates)
+            stored, stored_norms = self._stored(path), self._stored(path.with_suffix(".norms.csv"))
+            if stored is None or stored_norms is None:
+                updates = ceil(max(config.noise.at) / config.completions)
+                with self._progress(f"noise: base model {base}", updates) as done:
+                    stored_norms = measure_norms(config, base, self._base(base), rates[config.noise.path])
+                    stored = measure(config, base, self._base(base), rates, done)
+                _write_frame(stored_norms, path.with_suffix(".norms.csv"))
+                _write_frame(stored, path)
+            frames.append(stored)
+            norms.append(stored_norms)
+        table = pd.concat(frames, ignore_index=True)
+        self._write(pd.concat(norms, ignore_index=True), NORMS)
+        self._write(table, NOISE)
+        return table
+
+    def _noise_path(self, base: int, rates: Mapping[str, float]) -> Path:
+        """Named by all that noise depends on, so that designs may be added."""
+        assert self.config.noise is not None
+        content = seed_of(base, self.config.noise.model_dump_json(), json.dumps(dict(rates)))
+        return self.folder / "noise" / f"{base}-{content:016x}.csv"
+
     def _known(self, designs: Sequence[str] | None) -> list[str]:
         unknown = [name for name in designs or () if name not in self.config.designs]
         if unknown:
@@ -224,7 +265,7 @@ class Study:
     def _check_identity(self) -> None:
         """Refuse curves of other settings. Designs may be added."""
         path = self.folder / IDENTITY
-        free = {"designs", "reference", "control", "recommended", "confirmation"}
+        free = {"designs", "reference", "control", "recommended", "confirmation", "noise"}
         identity = self.config.model_dump(mode="json", exclude=free)
         designs = {name: each.model_dump(mode="json") for name, each in self.config.designs.items()}
         if path.exists():

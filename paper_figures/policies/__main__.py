@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +12,22 @@ try:
     import pandas as pd
     import typer
 
-    from llm_experiments.study.contrasts import differences, speed
+    from llm_experiments.study.config import StudyConfig
+    from llm_experiments.study.contrasts import POOLED, differences, speed
+    from llm_experiments.study.noise.summary import noise_levels, noise_ratios, rank_correlations
     from paper_figures.policies.figures import figure
+    from paper_figures.policies.noise import (
+        CORRELATION_CAPTION,
+        EFFECTS_CAPTION,
+        NOISE_CAPTION,
+        NORMS_CAPTION,
+        correlation_table,
+        effects_table,
+        noise_names,
+        noise_table,
+        norms_table,
+    )
+    from paper_figures.policies.noise import figure as noise_figure
     from paper_figures.policies.results import read_study
     from paper_figures.policies.tables import (
         CHECK_CAPTION,
@@ -67,6 +82,47 @@ def build(folder: str | os.PathLike) -> None:
         caption = COST_CAPTION.format(turns=cost["turns"].max(), **facts)
         write_table(cost_table(cost, speeds, names), folder, "cost", caption)
     write_figure(figure(folder), folder, "curves")
+    if (folder / "noise.csv").is_file():
+        build_noise(folder, config, speeds, names)
+
+
+def build_noise(folder: Path, config: StudyConfig, speeds: pd.DataFrame, names: Mapping[str, str]) -> None:
+    """Write ``noise_ratios.csv``, ``noise_levels.csv``, the tables and the figure of the noise of updates.
+
+    Parameters
+    ----------
+    folder : Path
+        With ``noise.csv``.
+    config : StudyConfig
+        With ``noise``.
+    speeds : DataFrame
+        From `llm_experiments.study.contrasts.speed`.
+    names : mapping
+        Of the designs that were compared.
+    """
+    assert config.noise is not None
+    noise = pd.read_csv(folder / "noise.csv")
+    pooled = speeds[speeds["base"].astype(str) == POOLED].set_index("design")[["ratio", "low", "high"]]
+    ratios, levels = noise_ratios(noise, config.reference), noise_levels(noise)
+    called = noise_names(names)
+    write_csv(ratios.round(4), folder, "noise_ratios")
+    write_csv(levels.round(6), folder, "noise_levels")
+    paths = len(noise.groupby(["base", "seed"]))
+    caption = NOISE_CAPTION.format(
+        reference=names[config.reference],
+        path=names[config.noise.path],
+        places=" and ".join(f"{each:,}" for each in sorted(noise["generated"].unique())),
+        paths=paths,
+    )
+    write_table(noise_table(ratios, pooled, called), folder, "noise", caption)
+    correlations = rank_correlations(ratios, pooled["ratio"])
+    write_table(correlation_table(correlations), folder, "noise_ranks", CORRELATION_CAPTION)
+    effects = effects_table(levels, config.completions, called)
+    write_table(effects, folder, "noise_effects", EFFECTS_CAPTION.format(paths=paths))
+    norms = pd.read_csv(folder / "score_norms.csv")
+    facts = {"path": names[config.noise.path], "place": f"{norms['generated'].min():,}", "paths": paths}
+    write_table(norms_table(norms), folder, "score_norms", NORMS_CAPTION.format(**facts))
+    write_figure(noise_figure(folder), folder, "noise")
 
 
 def main(folder: Annotated[Path, typer.Argument(help="Results folder of a study.")]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,8 @@ class Run:
     ----------
     generated, tokens : int
         Completions so far and their tokens, those of dropped groups included.
+    latest : Groups or None
+        What the last step's advantages were for.
     """
 
     def __init__(self, config: StackConfig, task: Task, seed: int):
@@ -78,6 +81,15 @@ class Run:
         )
         self._random = torch.Generator().manual_seed(seed_of(seed, "tokens") % 2**63)
         self.generated, self.tokens = 0, 0
+        self.latest: Groups | None = None
+
+    def copy(self, seed: int) -> Run:
+        """The same with a history of its own from here on, and with other random numbers."""
+        other = copy.copy(self)
+        other.estimator, other.source = copy.deepcopy((self.estimator, self.source))
+        other.source.restart(seed_of(seed, "prompts") % 2**32)
+        other._random = torch.Generator().manual_seed(seed_of(seed, "tokens") % 2**63)
+        return other
 
     def uniforms(self, *shape: int) -> torch.Tensor:
         return torch.rand(*shape, generator=self._random)
@@ -160,6 +172,49 @@ class StackedTraining:
         dict of str to ndarray, shape (runs,)
             ``reward``, ``live`` (share of completions with an advantage other than 0), ``gradient_norm``.
         """
+        losses, facts = self._losses()
+        norm = self._optimizer.step(losses.sum())
+        self.step += 1
+        return facts | {"gradient_norm": norm.numpy()}
+
+    @torch.no_grad()
+    def watch(self) -> None:
+        """Sample and grade one step's completions and record them, as `advance` does, without learning from them."""
+        self._losses()
+        self.step += 1
+
+    def gradients(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """What `advance` would follow uphill, without following it.
+
+        Returns
+        -------
+        clipped : Tensor, shape (runs, D)
+            Each run's gradient of minus its loss, as it comes to the optimiser.
+        norms : Tensor, shape (runs,)
+            Before clipping.
+        """
+        losses, _ = self._losses()
+        found = torch.autograd.grad(losses.sum(), list(self.parameters.values()))
+        flat = -torch.cat([each.flatten(1) for each in found], 1)
+        norms = flat.norm(dim=1)
+        return flat * (self.config.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)[:, None], norms
+
+    def copies(self, run: int, seeds: Sequence[int]) -> StackedTraining:
+        """One run as it stands, as often as there are seeds: with its history, and other random numbers for each."""
+        other = copy.copy(self)
+        other.parameters = {
+            name: each[run].detach().repeat(len(seeds), *[1] * (each.ndim - 1)).requires_grad_()
+            for name, each in self.parameters.items()
+        }
+        other.runs, other._prompts = [self.runs[run].copy(seed) for seed in seeds], [self._prompts[run]] * len(seeds)
+        other.rates, config = (self.rates[run],) * len(seeds), self.config
+        other._optimizer = StackedOptimizer(
+            other.parameters.values(), config.optimizer, other.rates, config.max_grad_norm
+        )
+        return other
+
+    def _losses(self) -> tuple[torch.Tensor, dict[str, np.ndarray]]:
+        """Each run's loss on completions that it samples and records, shape (runs,), and facts about them."""
         groups = self._filled() if self.config.design.filtered else self._sampled(range(len(self.runs)))
         prompts = torch.stack([tokens[each.rows] for tokens, each in zip(self._prompts, groups, strict=True)])
         completions = torch.stack([each.completions for each in groups])
@@ -177,13 +232,9 @@ class StackedTraining:
             ]
         )
         signal = torch.from_numpy(advantages).to(own.dtype)[..., None] * own * counted
-        loss = -(signal.sum((1, 2)) / counted.sum((1, 2))).sum()
-        norm = self._optimizer.step(loss)
-        self.step += 1
-        return {
+        return -signal.sum((1, 2)) / counted.sum((1, 2)), {
             "reward": np.array([each.rewards.mean() for each in groups]),
             "live": (np.abs(advantages) > 1e-9).mean(1),
-            "gradient_norm": norm.numpy(),
         }
 
     @property
@@ -234,6 +285,7 @@ class StackedTraining:
         ids = [run.ids[row] for row in groups.rows]
         advantages = run.estimator.step(ids, groups.rewards, self.step, weights=norms)
         run.source.observe(ids, groups.rewards, self.step)
+        run.latest = groups
         return advantages * groups.correction
 
 

@@ -12,6 +12,7 @@ from llm_experiments.study import run as study_run
 from llm_experiments.study.config import StudyConfig, load_study
 from llm_experiments.study.confirmation import confirmed_curve, run_config
 from llm_experiments.study.curves import CURVE_COLUMNS, Tasks
+from llm_experiments.study.noise.measured import NOISE_COLUMNS, TRUTH
 from llm_experiments.study.run import Study
 from llm_experiments.study.world_check import _halved
 from paper_figures.policies.__main__ import build
@@ -40,6 +41,7 @@ SMALL = {
     "reference": "grpo_4",
     "control": "grpo_4",
     "recommended": "kae_eb_1",
+    "noise": {"path": "kae_eb_1", "at": [8, 16], "seeds": [0, 1], "draws": 4, "designs": ["kae_eb_1", "grpo_4"]},
 }
 
 
@@ -114,6 +116,24 @@ def test_halves_of_a_world_share_no_cell(task, tested):
     assert len(halved.test.problems) >= tested
 
 
+def test_noise_is_measured_once_of_every_design_and_of_the_truth(finished, monkeypatch):
+    study, _ = finished
+    table = study.noise()
+    assert list(table.columns) == NOISE_COLUMNS
+    counts = table.groupby(["base", "seed", "generated"])["design"].apply(list)
+    assert len(counts) == 8 and all(each == ["kae_eb_1", "grpo_4", TRUTH] for each in counts)
+    assert (table[["noise", "adam_noise", "answer_noise"]] >= 0).all(axis=None)
+    assert table.loc[table["design"] == TRUTH, "value_error"].abs().max() < 1e-6
+    monkeypatch.setattr(study_run, "measure", lambda *_: pytest.fail("noise was measured again"))
+    pd.testing.assert_frame_equal(study.noise(), table, check_exact=False, check_dtype=False, rtol=1e-3)
+
+
+def test_noise_without_places_is_refused(tmp_path):
+    places = {"runs": tmp_path / "runs", "results": tmp_path / "results", "progress": silent}
+    with pytest.raises(ValueError, match="does not say where"):
+        Study(small(noise=None), **places).noise()
+
+
 def test_other_settings_do_not_go_on_with_a_study(finished):
     study, _ = finished
     places = {"runs": study.folder.parents[1], "results": study.results.parents[1], "progress": silent}
@@ -178,6 +198,22 @@ def test_designs_that_trl_does_not_run_here_are_refused(tmp_path):
         run_config(small(), "kae_eb_1", 0, 0, 1e-3, tmp_path)
 
 
+def test_what_noise_says_comes_from_the_results_alone(finished):
+    study, _ = finished
+    study.noise()
+    build(study.results)
+    for name in (
+        "noise_ratios.csv",
+        "noise_levels.csv",
+        "tables/noise_ranks.md",
+        "tables/noise_effects.md",
+        "tables/score_norms.md",
+    ):
+        assert (study.results / name).stat().st_size > 0
+    assert (study.results / "figures" / "noise.png").read_bytes().startswith(b"\x89PNG")
+    assert "Oracle (true value), G = 1" in (study.results / "tables" / "noise.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -187,8 +223,14 @@ def test_designs_that_trl_does_not_run_here_are_refused(tmp_path):
         ({"reference": "nothing"}, "reference = 'nothing'"),
         ({"rate_seeds": [0]}, "share"),
         ({"rates": [1e-2, 1e-3]}, "increasing"),
-        ({"designs": {"grpo_4": {"method": "nothing"}}, "recommended": "grpo_4"}, "nothing"),
-        ({"designs": {"grpo_4": {"method": "kae", "sampling": "luck"}}, "recommended": "grpo_4"}, "luck"),
+        ({"noise": SMALL["noise"] | {"path": "nothing"}}, "noise.path = 'nothing'"),
+        ({"noise": SMALL["noise"] | {"designs": ["nothing"]}}, "noise.designs: 'nothing'"),
+        ({"noise": SMALL["noise"] | {"at": [64]}}, "within the budget"),
+        ({"designs": {"grpo_4": {"method": "nothing"}}, "recommended": "grpo_4", "noise": None}, "nothing"),
+        (
+            {"designs": {"grpo_4": {"method": "kae", "sampling": "luck"}}, "recommended": "grpo_4", "noise": None},
+            "luck",
+        ),
     ],
 )
 def test_studies_that_cannot_be_run_are_refused(changes, message):
