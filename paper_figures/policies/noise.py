@@ -31,6 +31,7 @@ HEADS = {
 }
 DRAWN = ("value_error", "noise", "adam_noise", "push")
 COLORS = {1: BLUE, 2: GREEN, 4: ORANGE, 8: VERMILION}  # by group size
+TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
 EDGE = 1.3  # where what is not reached is drawn
 EFFECT_NAMES = {"mean": "Their mean", "cost": "Their noise"}
 PER_THOUSAND = 1000.0
@@ -191,6 +192,9 @@ def noise_and_speed(
             _panel(axes, pooled.loc[quantity], speed, sizes, {each: names[each] for each in named})
             axes.set(xscale="log", yscale="log", xlabel=HEADS[quantity], ylim=(0.2, 1.5))
             low, high = axes.get_xlim()
+            ticks = [each for each in TICKS if low <= each <= high]
+            axes.set_xticks(ticks, [f"{each:g}" for each in ticks])
+            axes.set_xticks([], minor=True)
             if quantity != "value_error":
                 ends = [max(low, 0.2), min(high, 1.5)]
                 axes.plot(ends, ends, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
