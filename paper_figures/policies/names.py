@@ -20,8 +20,7 @@ def name_of(design: Mapping[str, Any]) -> str:
         Fields of `llm_experiments.training.stacked.config.Design`.
     """
     parts = [OWN.get(design["method"], design["method"]), f"G = {design['group_size']}"]
-    if design["weights"] != "none":
-        parts[0] += ", weighted"
+    parts[0] += {"none": "", "score_norm": ", weighted", "exact": ", exact weights"}[design["weights"]]
     if design["filtered"]:
         parts.append("live groups only")
     if design["sampling"] != "uniform":

@@ -11,15 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import torch
-from torch.nn import functional as F
 
 from llm_experiments.tasks.base import Task
 from llm_experiments.training.stacked.codec import CharacterCodec
 from llm_experiments.training.stacked.loop import grade
 from llm_experiments.training.stacked.model import Parameters, StackedQwen2
-from llm_experiments.training.stacked.sampling import sample, tokens_that_count
+from llm_experiments.training.stacked.sampling import sample
+from llm_experiments.training.stacked.score_norms import exact_norms
 
-AT_ONCE = 64  # completions
 NORM_COLUMNS = ["kind", "completions", "value", "right", "wrong", "best_baseline"]
 
 
@@ -59,36 +58,11 @@ def score_norms(
     completions = sample(model, parameters, prompts[None], uniforms, end=codec.end, pad=codec.pad)[0]
     texts = codec.texts(completions)
     rewards = np.array([grade(task, problem, text) for problem, text in zip(problems, texts, strict=True)])
-    norms = squared_norms(model, parameters, prompts, completions, codec.end).double().numpy()
+    norms = exact_norms(model, parameters, prompts[None], completions[None], end=codec.end)[0].double().numpy()
     kinds = np.array([problem.level for problem in problems])
     return pd.DataFrame([_row(kind, rewards[kinds == kind], norms[kinds == kind]) for kind in dict.fromkeys(kinds)])[
         NORM_COLUMNS
     ]
-
-
-def squared_norms(
-    model: StackedQwen2, parameters: Parameters, prompts: torch.Tensor, completions: torch.Tensor, end: int
-) -> torch.Tensor:
-    """Squared norm of each completion's gradient of its log-probability, shape (N,).
-
-    Parameters
-    ----------
-    model : StackedQwen2
-    parameters : mapping
-        A stack of one.
-    prompts, completions : Tensor of int, shapes (N, P) and (N, T)
-    end : int
-    """
-    found = []
-    for asked, drawn in zip(prompts.split(AT_ONCE), completions.split(AT_ONCE), strict=True):
-        own = {name: each.detach().repeat(len(asked), *[1] * (each.ndim - 1)) for name, each in parameters.items()}
-        for each in own.values():
-            each.requires_grad_()
-        logits = model.logits(own, torch.cat([asked, drawn[:, :-1]], 1)[:, None], skip=asked.shape[1] - 1)[:, 0]
-        scores = F.log_softmax(logits, -1).gather(-1, drawn[..., None])[..., 0]
-        gradients = torch.autograd.grad((scores * tokens_that_count(drawn, end)).sum(), list(own.values()))
-        found.append(torch.stack([each.flatten(1).square().sum(1) for each in gradients]).sum(0))
-    return torch.cat(found)
 
 
 def _row(kind: str, rewards: np.ndarray, norms: np.ndarray) -> dict[str, object]:

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from llm_experiments.config import Section
 from llm_experiments.training.config import Scale
 
-Weights = Literal["none", "score_norm"]
+Weights = Literal["none", "score_norm", "exact"]
 Optimizer = Literal["adamw", "sgd"]
 Correction = Literal["full", "clipped", "none"]
 
@@ -23,7 +23,8 @@ class Design(Section):
         A method of `kaestat` with its parameters.
     scale : str or None
         None takes the method's own.
-    weights : {"none", "score_norm"}
+    weights : {"none", "score_norm", "exact"}
+        Squared norms of completions' scores, with respect to the logits or, exact, to the parameters.
     group_size : int
         G, completions of each prompt in a step.
     sampling : str

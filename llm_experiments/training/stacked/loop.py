@@ -21,6 +21,7 @@ from .model import StackedQwen2
 from .optimizer import StackedOptimizer
 from .prompts import prompt_source
 from .sampling import sample, tokens_that_count
+from .score_norms import exact_norms, logit_norms
 
 ROUNDS = 10  # of sampling that a step of live groups takes at most, as DAPO's recipes limit it
 
@@ -224,22 +225,27 @@ class StackedTraining:
         scores = F.log_softmax(logits / self.config.temperature, -1)
         own = scores.gather(-1, completions[..., None])[..., 0]
         counted = tokens_that_count(completions, self.codec.end)
-        norms = _score_norms(scores.detach(), own.detach(), counted) if self._weighted else None
+        weights: list[np.ndarray | None] = [None] * len(groups)
+        if self.config.design.weights == "score_norm":
+            weights = list(logit_norms(scores.detach(), own.detach(), counted).numpy())
+        elif self.config.design.weights == "exact":
+            norms = exact_norms(
+                self.model,
+                self.parameters,
+                prompts,
+                completions,
+                end=self.codec.end,
+                temperature=self.config.temperature,
+            )
+            weights = list(norms.numpy())
         advantages = np.stack(
-            [
-                self._advantages(run, each, None if norms is None else norms[place].numpy())
-                for place, (run, each) in enumerate(zip(self.runs, groups, strict=True))
-            ]
+            [self._advantages(run, each, of_run) for run, each, of_run in zip(self.runs, groups, weights, strict=True)]
         )
         signal = torch.from_numpy(advantages).to(own.dtype)[..., None] * own * counted
         return -signal.sum((1, 2)) / counted.sum((1, 2)), {
             "reward": np.array([each.rewards.mean() for each in groups]),
             "live": (np.abs(advantages) > 1e-9).mean(1),
         }
-
-    @property
-    def _weighted(self) -> bool:
-        return self.config.design.weights == "score_norm"
 
     def _sampled(self, active: Sequence[int]) -> list[Groups]:
         """A step's completions of some runs, graded."""
@@ -287,8 +293,3 @@ class StackedTraining:
         run.source.observe(ids, groups.rewards, self.step)
         run.latest = groups
         return advantages * groups.correction
-
-
-def _score_norms(scores: torch.Tensor, own: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
-    """Squared norm of each completion's score with respect to its logits, shape (runs, rows)."""
-    return ((scores.exp().square().sum(-1) - 2 * own.exp() + 1) * counted).sum(-1)

@@ -19,6 +19,7 @@ DESIGNS = {
     "group": Design(method="grpo", group_size=4),
     "history": Design(method="kae_eb"),
     "weights": Design(method="kae_eb", weights="score_norm"),
+    "exact weights": Design(method="kae_eb", weights="exact"),
     "sampled": Design(method="kae_eb", sampling="neyman"),
 }
 
