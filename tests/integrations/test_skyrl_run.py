@@ -60,12 +60,7 @@ def make_trainer(folder, estimator, world, *, epochs=2, full=False, max_steps=No
     trainer.algorithm.zero_variance_filter = full
     trainer.placement.colocate_all, cfg.generator.batched = False, False
     trainer.train_batch_size = trainer.policy_mini_batch_size = trainer.critic_mini_batch_size = BATCH
-    trainer.epochs, trainer.ckpt_interval, trainer.eval_interval, trainer.hf_save_interval = (
-        epochs,
-        ckpt_interval,
-        -1,
-        -1,
-    )
+    trainer.epochs, trainer.ckpt_interval, trainer.eval_interval, trainer.hf_save_interval = epochs, 1, -1, -1
     trainer.ckpt_path, trainer.resume_mode, trainer.max_training_steps = str(folder), "latest", max_steps
     trainer.max_ckpts_to_keep = -1
     trainer.fully_async.enabled, trainer.fully_async.max_staleness_steps = True, 2
