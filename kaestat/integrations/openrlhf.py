@@ -195,19 +195,19 @@ class BaselineTrainerMixin(_OpenRlhf):
         if self._watched.any_order:
             self.experience_maker.version = versions_of(rollout_samples, self._first_step)
         dropped = take_dropped(rollout_samples)
-        prompts = {hash_prompt(prompt) for experience in rollout_samples for prompt in prompts_of(experience)}
         status, next_step = super().train_step(rollout_samples, global_step)
         self._next_step = next_step
-        self._observe(dropped, prompts, global_step)
+        self._observe(dropped, rollout_samples, global_step)
         status.update(self._watched.metrics)
         if self.experience_maker.drawn is not None:
             status.update(self.experience_maker.drawn.metrics)
         return status, next_step
 
-    def _observe(self, dropped: list[Any], trained: set[str], step: int) -> None:
+    def _observe(self, dropped: list[Any], trained: list[Any], step: int) -> None:
         """Record the completions that OpenRLHF's filter dropped; in strict order a prompt has one place in a step."""
-        if not self._watched.any_order:
-            dropped = [e for e in dropped if hash_prompt(prompts_of(e)[0]) not in trained]
+        if dropped and not self._watched.any_order:
+            prompts = {hash_prompt(prompt) for experience in trained for prompt in prompts_of(experience)}
+            dropped = [e for e in dropped if hash_prompt(prompts_of(e)[0]) not in prompts]
         if not dropped or not self._watched.stateful:
             return
         from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties

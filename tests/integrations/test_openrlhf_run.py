@@ -278,19 +278,15 @@ def test_integration_openrlhf_longer_queue_makes_policies_older_by_no_more_than_
 
 def test_integration_openrlhf_own_asynchronous_run_resumes_with_the_policies_counted_on(run):
     world = World()
-    first = run(any_order(), world, episodes=2)
+    run(any_order(), world, episodes=2)
     saved = world.states["global_step"]
-    assert saved % 2 == 0 and saved < len(world.batches) + 1
-    state = any_order()
     again = World(trained=saved)
     again.states = world.states
-    second = run(any_order(), again, episodes=4)
-    assert state.history is None and first is not second
-    found = recorded(second)
+    found = recorded(run(any_order(), again, episodes=4))
     new = {key: value for key, value in found.items() if key[1] >= saved}
     assert new == sampled(again) and min(policy for *_, policy in again.made) == saved
     old = {key: value for key, value in found.items() if key[1] < saved}
-    assert old and old.items() <= sampled(world).items()
+    assert saved >= 2 and old and old.items() <= sampled(world).items()
 
 
 def test_integration_openrlhf_class_that_ray_carries_away_makes_our_actors_there(monkeypatch):
