@@ -84,7 +84,7 @@ RAY = SimpleNamespace(
     get=get,
     put=lambda value: value,
     wait=lambda refs, num_returns, timeout: (refs[:1], refs[1:]),
-    cancel=lambda ref: None,
+    cancel=lambda responses: responses.clear(),
 )
 
 
@@ -93,17 +93,24 @@ class World:
 
     def __init__(self, trained=0):
         self.trained = self.serves = trained
-        self.made, self.states, self.batches = [], None, []
+        self.groups, self.states, self.batches = [], None, []
         self.get_num_unfinished_requests, self.generate_responses = Now(lambda: 0), Now(self.generate)
 
     def generate(self, *, prompt, label, num_samples, images, **options):
         time.sleep(0.002)
-        rng = np.random.default_rng(len(self.made))
+        rng = np.random.default_rng(len(self.groups))
         rewards = [float(rng.random() < (int(label) + 1) / 14) for _ in range(num_samples)]
-        self.made.append((prompt, rewards, self.serves))
+        policy = self.serves
         shared = {"prompt": prompt, "label": label, "images": images, "action_ranges": [(2, 5)]}
         tokens = {"observation_tokens": [1, 2, 3, 4, 5], "rollout_log_probs": None, "truncated": False}
-        return [shared | tokens | {"reward": reward, "scores": reward} for reward in rewards]
+        responses = [shared | tokens | {"reward": reward, "scores": reward} for reward in rewards]
+        self.groups.append((prompt, rewards, policy, responses))
+        return responses
+
+    @property
+    def made(self):
+        """Prompt, rewards and policy of the groups that were not cancelled."""
+        return [group for *group, responses in self.groups if responses]
 
     def async_run_method_batch(self, method_name, **given):
         if method_name == "append":
