@@ -1,10 +1,9 @@
 """Baselines inside OpenRLHF's asynchronous trainer (``--train.async_enable``).
 
 Run with OpenRLHF's main branch at commit 3c3be62 (13 August 2026, CPU): the real ``TrainingActor`` and
-``GenerateSamplesActor`` through whole episodes of their ``fit``, with their queue and lock, ``SamplesGenerator``,
-experience maker, checkpoint calls and a resume, in the threads of one process, with stubs for vLLM's engines and the
-models; and the class ``PPOTrainerAsync`` as Ray carries it to another process. Read and not run: generation, the
-policy update, partial rollouts.
+``GenerateSamplesActor`` through whole episodes of their ``fit``, with ``SamplesGenerator`` and experience maker, in the
+threads of one process, with stubs for vLLM's engines, the models and Ray's queue. Not settled: its dynamic filter. Read
+and not run: generation, the policy update, partial rollouts.
 
 OpenRLHF generates in one actor and trains in another. What the generator knows of the trainer is the number of steps
 that were done when the place in the queue was given out. With a queue of one batch, the default, this is the policy
