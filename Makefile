@@ -6,13 +6,17 @@ RESULTS := results/reproduce
 # verl's requirements conflict with those of the rest.
 VERL := .venv-verl
 VERL_TESTS := tests/integrations/verl/trainer
+# Other trainers are tested on their own source, from checkouts in this folder: skyrl, openrlhf, slime, rllm.
+UPSTREAM ?= upstream
+UPSTREAM_ENV := .venv-upstream
+UPSTREAM_REQUIREMENTS := tests/integrations/requirements-upstream.txt
 
 # pip reads PIP_CONSTRAINT itself; an absolute path works from wherever it builds.
 ifneq ($(PIP_CONSTRAINT),)
 export PIP_CONSTRAINT := $(abspath $(PIP_CONSTRAINT))
 endif
 
-.PHONY: help reproduce llm test test-slow test-all test-verl lint docs bench mutation clean
+.PHONY: help reproduce llm test test-slow test-all test-verl test-upstream lint docs bench mutation clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -39,6 +43,10 @@ test-all: test test-slow ## Run all tests
 test-verl: $(VERL)/.ready ## Run the tests of the verl adapter, in an environment of its own
 	$(VERL)/bin/python -m pytest -q kaestat/integrations/verl $(VERL_TESTS)
 
+test-upstream: $(UPSTREAM_ENV)/.ready ## Run adapters on the source of SkyRL, OpenRLHF, slime and rLLM in UPSTREAM=folder
+	KAESTAT_UPSTREAM=$(abspath $(UPSTREAM)) $(UPSTREAM_ENV)/bin/python -m pytest -q tests/integrations/test_skyrl*.py \
+		tests/integrations/test_openrlhf*.py tests/integrations/test_slime*.py tests/integrations/test_rllm.py
+
 lint: $(VENV)/.test ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -56,7 +64,7 @@ mutation: $(VENV)/.mutation ## Put faults into kernels, baselines and risk, and 
 	$(BIN)/python -m tests.mutation.run_mutation
 
 clean: ## Remove the environments, the results of make reproduce and the built documentation
-	rm -rf $(VENV) $(VERL) $(RESULTS) site
+	rm -rf $(VENV) $(VERL) $(UPSTREAM_ENV) $(RESULTS) site
 
 # Stamps: an environment is brought up to date only when pyproject.toml changes.
 $(VENV)/.created:
@@ -79,4 +87,12 @@ $(VERL)/.ready: pyproject.toml $(VERL_TESTS)/requirements.txt $(VERL_TESTS)/requ
 	$(VERL)/bin/python -m pip install --quiet --requirement $(VERL_TESTS)/requirements.txt
 	$(VERL)/bin/python -m pip install --quiet --no-deps --requirement $(VERL_TESTS)/requirements-no-deps.txt
 	$(VERL)/bin/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+# SkyRL needs Python 3.12.
+$(UPSTREAM_ENV)/.ready: pyproject.toml $(UPSTREAM_REQUIREMENTS)
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12) and "SkyRL needs Python 3.12 or newer; set PYTHON=...")'
+	$(PYTHON) -m venv $(UPSTREAM_ENV)
+	$(UPSTREAM_ENV)/bin/python -m pip install --quiet --requirement $(UPSTREAM_REQUIREMENTS)
+	$(UPSTREAM_ENV)/bin/python -m pip install --quiet --no-deps --editable .
 	@touch $@

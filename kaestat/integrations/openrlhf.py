@@ -1,9 +1,10 @@
 """Baselines inside OpenRLHF: its experience maker with other advantages, and the PPO trainer around it.
 
-Run with OpenRLHF 0.11.2 (ray 2.55.0, torch 2.13.0, CPU): the real ``RemoteExperienceMaker``, ``Experience``, their
-batching and the trainer's ``train_step``, checkpoint calls and class, with flash_attn, deepspeed and vllm replaced by
-empty modules (they need GPUs to install, and only their import is reached). Read and not run: generation, the models'
-forward passes, the policy update, DeepSpeed's checkpoints. Earlier versions name their arguments otherwise.
+Run with OpenRLHF 0.11.2 and its main branch at commit 3c3be62 (CPU): the real ``RemoteExperienceMaker``,
+``Experience``, their batching, ``SamplesGenerator`` and the trainer's ``train_step``, checkpoint calls and class, with
+flash_attn, deepspeed and vllm replaced by empty modules (they need GPUs to install, and only their import is reached).
+Read and not run: generation, the models' forward passes, the policy update, DeepSpeed's checkpoints. Earlier versions
+name their arguments otherwise. The asynchronous trainer has `kaestat.integrations.openrlhf_async`.
 
 OpenRLHF computes advantages in one process, the trainer's, for all completions of a step: no ranks to gather from. It
 knows prompts only by their text, so the id is a hash of it; ``Experience.index`` is the place in the batch. There are
@@ -12,7 +13,6 @@ no padding rows.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
-from kaestat.integrations.openrlhf_prompts import DrawnPrompts, drawn_prompts, named_prompt
+from kaestat.integrations.openrlhf_prompts import DrawnPrompts, drawn_prompts
+from kaestat.integrations.openrlhf_samples import prompts_of, take_dropped, versions_of, watch_samples
 from kaestat.integrations.shared.prompt_ids import hash_prompt
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.weights import check_weights
@@ -44,6 +45,7 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
     drawn: DrawnPrompts | None = None
     weights: str = "none"
     step: int | None = None
+    version: list[int] | None = None  # by the place in the batch
 
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
         """Advantages and returns of one step's experiences, in place.
@@ -77,8 +79,9 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
                 args.rollout.n_samples_per_prompt,
                 drawn=self.drawn,
                 weights=self.weights,
+                version=self.version,
             )
-            self.step = None
+            self.step = self.version = None
             for experience, advantage, deviation in zip(experiences, advantages, deviations, strict=True):
                 if args.rollout.n_samples_per_prompt > 1:
                     experience.info["group_reward_std"] = experience.rewards.new_tensor(deviation)
@@ -104,6 +107,7 @@ def baseline_advantages(
     *,
     drawn: DrawnPrompts | None = None,
     weights: str = "none",
+    version: Sequence[int] | None = None,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Advantages of a step, and the standard deviation (ddof 1) of each completion's group, per experience.
 
@@ -120,6 +124,8 @@ def baseline_advantages(
         Whose last draw the prompts are: advantages are corrected for it, and it is told the rewards.
     weights : {"none", "length"}
         Weight of each completion in averaging baselines: none, or its number of tokens in the loss.
+    version : sequence of int, optional
+        Step of the policy that sampled each completion, by its ``index``, for an estimator with ``order="any"``.
 
     Returns
     -------
@@ -127,7 +133,7 @@ def baseline_advantages(
     """
     rewards = np.concatenate([np.asarray(e.rewards.detach().cpu(), dtype=np.float64) for e in experiences])
     index = np.array(list(chain.from_iterable(e.index for e in experiences)), dtype=np.int64)
-    prompts = list(chain.from_iterable(map(_prompts, experiences)))
+    prompts = list(chain.from_iterable(map(prompts_of, experiences)))
     order = np.argsort(index, kind="stable")  # the k-th group of a repeated prompt is the k-th as generated
     groups = index // n_samples_per_prompt
     ids = [] if drawn is None else [hash_prompt(prompt) for prompt in prompts]
@@ -140,6 +146,7 @@ def baseline_advantages(
         prompts=[prompts[row] for row in order],
         groups=groups[order].tolist(),
         weights=None if lengths is None else lengths[order],
+        version=None if version is None else np.asarray(version)[index[order]],
     )
     if drawn is not None and step is not None:
         drawn.observe(ids, rewards, step)
@@ -168,7 +175,7 @@ class BaselineTrainerMixin(_OpenRlhf):
         super().__init__(*args, **kwargs)
         self._watched = WatchedEstimator(self.estimator)
         self.experience_maker = with_baseline(self.experience_maker, self._watched, self.weights)
-        self._next_step = 0
+        self._next_step = self._first_step = 0
         if self.prompt_sampler is not None:
             self.prompts_dataloader = drawn_prompts(
                 self.prompt_sampler,
@@ -178,22 +185,45 @@ class BaselineTrainerMixin(_OpenRlhf):
                 lambda: self._next_step,
             )
             self.samples_generator.prompts_dataloader = self.experience_maker.drawn = self.prompts_dataloader
-        elif self._watched.stateful and getattr(self.args.algo, "dynamic_filtering_enable", False):
-            warnings.warn(
-                "--algo.dynamic_filtering_enable drops groups before the history sees them, which pulls its values "
-                "towards 1/2; turn it off.",
-                stacklevel=2,
-            )
+        generator = getattr(self, "samples_generator", None)
+        if generator is not None:  # the asynchronous trainer has it in another process
+            watch_samples(generator)
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
         """OpenRLHF's, with the step handed to the experience maker, and the baseline's metrics in the status."""
         self.experience_maker.step = global_step
+        if self._watched.any_order:
+            self.experience_maker.version = versions_of(rollout_samples, self._first_step)
+        dropped = take_dropped(rollout_samples)
         status, next_step = super().train_step(rollout_samples, global_step)
         self._next_step = next_step
+        self._observe(dropped, rollout_samples, global_step)
         status.update(self._watched.metrics)
         if self.experience_maker.drawn is not None:
             status.update(self.experience_maker.drawn.metrics)
         return status, next_step
+
+    def _observe(self, dropped: list[Any], trained: list[Any], step: int) -> None:
+        """Record the completions that OpenRLHF's filter dropped; in strict order a prompt has one place in a step."""
+        if dropped and not self._watched.any_order:
+            prompts = {hash_prompt(prompt) for experience in trained for prompt in prompts_of(experience)}
+            dropped = [e for e in dropped if hash_prompt(prompts_of(e)[0]) not in prompts]
+        if not dropped or not self._watched.stateful:
+            return
+        from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
+
+        for experience in dropped:
+            experience.rewards = experience.rewards.float()
+        apply_length_penalties(dropped, self.args)
+        lengths = [float(_tokens_in_loss(experience)[0]) for experience in dropped]
+        self._watched.observe(
+            [float(experience.rewards[0]) for experience in dropped],
+            step,
+            prompts=[prompts_of(experience)[0] for experience in dropped],
+            groups=[row // self.args.rollout.n_samples_per_prompt for row in range(len(dropped))],  # dropped whole
+            weights=None if self.weights == "none" else lengths,
+            version=versions_of(dropped, self._first_step) if self._watched.any_order else None,
+        )
 
     def save_logs_and_checkpoints(self, global_step: int, logs_dict: Any = None, client_states: Any = None) -> None:
         """OpenRLHF's, with the state in the checkpoint's folder."""
@@ -217,7 +247,7 @@ class BaselineTrainerMixin(_OpenRlhf):
             If a run goes on but its checkpoint has no state for a method with a history.
         """
         states = super().init_checkpoint_states()
-        step = self._next_step = states["global_step"]
+        step = self._next_step = self._first_step = states["global_step"]
         if step == 0:
             return states
         paths = [_state_path(self.args, f"{kind}{step}") for kind in ("global_step", "best_global_step")]
@@ -287,7 +317,7 @@ def install(
     """Let ``openrlhf.cli.train_ppo_ray``, run in this process afterwards, use `baseline_trainer`, with its arguments.
 
     Its ``train`` takes ``PPOTrainer`` from ``openrlhf.trainer.ppo_trainer`` when it is called. The asynchronous trainer
-    (``--train.async_enable``) is another class and is left as it is.
+    (``--train.async_enable``) is another class: `kaestat.integrations.openrlhf_async.install`.
     """
     import openrlhf.trainer.ppo_trainer as module
 
@@ -300,9 +330,3 @@ def _state_path(args: Any, tag: str) -> Path:
 
 def _tokens_in_loss(experience: Any) -> np.ndarray:
     return experience.action_mask.sum(dim=1).cpu().numpy().astype(np.float64)
-
-
-def _prompts(experience: Any) -> list[Any]:
-    """Texts, with the images' paths where there are some."""
-    images = experience.images or [None] * len(experience.prompts)
-    return [named_prompt(text, image) for text, image in zip(experience.prompts, images, strict=True)]

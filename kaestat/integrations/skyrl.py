@@ -1,9 +1,9 @@
 """Baselines inside SkyRL: an entry in its advantage-estimator registry, and the trainer that gives it step and prompts.
 
-Run with SkyRL 0.3.0 and 0.4.0 (ray 2.56.0, torch 2.13.0, CPU, Python 3.12): the real registry, batch, padding, and the
-trainer's ``convert_to_training_input``, ``compute_advantages_and_returns``, ``save_checkpoints`` and
-``load_checkpoints``, step-wise trajectories included. Read and not run, for want of GPUs: generation, the policy
-update, the fully asynchronous trainer.
+Run with SkyRL 0.3.0 and 0.4.0 and its main branch at commit a956457 (CPU, Python 3.12): the real registry, batch,
+padding, and the trainer's ``convert_to_training_input``, ``compute_advantages_and_returns``, ``save_checkpoints`` and
+``load_checkpoints``, step-wise trajectories included. Read and not run, for want of GPUs: generation and the policy
+update. Its fully asynchronous trainer has `kaestat.integrations.skyrl_async`.
 
 SkyRL's registry function is called with token-level rewards, a response mask and ``index``, the uids of the rows. A uid
 is the row of the data set, so it is stable; padding rows are copies of row 0 under the uids pad0, pad1, .... What the
@@ -50,6 +50,7 @@ class RegisteredBaseline:
         self._prompts: Sequence[Any] | None = None
         self._drawn: WatchedSampler | None = None
         self._lengths: np.ndarray | None = None
+        self._version: list[int] | None = None
 
     def expect(
         self,
@@ -57,6 +58,7 @@ class RegisteredBaseline:
         prompts: Sequence[Any] | None,
         lengths: np.ndarray | None = None,
         drawn: WatchedSampler | None = None,
+        version: list[int] | None = None,
     ) -> None:
         """Announce the next call: its training step, prompts and lengths of the trajectories, padding left out.
 
@@ -70,8 +72,11 @@ class RegisteredBaseline:
             Tokens of each trajectory in the loss; needed with ``weights="length"``.
         drawn : WatchedSampler, optional
             Whose last draw the uids are: advantages are corrected for it, and it is told the rewards.
+        version : list of int, length N, optional
+            Step of the policy that sampled each trajectory, for an estimator with ``order="any"``.
         """
         self._step, self._prompts, self._lengths, self._drawn = step, prompts, lengths, drawn
+        self._version = version
 
     def __call__(self, token_level_rewards: Any, response_mask: Any, index: Any, **_: Any) -> tuple[Any, Any]:
         """Advantages and returns, SkyRL's signature.
@@ -98,7 +103,8 @@ class RegisteredBaseline:
         uids = [str(uid) for uid in index]
         real = len(uids) - padding_rows(uids)
         step, prompts, lengths, drawn = self._step, self._prompts, self._lengths, self._drawn
-        self._step = self._prompts = self._lengths = self._drawn = None
+        version = self._version
+        self._step = self._prompts = self._lengths = self._drawn = self._version = None
         if step is None and self.watched.stateful:
             raise ValueError(
                 f"method {self.watched.estimator.method!r} has a history and needs the training step and checked "
@@ -110,7 +116,7 @@ class RegisteredBaseline:
                 "weights='length' needs the number of tokens in the loss, which SkyRL's registry does not pass: return "
                 "kaestat.integrations.skyrl.BaselineTrainer from your experiment's get_trainer."
             )
-        for name, announced in (("prompts", prompts), ("lengths", lengths)):
+        for name, announced in (("prompts", prompts), ("lengths", lengths), ("version", version)):
             if announced is not None and len(announced) != real:
                 raise ValueError(
                     f"{name}: announced for {len(announced)} trajectories, but {real} came; call expect() anew."
@@ -125,6 +131,7 @@ class RegisteredBaseline:
             prompts=uids[:real] if prompts is None else prompts,
             ids=None if prompts is None else uids[:real],
             weights=lengths if self.weights == "length" else None,
+            version=version,
         )
         if drawn is not None and step is not None:
             drawn.observe(uids[:real], rewards, step)
@@ -217,12 +224,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
 
     def convert_to_training_input(self, generator_output: dict[str, Any], uids: list[str]) -> Any:
         """SkyRL's, keeping the prompts of the rows for the call after it."""
-        prompts = first_rows(generator_output["prompt_token_ids"], generator_output.get("is_last_step"))
-        pictures = generator_output.get("pixel_values")
-        if pictures is not None:
-            pictures = first_rows(pictures, generator_output.get("is_last_step"))
-            prompts = [(tuple(prompt), _digest(image)) for prompt, image in zip(prompts, pictures, strict=True)]
-        self._prompts_of_step = prompts
+        self._prompts_of_step = prompts_of(generator_output)
         return super().convert_to_training_input(generator_output, uids)
 
     def compute_advantages_and_returns(self, data: Any) -> Any:
@@ -242,12 +244,16 @@ class BaselineTrainerMixin(_SkyRlTrainer):
             self._prompts_of_step if self.check_prompts else None,
             _tokens_in_loss(data, step_wise=self.cfg.generator.step_wise_trajectories),
             drawn,
+            self._versions_of_step(),
         )
         data = super().compute_advantages_and_returns(data)
         self.all_metrics.update(baseline.watched.metrics)
         if drawn is not None:
             self.all_metrics.update(drawn.metrics)
         return data
+
+    def _versions_of_step(self) -> list[int] | None:
+        return None
 
     def save_checkpoints(self) -> str:
         """SkyRL's, with the state in the same folder, written first: SkyRL marks a checkpoint complete at the end."""
@@ -333,6 +339,16 @@ def first_rows(rows: Sequence[Any], last_steps: Sequence[bool] | None) -> list[A
         return list(rows)
     begins = [True, *last_steps[:-1]]
     return [row for row, begin in zip(rows, begins, strict=True) if begin]
+
+
+def prompts_of(generator_output: dict[str, Any]) -> list[Any]:
+    """What each trajectory of a generator's output began with: token ids, and its images' digest if there are any."""
+    last_steps, pictures = generator_output.get("is_last_step"), generator_output.get("pixel_values")
+    prompts = first_rows(generator_output["prompt_token_ids"], last_steps)
+    if pictures is None:
+        return prompts
+    images = first_rows(pictures, last_steps)
+    return [(tuple(prompt), _digest(image)) for prompt, image in zip(prompts, images, strict=True)]
 
 
 def _tokens_in_loss(data: Any, *, step_wise: bool) -> np.ndarray:

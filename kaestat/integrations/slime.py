@@ -2,9 +2,10 @@
 
 Read, not run: slime has no package that installs without its GPU engines. Read were, on the main branch of THUDM/slime
 at commit 624b824 (21 August 2026), slime/ray/rollout.py, slime/utils/types.py, slime/rollout/data_source.py,
-slime/rollout/base_types.py, slime/rollout/sglang_rollout.py, slime/backends/megatron_utils/loss.py,
-slime/agent/trajectory.py, examples/multi_agent and the customization guide. The tests build its `Sample`, its rollout
-manager's calls and its data source as they stand there.
+slime/rollout/base_types.py, slime/rollout/sglang_rollout.py, slime/rollout/fully_async_rollout.py, train_async.py,
+slime/backends/megatron_utils/loss.py, slime/backends/megatron_utils/update_weight, slime/agent/trajectory.py,
+examples/multi_agent and the customization guide. The tests build its `Sample`, its rollout manager's calls and its data
+source as they stand there, or take the real ones from a folder of slime's source (`make test-upstream`).
 
 slime calls ``fn(args, samples) -> (raw_rewards, rewards)`` once per rollout, in the one process that also holds the
 data source, and with ``--advantage-estimator grpo`` (gspo, cispo) copies each of these rewards to the completion's
@@ -36,8 +37,10 @@ from kaestat.integrations.slime_samples import (
     groups_of,
     prompt_of,
     step_of,
+    with_metrics,
     with_prompts,
 )
+from kaestat.integrations.slime_versions import policy_steps
 from kaestat.registry import parse_method
 from kaestat.sampling import Policy, PromptSampler
 
@@ -101,6 +104,7 @@ class RewardPostProcess:
         self.weights = weights
         self.drawn: DrawnGroups | None = None  # made by the data source, which knows the prompts
         self._rollout_id: int | None = None
+        self._first_rollout: int | None = None  # of this process: slime counts its policies from it
         self._all_samples: list[Any] = []  # of this rollout, with those that a filter has dropped
 
     def __call__(self, args: Any, samples: list[Any]) -> tuple[list[float], list[float]]:
@@ -143,6 +147,7 @@ class RewardPostProcess:
         chosen = [samples[row] for row in first]
         correction = None if self._sampler_given(args) is None else corrections(chosen)
         step, ids = step_of(chosen), self._ids(args, chosen)
+        version = self._versions(args, samples, completion, mask, step)
         rewards = np.array([0.0 if raw[row] is None else float(raw[row]) for row in first])
         advantages = watched.advantages(
             rewards,
@@ -152,6 +157,7 @@ class RewardPostProcess:
             groups=groups_of(chosen),
             mask=mask,
             weights=self._lengths(args, samples, completion),
+            version=version,
         )
         if self.drawn is not None or (self._filters(args) and watched.stateful):
             self._observe(args, samples, [row for row, keep in zip(chosen, mask, strict=True) if keep], step)
@@ -175,6 +181,7 @@ class RewardPostProcess:
             inner = generate_rollout
             if not evaluation:
                 self._rollout_id, self._all_samples = rollout_id, []
+                self._first_rollout = rollout_id if self._first_rollout is None else self._first_rollout
             if inner is None:
                 inner = _load(getattr(args, "kaestat_rollout_function_path", None) or DEFAULT_ROLLOUT)
             output = inner(args, rollout_id, data_source, evaluation=evaluation)
@@ -182,17 +189,16 @@ class RewardPostProcess:
                 return output
             for sample in flat(getattr(output, "samples", output)):
                 sample.metadata = {**(sample.metadata or {}), STEP_KEY: rollout_id}
-            if hasattr(output, "metrics") and self.watched is not None and self.watched.metrics:
-                sampling = {} if self.drawn is None else self.drawn.metrics
-                output.metrics = {**(output.metrics or {}), **self.watched.metrics, **sampling}
-            return output
+            if self.watched is None or not self.watched.metrics:
+                return output
+            return with_metrics(output, self.watched.metrics | ({} if self.drawn is None else self.drawn.metrics))
 
         return stamped if generate_rollout is None else functools.wraps(generate_rollout)(stamped)
 
     def observe_all(self, args: Any, all_samples: list[Any], data_source: Any) -> None:
         """For ``--rollout-all-samples-process-path``: groups that the dynamic filter drops enter the history too.
 
-        A prompt that another group of the same rollout was kept of is left to that group.
+        A prompt that another group of the same rollout was kept of is left to that group, unless the order is any.
         """
         self._all_samples = list(flat(all_samples))
 
@@ -288,18 +294,20 @@ class RewardPostProcess:
         first, completion = completions_of(scored, [sample.get_reward_value(args) for sample in scored])
         lengths, recorded = self._lengths(args, scored, completion), set(names)
         rows = [k for k, row in enumerate(first) if not scored[row].remove_sample]
-        theirs = self._names(args, [scored[first[k]] for k in rows])
-        rows = [k for k, name in zip(rows, theirs, strict=True) if name not in recorded]
+        theirs, watched = self._names(args, [scored[first[k]] for k in rows]), self._ready(args)
+        rows = [k for k, name in zip(rows, theirs, strict=True) if watched.any_order or name not in recorded]
         dropped = [scored[first[k]] for k in rows]
         rewards = [float(sample.get_reward_value(args)) for sample in [*kept, *dropped]]
         if dropped:
-            self._ready(args).observe(
+            version = self._versions(args, scored, completion, np.isin(np.arange(len(first)), rows), step)
+            watched.observe(
                 rewards[len(kept) :],
                 step,
                 prompts=[prompt_of(sample) for sample in dropped],
                 ids=self._ids(args, dropped),
                 groups=groups_of(dropped),
                 weights=None if lengths is None else lengths[rows],
+                version=None if version is None else version[rows],
             )
         if self.drawn is not None:
             self.drawn.observe(names + self._names(args, dropped), rewards, _known(step))
@@ -323,6 +331,14 @@ class RewardPostProcess:
         if weights == "none":
             return None
         return np.bincount(completion, [_tokens_in_loss(sample) for sample in samples])
+
+    def _versions(
+        self, args: Any, samples: list[Any], completion: np.ndarray, mask: np.ndarray, step: int | None
+    ) -> np.ndarray | None:
+        """Step of the policy that sampled each completion; None in strict order, where it is not asked for."""
+        if not self._ready(args).any_order:
+            return None
+        return policy_steps(args, samples, completion, mask, step, self._first_rollout)
 
     def _ids(self, args: Any, samples: list[Any]) -> list[Hashable] | None:
         key = self.id_key or getattr(args, "kaestat_id_key", None)

@@ -85,3 +85,13 @@ def flat(samples: Any) -> Iterator[Any]:
             yield from flat(sample)
         else:
             yield sample
+
+
+def with_metrics(output: Any, metrics: dict[str, float]) -> Any:
+    """A rollout function's output with metrics added; a plain list of samples becomes slime's own output for it."""
+    if not hasattr(output, "metrics"):
+        from slime.rollout.base_types import RolloutFnTrainOutput
+
+        output = RolloutFnTrainOutput(samples=output)
+    output.metrics = {**(output.metrics or {}), **metrics}
+    return output

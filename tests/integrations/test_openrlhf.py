@@ -17,33 +17,21 @@ from kaestat.integrations.openrlhf import STATE_FILE, BaselineExperienceMakerMix
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import hash_prompt
 from tests.fakes import openrlhf_source
+from tests.helpers.upstream import EmptyPackages
 
 GPU_PACKAGES = ("flash_attn", "deepspeed", "vllm", "bitsandbytes", "optimum", "torchmetrics", "ring_flash_attn")
 NO_RAY = SimpleNamespace(get=lambda refs: refs, put=lambda value: value)  # calls of models return what they would
 
 
-class EmptyPackages:
-    """OpenRLHF imports packages that need GPUs to install; nothing of them is called here."""
-
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in GPU_PACKAGES:
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        return None
-
-    def create_module(self, spec):
-        module = MagicMock(name=spec.name)
-        module.__path__, module.__spec__ = [], spec
-        return module
-
-    def exec_module(self, module):
-        pass
+class Generator:
+    """In the place of OpenRLHF's, where the test plays it itself."""
 
 
 @pytest.fixture(autouse=True)
 def openrlhf(monkeypatch):
     """OpenRLHF's modules, real or written out, with Ray's calls answered at once."""
     if find_spec("openrlhf"):
-        monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, EmptyPackages()])
+        monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, EmptyPackages(GPU_PACKAGES)])
     else:
         for name, module in openrlhf_source.modules().items():
             monkeypatch.setitem(sys.modules, name, module)
@@ -334,7 +322,7 @@ class Drawing:
         def made(trainer, args, **kwargs):
             _init(trainer, args, **kwargs)
             trainer.prompts_dataloader = SimpleNamespace(dataset=dataset)
-            trainer.samples_generator = SimpleNamespace()
+            trainer.samples_generator = Generator()
 
         monkeypatch.setattr(openrlhf.plain, "__init__", made)
         changes["rollout"] = {"n_samples_per_prompt": size} | changes.get("rollout", {})
@@ -419,8 +407,6 @@ def test_integration_openrlhf_sampler_that_cannot_be_right_is_refused(openrlhf, 
     filtering = {"algo": {"dynamic_filtering_enable": True}}
     with pytest.raises(ValueError, match="dynamic_filtering_enable chooses"):
         Drawing(openrlhf, monkeypatch, **filtering)
-    with pytest.warns(UserWarning, match="pulls its values towards 1/2"):
-        make_trainer(kae(), arguments(**filtering))
     run = Drawing(openrlhf, monkeypatch)
     run.step(0)
     with pytest.raises(ValueError, match="not those that were drawn"):
@@ -472,3 +458,48 @@ def test_integration_openrlhf_weighted_history_resumes_bit_for_bit(tmp_path, ope
     with pytest.raises(ValueError, match="weights must be given at every step or at none"):
         run(unweighted, range(2, 3))
     np.testing.assert_array_equal(run(second, range(2, 4)), expected[2:])
+
+
+@pytest.mark.parametrize("order", ["strict", "any"])
+@pytest.mark.parametrize("weights", ["none", "length"])
+def test_integration_openrlhf_groups_that_its_filter_dropped_enter_the_history(order, weights, openrlhf):
+    args = arguments(rollout={"n_samples_per_prompt": 2})
+    trainer = make_trainer(AdvantageEstimator("kae", bandwidth=5.0, order=order), args, weights=weights)
+    trainer.args.reward.stop_properly_penalty_coef = 0.5
+    plain = AdvantageEstimator("kae", bandwidth=5.0, order=order)
+    for step in range(3):
+        kept = rollout(openrlhf, [1.0, 0.0, 1.0, 1.0], ["p", "p", "q", "q"])
+        dropped = rollout(openrlhf, [1.0] * 4, ["r", "r", "p", "p"], truncated=[True, False, False, False])
+        kept[0].kaestat_dropped = dropped
+        found = advantages_of(trainer, kept, step)
+        lengths = {"weights": [2.0, 3.0, 4.0, 2.0]} if weights == "length" else {}
+        ids = [hash_prompt(prompt) for prompt in "ppqqrr"]
+        expected = plain.step(ids[:4], [1.0, 0.0, 1.0, 1.0], step, **lengths)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+        own = 4 if order == "any" else 2  # in strict order a prompt has one place in a step
+        lengths = {"weights": [2.0, 3.0, 4.0, 2.0][:own]} if weights == "length" else {}
+        plain.observe([*ids[4:], *ids[:2]][:own], [0.5, 1.0, 1.0, 1.0][:own], step, **lengths)
+    found, expected = (e.history.visits(ids[::2], 3) for e in (trainer._watched.estimator, plain))
+    assert found.total.tolist() == expected.total.tolist() and found.count.tolist() == expected.count.tolist()
+    assert not hasattr(kept[0], "kaestat_dropped")
+
+
+def test_integration_openrlhf_policies_are_those_written_on_the_completions(openrlhf):
+    trainer = make_trainer(AdvantageEstimator("kae", bandwidth=5.0, order="any"))
+    plain = AdvantageEstimator("kae", bandwidth=5.0, order="any")
+    prompts, rewards, version = (
+        ["p", "p", "q", "q", "p", "q", "q"],
+        [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0],
+        [1, 1, 2, 2, 0, 1, 2],
+    )
+    samples = rollout(openrlhf, rewards, prompts)
+    for sample, policy in zip(samples, version, strict=True):
+        sample.kaestat_version = policy
+    found = advantages_of(trainer, samples, 4)
+    ids = [hash_prompt(prompt) for prompt in prompts]
+    np.testing.assert_allclose(found, plain.step(ids, rewards, 4, version=version), rtol=1e-6, atol=1e-6)
+    visits = trainer._watched.estimator.history.visits([hash_prompt("p")], 5)
+    assert [5 - lag for lag, n in zip(visits.lag[0], visits.count[0], strict=True) if n] == [0, 1]
+    unknown = rollout(openrlhf, [1.0, 0.0], ["p", "p"])  # of a generator that does not write them
+    advantages_of(trainer, unknown, 6)
+    assert trainer._watched.estimator.history.visits([hash_prompt("p")], 7).lag[0, -1] == 1

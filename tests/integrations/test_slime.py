@@ -1,11 +1,10 @@
-"""slime: its samples, its rollout manager's calls and its data source, written out from the source that was read."""
+"""slime: its rollout manager's calls and its data source, written out; its samples are its own where it is there."""
 
 from __future__ import annotations
 
 import copy
 import os
 import types
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -16,33 +15,7 @@ from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
 from kaestat.integrations.slime import RewardPostProcess
 from kaestat.integrations.slime_samples import STEP_KEY
-
-
-@dataclass
-class Sample:
-    """The fields of slime.utils.types.Sample (commit 624b824) that are set before rewards are processed."""
-
-    group_index: int | None = None
-    index: int | None = None
-    prompt: str | list[dict[str, str]] = ""
-    multimodal_inputs: dict | None = None
-    response_length: int = 3
-    reward: float | dict | None = None
-    loss_mask: list[int] | None = None
-    remove_sample: bool = False
-    metadata: dict = field(default_factory=dict)
-    rollout_id: int | None = None
-
-    def get_reward_value(self, args):
-        return self.reward if not args.reward_key else self.reward[args.reward_key]
-
-
-@dataclass
-class RolloutFnTrainOutput:
-    """slime.rollout.base_types (commit 624b824)."""
-
-    samples: list
-    metrics: dict | None = None
+from tests.fakes.slime_source import RolloutFnTrainOutput, Sample
 
 
 class RolloutDataSource:
@@ -211,7 +184,7 @@ def test_integration_slime_resume_without_a_state_is_refused(manager):
 
 
 def test_integration_slime_without_the_step_a_history_is_refused_and_a_memoryless_method_works():
-    samples = [Sample(0, k, "2+2=", reward=float(k)) for k in range(3)]
+    samples = [Sample(0, k, prompt="2+2=", reward=float(k)) for k in range(3)]
     with pytest.raises(ValueError, match="step"):
         kae_hook()(slime_args(), samples)
     raw, advantages = RewardPostProcess(AdvantageEstimator("rloo"))(slime_args(), samples)
@@ -222,7 +195,7 @@ def test_integration_slime_without_the_step_a_history_is_refused_and_a_memoryles
 @pytest.mark.parametrize(("method", "std"), [("dr_grpo", False), ("grpo", True)])
 def test_integration_slime_agrees_with_slimes_own_group_norm(method, std):
     rewards = np.random.default_rng(0).random((5, 4))
-    samples = [Sample(k // 4, k, f"p{k // 4}", reward=float(r)) for k, r in enumerate(rewards.ravel())]
+    samples = [Sample(k // 4, k, prompt=f"p{k // 4}", reward=float(r)) for k, r in enumerate(rewards.ravel())]
     centred = rewards - rewards.mean(-1, keepdims=True)
     expected = centred / (centred.std(-1, ddof=1, keepdims=True) + 1e-6) if std else centred
     _, advantages = RewardPostProcess(AdvantageEstimator(method))(slime_args(), samples)
@@ -230,7 +203,7 @@ def test_integration_slime_agrees_with_slimes_own_group_norm(method, std):
 
 
 def test_integration_slime_two_groups_of_one_prompt_stay_two_groups_for_group_methods():
-    samples = [Sample(k // 2, k, "same", reward=float(r)) for k, r in enumerate([0, 1, 1, 1])]
+    samples = [Sample(k // 2, k, prompt="same", reward=float(r)) for k, r in enumerate([0, 1, 1, 1])]
     _, advantages = RewardPostProcess(AdvantageEstimator("dr_grpo"))(slime_args(), samples)
     np.testing.assert_allclose(advantages, [-0.5, 0.5, 0.0, 0.0])
 
@@ -238,7 +211,7 @@ def test_integration_slime_two_groups_of_one_prompt_stay_two_groups_for_group_me
 def test_integration_slime_segments_of_one_completion_count_once_and_share_its_advantage():
     rollouts, rewards = [0, 0, 0, 1, 2], [1.0, 1.0, 1.0, 0.0, 1.0]
     samples = [
-        Sample(0, None, "p", reward=reward, rollout_id=rollout)
+        Sample(0, None, prompt="p", reward=reward, rollout_id=rollout)
         for rollout, reward in zip(rollouts, rewards, strict=True)
     ]
     _, advantages = RewardPostProcess(AdvantageEstimator("rloo"))(slime_args(), samples)
@@ -291,8 +264,8 @@ def test_integration_slime_segments_with_prompts_of_their_own_need_the_data_sour
 
 @pytest.mark.parametrize("index", [None, 3])
 def test_integration_slime_removed_sample_without_a_reward_is_left_out(index):
-    samples = [Sample(0, k, "p", reward=float(k)) for k in range(3)]
-    samples.append(Sample(0, index, "p", reward=None, remove_sample=True))
+    samples = [Sample(0, k, prompt="p", reward=float(k)) for k in range(3)]
+    samples.append(Sample(0, index, prompt="p", reward=None, remove_sample=True))
     raw, advantages = RewardPostProcess(AdvantageEstimator("rloo"))(slime_args(), samples)
     assert raw[3] is None
     np.testing.assert_allclose(advantages, [-1.5, 0.0, 1.5, 0.0])
@@ -304,20 +277,20 @@ def test_integration_slime_removed_sample_without_a_reward_is_left_out(index):
 def test_integration_slime_refuses_what_would_train_on_a_wrong_history_or_baseline():
     stamped = {"metadata": {STEP_KEY: 0}}
     with pytest.raises(UnstablePromptIds, match="missing or empty"):  # --disable-rollout-global-dataset: Sample()
-        kae_hook()(slime_args(), [Sample(0, 0, "", reward=1.0, **stamped)])
+        kae_hook()(slime_args(), [Sample(0, 0, prompt="", reward=1.0, **stamped)])
     with pytest.raises(UnstablePromptIds, match="images"):
-        kae_hook()(slime_args(), [Sample(0, 0, "p", {"image": [1]}, reward=1.0, **stamped)])
+        kae_hook()(slime_args(), [Sample(0, 0, prompt="p", multimodal_inputs={"image": [1]}, reward=1.0, **stamped)])
     with pytest.raises(UnstablePromptIds, match="has no 'id'"):
         hook = RewardPostProcess(AdvantageEstimator("kae"), id_key="id")
-        hook(slime_args(), [Sample(0, 0, "p", reward=1.0, **stamped)])
+        hook(slime_args(), [Sample(0, 0, prompt="p", reward=1.0, **stamped)])
     with pytest.raises(ValueError, match="advantage-estimator ppo"):
-        kae_hook()(slime_args(advantage_estimator="ppo"), [Sample(0, 0, "p", reward=1.0, **stamped)])
+        kae_hook()(slime_args(advantage_estimator="ppo"), [Sample(0, 0, prompt="p", reward=1.0, **stamped)])
     with pytest.raises(ValueError, match="steps"):
-        mixed = [Sample(0, 0, "p", reward=1.0, metadata={STEP_KEY: step}) for step in (0, 1)]
+        mixed = [Sample(0, 0, prompt="p", reward=1.0, metadata={STEP_KEY: step}) for step in (0, 1)]
         mixed[1].index = 1
         kae_hook()(slime_args(), mixed)
     with pytest.raises(ValueError, match="kaestat_method"):
-        RewardPostProcess()(slime_args(), [Sample(0, 0, "p", reward=1.0, **stamped)])
+        RewardPostProcess()(slime_args(), [Sample(0, 0, prompt="p", reward=1.0, **stamped)])
 
 
 def test_integration_slime_method_from_the_config_file_and_rollout_function_by_path(monkeypatch):
@@ -496,7 +469,7 @@ def test_integration_slime_dropped_groups_have_their_lengths_as_weights():
     args = slime_args(dynamic_sampling_filter_path="some.filter")
     for step in range(3):
         every = [
-            Sample(k // 2, k, f"p{k // 2}", response_length=2 + 3 * k + step, reward=float(k in (1, 2, 3)))
+            Sample(k // 2, k, prompt=f"p{k // 2}", response_length=2 + 3 * k + step, reward=float(k in (1, 2, 3)))
             for k in range(6)
         ]
         for sample in every:
@@ -522,7 +495,7 @@ def test_integration_slime_sampler_that_cannot_be_right_is_refused(drawing, mana
     with pytest.raises(ValueError, match="wrap yours with_step"):
         run.data_source.get_samples(6)
     with pytest.raises(ValueError, match="data-source-path"):
-        run.post_process(run.args, [Sample(0, 0, "p", reward=1.0, metadata={STEP_KEY: 0})])
+        run.post_process(run.args, [Sample(0, 0, prompt="p", reward=1.0, metadata={STEP_KEY: 0})])
     with pytest.raises(ValueError, match="no prompts to draw"):
         args = slime_args(prompts=None, kaestat_prompt_sampler="neyman")
         kae_hook().data_source(RolloutDataSource)(args)
@@ -533,12 +506,12 @@ def test_integration_slime_lengths_are_the_tokens_of_all_segments_in_the_loss(me
     lengths = [2, 9, 4, 30, 7, 1]
     rewards = [1.0, 0.0, 1.0, 0.0, 0.0, 1.0]
     samples = [
-        Sample(0, k, "p", response_length=length, reward=reward, metadata={STEP_KEY: 0})
+        Sample(0, k, prompt="p", response_length=length, reward=reward, metadata={STEP_KEY: 0})
         for k, (length, reward) in enumerate(zip(lengths, rewards, strict=True))
     ]
     samples[1].loss_mask = [1, 0, 0, 1, 1, 0, 0, 0, 0]  # a tool's answer is out of the loss
     samples[4].remove_sample = True
-    segment = Sample(0, 3, "p", response_length=5, reward=0.0, metadata={STEP_KEY: 0})
+    segment = Sample(0, 3, prompt="p", response_length=5, reward=0.0, metadata={STEP_KEY: 0})
     _, found = RewardPostProcess(AdvantageEstimator(method), weights="length")(slime_args(), [*samples, segment])
     mask = [True, True, True, True, False, True]
     expected = AdvantageEstimator(method).step(["p"] * 6, rewards, 0, mask=mask, weights=[2, 3, 4, 35, 7, 1])
@@ -546,7 +519,7 @@ def test_integration_slime_lengths_are_the_tokens_of_all_segments_in_the_loss(me
 
 
 def test_integration_slime_weights_come_from_the_config_file_too():
-    samples = [Sample(0, k, "p", response_length=1 + 2 * k, reward=float(k)) for k in range(2)]
+    samples = [Sample(0, k, prompt="p", response_length=1 + 2 * k, reward=float(k)) for k in range(2)]
     args = slime_args(kaestat_method="opo", kaestat_weights="length")
     np.testing.assert_allclose(RewardPostProcess()(args, samples)[1], [-0.75, 0.25])
     for weights, message in (

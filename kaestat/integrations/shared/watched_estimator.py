@@ -82,6 +82,11 @@ class WatchedEstimator:
         self._lock = threading.Lock()
 
     @property
+    def any_order(self) -> bool:
+        """Whether completions are recorded under the policy that sampled them, whenever they come."""
+        return self.estimator.order == "any"
+
+    @property
     def stateful(self) -> bool:
         """Whether values depend on earlier steps."""
         return looks_back(self.estimator.baseline)
@@ -96,6 +101,7 @@ class WatchedEstimator:
         groups: Sequence[Hashable] | None = None,
         mask: Sequence[bool] | np.ndarray | None = None,
         weights: Sequence[float] | np.ndarray | None = None,
+        version: Sequence[int] | np.ndarray | None = None,
     ) -> np.ndarray:
         """Advantages of one step's completions, all of them in one call; records their rewards.
 
@@ -115,6 +121,9 @@ class WatchedEstimator:
             False for rows that are no completions (padding): advantage 0, and nothing of them is recorded.
         weights : sequence of float, shape (N,), optional
             See `AdvantageEstimator.step`.
+        version : sequence of int, shape (N,), optional
+            Step of the policy that sampled each completion, for an estimator with ``order="any"``; with one, a step may
+            come in several calls, and after later ones.
 
         Returns
         -------
@@ -132,9 +141,15 @@ class WatchedEstimator:
         rows = self._rows(rewards, step, prompts, ids, groups, mask)
         with self._lock:
             advantages = self.estimator.step(
-                rows.ids, rows.rewards, rows.step, mask=rows.keep, stream_ids=rows.streams, weights=weights
+                rows.ids,
+                rows.rewards,
+                rows.step,
+                mask=rows.keep,
+                stream_ids=rows.streams,
+                weights=weights,
+                version=version,
             )
-            self._keep_state(rows.step)
+            self._keep_state()
         figures = step_metrics(self.estimator.record)
         self.metrics = {f"baseline/{name}": value for name, value in figures.items()}
         return advantages
@@ -149,6 +164,7 @@ class WatchedEstimator:
         groups: Sequence[Hashable] | None = None,
         mask: Sequence[bool] | np.ndarray | None = None,
         weights: Sequence[float] | np.ndarray | None = None,
+        version: Sequence[int] | np.ndarray | None = None,
     ) -> None:
         """Record scored completions that get no advantage: those of groups that a trainer's filter drops.
 
@@ -157,8 +173,9 @@ class WatchedEstimator:
 
         Parameters
         ----------
-        rewards, step, prompts, ids, groups, mask, weights
-            As in `advantages`. A prompt comes in one call of a step, of either kind.
+        rewards, step, prompts, ids, groups, mask, weights, version
+            As in `advantages`. A prompt comes in one call of a step, of either kind; with ``order="any"`` only each
+            completion does.
 
         Raises
         ------
@@ -168,9 +185,15 @@ class WatchedEstimator:
         rows = self._rows(rewards, step, prompts, ids, groups, mask)
         with self._lock:
             self.estimator.observe(
-                rows.ids, rows.rewards, rows.step, mask=rows.keep, stream_ids=rows.streams, weights=weights
+                rows.ids,
+                rows.rewards,
+                rows.step,
+                mask=rows.keep,
+                stream_ids=rows.streams,
+                weights=weights,
+                version=version,
             )
-            self._keep_state(rows.step)
+            self._keep_state()
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """The estimator's state as plain data (bytes, numbers, text), as of after ``step``.
@@ -257,9 +280,9 @@ class WatchedEstimator:
         streams = None if groups is None else copies(names, groups, keep)
         return _Rows(names, reward, step, keep, streams)
 
-    def _keep_state(self, step: int) -> None:
-        if self.stateful:
-            self._states.put(step, self.estimator.state_snapshot())
+    def _keep_state(self) -> None:
+        if self.stateful:  # a call that comes late is in no state of the steps before the newest
+            self._states.put(self.estimator.last_step, self.estimator.state_snapshot())
 
 
 def looks_back(baseline: Baseline) -> bool:

@@ -1,0 +1,12 @@
+"""Trainers' source that `make test-upstream` names is importable, after all that is installed."""
+
+import sys
+
+from tests.helpers.upstream import commits, package_folders
+
+sys.path += [folder for folder in package_folders() if folder not in sys.path]
+
+
+def pytest_report_header():
+    """Which source the tests take."""
+    return commits()
