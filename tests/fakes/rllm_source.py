@@ -44,7 +44,7 @@ class TrajectoryGroup:
         return self.group_id.split(":")[0]
 
 
-class rLLMAdvantageEstimator(str, Enum):
+class rLLMAdvantageEstimator(str, Enum):  # noqa: UP042 - as rLLM has it
     GRPO = "grpo"
     RLOO = "rloo"
     OTHER = "other"
