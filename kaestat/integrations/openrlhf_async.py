@@ -104,4 +104,6 @@ def _actor(actor_class: Any, mixin: type, own: dict[str, Any]) -> Any:
     import ray
 
     plain = actor_class.__ray_metadata__.modified_class  # Ray lets nobody inherit from an actor class itself
+    if mixin in plain.__bases__:  # made before in this process, and put in the place of OpenRLHF's own
+        plain = plain.__bases__[1]
     return ray.remote(type(plain.__name__, (mixin, plain), own))

@@ -40,6 +40,7 @@ if find_spec("slime") is None:
     Sample, RolloutFnTrainOutput = WrittenSample, WrittenOutput
 else:
     from slime.rollout.base_types import RolloutFnTrainOutput
+    from slime.utils.types import Sample  # noqa: F401 - for the tests
 
 
 def base_types():
