@@ -96,6 +96,7 @@ class WatchedEstimator:
         groups: Sequence[Hashable] | None = None,
         mask: Sequence[bool] | np.ndarray | None = None,
         weights: Sequence[float] | np.ndarray | None = None,
+        version: Sequence[int] | np.ndarray | None = None,
     ) -> np.ndarray:
         """Advantages of one step's completions, all of them in one call; records their rewards.
 
@@ -115,6 +116,8 @@ class WatchedEstimator:
             False for rows that are no completions (padding): advantage 0, and nothing of them is recorded.
         weights : sequence of float, shape (N,), optional
             See `AdvantageEstimator.step`.
+        version : sequence of int, shape (N,), optional
+            Step of the policy that sampled each completion, for an estimator with ``order="any"``; likewise.
 
         Returns
         -------
@@ -132,7 +135,13 @@ class WatchedEstimator:
         rows = self._rows(rewards, step, prompts, ids, groups, mask)
         with self._lock:
             advantages = self.estimator.step(
-                rows.ids, rows.rewards, rows.step, mask=rows.keep, stream_ids=rows.streams, weights=weights
+                rows.ids,
+                rows.rewards,
+                rows.step,
+                mask=rows.keep,
+                stream_ids=rows.streams,
+                weights=weights,
+                version=version,
             )
             self._keep_state(rows.step)
         figures = step_metrics(self.estimator.record)
@@ -149,6 +158,7 @@ class WatchedEstimator:
         groups: Sequence[Hashable] | None = None,
         mask: Sequence[bool] | np.ndarray | None = None,
         weights: Sequence[float] | np.ndarray | None = None,
+        version: Sequence[int] | np.ndarray | None = None,
     ) -> None:
         """Record scored completions that get no advantage: those of groups that a trainer's filter drops.
 
@@ -157,8 +167,8 @@ class WatchedEstimator:
 
         Parameters
         ----------
-        rewards, step, prompts, ids, groups, mask, weights
-            As in `advantages`. A prompt comes in one call of a step, of either kind.
+        rewards, step, prompts, ids, groups, mask, weights, version
+            As in `advantages`. A prompt comes in one call of a step, of either kind, unless the order is any.
 
         Raises
         ------
@@ -168,7 +178,13 @@ class WatchedEstimator:
         rows = self._rows(rewards, step, prompts, ids, groups, mask)
         with self._lock:
             self.estimator.observe(
-                rows.ids, rows.rewards, rows.step, mask=rows.keep, stream_ids=rows.streams, weights=weights
+                rows.ids,
+                rows.rewards,
+                rows.step,
+                mask=rows.keep,
+                stream_ids=rows.streams,
+                weights=weights,
+                version=version,
             )
             self._keep_state(rows.step)
 
