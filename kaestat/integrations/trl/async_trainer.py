@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ _HOOKS = (
     (AsyncGRPOTrainer, "_load_optimizer_and_scheduler"),
     (AsyncGRPOTrainer, "_save_checkpoint"),
     (AsyncRolloutWorker, "_loop_cls"),
+    (AsyncRolloutWorker, "stop"),
     (AsyncRolloutWorker, "update_model_version"),
     (_AsyncRolloutLoop, "_score_group"),
     (_AsyncRolloutLoop, "model_version"),
@@ -113,6 +115,7 @@ class BaselineAsyncGRPOTrainer(AsyncGRPOTrainer):
             )
         scorer = GroupScorer(self._watched, prompt_id, weights, self.check_prompts)
         worker._loop_cls = partial(baseline_loop, worker._loop_cls, scorer)  # pickled as the worker starts
+        worker.stop = partial(_stop, worker, worker.stop)
         self.rollout_queue = RecordingQueue(self.rollout_queue, advantage_estimator.merge)
         self._go_on_counting()
 
@@ -149,6 +152,15 @@ class BaselineAsyncGRPOTrainer(AsyncGRPOTrainer):
                 f"run from these weights with model={os.path.dirname(path)!r} and no resume_from_checkpoint."
             )
         self._go_on_counting()  # TRL's own count is lost with its rollout_state.json, and for streamed data sets
+
+
+def _stop(worker: AsyncRolloutWorker, stop: Callable[[], None]) -> None:
+    """TRL's stop, which by itself waits for ever where the worker has failed and listens no more (TRL 1.16.0)."""
+    if worker._process is not None and worker._failed_event.is_set():
+        worker._process.kill()
+        worker._process.join()
+        worker._process = None
+    stop()
 
 
 def _check_options(estimator: Any, prompt_id: Any, weights: Any) -> None:
