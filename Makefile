@@ -6,13 +6,15 @@ RESULTS := results/reproduce
 # verl's requirements conflict with those of the rest.
 VERL := .venv-verl
 VERL_TESTS := tests/integrations/verl/trainer
+VERL_CPU := .venv-verl-cpu
+VERL_CHECK := tests/integrations/verl/on_cpu
 
 # pip reads PIP_CONSTRAINT itself; an absolute path works from wherever it builds.
 ifneq ($(PIP_CONSTRAINT),)
 export PIP_CONSTRAINT := $(abspath $(PIP_CONSTRAINT))
 endif
 
-.PHONY: help reproduce llm test test-slow test-all test-verl lint docs bench mutation clean
+.PHONY: help reproduce llm test test-slow test-all test-verl check-verl lint docs bench mutation clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -39,6 +41,9 @@ test-all: test test-slow ## Run all tests
 test-verl: $(VERL)/.ready ## Run the tests of the verl adapter, in an environment of its own
 	$(VERL)/bin/python -m pytest -q kaestat/integrations/verl $(VERL_TESTS)
 
+check-verl: $(VERL_CPU)/.ready ## Run the whole of verl on a CPU and check the adapter in it; before each release
+	PYTHONPATH=$(CURDIR) $(VERL_CPU)/bin/python $(VERL_CHECK)/check.py
+
 lint: $(VENV)/.test ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -56,7 +61,7 @@ mutation: $(VENV)/.mutation ## Put faults into kernels, baselines and risk, and 
 	$(BIN)/python -m tests.mutation.run_mutation
 
 clean: ## Remove the environments, the results of make reproduce and the built documentation
-	rm -rf $(VENV) $(VERL) $(RESULTS) site
+	rm -rf $(VENV) $(VERL) $(VERL_CPU) $(RESULTS) site
 
 # Stamps: an environment is brought up to date only when pyproject.toml changes.
 $(VENV)/.created:
@@ -79,4 +84,14 @@ $(VERL)/.ready: pyproject.toml $(VERL_TESTS)/requirements.txt $(VERL_TESTS)/requ
 	$(VERL)/bin/python -m pip install --quiet --requirement $(VERL_TESTS)/requirements.txt
 	$(VERL)/bin/python -m pip install --quiet --no-deps --requirement $(VERL_TESTS)/requirements-no-deps.txt
 	$(VERL)/bin/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+# vLLM first, whose torch the rest keeps; what it brings for pictures and sound does not fit torch for a CPU.
+$(VERL_CPU)/.ready: pyproject.toml $(VERL_CHECK)/requirements.txt $(VERL_TESTS)/requirements.txt $(VERL_TESTS)/requirements-no-deps.txt
+	$(PYTHON) -m venv $(VERL_CPU)
+	$(VERL_CPU)/bin/python -m pip install --quiet --requirement $(VERL_CHECK)/requirements.txt
+	$(VERL_CPU)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	$(VERL_CPU)/bin/python -m pip install --quiet --requirement $(VERL_TESTS)/requirements.txt
+	$(VERL_CPU)/bin/python -m pip install --quiet --no-deps --requirement $(VERL_TESTS)/requirements-no-deps.txt
+	$(VERL_CPU)/bin/python -m pip install --quiet --no-deps --editable .
 	@touch $@
