@@ -295,3 +295,15 @@ def test_integration_watched_observed_rows_are_checked_as_those_trained_on():
     watched.observe([1.0], 0, prompts=["p"])
     with pytest.raises(ValueError, match="already recorded"):
         watched.advantages([1.0], 0, prompts=["p"])
+
+
+def test_integration_watched_versions_are_handed_on_by_advantages_and_by_observe():
+    watched = WatchedEstimator(AdvantageEstimator("kae", bandwidth=5, order="any"))
+    plain = AdvantageEstimator("kae", bandwidth=5, order="any")
+    prompts = ["p"] * 2
+    watched.observe([1.0, 1.0], 4, prompts=prompts, ids=["a", "a"], version=[1, 2])
+    plain.observe(["a", "a"], [1.0, 1.0], 4, version=[1, 2])
+    found = watched.advantages([1.0, 0.0], 4, prompts=prompts, ids=["a", "a"], version=[3, 2])
+    assert found.tolist() == plain.step(["a", "a"], [1.0, 0.0], 4, version=[3, 2]).tolist()
+    with pytest.raises(ValueError, match='order="any"'):
+        WatchedEstimator(AdvantageEstimator("kae")).advantages([1.0], 1, prompts=["p"], version=[0])
