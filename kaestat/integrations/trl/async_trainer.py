@@ -36,7 +36,7 @@ _HOOKS = (
 _missing = [f"{of.__name__}.{hook}" for of, hook in _HOOKS if not hasattr(of, hook)]
 if _missing:
     raise ImportError(
-        f"kaestat.integrations.trl.async_trainer works with TRL 1.16; TRL {trl.__version__} has no "
+        f"kaestat.integrations.trl.async_trainer works with TRL 1.15 and 1.16; TRL {trl.__version__} has no "
         f"{', '.join(_missing)}. Install trl==1.16.0."
     )
 

@@ -41,7 +41,7 @@ _HOOKS = (
 _missing = [hook for hook in _HOOKS if not hasattr(GRPOTrainer, hook)]
 if _missing:
     raise ImportError(
-        f"kaestat.integrations.trl works with TRL 1.16; GRPOTrainer of TRL {trl.__version__} has no "
+        f"kaestat.integrations.trl works with TRL 1.15 and 1.16; GRPOTrainer of TRL {trl.__version__} has no "
         f"{', '.join(_missing)}. Install trl==1.16.0."
     )
 

@@ -115,7 +115,10 @@ class BaselineTrainer(SavesHistory):
         if watched is None or options is None or not watched.stateful or watched.estimator.order != "any":
             return False
         own_buffer = (config.trainer.v1.sampler.get("custom_sampler", None) or {}).get("path", None)
-        return not own_buffer and options.weights != "score_norm" and not config.algorithm.use_kl_in_reward
+        judge = config.reward.reward_model
+        early = not judge.enable or judge.enable_resource_pool  # a colocated one judges what has been sampled
+        known = early and options.weights != "score_norm" and not config.algorithm.use_kl_in_reward
+        return bool(known and not own_buffer)
 
     def _observe_dropped(self, batch: KVBatchMeta) -> None:
         assert self.baseline is not None and self.options is not None  # else nothing is observed
