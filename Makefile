@@ -10,13 +10,15 @@ VERL_TESTS := tests/integrations/verl/trainer
 UPSTREAM ?= upstream
 UPSTREAM_ENV := .venv-upstream
 UPSTREAM_REQUIREMENTS := tests/integrations/requirements-upstream.txt
+VERL_CPU := .venv-verl-cpu
+VERL_CHECK := tests/integrations/verl/on_cpu
 
 # pip reads PIP_CONSTRAINT itself; an absolute path works from wherever it builds.
 ifneq ($(PIP_CONSTRAINT),)
 export PIP_CONSTRAINT := $(abspath $(PIP_CONSTRAINT))
 endif
 
-.PHONY: help reproduce llm test test-slow test-all test-verl test-upstream lint docs bench mutation clean
+.PHONY: help reproduce llm test test-slow test-all test-verl test-upstream check-verl lint docs bench mutation clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -47,6 +49,9 @@ test-upstream: $(UPSTREAM_ENV)/.ready ## Run adapters on the source of SkyRL, Op
 	KAESTAT_UPSTREAM=$(abspath $(UPSTREAM)) $(UPSTREAM_ENV)/bin/python -m pytest -q tests/integrations/test_skyrl*.py \
 		tests/integrations/test_openrlhf*.py tests/integrations/test_slime*.py tests/integrations/test_rllm.py
 
+check-verl: $(VERL_CPU)/.ready ## Run the whole of verl on a CPU and check the adapter in it; before each release
+	PYTHONPATH=$(CURDIR) $(VERL_CPU)/bin/python $(VERL_CHECK)/check.py
+
 lint: $(VENV)/.test ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -64,7 +69,7 @@ mutation: $(VENV)/.mutation ## Put faults into kernels, baselines and risk, and 
 	$(BIN)/python -m tests.mutation.run_mutation
 
 clean: ## Remove the environments, the results of make reproduce and the built documentation
-	rm -rf $(VENV) $(VERL) $(UPSTREAM_ENV) $(RESULTS) site
+	rm -rf $(VENV) $(VERL) $(VERL_CPU) $(UPSTREAM_ENV) $(RESULTS) site
 
 # Stamps: an environment is brought up to date only when pyproject.toml changes.
 $(VENV)/.created:
@@ -95,4 +100,14 @@ $(UPSTREAM_ENV)/.ready: pyproject.toml $(UPSTREAM_REQUIREMENTS)
 	$(PYTHON) -m venv $(UPSTREAM_ENV)
 	$(UPSTREAM_ENV)/bin/python -m pip install --quiet --requirement $(UPSTREAM_REQUIREMENTS)
 	$(UPSTREAM_ENV)/bin/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+# vLLM first, whose torch the rest keeps; what it brings for pictures and sound does not fit torch for a CPU.
+$(VERL_CPU)/.ready: pyproject.toml $(VERL_CHECK)/requirements.txt $(VERL_TESTS)/requirements.txt $(VERL_TESTS)/requirements-no-deps.txt
+	$(PYTHON) -m venv $(VERL_CPU)
+	$(VERL_CPU)/bin/python -m pip install --quiet --requirement $(VERL_CHECK)/requirements.txt
+	$(VERL_CPU)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	$(VERL_CPU)/bin/python -m pip install --quiet --requirement $(VERL_TESTS)/requirements.txt
+	$(VERL_CPU)/bin/python -m pip install --quiet --no-deps --requirement $(VERL_TESTS)/requirements-no-deps.txt
+	$(VERL_CPU)/bin/python -m pip install --quiet --no-deps --editable .
 	@touch $@

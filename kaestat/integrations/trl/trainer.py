@@ -41,7 +41,7 @@ _HOOKS = (
 _missing = [hook for hook in _HOOKS if not hasattr(GRPOTrainer, hook)]
 if _missing:
     raise ImportError(
-        f"kaestat.integrations.trl works with TRL 1.16; GRPOTrainer of TRL {trl.__version__} has no "
+        f"kaestat.integrations.trl works with TRL 1.15 and 1.16; GRPOTrainer of TRL {trl.__version__} has no "
         f"{', '.join(_missing)}. Install trl==1.16.0."
     )
 
@@ -269,7 +269,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         if self.args.should_save:
             folder = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
             folder = os.path.join(self._get_output_dir(trial=trial), folder)
-            _save(self.advantage_estimator, os.path.join(folder, STATE_FILE))
+            save_estimator(self.advantage_estimator, os.path.join(folder, STATE_FILE))
             if self._drawn is not None:
                 self._drawn.sampler.save(os.path.join(folder, SAMPLER_FILE))
         super()._save_checkpoint(model, trial)
@@ -313,7 +313,8 @@ def _column_ids(rows: Sequence[Mapping[str, Any]], column: str) -> list[Hashable
     return [row[column] for row in rows]
 
 
-def _save(estimator: AdvantageEstimator, path: str) -> None:
+def save_estimator(estimator: AdvantageEstimator, path: str) -> None:
+    """Write what a checkpoint needs: the estimator, or its state alone."""
     try:
         estimator.save(path)
     except TypeError:  # a kernel or baseline of the user's own: resuming takes no more than the state

@@ -91,8 +91,14 @@ class Options:
                 "of verl's data loader. Set trainer.v1.trainer_mode=kaestat_sync, or leave the option out."
             )
 
-    def estimator(self) -> AdvantageEstimator:
+    def estimator(self, *, any_order: bool = False) -> AdvantageEstimator:
         """A fresh estimator.
+
+        Parameters
+        ----------
+        any_order : bool
+            Whether completions may come late and in parts. Methods that stream what they know through the steps take
+            them in the order of training all the same.
 
         Raises
         ------
@@ -102,7 +108,9 @@ class Options:
         """
         estimator = AdvantageEstimator(self.method, scale=self.scale, **self.params)
         check_weights(estimator, self.weights, WEIGHTS, option="algorithm.kaestat.weights")
-        return estimator
+        if not any_order or estimator.baseline.in_order_only:
+            return estimator
+        return AdvantageEstimator(self.method, scale=self.scale, order="any", **self.params)
 
 
 def refuse_sampler_beside(algorithm: Any) -> None:

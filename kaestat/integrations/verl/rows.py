@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -77,6 +77,7 @@ def row_advantages(
     index: Sequence[Hashable] | None,
     rewards: torch.Tensor,
     weights: torch.Tensor | None,
+    version: np.ndarray | None = None,
 ) -> torch.Tensor:
     """Advantages of a batch's rows; records its rewards.
 
@@ -91,6 +92,8 @@ def row_advantages(
     rewards : Tensor of float, shape (N,)
     weights : Tensor, shape (N,), or None
         Weight of each row; a session weighs what its outputs weigh together.
+    version : ndarray of int, shape (N,), optional
+        Step of the policy that sampled each row.
 
     Returns
     -------
@@ -103,22 +106,38 @@ def row_advantages(
         If the rows do not match, and as `WatchedEstimator.advantages` does.
     """
     check_rows(rows, index)
-    counted = (rows.final == np.arange(len(rows.final))) & ~rows.padding
-    of_sessions = None
-    if weights is not None:
-        of_rows = np.where(rows.padding, 0.0, weights.double().cpu().numpy())
-        of_sessions = np.bincount(rows.final, of_rows, minlength=len(of_rows))
-    advantages = baseline.advantages(
-        rewards.double().cpu().numpy(),
-        step,
-        prompts=[None if prompt is None else prompt.hash for prompt in rows.prompts],
-        ids=[None if prompt is None else prompt.id for prompt in rows.prompts] if baseline.stateful else None,
-        groups=rows.uids,
-        mask=counted,
-        weights=of_sessions,
-    )
+    of_rows = None if weights is None else weights.double().cpu().numpy()
+    completions = _completions(baseline, rows, of_rows)
+    advantages = baseline.advantages(rewards.double().cpu().numpy(), step, version=version, **completions)
     advantages = np.where(rows.padding, 0.0, advantages[rows.final])
     return torch.as_tensor(advantages, dtype=rewards.dtype, device=rewards.device)
+
+
+def observe_rows(
+    baseline: WatchedEstimator,
+    rows: BatchRows,
+    step: int,
+    rewards: np.ndarray,
+    weights: np.ndarray | None,
+    version: np.ndarray,
+) -> None:
+    """Record rows that get no advantage; parameters and errors as `row_advantages`, but arrays."""
+    baseline.observe(rewards, step, version=version, **_completions(baseline, rows, weights))
+
+
+def _completions(baseline: WatchedEstimator, rows: BatchRows, weights: np.ndarray | None) -> dict[str, Any]:
+    """What a watched estimator takes of rows beside their rewards: each session's final output is a completion."""
+    of_sessions = None
+    if weights is not None:
+        of_rows = np.where(rows.padding, 0.0, weights)
+        of_sessions = np.bincount(rows.final, of_rows, minlength=len(of_rows))
+    return {
+        "prompts": [None if prompt is None else prompt.hash for prompt in rows.prompts],
+        "ids": [None if prompt is None else prompt.id for prompt in rows.prompts] if baseline.stateful else None,
+        "groups": rows.uids,
+        "mask": (rows.final == np.arange(len(rows.final))) & ~rows.padding,
+        "weights": of_sessions,
+    }
 
 
 def check_rows(rows: BatchRows, index: Sequence[Hashable] | None) -> None:

@@ -12,6 +12,10 @@ They are verl's trainers in everything, except that an ``algorithm.adv_estimator
 pass on: the prompts' ids, the step, which rows are padding, and which are the final output of a session. One batch of
 the actor is one step of the estimator: a training step, or a part of it where ``parameter_sync_step`` cuts it up.
 
+Under the asynchronous modes, and with ``algorithm.filter_groups``, a completion is recorded under the version of the
+weights that ended it, and groups that verl's replay buffer drops are recorded as well
+(`kaestat.integrations.verl.versions`).
+
 Where an agent loop gives several outputs in a session, the final one carries the reward: it alone counts as a
 completion, and its advantage goes to all outputs of the session, as verl does it for its ``grpo``.
 
@@ -25,6 +29,7 @@ import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from omegaconf import DictConfig, open_dict
 from tensordict import TensorDict
@@ -45,7 +50,8 @@ from kaestat.integrations.verl.completion_weights import ASKED, check_actor, sto
 from kaestat.integrations.verl.drawn_rows import DrawnRows, drawn_rows
 from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING, estimator_without_history
 from kaestat.integrations.verl.options import Options, refuse_sampler_beside
-from kaestat.integrations.verl.rows import read_rows, row_advantages, row_weights
+from kaestat.integrations.verl.rows import BatchRows, observe_rows, read_rows, row_advantages, row_weights
+from kaestat.integrations.verl.versions import observe_dropped, row_versions, stored_rewards
 
 
 class BaselineTrainer(SavesHistory):
@@ -73,11 +79,11 @@ class BaselineTrainer(SavesHistory):
         method = REGISTERED.get(str(config.algorithm.adv_estimator))
         if method is not None:
             self.options = Options.read(method, config.algorithm)
-            self.baseline = WatchedEstimator(self.options.estimator())
+            filters = (config.algorithm.get("filter_groups", None) or {}).get("enable", False)
+            self.baseline = WatchedEstimator(self.options.estimator(any_order=filters or self.verl_mode != "sync"))
             if self.verl_mode != "sync":
                 self.options.refuse_sampler(f"kaestat_{self.verl_mode}")
-            filters = config.algorithm.get("filter_groups", None)
-            if self.baseline.stateful and filters is not None and filters.get("enable", False):
+            if self.baseline.stateful and filters and not self._sees_dropped(config):
                 # No logger: a dependency of vLLM sets the root logger to ERROR.
                 warnings.warn(
                     "algorithm.filter_groups drops groups before the history sees them, which pulls its values towards "
@@ -95,11 +101,34 @@ class BaselineTrainer(SavesHistory):
             self._asks_for_squares = True
             check_actor(config, f"adv_estimator={config.algorithm.adv_estimator}")
         super().__init__(config)
+        if self._sees_dropped(config):
+            observe_dropped(self.replay_buffer, self._observe_dropped)
 
     @property
     def estimator_step(self) -> int:
         """The estimator's step, 0-based: how many batches came before this one."""
         return (self.global_steps - 1) * self.parameter_sync_step + self.local_trigger_step
+
+    def _sees_dropped(self, config: DictConfig) -> bool:
+        """Whether groups that verl drops come into the history: where reward and weight are known by then."""
+        watched, options = self.baseline, self.options
+        if watched is None or options is None or not watched.stateful or watched.estimator.order != "any":
+            return False
+        own_buffer = (config.trainer.v1.sampler.get("custom_sampler", None) or {}).get("path", None)
+        judge = config.reward.reward_model
+        early = not judge.enable or judge.enable_resource_pool  # a colocated one judges what has been sampled
+        known = early and options.weights != "score_norm" and not config.algorithm.use_kl_in_reward
+        return bool(known and not own_buffer)
+
+    def _observe_dropped(self, batch: KVBatchMeta) -> None:
+        assert self.baseline is not None and self.options is not None  # else nothing is observed
+        rows = read_rows(batch, self.options.prompt_id)
+        rewards, lengths = stored_rewards(batch)
+        weights = lengths if self.options.weights == "length" else None
+        observe_rows(self.baseline, rows, self.estimator_step, rewards, weights, self._versions(batch, rows))
+
+    def _versions(self, batch: KVBatchMeta, rows: BatchRows) -> np.ndarray:
+        return row_versions(batch, rows, self.parameter_sync_step, self.estimator_step)
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
@@ -130,11 +159,12 @@ class BaselineTrainer(SavesHistory):
             finally:
                 token_baseline.SERVED.reset(with_tokens)
         rows = read_rows(batch, options.prompt_id)
+        version = self._versions(batch, rows) if watched.estimator.order == "any" and watched.stateful else None
 
         def serve(index: Sequence[Hashable] | None, rewards: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
             factor = None if self.drawn is None else self.drawn.corrections(rows)
             weights = row_weights(options.weights, mask, norms)
-            advantages = row_advantages(watched, rows, self.estimator_step, index, rewards, weights)
+            advantages = row_advantages(watched, rows, self.estimator_step, index, rewards, weights, version)
             if self.drawn is None or factor is None:
                 return advantages
             self.drawn.observe_rows(rows, rewards, self.estimator_step)

@@ -313,3 +313,15 @@ def test_watched_versions_are_those_of_the_estimator_and_late_completions_are_in
     assert resumed.estimator.history.visits(["a", "b"], 6).count.sum() == 7
     with pytest.raises(ValueError, match='order="any"'):
         WatchedEstimator(AdvantageEstimator("kae")).advantages([1.0], 0, prompts=["a"], version=[0])
+
+
+def test_integration_watched_versions_are_handed_on_by_advantages_and_by_observe():
+    watched = WatchedEstimator(AdvantageEstimator("kae", bandwidth=5, order="any"))
+    plain = AdvantageEstimator("kae", bandwidth=5, order="any")
+    prompts = ["p"] * 2
+    watched.observe([1.0, 1.0], 4, prompts=prompts, ids=["a", "a"], version=[1, 2])
+    plain.observe(["a", "a"], [1.0, 1.0], 4, version=[1, 2])
+    found = watched.advantages([1.0, 0.0], 4, prompts=prompts, ids=["a", "a"], version=[3, 2])
+    assert found.tolist() == plain.step(["a", "a"], [1.0, 0.0], 4, version=[3, 2]).tolist()
+    with pytest.raises(ValueError, match='order="any"'):
+        WatchedEstimator(AdvantageEstimator("kae")).advantages([1.0], 1, prompts=["p"], version=[0])

@@ -112,3 +112,11 @@ def test_parameters_of_the_sampler_are_checked_when_they_are_read():
     ):
         with pytest.raises(ValueError, match=message):
             Options.read("kae", {"kaestat": wrong})
+
+
+def test_a_history_in_any_order_is_given_to_what_can_keep_one():
+    def order(method):
+        return Options.read(method, {"kaestat": {"params": {}}}).estimator(any_order=True).order
+
+    assert [order(method) for method in ("kae", "rloo", "spo", "ebpo")] == ["any", "any", "strict", "strict"]
+    assert Options.read("kae", None).estimator().order == "strict"

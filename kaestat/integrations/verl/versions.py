@@ -1,0 +1,92 @@
+"""Versions of the policy in verl's asynchronous trainers, and the groups that its replay buffer drops.
+
+verl tags every output of a rollout with the number of training steps that the weights had seen which began it
+(``min_global_steps``) and which ended it (``max_global_steps``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from typing import Any
+
+import numpy as np
+import transfer_queue
+from transfer_queue import KVBatchMeta
+
+from kaestat.integrations.verl.rows import BatchRows
+
+CLEARS = "_clear_groups"  # of verl's replay buffer, for what it drops
+
+
+def row_versions(batch: KVBatchMeta, rows: BatchRows, batches_per_version: int, now: int) -> np.ndarray:
+    """Version of each row, as a step of the estimator: that of the weights which ended its session's final output.
+
+    Parameters
+    ----------
+    batch : KVBatchMeta
+    rows : BatchRows
+        Of this batch.
+    batches_per_version : int
+        verl's ``parameter_sync_step``.
+    now : int
+        The estimator's step; that of padding.
+
+    Returns
+    -------
+    ndarray of int, shape (N,)
+
+    Raises
+    ------
+    ValueError
+        If a tag says nothing, or something that has not been yet.
+    """
+    found = np.full(len(batch.tags), now)
+    for row, (tag, padding) in enumerate(zip(batch.tags, rows.padding, strict=True)):
+        if padding:
+            continue
+        ended = tag.get("max_global_steps")
+        if ended is None or not 0 <= int(ended) * batches_per_version <= now:
+            raise ValueError(
+                f"tag max_global_steps of {batch.keys[row]!r} is {ended!r} at step {now} ({batches_per_version} "
+                "batches a version): an asynchronous trainer needs the version of the weights of every output."
+            )
+        found[row] = int(ended) * batches_per_version
+    return found
+
+
+def observe_dropped(buffer: Any, observe: Callable[[KVBatchMeta], None]) -> bool:
+    """Show groups of the training partition to the history before verl's replay buffer clears them.
+
+    Parameters
+    ----------
+    buffer : ReplayBuffer
+        verl's, or one of the user's own.
+    observe : callable
+        Called with what is about to be dropped, because it is stale or its rewards are all equal.
+
+    Returns
+    -------
+    bool
+        False if the buffer has no method that could be watched.
+    """
+    clear = getattr(buffer, CLEARS, None)
+    if clear is None:
+        return False
+
+    def clear_observed(partition_id: str, uids: Set[str]) -> None:
+        whole = uids - buffer.failure_keys[partition_id]
+        tags = {key: tag for key, tag in buffer.partitions[partition_id].items() if key.split("_")[0] in whole}
+        if tags and partition_id == "train":
+            observe(KVBatchMeta(keys=list(tags), tags=list(tags.values()), partition_id=partition_id))
+        clear(partition_id, uids)
+
+    setattr(buffer, CLEARS, clear_observed)
+    return True
+
+
+def stored_rewards(batch: KVBatchMeta) -> tuple[np.ndarray, np.ndarray]:
+    """Reward and response tokens in the loss of each row, both shape (N,), from verl's transfer queue."""
+    names = ["rm_scores", "response_mask"]
+    stored = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+    rewards, lengths = (np.array([float(row.sum()) for row in stored[name].unbind()]) for name in names)
+    return rewards, lengths
