@@ -22,7 +22,7 @@ endif
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 reproduce: $(VENV)/.simulations ## Check the paper: all studies, tables and figures in one report
 	$(BIN)/python -m paper_figures --out $(RESULTS)

@@ -160,6 +160,7 @@ def run(monkeypatch, tmp_path):
     names = ("ppo_trainer_async", "ppo_trainer", "ppo_utils.experience_maker", "ppo_utils.samples_generator")
     modules = [importlib.import_module(f"openrlhf.trainer.{name}") for name in names]
     module = modules[0]
+    own_actors = {name: getattr(module, name) for name in ("TrainingActor", "GenerateSamplesActor")}
 
     def train(estimator, world, *, queue_size=1, episodes=3, filtering=False):
         for each in modules:
@@ -169,10 +170,10 @@ def run(monkeypatch, tmp_path):
         monkeypatch.setattr(module, "Queue", queue.Queue)
         monkeypatch.setattr(module, "get_tokenizer", lambda *args, **options: MagicMock(pad_token_id=0))
         monkeypatch.setattr(module, "prepare_datasets", lambda *args: (Prompts(), None, 99))
-        plain = module.TrainingActor.__ray_metadata__.modified_class
+        plain = own_actors["TrainingActor"].__ray_metadata__.modified_class
         monkeypatch.setattr(plain, "ppo_train", lambda self, step: world.learn(step))
-        for name in ("TrainingActor", "GenerateSamplesActor"):
-            monkeypatch.setattr(module, name, getattr(module, name))  # put back after the test
+        for name, each in own_actors.items():
+            monkeypatch.setattr(module, name, each)  # as in a new process, and put back after the test
         strategy = SimpleNamespace(args=_arguments(tmp_path, queue_size, episodes, filtering))
         own = async_trainer(estimator).__ray_metadata__.modified_class
         trainer = own("model", strategy, world, None, None, None, [world], max_new_tokens=8)
