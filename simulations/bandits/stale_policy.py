@@ -1,7 +1,7 @@
 """A softmax policy that moves while its completions are on their way: what was sampled, by which version, used when.
 
-Every prompt has answers of its own, half of them right, with one logit each: scores are ``e_y - pi``, nearly of one norm
-and nearly orthogonal between answers, and the signal of a prompt is far below the noise, as with a language model.
+Every prompt has answers of its own, half of them right, with one logit each: scores are ``e_y - pi``, nearly of one
+norm and nearly orthogonal between answers, and a prompt's signal is far below the noise, as with a language model.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Sampled:
 
         By enumeration of the answers: ``E_then[(R - V_then) (e_y - pi_now)]`` against the gradient now.
         """
-        policy, target = self._now(scored)
+        _, target = self._now(scored)
         then = self.policy[: len(self.answer)][scored]
         expected = then * (RIGHT - self.values[: len(self.answer)][scored][..., None])  # sums to 0, so pi_now cancels
         return float(((expected - target) ** 2).sum(axis=-1).mean()), float((target**2).sum(axis=-1).mean())

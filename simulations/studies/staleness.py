@@ -1,21 +1,27 @@
-"""Does staleness hurt a baseline? Late completions, recorded under their own policy's version and under their arrival.
+"""Does staleness hurt a baseline? Late completions, and what is handed on of them.
 
-Written down before any run:
+Design, written down before any run:
 
-- *Drift.* Logits of success walk by .03 (slow), .1 (medium) or .3 (fast) a step, and all other logits by as much, so
-  that .0005, .005 or .05 nats lie between the policies of two steps. A real run's values moved by .12 to .15 an epoch.
+- *Drift.* Logits of success walk by .03 (slow), .1 (medium) or .3 (fast) a step with a trend upwards, and all other
+  logits by as much: about .0005, .005 or .05 nats lie between the policies of two steps. Values of a real run moved by
+  .12 to .15 an epoch, which is slow if an epoch has twenty steps.
 - *Stale.* A completion is sampled by the policy of step v, and its reward is known and used at step t = v + delay.
 - *Estimands.* Its reward is one of policy v, so the baseline of ``A grad log pi_t`` is to predict V_v. With importance
-  weights ``w = pi_t / pi_v`` the gradient is that of V_t, and the weighted mean estimates V_t. Both true values are
-  given to the gradients as yardsticks.
-- *Recorded* under v (``version=``), which a user has to hand on, or under t (by arrival), which is what happens without.
-  With all completions late by the same, both are the same history but for its name: there no difference is expected.
+  weights ``w = pi_t / pi_v`` the gradient is that of V_t, which the weighted mean estimates. Both true values are given
+  to the gradients as yardsticks.
+- *Recorded* under v (``version=``), which a user has to hand on, or under t (by arrival), as happens without. With all
+  completions late by the same, both are one history but for its name, and no difference is expected.
 - *Arrival.* All together; spread (groups, each of its own delay); singly (each completion when it is ready, with
-  heavy-tailed times); waiting (the same times, a group being used when its last one is ready). What waiting costs is the
+  heavy-tailed times); waiting (the same times, a group being used when its last one is ready). Waiting costs the
   lateness of the others.
-- *No difference* is a ratio of MSEs within 5 % of 1, the standard error included.
-- *Endpoints.* Value MSE; MSE of the gradient of the policy that is trained, without and with importance weights; both
+- *No difference* is a ratio of MSEs within `LIMIT` of 1, its Monte Carlo error included.
+- *Endpoints.* Value MSE; MSE of the gradient of the policy that is trained, without and with importance weights; each
   relative to the same method at staleness 0, and to RLOO (GRPO's mean, own reward left out) at the same staleness.
+
+A first look, at seed 0, showed that versions cost more than they gave: a history is kept as long as the bandwidth back
+from the newest step, so a late completion sees the less of it the later it is; and by arrival it sees rewards of later
+versions, which with a version it does not. So two ways were added before the run that counts (seed 1): a history kept
+longer, and all that has arrived, on both sides of a completion's version.
 
 What is not in it: the policy's path is given, so a worse gradient does not make a worse policy.
 """
@@ -27,8 +33,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, make_baseline
+from kaestat.kernels import CallableKernel
 from simulations.bandits.stale_policy import ARRIVALS, Sampled, delays, longest, policy_path
+from simulations.bandits.two_sided import two_sided_values
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
 from simulations.harness.study import grid
 
@@ -38,50 +46,71 @@ N_PROMPTS, GROUP_SIZE = 32, 8
 SCORED = slice(20, 32)  # steps of sampling
 LIMIT = 1.05
 REFERENCE, YARDSTICKS = "rloo", ("value then", "value now")
-GRADIENTS = ("gradient", "reweighted")
+ERRORS = ("value_mse", "gradient_mse", "reweighted_mse")
 
 
 @dataclass(frozen=True)
 class Way:
-    """A method, and what is handed on to it with a late completion.
+    """A method, and what its history makes of a late completion.
 
     Attributes
     ----------
     method : str
-    arrival : bool
-        Whether completions are recorded under the step of their arrival, as without a version.
+    recorded : str
+        ``version``: under the version that is handed on. ``kept``: so, and the history is kept for as much longer as
+        completions may be late. ``arrival``: under the step of its arrival, as without a version. ``both``: no way of
+        the library's; all that has arrived counts by the distance of versions (`two_sided_values`).
     importance : bool
     """
 
     method: str
-    arrival: bool = False
+    recorded: str = "version"
     importance: bool = False
 
     @property
     def name(self) -> str:
         """As in the results."""
-        return self.method + ", reweighted" * self.importance + ", by arrival" * self.arrival
+        return self.method + ", reweighted" * self.importance + ENDINGS[self.recorded]
 
-    def estimator(self, bandwidth: float) -> AdvantageEstimator:
-        """A new one."""
-        given = {"bandwidth": bandwidth} if self.method.startswith("kae") else {}
-        given |= {"rho": 0.9} if self.method == "spo" else {}
-        return AdvantageEstimator(self.method, order="strict" if self.arrival else "any", scale="none", **given)
+    def estimator(self, bandwidth: float, most: int) -> AdvantageEstimator:
+        """A new one, for completions that are late by so many steps at most."""
+        given: dict[str, object] = {"bandwidth": bandwidth} if self.method.startswith("kae") else {}
+        given |= {"rho": RHO} if self.method == "spo" else {}
+        given |= {"kernel": kept_longer(most, bandwidth)} if self.recorded == "kept" else {}
+        order = "strict" if self.recorded == "arrival" else "any"
+        return AdvantageEstimator(self.method, order=order, scale="none", **given)
 
 
-HISTORIES = ("kae", "kae_eb", "spo")
+def kept_longer(most: int, bandwidth: float) -> CallableKernel:
+    """The triangular kernel, with a history that is kept for so many steps beyond its bandwidth."""
+    return CallableKernel(lambda u: 2 * np.maximum(1 - u, 0), support=1 + most / bandwidth)
+
+
+ENDINGS = {"version": "", "kept": ", kept longer", "arrival": ", by arrival", "both": ", both sides"}
+HISTORIES, RHO = ("kae", "kae_eb", "spo"), 0.9
 WAYS = (
-    *(Way(method, arrival=arrival) for method in HISTORIES for arrival in (False, True)),
-    Way("bayes_filter", arrival=True),  # takes steps in order alone
-    *(Way("kae_eb", arrival=arrival, importance=True) for arrival in (False, True)),
+    *(Way(method, recorded) for method in HISTORIES for recorded in ("version", "arrival")),
+    *(Way("kae_eb", recorded) for recorded in ("kept", "both")),
+    Way("bayes_filter", "arrival"),  # takes steps in order alone
+    *(Way("kae_eb", recorded, importance=True) for recorded in ("kept", "arrival")),
     *(Way(method, importance=importance) for method in (REFERENCE, "reinforce++") for importance in (False, True)),
     Way("none"),
 )
+CONTRASTS = {
+    "arrival to version, kae": ("kae, by arrival", "kae"),
+    "arrival to version, kae_eb": ("kae_eb, by arrival", "kae_eb"),
+    "arrival to version, spo": ("spo, by arrival", "spo"),
+    "arrival to kept longer": ("kae_eb, by arrival", "kae_eb, kept longer"),
+    "both sides to arrival": ("kae_eb, both sides", "kae_eb, by arrival"),
+    "importance to none, by arrival": ("kae_eb, reweighted, by arrival", "kae_eb, by arrival"),
+    "importance to none, kept longer": ("kae_eb, reweighted, kept longer", "kae_eb, kept longer"),
+    "importance to none, rloo": ("rloo, reweighted", "rloo"),
+    "now to then": ("value now", "value then"),
+}
 
 
 def simulate(cell: Cell, streams: Streams) -> Samples:
-    names = ("policy", "answers", f"delays {cell['arrival']}")
-    runs = zip(*(streams.generators(name) for name in names), strict=True)
+    runs = zip(*(streams.generators(name) for name in ("policy", "answers", "delays")), strict=True)
     rows = [_measured(cell, *each) for each in runs]
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
@@ -117,7 +146,9 @@ def assigned(way: Way, bandwidth: float, sampled: Sampled, n_steps: int) -> np.n
 
     Those that arrive after the run have none.
     """
-    estimator = way.estimator(bandwidth)
+    if way.recorded == "both":
+        return two_sided_values(make_baseline(way.method, bandwidth=bandwidth), sampled)
+    estimator = way.estimator(bandwidth, int(sampled.used.max()) - n_steps + 1)
     version, prompt, _ = (index.ravel() for index in np.indices(sampled.answer.shape))
     used, reward, importance = (part.ravel() for part in (sampled.used, sampled.reward, sampled.importance))
     order = np.argsort(used, kind="stable")
@@ -125,7 +156,7 @@ def assigned(way: Way, bandwidth: float, sampled: Sampled, n_steps: int) -> np.n
     value = np.full(used.shape, np.nan)
     for step in range(n_steps):
         here = order[bounds[step] : bounds[step + 1]]
-        given = {} if way.arrival else {"version": version[here]}
+        given = {} if way.recorded == "arrival" else {"version": version[here]}
         given |= {"importance": importance[here]} if way.importance else {}
         estimator.step(prompt[here].tolist(), reward[here], step, **given)
         value[here] = estimator.values
@@ -133,19 +164,18 @@ def assigned(way: Way, bandwidth: float, sampled: Sampled, n_steps: int) -> np.n
 
 
 def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
-    """Errors of every way; relative to RLOO's here; and what recording by arrival costs."""
+    """Errors of every way, to RLOO's here, and the contrasts of ways."""
     estimates = [average("lateness", samples["lateness"])]
     estimates.append(ratio_of_means("bias_to_gradient", samples["squared_bias"], samples["gradient2"]))
-    for column, numbers in samples.items():
-        way, bar, measure = column.partition("|")
-        if not bar:
-            continue
+    for column, numbers in _errors(samples):
+        way, _, measure = column.partition("|")
         estimates.append(average(column, numbers))
-        if way not in YARDSTICKS or measure != "value_mse":
-            estimates.append(ratio_of_means(f"{way}|{_kind(measure)}_to_rloo", numbers, samples[f"{REFERENCE}|{measure}"]))
-        named = f"{way}, by arrival|{measure}"
-        if named in samples:
-            estimates.append(ratio_of_means(f"{way}|{_kind(measure)}_by_arrival", samples[named], numbers))
+        estimates.append(ratio_of_means(f"{way}|{_kind(measure)}_to_rloo", numbers, samples[f"{REFERENCE}|{measure}"]))
+    for name, (way, other) in CONTRASTS.items():
+        for measure in ERRORS:
+            pair = [samples.get(f"{each}|{measure}") for each in (way, other)]
+            if pair[0] is not None and pair[1] is not None and pair[1].any():
+                estimates.append(ratio_of_means(f"{name}|{_kind(measure)}_ratio", *pair))
     return estimates
 
 
@@ -159,7 +189,7 @@ def compare(cells: Sequence[Cell], samples: Sequence[Samples]) -> list[Estimate]
         waiting = found.get(("waiting", staleness))
         if arrival == "singly" and waiting is not None:
             estimates += _ratios(f"{arrival} {staleness}", "waiting", sample, waiting)
-            rloo = {name: waiting[f"{REFERENCE}|{name.partition('|')[2]}"] for name in sample if "|" in name}
+            rloo = {name: waiting[f"{REFERENCE}|{name.partition('|')[2]}"] for name, _ in _errors(sample)}
             estimates += _ratios(f"{arrival} {staleness}", "rloo_waiting", sample, rloo)
     return estimates
 
@@ -167,9 +197,14 @@ def compare(cells: Sequence[Cell], samples: Sequence[Samples]) -> list[Estimate]
 def _ratios(place: str, reference: str, sample: Samples, other: Samples) -> list[Estimate]:
     return [
         ratio_of_means(f"{way} @ {place}|{_kind(measure)}_to_{reference}", numbers, other[f"{way}|{measure}"])
-        for (way, bar, measure), numbers in ((name.partition("|"), column) for name, column in sample.items())
-        if bar and not (way in YARDSTICKS and measure == "value_mse")
+        for (way, _, measure), numbers in ((name.partition("|"), column) for name, column in _errors(sample))
     ]
+
+
+def _errors(samples: Samples) -> list[tuple[str, np.ndarray]]:
+    """Columns of errors that are not 0 by construction."""
+    exact = {f"{way}|value_mse" for way in YARDSTICKS}
+    return [(name, column) for name, column in samples.items() if "|" in name and name not in exact]
 
 
 def _kind(measure: str) -> str:
@@ -178,28 +213,28 @@ def _kind(measure: str) -> str:
 
 STUDY = Study(
     name="staleness",
-    aims="Does staleness hurt a baseline, what does it buy to hand on each completion's version, and what does a history "
-    "gain from not waiting for whole groups?",
-    mechanisms=f"{N_PROMPTS} prompts, {GROUP_SIZE} completions of each a step; logits of a softmax policy walk at random "
-    "at one of three speeds; completions are late by 0 to 8 steps on average, in four patterns of arrival.",
-    estimands="The value of the policy that sampled a completion (with importance weights: of the one that is trained), "
-    "and the gradient of the value of the policy that is trained.",
-    methods=(*(way.name for way in WAYS), *YARDSTICKS),
+    aims="Does staleness hurt a baseline, what does it buy to hand on each completion's version, and what does a "
+    "history gain from not waiting for whole groups?",
+    mechanisms=f"{N_PROMPTS} prompts, {GROUP_SIZE} completions of each a step; logits of a softmax policy walk at "
+    "random at one of three speeds; completions are late by 0 to 8 steps on average, in four patterns of arrival.",
+    estimands="The value of the policy that sampled a completion (with importance weights: of the one that is "
+    "trained), and the gradient of the value of the policy that is trained.",
+    methods=(*(way.name for way in WAYS), *YARDSTICKS, *CONTRASTS),
     measures=(
         "lateness",
         "bias_to_gradient",
         *(
-            f"{kind}{end}"
-            for kind in ("value", *GRADIENTS)
-            for end in ("_mse", "_to_rloo", "_by_arrival", "_to_fresh", "_to_waiting", "_to_rloo_waiting")
+            f"{error.removesuffix('_mse')}_{end}"
+            for error in ERRORS
+            for end in ("mse", "to_rloo", "ratio", "to_fresh", "to_waiting", "to_rloo_waiting")
         ),
     ),
     cells=(
         *grid(speed=tuple(SPEEDS), arrival=("together",), staleness=(0,)),
         *grid(speed=tuple(SPEEDS), arrival=ARRIVALS, staleness=STALENESS),
     ),
-    replicates=8,
-    shard=2,
+    replicates=10,
+    shard=5,
     simulate=simulate,
     summarise=summarise,
     compare=compare,
