@@ -18,7 +18,7 @@ def two_sided_values(baseline: Baseline, sampled: Sampled) -> np.ndarray:
     Parameters
     ----------
     baseline : Baseline
-        Computes from visits and their lags alone.
+        Computes from visits and their lags alone, and does not pool prompts: here each of a prompt's versions is one.
     sampled : Sampled
     """
     n_steps, n_prompts, _ = sampled.answer.shape
