@@ -235,7 +235,7 @@ STUDY = Study(
         *grid(speed=tuple(SPEEDS), arrival=ARRIVALS[:2], staleness=STALENESS),
         *grid(speed=tuple(SPEEDS), arrival=ARRIVALS[2:], staleness=STALENESS[:3]),  # waiting makes ten of four
     ),
-    replicates=12,
+    replicates=6,
     shard=3,
     simulate=simulate,
     summarise=summarise,
