@@ -126,10 +126,10 @@ def settings(summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def tables(summary: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """All of it, by the names of the files."""
+    """All of it, by the names of the files; numbers to six digits."""
     summary = summary.assign(method=summary["method"].fillna(""))
     made = {"errors": errors, "contrasts": contrasts, "waiting": waiting, "settings": settings}
-    return {name: build(summary) for name, build in made.items()}
+    return {name: _plain(build(summary)) for name, build in made.items()}
 
 
 def findings(made: dict[str, pd.DataFrame]) -> list[Finding]:
@@ -240,8 +240,10 @@ def main(
     print(f"Tables: {out.resolve()}")
 
 
-def _columns(frame: pd.DataFrame, name: str) -> tuple[pd.Series, pd.Series]:
-    return frame[name], frame[f"{name}_mcse"]
+def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+    numbers = frame.select_dtypes("float").columns.drop("staleness", errors="ignore")
+    short = frame[numbers].map(lambda number: float(f"{number:.6g}"))
+    return frame.assign(staleness=frame["staleness"].astype(int), **short)
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, ways: tuple[str, ...], column: str, scale: float) -> None:

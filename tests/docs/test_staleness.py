@@ -6,7 +6,7 @@ That these are what the study gives is tested beside the study (`tests/simulatio
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -15,99 +15,124 @@ import pytest
 from paper_figures.studies.staleness import read
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results" / "studies" / "staleness"
 PAGE = " ".join((ROOT / "docs" / "guide" / "staleness.md").read_text().split())
-NUMBER = r"(\d+\.?\d*)"
+NUMBER = r"(\d+(?:\.\d+)?)"
 ERROR = rf"{NUMBER} ± {NUMBER}"
+THREE = rf"{ERROR}, {ERROR} and {ERROR} times"
+BY_SPEED = rf"{ERROR} \(slow\), {ERROR} \(medium\) and {ERROR} times \(fast\)"
+SPEEDS = ("slow", "medium", "fast")
+ARRIVED, KEPT = "kae_eb, by arrival", "kae_eb, kept longer"
 Tables = dict[str, pd.DataFrame]
 
 
 @pytest.fixture(scope="module")
 def kept() -> Tables:
-    return read(ROOT / "results" / "studies" / "staleness")
+    return read(RESULTS)
 
 
-def one(frame: pd.DataFrame, way: str, speed: str, arrival: str, late: int, column: str, places: int = 2) -> list[str]:
-    row = frame.set_index(["method", "speed", "arrival", "staleness"]).loc[(way, speed, arrival, late)]
-    return [f"{row[column]:.{places}f}", f"{row[f'{column}_mcse']:.{places}f}"]
+def numbers(
+    frame: pd.DataFrame,
+    way: str,
+    column: str,
+    speeds: Iterable[str] = SPEEDS,
+    *,
+    arrival: str = "spread",
+    late: int = 8,
+    places: int = 2,
+) -> list[str]:
+    """A column with its error at each speed."""
+    rows = frame.query("method == @way and arrival == @arrival and staleness == @late").set_index("speed")
+    return [f"{rows.loc[speed, name]:.{places}f}" for speed in speeds for name in (column, f"{column}_mcse")]
 
 
-def at_eight_steps(kept: Tables) -> list[str]:
-    errors = kept["errors"]
-    found = [one(errors, "kae_eb, by arrival", speed, "spread", 8, "value_to_fresh") for speed in ("slow", "medium", "fast")]
-    worst = errors[(errors["method"] == "kae_eb, by arrival") & (errors["staleness"] > 0)]["value_to_rloo"].max()
-    return [*sum(found, []), f"{worst:.2f}"]
+def of_arrival(kept: Tables) -> list[str]:
+    worst = kept["errors"].query("method == @ARRIVED and staleness > 0")["value_to_rloo"].max()
+    return [*numbers(kept["errors"], ARRIVED, "value_to_fresh"), f"{worst:.2f}"]
 
 
 def versions(kept: Tables) -> list[str]:
-    late = kept["contrasts"].query("arrival == 'spread' and staleness > 0").set_index("method")["value_ratio"]
-    return [f"{end:.2f}" for ratios in (late.loc["arrival to kept longer"],) for end in (ratios.min(), ratios.max())]
+    late = kept["contrasts"].query("method == 'arrival to kept longer' and arrival == 'spread' and staleness > 0")
+    return [f"{late['value_ratio'].min():.2f}", f"{late['value_ratio'].max():.2f}"]
 
 
 def short_history(kept: Tables) -> list[str]:
-    errors = kept["errors"]
-    return [
-        part
-        for speed, arrival in (("medium", "together"), ("medium", "spread"), ("fast", "together"))
-        for part in one(errors, "kae_eb", speed, arrival, 8, "value_to_fresh")
-    ]
+    places = (("medium", "together"), ("medium", "spread"), ("fast", "together"))
+    each = (numbers(kept["errors"], "kae_eb", "value_to_fresh", [speed], arrival=place) for speed, place in places)
+    return [part for pair in each for part in pair]
 
 
 def longer_history(kept: Tables) -> list[str]:
-    return [
-        part
-        for speed in ("slow", "medium", "fast")
-        for part in one(kept["errors"], "kae_eb, kept longer", speed, "spread", 8, "value_to_fresh")
-    ]
+    return numbers(kept["errors"], KEPT, "value_to_fresh")
 
 
 def both_sides(kept: Tables) -> list[str]:
-    return [
-        part
-        for speed in ("slow", "medium", "fast")
-        for part in one(kept["contrasts"], "both sides to arrival", speed, "spread", 8, "value_ratio")
-    ]
+    return numbers(kept["contrasts"], "both sides to arrival", "value_ratio")
 
 
 def bias(kept: Tables) -> list[str]:
     frame = kept["settings"].query("arrival == 'together' and staleness == 8").set_index("speed")
-    return [f"{100 * frame.loc[speed, 'bias_to_gradient']:.1f}" for speed in ("slow", "medium", "fast")]
+    return [f"{100 * frame.loc[speed, 'bias_to_gradient']:.1f}" for speed in SPEEDS]
 
 
 def gradients(kept: Tables) -> list[str]:
-    """What staleness adds to the gradient whose baseline is the true value, and what a better baseline is worth."""
-    errors = kept["errors"]
+    errors, speeds = kept["errors"], SPEEDS[1:]
     return [
-        *one(errors, "value then", "medium", "spread", 8, "gradient_to_fresh"),
-        *one(errors, "value then", "fast", "spread", 8, "gradient_to_fresh"),
-        *one(errors, "kae_eb, by arrival", "medium", "spread", 8, "gradient_to_rloo", 3),
-        *one(errors, "kae_eb, by arrival", "fast", "spread", 8, "gradient_to_rloo", 3),
+        *numbers(errors, "value then", "gradient_to_fresh", speeds),
+        *numbers(errors, ARRIVED, "gradient_to_rloo", speeds, places=3),
     ]
-
-
-def importance(kept: Tables) -> list[str]:
-    pairs = kept["contrasts"]
-    found = [
-        one(pairs, name, speed, "spread", 8, "reweighted_ratio", 3)
-        for name in ("importance to none, by arrival", "now to then")
-        for speed in ("slow", "medium", "fast")
-    ]
-    return sum(found, [])
 
 
 def which_value(kept: Tables) -> list[str]:
-    return [
-        part
-        for speed in ("medium", "fast")
-        for part in one(kept["contrasts"], "now to then", speed, "spread", 8, "gradient_ratio", 3)
-    ]
+    return numbers(kept["contrasts"], "now to then", "gradient_ratio", SPEEDS[1:], places=3)
+
+
+def importance(kept: Tables) -> list[str]:
+    names = ("importance to none, by arrival", "now to then")
+    each = (numbers(kept["contrasts"], name, "reweighted_ratio", places=3) for name in names)
+    return [part for found in each for part in found]
 
 
 def waiting(kept: Tables) -> list[str]:
     late = kept["settings"].query("speed == 'medium' and staleness == 4").set_index("arrival")["lateness"]
-    alone = kept["waiting"]
-    ratios = [
-        one(alone, "kae_eb, by arrival", speed, "singly", 4, column, 3)
-        for column in ("gradient_to_rloo_waiting", "gradient_to_waiting")
-        for speed in ("slow", "medium", "fast")
-    ]
-    return [f"{late['singly']:.1f}", f"{late['waiting']:.1f}", *sum(ratios, [])]
+    ratios = ("gradient_to_rloo_waiting", "gradient_to_waiting")
+    each = (numbers(kept["waiting"], ARRIVED, ratio, arrival="singly", late=4, places=3) for ratio in ratios)
+    return [f"{late['singly']:.1f}", f"{late['waiting']:.1f}", *(part for found in each for part in found)]
+
+
+CLAIMS: list[tuple[str, Callable[[Tables], list[str]]]] = [
+    (
+        rf"value MSE is {ERROR} times .*? real run, {ERROR} at three times and {ERROR} at ten .*? than {NUMBER} of",
+        of_arrival,
+    ),
+    (rf"by arrival had {NUMBER} to {NUMBER} times", versions),
+    (rf"versions has {ERROR} times .*? delays {ERROR} times\. .*? history \({ERROR} times\)", short_history),
+    (rf"still cost {BY_SPEED}", longer_history),
+    (rf"both sides, has {THREE}", both_sides),
+    (rf"squared bias is {NUMBER}, {NUMBER} and {NUMBER} % of", bias),
+    (
+        rf"delays leave {ERROR} \(medium\) and {ERROR} times \(fast\) .*? leaves {ERROR} and {ERROR} times RLOO",
+        gradients,
+    ),
+    (rf"true value leaves {ERROR} \(medium\) and {ERROR} times \(fast\)", which_value),
+    (rf"leaves {THREE} the MSE of the reweighted .*? value {THREE}", importance),
+    (rf"late by {NUMBER} steps when .*? by {NUMBER} when .*? has {BY_SPEED} .*? and {THREE} its own", waiting),
+]
+
+
+@pytest.mark.parametrize(("pattern", "measured"), CLAIMS, ids=[measured.__name__ for _, measured in CLAIMS])
+def test_every_number_that_the_page_tells_is_that_of_the_results(kept, pattern, measured):
+    sentence = re.search(pattern, PAGE)
+    assert sentence, "no such sentence"
+    assert list(sentence.groups()) == measured(kept)
+
+
+def test_what_the_page_says_without_numbers_holds_in_the_results(kept):
+    """Versions are nowhere better than arrival, beyond two standard errors; verdicts are as the page has them."""
+    ratio = kept["contrasts"].query("method == 'arrival to kept longer' and arrival == 'spread' and staleness > 0")
+    assert (ratio["value_ratio"] - 2 * ratio["value_ratio_mcse"] < 1).all()
+    together = kept["errors"].query("method == @ARRIVED and arrival == 'together' and staleness > 0")
+    assert (together["value_to_fresh"] == 1).all()
+    verdicts = pd.read_csv(RESULTS / "findings.csv")["verdict"].tolist()
+    assert verdicts[2:4] == ["does not hold"] * 2
+    assert set(verdicts[:2] + verdicts[5:]) == {"holds"}
