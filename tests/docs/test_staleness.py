@@ -52,7 +52,7 @@ def of_arrival(kept: Tables) -> list[str]:
 
 
 def versions(kept: Tables) -> list[str]:
-    late = kept["contrasts"].query("method == 'arrival to kept longer' and arrival == 'spread' and staleness > 0")
+    late = kept["contrasts"].query("method == 'arrival to kept longer' and staleness > 0")
     return [f"{late['value_ratio'].min():.2f}", f"{late['value_ratio'].max():.2f}"]
 
 
@@ -78,7 +78,7 @@ def bias(kept: Tables) -> list[str]:
 def gradients(kept: Tables) -> list[str]:
     errors, speeds = kept["errors"], SPEEDS[1:]
     return [
-        *numbers(errors, "value then", "gradient_to_fresh", speeds),
+        *numbers(errors, "value then", "gradient_to_fresh", speeds, places=3),
         *numbers(errors, ARRIVED, "gradient_to_rloo", speeds, places=3),
     ]
 
@@ -89,7 +89,7 @@ def which_value(kept: Tables) -> list[str]:
 
 def importance(kept: Tables) -> list[str]:
     names = ("importance to none, by arrival", "now to then")
-    each = (numbers(kept["contrasts"], name, "reweighted_ratio", places=3) for name in names)
+    each = (numbers(kept["contrasts"], name, "reweighted_ratio", SPEEDS[1:], places=3) for name in names)
     return [part for found in each for part in found]
 
 
@@ -115,7 +115,7 @@ CLAIMS: list[tuple[str, Callable[[Tables], list[str]]]] = [
         gradients,
     ),
     (rf"true value leaves {ERROR} \(medium\) and {ERROR} times \(fast\)", which_value),
-    (rf"leaves {THREE} the MSE of the reweighted .*? value {THREE}", importance),
+    (rf"leaves {ERROR} and {ERROR} times the MSE of the reweighted .*? value {ERROR} and {ERROR} times", importance),
     (rf"late by {NUMBER} steps when .*? by {NUMBER} when .*? has {BY_SPEED} .*? and {THREE} its own", waiting),
 ]
 
@@ -129,10 +129,12 @@ def test_every_number_that_the_page_tells_is_that_of_the_results(kept, pattern, 
 
 def test_what_the_page_says_without_numbers_holds_in_the_results(kept):
     """Versions are nowhere better than arrival, beyond two standard errors; verdicts are as the page has them."""
-    ratio = kept["contrasts"].query("method == 'arrival to kept longer' and arrival == 'spread' and staleness > 0")
+    ratio = kept["contrasts"].query("method == 'arrival to kept longer' and arrival != 'together'")
     assert (ratio["value_ratio"] - 2 * ratio["value_ratio_mcse"] < 1).all()
     together = kept["errors"].query("method == @ARRIVED and arrival == 'together' and staleness > 0")
     assert (together["value_to_fresh"] == 1).all()
+    slow = kept["contrasts"].query("speed == 'slow' and method in ['now to then', 'importance to none, by arrival']")
+    assert (slow["reweighted_ratio"] > 0.99).all()
     verdicts = pd.read_csv(RESULTS / "findings.csv")["verdict"].tolist()
     assert verdicts[2:4] == ["does not hold"] * 2
     assert set(verdicts[:2] + verdicts[5:]) == {"holds"}

@@ -59,7 +59,7 @@ def test_the_errors_are_those_of_the_values_assigned():
 
 
 def test_waiting_makes_completions_later_and_the_times_are_the_same():
-    (_, alone), (_, group) = simulated("singly", 2), simulated("waiting", 2)
+    (_, alone), (_, group) = (simulated(arrival, 1, replicates=1) for arrival in ("singly", "waiting"))
     assert (group["lateness"] > alone["lateness"]).all()
 
 
