@@ -36,7 +36,7 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
 
 
 def experiment_figures() -> dict[str, Figure]:
-    """The figures of "Small experiments, really run", drawn from the tables in ``results``."""
+    """The figures of the experiments and of studies that are not run anew, drawn from the tables in ``results``."""
     sys.path.insert(0, str(ROOT))  # where `paper_figures` is: it runs from a checkout and is not installed
     try:
         from llm_experiments.diagnose.results import read_results
@@ -44,6 +44,7 @@ def experiment_figures() -> dict[str, Figure]:
         from paper_figures.llm.figures import assumption6
         from paper_figures.policies.figures import figure as study_figure
         from paper_figures.policies.noise import figure as noise_figure
+        from paper_figures.studies import staleness
         from paper_figures.training import policy_optimization
         from paper_figures.training import results as training_results
         from paper_figures.training.figures import errors
@@ -61,6 +62,7 @@ def experiment_figures() -> dict[str, Figure]:
     figures["equal_budget"] = equal_budget.figure(along_a_run.equal_budget)
     figures["what_a_history_buys"] = study_figure(RESULTS / "studies" / "habits")
     figures["noise_and_speed"] = noise_figure(RESULTS / "studies" / "habits")
+    figures["staleness"] = staleness.figure(staleness.read(RESULTS / "studies" / "staleness"))
     return figures
 
 
