@@ -79,6 +79,13 @@ METHODS: dict[str, Method] = {
             "group mean weighted by the completions' lengths (Hao et al., 2025)",
             preset={"without_own": False},
         ),
+        Method(
+            "mc_grpo",
+            b.McGrpo,
+            "group median, over the median absolute deviation, of G + 1 completions (Kim, 2026)",
+            "deviation",
+            preset={"without_own": False},
+        ),
         Method("james_stein", b.JamesStein, "leave-one-out mean shrunk towards the other prompts (Zeng et al., 2025)"),
         Method("ebpo", b.Ebpo, "group mean shrunk towards a running global mean (Han et al., 2026)"),
         Method(

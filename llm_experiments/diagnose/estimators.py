@@ -31,6 +31,7 @@ EXCLUDED = {
     "dr_grpo": "the group mean, as grpo is here; it differs in the scale of advantages",
     "gpg": "the group mean, as grpo is here; it differs in the scale of advantages",
     "opo": "the group mean weighted by lengths, which grpo@length is here",
+    "mc_grpo": "the group's median, which estimates no mean",
     "pooled": "the leave-one-out group mean where a prompt has one group, as grpo is here",
     "critic": "needs features of the prompts, and learns along a whole run",
     "oracle": "needs the true value",

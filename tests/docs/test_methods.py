@@ -14,6 +14,7 @@ from kaestat.bandwidth import SELECTORS
 from kaestat.baselines import Critic, Oracle
 from kaestat.baselines.base import Baseline
 from kaestat.registry import METHODS, make_baseline
+from kaestat.scaling import DEVIATION
 
 PAGES = Path(__file__).parents[2] / "docs" / "methods"
 FILES = {"reinforce++": "reinforce_plus_plus"}
@@ -23,7 +24,10 @@ ADVANTAGES = {
     "group_std": "over the group's standard deviation",
     "batch_std": "whitened over the batch",
     "informative": "times B / (B - M)",
-    "deviation": "over the filter's standard deviation",
+}
+DEVIATIONS = {
+    "krpo": "over the filter's standard deviation",
+    "mc_grpo": "over the group's median absolute deviation",
 }
 COLUMNS = ("looks back", "own reward", "weights", "advantage", "class")
 
@@ -68,7 +72,7 @@ def test_table_of_methods_says_which_take_any_order():
 @pytest.mark.parametrize("name", METHODS)
 def test_page_of_a_method_has_its_facts(name):
     method, baseline = METHODS[name], baseline_of(name)
-    advantage = ADVANTAGES[method.scale]
+    advantage = DEVIATIONS[name] if method.scale == DEVIATION else ADVANTAGES[method.scale]
     path = f"{method.baseline.__module__}.{method.baseline.__name__}"
     expected = {
         "looks back": looks_back(baseline),

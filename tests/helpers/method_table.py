@@ -27,6 +27,7 @@ class Method:
     weighted: bool = False  # takes weights, and so does its reference
     averages: bool = False  # a weighted mean of rewards, weights summing to one
     sees_own: bool = False
+    by_rank: bool = False  # a reward of the group in place of a mean
     ordered: bool = False  # depends on the order of completions in a group
     carries: bool = False
 
@@ -68,6 +69,7 @@ METHODS = [
     ),
     Method("grpo", lambda case: ref.group_mean(case, without_own=False), weighted=True, averages=True, sees_own=True),
     Method("opo", lambda case: ref.opo(case), weighted=True, averages=True, sees_own=True),
+    Method("mc_grpo", ref.mc_grpo, sees_own=True, by_rank=True),
     Method("rloo", lambda case: ref.group_mean(case, without_own=True), weighted=True),
     Method("pooled", lambda case: ref.group_mean(case, without_own=True), weighted=True),
     Method("james_stein", ref.james_stein, weighted=True),

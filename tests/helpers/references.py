@@ -109,6 +109,11 @@ def opo(case):
     return per_completion(case, lambda p, g: baselines[p])
 
 
+def mc_grpo(case):
+    """``torch.median`` of the group: the middle reward, of an even number the lower of both."""
+    return per_completion(case, lambda p, g: sorted(case.rewards[p])[(len(case.rewards[p]) - 1) // 2])
+
+
 def kae(case, *, kernel="triangular", bandwidth=10.0, normalization="nadaraya-watson", cold_start="batch_mean"):
     """Algorithm 1 of the paper; ``bandwidth`` a number of steps or a function of (case, p)."""
     k = KERNELS[kernel]
