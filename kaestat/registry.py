@@ -86,6 +86,13 @@ METHODS: dict[str, Method] = {
             "deviation",
             preset={"without_own": False},
         ),
+        Method(
+            "qae",
+            b.Qae,
+            "group quantile in the mean's place, divided by the group's std (Wu et al., 2025)",
+            "group_std",
+            {"without_own": False},
+        ),
         Method("james_stein", b.JamesStein, "leave-one-out mean shrunk towards the other prompts (Zeng et al., 2025)"),
         Method("ebpo", b.Ebpo, "group mean shrunk towards a running global mean (Han et al., 2026)"),
         Method(

@@ -17,6 +17,7 @@ from kaestat.baselines.mc_grpo import McGrpo
 from kaestat.baselines.opo import Opo
 from kaestat.baselines.oracle import Oracle
 from kaestat.baselines.pooled import Pooled
+from kaestat.baselines.qae import Qae
 from kaestat.baselines.reinforce import Zero
 from kaestat.baselines.sieve import Sieve
 from kaestat.baselines.spo import Spo
@@ -40,6 +41,7 @@ __all__ = [
     "Opo",
     "Oracle",
     "Pooled",
+    "Qae",
     "Sieve",
     "Spo",
     "Zero",

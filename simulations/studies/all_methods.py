@@ -17,7 +17,7 @@ from simulations.harness.study import grid
 
 N_PROMPTS, N_STEPS, FIRST_SCORED = 64, 30, 1
 STEP_SD = 0.13
-LEFT_OUT = ("oracle", "critic", "opo", "mc_grpo")  # need truth, features or lengths; or estimate no mean
+LEFT_OUT = ("oracle", "critic", "opo", "mc_grpo", "qae")  # need truth, features or lengths; or estimate no mean
 
 
 @cache

@@ -28,7 +28,7 @@ def test_only_opo_does_not_do_without_weights():
 
 
 def test_baselines_of_groups_see_streams_apart_and_those_of_prompts_do_not():
-    by_group = {"grpo", "dr_grpo", "gpg", "opo", "mc_grpo", "rloo", "james_stein", "ebpo", "krpo", "kae_stream"}
+    by_group = {"grpo", "dr_grpo", "gpg", "opo", "mc_grpo", "qae", "rloo", "james_stein", "ebpo", "krpo", "kae_stream"}
     assert {name for name in methods() if make_baseline(name).unit == "group"} == by_group
 
 

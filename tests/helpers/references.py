@@ -114,6 +114,16 @@ def mc_grpo(case):
     return per_completion(case, lambda p, g: sorted(case.rewards[p])[(len(case.rewards[p]) - 1) // 2])
 
 
+def qae(case, *, quantile=0.4):
+    """The lowest reward of the group that a share ``quantile`` of it does not exceed."""
+
+    def value(p, g):
+        row = sorted(case.rewards[p])
+        return next(z for z in row if sum(other <= z for other in row) / len(row) >= quantile)
+
+    return per_completion(case, value)
+
+
 def kae(case, *, kernel="triangular", bandwidth=10.0, normalization="nadaraya-watson", cold_start="batch_mean"):
     """Algorithm 1 of the paper; ``bandwidth`` a number of steps or a function of (case, p)."""
     k = KERNELS[kernel]
