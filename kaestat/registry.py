@@ -93,6 +93,7 @@ METHODS: dict[str, Method] = {
             "group_std",
             {"without_own": False},
         ),
+        Method("remax", b.Remax, "reward of the prompt's greedy completion, given (Li et al., 2023)"),
         Method("james_stein", b.JamesStein, "leave-one-out mean shrunk towards the other prompts (Zeng et al., 2025)"),
         Method("ebpo", b.Ebpo, "group mean shrunk towards a running global mean (Han et al., 2026)"),
         Method(

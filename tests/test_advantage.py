@@ -249,6 +249,7 @@ SINGLETON_VALUES = {
     "spo": 0.5,
     "critic": 0.0,  # nothing learnt yet
     "oracle": 0.25,
+    "remax": 1.0,
 }
 
 

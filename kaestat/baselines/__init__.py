@@ -19,6 +19,7 @@ from kaestat.baselines.oracle import Oracle
 from kaestat.baselines.pooled import Pooled
 from kaestat.baselines.qae import Qae
 from kaestat.baselines.reinforce import Zero
+from kaestat.baselines.remax import Remax
 from kaestat.baselines.sieve import Sieve
 from kaestat.baselines.spo import Spo
 
@@ -42,6 +43,7 @@ __all__ = [
     "Oracle",
     "Pooled",
     "Qae",
+    "Remax",
     "Sieve",
     "Spo",
     "Zero",

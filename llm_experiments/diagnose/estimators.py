@@ -33,6 +33,7 @@ EXCLUDED = {
     "opo": "the group mean weighted by lengths, which grpo@length is here",
     "mc_grpo": "the group's median, which estimates no mean",
     "qae": "a quantile of the group, which estimates no mean",
+    "remax": "needs greedy completions",
     "pooled": "the leave-one-out group mean where a prompt has one group, as grpo is here",
     "critic": "needs features of the prompts, and learns along a whole run",
     "oracle": "needs the true value",

@@ -17,7 +17,8 @@ from simulations.harness.study import grid
 
 N_PROMPTS, N_STEPS, FIRST_SCORED = 64, 30, 1
 STEP_SD = 0.13
-LEFT_OUT = ("oracle", "critic", "opo", "mc_grpo", "qae")  # need truth, features or lengths; or estimate no mean
+# These need truth, features, greedy completions or lengths; or they estimate no mean.
+LEFT_OUT = ("oracle", "critic", "remax", "opo", "mc_grpo", "qae")
 
 
 @cache

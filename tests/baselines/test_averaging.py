@@ -33,4 +33,10 @@ def test_baselines_of_groups_see_streams_apart_and_those_of_prompts_do_not():
 
 
 def test_baselines_with_a_carry_or_prompts_to_look_up_are_served_step_by_step():
-    assert {name for name in methods() if make_baseline(name).stepwise} == {"ebpo", "critic", "oracle", "bayes_filter"}
+    assert {name for name in methods() if make_baseline(name).stepwise} == {
+        "ebpo",
+        "critic",
+        "oracle",
+        "remax",
+        "bayes_filter",
+    }

@@ -34,7 +34,7 @@ class Method:
     @property
     def id(self) -> str:
         return self.name + "".join(
-            f",{key}={value}" for key, value in self.params.items() if key not in ("features", "value")
+            f",{key}={value}" for key, value in self.params.items() if key not in ("features", "value", "greedy")
         )
 
     def baseline(self):
@@ -88,6 +88,7 @@ METHODS = [
     Method("spo", ref.spo, {"rho": 0.5, "prior_mean": 0.9, "prior_count": 3.0}),
     Method("critic", ref.critic, {"features": FEATURES, "forgetting": 0.8}, carries=True),
     Method("oracle", ref.oracle, {"value": TRUTH}),
+    Method("remax", ref.remax, {"greedy": TRUTH}),
     *(
         Method("kae", ref.kae, {"kernel": kernel, "bandwidth": bandwidth}, weighted=True, averages=True)
         for kernel, bandwidth in zip(ref.KERNELS, (10.0, 4, 3.5, 8.0, 6.0), strict=True)

@@ -420,5 +420,9 @@ def critic(case, *, features, forgetting=0.98, ridge=1.0):
     return per_completion(case, lambda p, g: float(np.array([1.0, *features[case.prompts[p]]]) @ coefficients))
 
 
+def remax(case, *, greedy):
+    return per_completion(case, lambda p, g: greedy[case.prompts[p]])
+
+
 def oracle(case, *, value):
     return per_completion(case, lambda p, g: value[case.prompts[p]])
