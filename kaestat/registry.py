@@ -94,6 +94,13 @@ METHODS: dict[str, Method] = {
             {"without_own": False},
         ),
         Method("remax", b.Remax, "reward of the prompt's greedy completion, given (Li et al., 2023)"),
+        Method(
+            "maxrl",
+            b.MaxRl,
+            "group mean, divided by it: gradient of log p (Tajwar et al., 2026)",
+            "deviation",
+            preset={"without_own": False},
+        ),
         Method("james_stein", b.JamesStein, "leave-one-out mean shrunk towards the other prompts (Zeng et al., 2025)"),
         Method("ebpo", b.Ebpo, "group mean shrunk towards a running global mean (Han et al., 2026)"),
         Method(

@@ -234,6 +234,7 @@ SINGLETON_VALUES = {
     "grpo": 1.0,  # itself
     "dr_grpo": 1.0,
     "gpg": 1.0,
+    "maxrl": 1.0,
     "mc_grpo": 1.0,
     "qae": 1.0,
     "rloo": 0.0,  # nobody: the raw reward is the advantage

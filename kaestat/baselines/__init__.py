@@ -13,6 +13,7 @@ from kaestat.baselines.kae_stream import KaeStream
 from kaestat.baselines.kalman import Kalman
 from kaestat.baselines.krpo import Krpo
 from kaestat.baselines.local_polynomial import LocalLinear, LocalPolynomial
+from kaestat.baselines.maxrl import MaxRl
 from kaestat.baselines.mc_grpo import McGrpo
 from kaestat.baselines.opo import Opo
 from kaestat.baselines.oracle import Oracle
@@ -38,6 +39,7 @@ __all__ = [
     "Krpo",
     "LocalLinear",
     "LocalPolynomial",
+    "MaxRl",
     "McGrpo",
     "Opo",
     "Oracle",

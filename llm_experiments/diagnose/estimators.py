@@ -34,6 +34,7 @@ EXCLUDED = {
     "mc_grpo": "the group's median, which estimates no mean",
     "qae": "a quantile of the group, which estimates no mean",
     "remax": "needs greedy completions",
+    "maxrl": "the group mean, as grpo is here; it differs in the scale of advantages",
     "pooled": "the leave-one-out group mean where a prompt has one group, as grpo is here",
     "critic": "needs features of the prompts, and learns along a whole run",
     "oracle": "needs the true value",

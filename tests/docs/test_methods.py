@@ -27,6 +27,7 @@ ADVANTAGES = {
 }
 DEVIATIONS = {
     "krpo": "over the filter's standard deviation",
+    "maxrl": "over the group's mean",
     "mc_grpo": "over the group's median absolute deviation",
 }
 COLUMNS = ("looks back", "own reward", "weights", "advantage", "class")
