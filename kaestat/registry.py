@@ -101,6 +101,13 @@ METHODS: dict[str, Method] = {
             "deviation",
             preset={"without_own": False},
         ),
+        Method(
+            "grpo_passk",
+            b.GrpoPassk,
+            "best over second best of the group, divided by its std (Tang et al., 2025)",
+            "group_std",
+            preset={"without_own": False},
+        ),
         Method("james_stein", b.JamesStein, "leave-one-out mean shrunk towards the other prompts (Zeng et al., 2025)"),
         Method("ebpo", b.Ebpo, "group mean shrunk towards a running global mean (Han et al., 2026)"),
         Method(

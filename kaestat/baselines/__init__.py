@@ -6,6 +6,7 @@ from kaestat.baselines.bayes_filter import BayesFilter
 from kaestat.baselines.critic import Critic
 from kaestat.baselines.ebpo import Ebpo
 from kaestat.baselines.group_mean import GroupMean
+from kaestat.baselines.grpo_passk import GrpoPassk
 from kaestat.baselines.james_stein import JamesStein
 from kaestat.baselines.kae import Kae
 from kaestat.baselines.kae_eb import KaeEb
@@ -31,6 +32,7 @@ __all__ = [
     "Critic",
     "Ebpo",
     "GroupMean",
+    "GrpoPassk",
     "JamesStein",
     "Kae",
     "KaeEb",

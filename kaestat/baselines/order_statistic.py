@@ -48,13 +48,14 @@ class OrderStatistic(Baseline):
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
         if self.without_own:
-            found = self._of_others(groups)
+            found = self.of_others(groups)
         else:
             lower, upper = self.bounds(groups)
             found = xp.minimum(xp.maximum(groups.reward, lower), upper)
         return xp.where(groups.present > 0, found, xp.zeros_like(found))
 
-    def _of_others(self, groups: Groups) -> Array:
+    def of_others(self, groups: Groups) -> Array:
+        """The reward of that rank among the others, (..., P, G); 0 for a lone completion."""
         xp = groups.xp
         others = groups.count - 1
         rank, ordered = self.rank(others), in_order(groups)

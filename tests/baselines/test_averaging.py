@@ -28,7 +28,7 @@ def test_only_opo_does_not_do_without_weights():
 
 
 def test_baselines_of_groups_see_streams_apart_and_those_of_prompts_do_not():
-    by_group = "grpo dr_grpo gpg opo mc_grpo qae maxrl rloo james_stein ebpo krpo kae_stream".split()
+    by_group = "grpo dr_grpo gpg opo mc_grpo qae maxrl grpo_passk rloo james_stein ebpo krpo kae_stream".split()
     assert {name for name in methods() if make_baseline(name).unit == "group"} == set(by_group)
 
 

@@ -20,7 +20,7 @@ every_one = pytest.mark.parametrize("name", BY_RANK)
 
 
 def test_these_methods_go_by_rank():
-    assert {"mc_grpo", "qae"} <= set(BY_RANK)
+    assert {"mc_grpo", "qae", "grpo_passk"} <= set(BY_RANK)
 
 
 def values_of(baseline, rows):

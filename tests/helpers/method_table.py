@@ -73,6 +73,7 @@ METHODS = [
     Method("mc_grpo", ref.mc_grpo, sees_own=True, by_rank=True),
     Method("qae", ref.qae, sees_own=True, by_rank=True),
     Method("qae", ref.qae, {"quantile": 0.75}, sees_own=True, by_rank=True),
+    Method("grpo_passk", ref.grpo_passk, sees_own=True, by_rank=True),
     Method("rloo", lambda case: ref.group_mean(case, without_own=True), weighted=True),
     Method("pooled", lambda case: ref.group_mean(case, without_own=True), weighted=True),
     Method("james_stein", ref.james_stein, weighted=True),

@@ -124,6 +124,16 @@ def qae(case, *, quantile=0.4):
     return per_completion(case, value)
 
 
+def grpo_passk(case):
+    """What verl's advantage, only for the best by its lead over the second, leaves of each reward."""
+
+    def value(p, g):
+        own, rest = case.rewards[p][g], others(case.rewards[p], g)
+        return own - max(own - max(rest), 0.0) if rest else own
+
+    return per_completion(case, value)
+
+
 def kae(case, *, kernel="triangular", bandwidth=10.0, normalization="nadaraya-watson", cold_start="batch_mean"):
     """Algorithm 1 of the paper; ``bandwidth`` a number of steps or a function of (case, p)."""
     k = KERNELS[kernel]

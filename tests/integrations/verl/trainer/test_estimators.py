@@ -17,7 +17,7 @@ from kaestat import AdvantageEstimator, methods
 from kaestat.integrations.verl.estimators import REGISTERED, needs_our_trainer
 
 WITHOUT_HISTORY = [m for m in methods() if not needs_our_trainer(m)]
-VERLS_OWN = ("grpo", "rloo", "gpg", "opo", "remax")
+VERLS_OWN = ("grpo", "rloo", "gpg", "opo", "remax", "grpo_passk")
 
 
 @st.composite
@@ -119,6 +119,7 @@ def test_remax_is_verls_given_the_greedy_rewards(batch, seed):
         ("kaestat_dr_grpo", {}, "grpo", {"norm_adv_by_std_in_grpo": False}),
         ("kaestat_grpo", {"scale": "none"}, "grpo", {"norm_adv_by_std_in_grpo": False}),
         ("kaestat_opo", {"weights": "length"}, "opo", {}),
+        ("kaestat_grpo_passk", {}, "grpo_passk", {}),
         ("kaestat_dr_grpo", {"weights": "length"}, "opo", {}),
     ],
 )
