@@ -234,6 +234,10 @@ SINGLETON_VALUES = {
     "grpo": 1.0,  # itself
     "dr_grpo": 1.0,
     "gpg": 1.0,
+    "maxrl": 1.0,
+    "grpo_passk": 1.0,
+    "mc_grpo": 1.0,
+    "qae": 1.0,
     "rloo": 0.0,  # nobody: the raw reward is the advantage
     "pooled": 0.0,
     "james_stein": 0.5,  # the other group's mean
@@ -247,6 +251,7 @@ SINGLETON_VALUES = {
     "spo": 0.5,
     "critic": 0.0,  # nothing learnt yet
     "oracle": 0.25,
+    "remax": 1.0,
 }
 
 

@@ -130,8 +130,13 @@ def test_a_users_baseline_named_like_a_method_is_not_mistaken_for_it(tmp_path):
 
 @pytest.mark.parametrize(
     "estimator",
-    [make("oracle"), make("critic"), AdvantageEstimator("kae", bandwidth=10, kernel=lambda u: 2 * np.exp(-2 * u))],
-    ids=["oracle", "critic", "own kernel"],
+    [
+        make("oracle"),
+        make("critic"),
+        make("remax"),
+        AdvantageEstimator("kae", bandwidth=10, kernel=lambda u: 2 * np.exp(-2 * u)),
+    ],
+    ids=["oracle", "critic", "remax", "own kernel"],
 )
 def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path, estimator):
     estimator.step(PROMPTS, REWARDS, 0)

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.order_statistic import OrderStatistic
 from kaestat.checks import check_whole
 from kaestat.logs.jackknife import jackknife_groups
 from kaestat.logs.prompt_risks import PromptRisks, contributions, sized_mean
@@ -48,7 +49,8 @@ def value_risk(
         some visits must have two completions or more.
     methods : sequence of str or Baseline
         Names, specifications such as ``"kae:bandwidth=10,kernel=exponential"``, or baselines. As in the paper's
-        Table 1, ``grpo`` and ``reinforce++`` enter in leave-one-out form. Methods that are meant for rewards in [0, 1]
+        Table 1, ``grpo`` and ``reinforce++`` enter in leave-one-out form, and so do medians and quantiles
+        (`OrderStatistic`). Methods that are meant for rewards in [0, 1]
         (`RangedBaseline`) and that were given no range are given that of the log (`reward_range`).
     n_boot : int
         Bootstrap draws of prompts behind the 95 % percentile interval, 40 or more; 0 gives Student's interval from the
@@ -135,7 +137,10 @@ def risk_differences(
 
 
 def risk_baseline(method: str | Baseline) -> Baseline:
-    """The baseline whose risk stands for a method: as given, but ``grpo`` and ``reinforce++`` leave-one-out."""
+    """The baseline whose risk stands for a method: as given, but some in leave-one-out form.
+
+    ``grpo`` and ``reinforce++`` as in the paper; medians and quantiles, of whose own reward nothing can be added back.
+    """
     if isinstance(method, Baseline):
         baseline, name = method, type(method).__name__
     else:
@@ -143,7 +148,8 @@ def risk_baseline(method: str | Baseline) -> Baseline:
         baseline = make_baseline(name, **params)
     if baseline.missing_input is not None:
         raise ValueError(f"method {name!r} needs {baseline.missing_input}: pass a Baseline object that has it.")
-    return baseline.leave_one_out() if name in LEAVE_ONE_OUT_METHODS else baseline
+    left_out = name in LEAVE_ONE_OUT_METHODS or isinstance(baseline, OrderStatistic)
+    return baseline.leave_one_out() if left_out else baseline
 
 
 def prompt_risks(

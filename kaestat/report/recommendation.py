@@ -11,6 +11,7 @@ import pandas as pd
 
 from kaestat.arrays import Groups, Visits
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.order_statistic import OrderStatistic
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
@@ -164,6 +165,8 @@ def complexity(row: Any) -> tuple[int, int]:
 
 def _recommendable(row: str | Baseline, log: RewardLog) -> bool:
     baseline = risk_baseline(row.removesuffix(MARK) if isinstance(row, str) else row)
+    if isinstance(baseline, OrderStatistic):  # estimates no mean, however near it may be in a log
+        return False
     return leaves_own_out(baseline) and (returns(log) or not isinstance(baseline, RangedBaseline))
 
 

@@ -17,14 +17,15 @@ from simulations.harness.study import grid
 
 N_PROMPTS, N_STEPS, FIRST_SCORED = 64, 30, 1
 STEP_SD = 0.13
-LEFT_OUT = ("oracle", "critic", "opo")  # need truth, features or lengths
+# These need truth, features, greedy completions or lengths; or they estimate no mean.
+LEFT_OUT = ("oracle", "critic", "remax", "opo", "mc_grpo", "qae", "grpo_passk")
 
 
 @cache
 def compared() -> dict[str, Baseline]:
     """Baselines by name, kae and kae_eb at fixed bandwidths; GRPO's family and REINFORCE++ leave-one-out."""
     # Names that share a baseline (grpo, rloo, ... at one group per prompt) appear once, under the best known one.
-    same = ("rloo", "dr_grpo", "gpg", "pooled")
+    same = ("rloo", "dr_grpo", "gpg", "maxrl", "pooled")
     return {
         name: make_baseline(name, **FIXED_PARAMETERS.get(name, {})).leave_one_out()
         for name in methods()

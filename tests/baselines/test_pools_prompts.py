@@ -12,6 +12,7 @@ from tests.helpers.estimators import UNWEIGHTED
 
 PARAMETERS = {
     "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)},
+    "remax": {"greedy": lambda prompts, step: [1.0] * len(prompts)},
     "critic": {"features": lambda prompts: np.array([[float(p)] for p in prompts])},
 }
 PROMPTS, STEPS, GROUP = 12, 10, 4

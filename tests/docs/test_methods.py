@@ -14,6 +14,7 @@ from kaestat.bandwidth import SELECTORS
 from kaestat.baselines import Critic, Oracle
 from kaestat.baselines.base import Baseline
 from kaestat.registry import METHODS, make_baseline
+from kaestat.scaling import DEVIATION
 
 PAGES = Path(__file__).parents[2] / "docs" / "methods"
 FILES = {"reinforce++": "reinforce_plus_plus"}
@@ -23,7 +24,11 @@ ADVANTAGES = {
     "group_std": "over the group's standard deviation",
     "batch_std": "whitened over the batch",
     "informative": "times B / (B - M)",
-    "deviation": "over the filter's standard deviation",
+}
+DEVIATIONS = {
+    "krpo": "over the filter's standard deviation",
+    "maxrl": "over the group's mean",
+    "mc_grpo": "over the group's median absolute deviation",
 }
 COLUMNS = ("looks back", "own reward", "weights", "advantage", "class")
 
@@ -39,7 +44,11 @@ def facts(name: str) -> dict[str, str]:
 
 
 def baseline_of(name: str) -> Baseline:
-    given = {"oracle": {"value": np.full(2, 0.5)}, "critic": {"features": {"a": [0.0], "b": [1.0]}}}
+    given = {
+        "oracle": {"value": np.full(2, 0.5)},
+        "remax": {"greedy": np.ones(2)},
+        "critic": {"features": {"a": [0.0], "b": [1.0]}},
+    }
     return make_baseline(name, **given.get(name, {}))
 
 
@@ -68,7 +77,7 @@ def test_table_of_methods_says_which_take_any_order():
 @pytest.mark.parametrize("name", METHODS)
 def test_page_of_a_method_has_its_facts(name):
     method, baseline = METHODS[name], baseline_of(name)
-    advantage = ADVANTAGES[method.scale]
+    advantage = DEVIATIONS[name] if method.scale == DEVIATION else ADVANTAGES[method.scale]
     path = f"{method.baseline.__module__}.{method.baseline.__name__}"
     expected = {
         "looks back": looks_back(baseline),

@@ -7,7 +7,11 @@ import numpy as np
 from kaestat import AdvantageEstimator, make_baseline, methods
 
 FEATURES = {"features": lambda prompts: np.array([[len(str(p))] for p in prompts])}
-PARAMETERS = {"critic": FEATURES, "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)}}
+PARAMETERS = {
+    "critic": FEATURES,
+    "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)},
+    "remax": {"greedy": lambda prompts, step: [1.0] * len(prompts)},
+}
 
 UNWEIGHTED = tuple(name for name in methods() if not make_baseline(name).needs_weights)  # serve rewards alone
 

@@ -27,13 +27,14 @@ class Method:
     weighted: bool = False  # takes weights, and so does its reference
     averages: bool = False  # a weighted mean of rewards, weights summing to one
     sees_own: bool = False
+    by_rank: bool = False  # a reward of the group in place of a mean
     ordered: bool = False  # depends on the order of completions in a group
     carries: bool = False
 
     @property
     def id(self) -> str:
         return self.name + "".join(
-            f",{key}={value}" for key, value in self.params.items() if key not in ("features", "value")
+            f",{key}={value}" for key, value in self.params.items() if key not in ("features", "value", "greedy")
         )
 
     def baseline(self):
@@ -67,7 +68,12 @@ METHODS = [
         "reinforce++", lambda case: ref.batch_mean(case, without_own=False), weighted=True, averages=True, sees_own=True
     ),
     Method("grpo", lambda case: ref.group_mean(case, without_own=False), weighted=True, averages=True, sees_own=True),
+    Method("maxrl", lambda case: ref.group_mean(case, without_own=False), weighted=True, averages=True, sees_own=True),
     Method("opo", lambda case: ref.opo(case), weighted=True, averages=True, sees_own=True),
+    Method("mc_grpo", ref.mc_grpo, sees_own=True, by_rank=True),
+    Method("qae", ref.qae, sees_own=True, by_rank=True),
+    Method("qae", ref.qae, {"quantile": 0.75}, sees_own=True, by_rank=True),
+    Method("grpo_passk", ref.grpo_passk, sees_own=True, by_rank=True),
     Method("rloo", lambda case: ref.group_mean(case, without_own=True), weighted=True),
     Method("pooled", lambda case: ref.group_mean(case, without_own=True), weighted=True),
     Method("james_stein", ref.james_stein, weighted=True),
@@ -84,6 +90,7 @@ METHODS = [
     Method("spo", ref.spo, {"rho": 0.5, "prior_mean": 0.9, "prior_count": 3.0}),
     Method("critic", ref.critic, {"features": FEATURES, "forgetting": 0.8}, carries=True),
     Method("oracle", ref.oracle, {"value": TRUTH}),
+    Method("remax", ref.remax, {"greedy": TRUTH}),
     *(
         Method("kae", ref.kae, {"kernel": kernel, "bandwidth": bandwidth}, weighted=True, averages=True)
         for kernel, bandwidth in zip(ref.KERNELS, (10.0, 4, 3.5, 8.0, 6.0), strict=True)

@@ -109,6 +109,31 @@ def opo(case):
     return per_completion(case, lambda p, g: baselines[p])
 
 
+def mc_grpo(case):
+    """``torch.median`` of the group: the middle reward, of an even number the lower of both."""
+    return per_completion(case, lambda p, g: sorted(case.rewards[p])[(len(case.rewards[p]) - 1) // 2])
+
+
+def qae(case, *, quantile=0.4):
+    """The lowest reward of the group that a share ``quantile`` of it does not exceed."""
+
+    def value(p, g):
+        row = sorted(case.rewards[p])
+        return next(z for z in row if sum(other <= z for other in row) / len(row) >= quantile)
+
+    return per_completion(case, value)
+
+
+def grpo_passk(case):
+    """What verl's advantage, only for the best by its lead over the second, leaves of each reward."""
+
+    def value(p, g):
+        own, rest = case.rewards[p][g], others(case.rewards[p], g)
+        return own - max(own - max(rest), 0.0) if rest else own
+
+    return per_completion(case, value)
+
+
 def kae(case, *, kernel="triangular", bandwidth=10.0, normalization="nadaraya-watson", cold_start="batch_mean"):
     """Algorithm 1 of the paper; ``bandwidth`` a number of steps or a function of (case, p)."""
     k = KERNELS[kernel]
@@ -403,6 +428,10 @@ def critic(case, *, features, forgetting=0.98, ridge=1.0):
                 moment = moment + forgetting**age * z * x
     coefficients = np.linalg.solve(gram, moment)
     return per_completion(case, lambda p, g: float(np.array([1.0, *features[case.prompts[p]]]) @ coefficients))
+
+
+def remax(case, *, greedy):
+    return per_completion(case, lambda p, g: greedy[case.prompts[p]])
 
 
 def oracle(case, *, value):

@@ -20,6 +20,7 @@ from kaestat.registry import METHODS, parse_method
 
 KNOWN = {
     "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)},
+    "remax": {"greedy": lambda prompts, step: [1.0] * len(prompts)},
     "critic": {"features": lambda prompts: np.array([[float(prompt), np.sin(prompt)] for prompt in prompts])},
 }
 PROMPTS, STEPS = 13, 10

@@ -17,7 +17,7 @@ from kaestat import AdvantageEstimator, methods
 from kaestat.integrations.verl.estimators import REGISTERED, needs_our_trainer
 
 WITHOUT_HISTORY = [m for m in methods() if not needs_our_trainer(m)]
-VERLS_OWN = ("grpo", "rloo", "gpg", "opo")
+VERLS_OWN = ("grpo", "rloo", "gpg", "opo", "remax", "grpo_passk")
 
 
 @st.composite
@@ -99,6 +99,18 @@ def test_rloo_is_verls(batch):
         torch.testing.assert_close(computed("kaestat_rloo", batch), expected, rtol=1e-5, atol=1e-6)
 
 
+@given(batch=batches(), seed=st.integers(0, 9))
+def test_remax_is_verls_given_the_greedy_rewards(batch, seed):
+    _, mask, uids, rewards = batch
+    greedy = {uid: float(z) for uid, z in zip(uids, np.random.default_rng(seed).random(len(uids)), strict=True)}
+    baselines = torch.tensor([greedy[uid] for uid in uids], dtype=torch.float32)
+    ours = AdvantageEstimator("remax", greedy=greedy).step(list(uids), rewards, step=0)
+    theirs = verls("remax", batch, reward_baselines=baselines)
+    first = theirs[:, 0]  # the reward stands at the last token, and verl sums from each token to the end
+    np.testing.assert_allclose(first, ours, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(theirs, first[:, None] * mask, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("ours", "options", "theirs", "their_options"),
     [
@@ -107,6 +119,7 @@ def test_rloo_is_verls(batch):
         ("kaestat_dr_grpo", {}, "grpo", {"norm_adv_by_std_in_grpo": False}),
         ("kaestat_grpo", {"scale": "none"}, "grpo", {"norm_adv_by_std_in_grpo": False}),
         ("kaestat_opo", {"weights": "length"}, "opo", {}),
+        ("kaestat_grpo_passk", {}, "grpo_passk", {}),
         ("kaestat_dr_grpo", {"weights": "length"}, "opo", {}),
     ],
 )
@@ -157,18 +170,20 @@ def test_gpg_counts_equal_groups_here_and_zero_rewards_in_verl():
     torch.testing.assert_close(verls("gpg", batch)[:, 0], 4 / 3 * torch.tensor([0.5, -0.5, 0.0, 0.0]))
 
 
-@pytest.mark.parametrize("method", [m for m in methods() if needs_our_trainer(m) and m not in ("critic", "oracle")])
+@pytest.mark.parametrize(
+    "method", [m for m in methods() if needs_our_trainer(m) and m not in ("critic", "oracle", "remax")]
+)
 def test_a_method_with_a_history_refuses_a_trainer_that_passes_no_step(method):
     batch = torch.ones(2, 1), torch.ones(2, 1, dtype=torch.long), np.array(["a", "a"], object)
     with pytest.raises(ValueError, match=r"trainer\.v1\.trainer_mode=kaestat_sync"):
         computed(f"kaestat_{method}", batch)
 
 
-@pytest.mark.parametrize(("method", "missing"), [("critic", "features"), ("oracle", "value")])
+@pytest.mark.parametrize(("method", "missing"), [("critic", "features"), ("oracle", "value"), ("remax", "greedy")])
 def test_a_method_that_verl_cannot_feed_says_what_it_needs(method, missing):
     batch = torch.ones(2, 1), torch.ones(2, 1, dtype=torch.long), np.array(["a", "a"], object)
     with pytest.raises(ValueError, match=missing):
-        computed(method, batch)
+        computed(f"kaestat_{method}", batch)
 
 
 def test_score_norms_are_refused_where_verl_does_not_pass_the_probabilities():

@@ -1,0 +1,62 @@
+"""One number per prompt that somebody hands in, looked up by the prompts of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kaestat.arrays import Array, Groups
+
+Given = Mapping[Hashable, float] | Callable[[list[Hashable], int | Array], Array] | Array
+
+
+def given_values(owner: str, argument: str, given: Given, groups: Groups, step: int | Array) -> Array:
+    """The number of each prompt for each of its completions, (..., P, G).
+
+    Parameters
+    ----------
+    owner, argument : str
+        Who asks, and what the numbers were given as; for messages.
+    given : mapping, callable or array
+        ``{prompt_id: number}``; or ``given(prompt_ids, step) -> sequence of P numbers``; or an array broadcastable to
+        (..., P).
+    groups : Groups
+        With `Groups.prompt_ids`, unless the numbers are an array.
+    step : int, or array broadcastable to (..., 1, 1)
+
+    Raises
+    ------
+    ValueError
+        If a prompt has none, or the function returns another number of them.
+    """
+    xp = groups.xp
+    if isinstance(given, Mapping) or callable(given):
+        if groups.prompt_ids is None:
+            raise ValueError(
+                f"{owner}: groups carry no prompt_ids to look {argument}s up by; give {argument} as an array."
+            )
+        given = _look_up(owner, argument, given, list(groups.prompt_ids), step)
+    found: Any = xp.asarray(given, dtype=groups.reward.dtype)
+    return found[..., None] + xp.zeros_like(groups.reward)
+
+
+def _look_up(
+    owner: str,
+    argument: str,
+    given: Mapping[Hashable, float] | Callable[[list[Hashable], int | Array], Array],
+    prompt_ids: list[Hashable],
+    step: int | Array,
+) -> np.ndarray:
+    if callable(given):
+        found = np.asarray(given(prompt_ids, step), dtype=float)
+        if found.shape != (len(prompt_ids),):
+            raise ValueError(
+                f"{owner}: {argument}(...) must return {len(prompt_ids)} numbers, got shape {found.shape}."
+            )
+        return found
+    missing = [prompt for prompt in prompt_ids if prompt not in given]
+    if missing:
+        raise ValueError(f"{owner}: no {argument} given for prompt {missing[0]!r} (and {len(missing) - 1} more).")
+    return np.array([given[prompt] for prompt in prompt_ids], dtype=float)

@@ -1,0 +1,41 @@
+"""MaxRL: the group mean, and advantages divided by it (Tajwar et al., 2026)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kaestat.arrays import Array, Groups, Visits, ratio
+from kaestat.baselines.base import Baseline
+from kaestat.baselines.group_mean import GroupMean
+
+MEAN_EPS = 1e-6  # as in SkyRL
+
+
+@dataclass(frozen=True)
+class MaxRl(GroupMean):
+    """Group mean whose `deviation` is the mean itself, so that rare successes count for more.
+
+    Parameters
+    ----------
+    without_own : bool
+        As in `GroupMean`; the published method keeps the own reward in.
+    """
+
+    def deviation(self, groups: Groups, visits: Visits, *, step: int | Array) -> Array:
+        """Mean reward of the group, unweighted, plus 0.000001; shape (..., P, 1).
+
+        Raises
+        ------
+        ValueError
+            If a reward is negative: a mean below 0 would turn the gradient round.
+        """
+        xp = groups.xp
+        reward = xp.where(groups.present > 0, groups.reward, xp.zeros_like(groups.reward))
+        if bool(xp.any(reward < 0)):
+            raise ValueError(
+                "rewards: maxrl divides by the group's mean reward, so none may be negative; shift them to begin at 0."
+            )
+        return ratio(xp.sum(reward, axis=-1, keepdims=True), groups.count, 0.0, xp) + MEAN_EPS
+
+    def leave_one_out(self) -> Baseline:
+        return GroupMean(without_own=True)

@@ -1,0 +1,101 @@
+"""Baselines that are one of the rewards of the group by its rank: a median, a quantile, the best of the others."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, TypeVar
+
+from array_api_compat import device
+
+from kaestat.arrays import Array, Groups, Visits, namespace, ratio
+from kaestat.baselines.base import Baseline
+
+OrderT = TypeVar("OrderT", bound="OrderStatistic")
+
+
+@dataclass(frozen=True)
+class OrderStatistic(Baseline):
+    """Shared by the baselines that put a reward of the group by its rank in the place of the mean.
+
+    Given the other completions, such a value is the completion's own reward clipped to `bounds`, which no log can
+    correct for without bias: `kaestat.value_risk` scores `leave_one_out`, as it does for GRPO.
+
+    Parameters
+    ----------
+    without_own : bool
+        Take the completion's own reward out of the group first. A lone completion then has value 0.
+    """
+
+    without_own: bool = False
+
+    unit: ClassVar[Literal["prompt", "group"]] = "group"
+
+    @abstractmethod
+    def rank(self, count: Array) -> Array:
+        """Which of ``count`` rewards it is, 0 for the lowest."""
+
+    def bounds(self, groups: Groups) -> tuple[Array, Array]:
+        """Between what a completion's own reward moves the value, (..., P, G) each; infinite where nothing holds it."""
+        xp = groups.xp
+        rank = self.rank(groups.count)
+        ordered = in_order(groups)
+        below, here, above = (at_rank(ordered, rank + shift) for shift in (-1, 0, 1))
+        none = xp.zeros_like(groups.reward)
+        # A completion below that rank, taken out, leaves its successor there; one above it, its predecessor.
+        return xp.where(groups.reward < here, here, below + none), xp.where(groups.reward > here, here, above + none)
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        xp = groups.xp
+        if self.without_own:
+            found = self.of_others(groups)
+        else:
+            lower, upper = self.bounds(groups)
+            found = xp.minimum(xp.maximum(groups.reward, lower), upper)
+        return xp.where(groups.present > 0, found, xp.zeros_like(found))
+
+    def of_others(self, groups: Groups) -> Array:
+        """The reward of that rank among the others, (..., P, G); 0 for a lone completion."""
+        xp = groups.xp
+        others = groups.count - 1
+        rank, ordered = self.rank(others), in_order(groups)
+        here, above = at_rank(ordered, rank), at_rank(ordered, rank + 1)
+        found = xp.where(groups.reward <= here, above, here)
+        return xp.where(others > 0, found, xp.zeros_like(found))
+
+    def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
+        """Slope of the value between the lowest and the highest reward of the group.
+
+        Where all are equal, the mean of the derivatives to both sides.
+        """
+        if self.without_own:
+            return 0.0
+        xp = groups.xp
+        lower, upper = self.bounds(groups)
+        ordered = in_order(groups)
+        least, most = at_rank(ordered, 0.0 * groups.count), at_rank(ordered, groups.count - 1)
+        present, none = groups.present > 0, xp.zeros_like(groups.reward)
+        rise = xp.where(present, xp.minimum(most, upper) - xp.maximum(least, lower), none)
+        free = xp.astype(lower < groups.reward, none.dtype) + xp.astype(upper > groups.reward, none.dtype)
+        return ratio(rise, xp.where(present, most - least, none), xp.where(present, free / 2, none), xp)
+
+    def leave_one_out(self: OrderT) -> OrderT:
+        return replace(self, without_own=True)
+
+
+def in_order(groups: Groups) -> Array:
+    """Rewards of each group from the lowest to the highest between two infinities, (..., P, G + 2); then padding."""
+    xp = groups.xp
+    if groups.mask is None:
+        rewards = groups.reward
+    else:
+        rewards = xp.where(groups.mask, groups.reward, xp.full_like(groups.reward, xp.inf))
+    end = xp.full_like(rewards[..., :1], xp.inf)
+    return xp.concat([-end, xp.sort(rewards, axis=-1), end], axis=-1)
+
+
+def at_rank(ordered: Array, rank: Array) -> Array:
+    """Entry ``rank`` (0-based, without the infinity in front) of what `in_order` gives; both (..., P, 1)."""
+    xp = namespace(ordered)
+    places = xp.arange(-1, ordered.shape[-1] - 1, dtype=ordered.dtype, device=device(ordered))
+    return xp.sum(xp.where(places == rank, ordered, xp.zeros_like(ordered)), axis=-1, keepdims=True)

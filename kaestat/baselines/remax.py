@@ -1,0 +1,43 @@
+"""ReMax: the reward of the prompt's greedy completion, given (Li et al., 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kaestat.arrays import Array, Groups, Visits
+from kaestat.baselines.base import Baseline
+from kaestat.baselines.given_values import Given, given_values
+
+
+@dataclass(frozen=True, eq=False)
+class Remax(Baseline):
+    """Reward of the completion that the policy of now gives without sampling.
+
+    Parameters
+    ----------
+    greedy : mapping, callable or array
+        ``{prompt_id: reward}``, looked up at every step, so that the caller puts the step's rewards into it before; or
+        ``greedy(prompt_ids, step) -> sequence of P rewards``, which may generate them; or an array broadcastable to
+        (..., P), for direct use on arrays.
+
+    Raises
+    ------
+    ValueError
+        If no rewards are given, or a prompt's is missing.
+    """
+
+    greedy: Given | None = None
+
+    stepwise: ClassVar[bool] = True
+
+    @property
+    def missing_input(self) -> str | None:
+        return (
+            None if self.greedy is not None else "greedy= (a mapping, a function of prompt ids and step, or an array)"
+        )
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        if self.greedy is None:
+            raise ValueError(f"remax: give it {self.missing_input}.")
+        return given_values("remax", "greedy", self.greedy, groups, step)

@@ -1,0 +1,82 @@
+"""MC-GRPO (Kim, 2026): the author's numbers, the pivot, and what its division does with rewards of 0 and 1."""
+
+import numpy as np
+import pytest
+import torch
+
+from kaestat import AdvantageEstimator, Groups, make_baseline
+from tests.helpers.cases import NO_PAST, groups
+
+
+def authors(rewards, size):
+    """``grpo_trainer_math.py`` of lotusroot-kim/MC-GRPO (da07745) with ``mc=True``, in the words of its tensors."""
+    grouped = torch.tensor(rewards, dtype=torch.float64).view(-1, size)
+    median = grouped.median(dim=1)
+    mad = (grouped - median.values.unsqueeze(1)).abs().median(dim=1).values + 1e-3
+    kept = torch.ones_like(grouped, dtype=torch.bool)
+    kept[torch.arange(len(grouped)), median.indices] = False
+    return ((grouped - median.values.unsqueeze(1)) / mad.unsqueeze(1)).view(-1).numpy(), kept.view(-1).numpy()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 9])
+@pytest.mark.parametrize("levels", [(0.0, 1.0), (0.0, 0.25, 1.0, 1.5)])
+def test_advantages_are_the_authors(size, levels):
+    rewards = np.random.default_rng(size).choice(levels, 60 * size)
+    expected, _ = authors(rewards, size)
+    found = AdvantageEstimator("mc_grpo").step(np.repeat(np.arange(60), size), rewards, 0)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    assert np.ptp(expected) > 0 or size == 1
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_without_ties_the_pivot_is_the_completion_that_the_author_drops(size):
+    rewards = np.random.default_rng(0).random((40, size))
+    pivot = make_baseline("mc_grpo").pivot(Groups(rewards))
+    np.testing.assert_array_equal(~pivot.reshape(-1), authors(rewards.reshape(-1), size)[1])
+
+
+def test_every_group_has_one_pivot_which_is_the_first_of_its_ties():
+    packed = groups([0, 1, 1, 0, 0], [1, 1, 1], [0.5], [0.2, 0.8])
+    pivot = make_baseline("mc_grpo").pivot(packed)
+    assert pivot.tolist() == [
+        [True, False, False, False, False],
+        [True, False, False, False, False],
+        [True, False, False, False, False],
+        [True, False, False, False, False],
+    ]
+    assert (packed.reward - make_baseline("mc_grpo").values(packed, NO_PAST, step=0))[pivot].tolist() == [0.0] * 4
+
+
+def test_a_pivot_is_never_padding():
+    masked = Groups(np.array([[9.0, 0.3, 0.1, 0.3]]), mask=np.array([[False, True, True, True]]))
+    assert make_baseline("mc_grpo").pivot(masked).tolist() == [[False, True, False, False]]
+    empty = Groups(np.zeros((1, 3)), mask=np.zeros((1, 3), dtype=bool))
+    assert not make_baseline("mc_grpo").pivot(empty).any()
+
+
+def test_an_empty_group_has_finite_values_and_deviations():
+    empty = Groups(np.full((1, 3), 7.0), mask=np.zeros((1, 3), dtype=bool))
+    baseline = make_baseline("mc_grpo")
+    assert baseline.values(empty, NO_PAST, step=0).tolist() == [[0.0] * 3]
+    assert baseline.deviation(empty, NO_PAST, step=0).tolist() == [[1e-3]]
+    assert baseline.own_derivative(empty, NO_PAST, step=0).tolist() == [[0.0] * 3]
+
+
+def test_one_outlier_does_not_move_the_values_of_the_others():
+    plain, outlier = ([0.1, 0.2, 0.3, 0.4, z] for z in (0.5, 500.0))
+    values = [make_baseline("mc_grpo").values(groups(row), NO_PAST, step=0) for row in (plain, outlier)]
+    np.testing.assert_array_equal(*values)
+    assert values[0].tolist() == [[0.3] * 5]
+
+
+def test_rewards_of_0_and_1_in_an_odd_group_are_divided_by_the_epsilon_alone():
+    advantages = AdvantageEstimator("mc_grpo").step(["a"] * 5 + ["b"] * 3, [0.0, 1, 0, 0, 1, 1, 1, 0], 0)
+    np.testing.assert_allclose(advantages, [0, 1000, 0, 0, 1000, 0, 0, -1000], rtol=1e-12)
+
+
+def test_left_out_it_is_the_median_of_the_others():
+    left_out = make_baseline("mc_grpo").leave_one_out()
+    values = left_out.values(groups([0.1, 0.4, 0.2], [0.7], [1, 1, 0, 1]), NO_PAST, step=0)
+    np.testing.assert_array_equal(values[0, :3], [0.2, 0.1, 0.1])  # the lower of two
+    assert values[1, 0] == 0.0
+    np.testing.assert_array_equal(values[2], [1, 1, 1, 1])

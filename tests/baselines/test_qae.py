@@ -1,0 +1,46 @@
+"""QAE (Wu et al., 2025): the gate of the paper's abstract, and the quantile behind it."""
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator, make_baseline
+from tests.helpers.cases import NO_PAST, groups
+
+
+@pytest.mark.parametrize("size", range(1, 17))
+@pytest.mark.parametrize("quantile", [0.2, 0.4, 0.5, 0.75, 1.0])
+def test_hard_prompts_have_a_baseline_of_0_and_easy_ones_of_1(size, quantile):
+    for successes in range(size + 1):
+        row = [1.0] * successes + [0.0] * (size - successes)
+        values = make_baseline("qae", quantile=quantile).values(groups(row), NO_PAST, step=0)
+        hard = successes <= round((1 - quantile) * size, 9)  # p <= 1 - K
+        assert values.tolist() == [[0.0 if hard else 1.0] * size]
+
+
+@pytest.mark.parametrize("quantile", [0.07, 0.29, 0.4, 0.57, 1.0])
+@pytest.mark.parametrize("size", [1, 5, 8, 100])
+def test_it_is_numpys_inverse_of_the_distribution_function(quantile, size):
+    rewards = np.random.default_rng(0).random((7, size))
+    found = make_baseline("qae", quantile=quantile).values(groups(*rewards.tolist()), NO_PAST, step=0)
+    rank = max(-(-round(quantile * 100) * size // 100), 1)  # in whole numbers
+    np.testing.assert_array_equal(found[:, 0], np.sort(rewards, axis=1)[:, rank - 1])
+    if size < 100:  # NumPy multiplies in floating point
+        np.testing.assert_array_equal(found[:, 0], np.quantile(rewards, quantile, axis=1, method="inverted_cdf"))
+
+
+def test_an_interpolating_quantile_would_not_be_the_gate():
+    row = [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    assert np.quantile(row, 0.45) not in (0.0, 1.0)
+    assert make_baseline("qae", quantile=0.45).values(groups(row), NO_PAST, step=0)[0, 0] == 0.0
+
+
+def test_advantages_are_grpos_with_the_quantile_for_the_mean():
+    rewards = np.array([1.0, 0, 0, 0, 1, 1, 1, 0])
+    found = AdvantageEstimator("qae").step(["hard"] * 4 + ["easy"] * 4, rewards, 0)
+    np.testing.assert_allclose(found, np.array([1.0, 0, 0, 0, 0, 0, 0, -1]) / (0.5 + 1e-6), rtol=1e-12)
+
+
+@pytest.mark.parametrize("quantile", [0.0, -0.1, 1.1, np.nan])
+def test_a_quantile_is_a_share(quantile):
+    with pytest.raises(ValueError, match="quantile"):
+        make_baseline("qae", quantile=quantile)
