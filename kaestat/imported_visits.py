@@ -31,6 +31,11 @@ class ImportedVisits:
         """The last step recorded; -1 before the first."""
         return self._state.last_step
 
+    @property
+    def priors(self) -> tuple[Prior, ...]:
+        """What the history is to begin with; empty once a step has been recorded, when it holds their visits."""
+        return self._state.priors
+
     def add_prior(self, prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str]) -> None:
         """Begin with what is known of prompts already, or add it to a run under way.
 

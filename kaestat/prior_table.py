@@ -24,7 +24,7 @@ def table_of_file(path: str | os.PathLike[str]) -> pd.DataFrame:
     kind = Path(path).suffix.lower()
     try:
         if kind == ".jsonl":
-            return pd.read_json(path, lines=True, dtype=False, convert_dates=False)
+            return pd.read_json(path, lines=True, dtype=False)
         if kind == ".parquet":
             return pd.read_parquet(path)
         if kind == ".csv":
@@ -58,9 +58,8 @@ def usable_rows(table: Any, prompt: str, mean: str, count: str) -> tuple[list[Ha
     ids = table[prompt].tolist() if hasattr(table[prompt], "tolist") else list(table[prompt])
     means, counts = (_numbers(name, table[name]) for name in (mean, count))
     if not len(ids) == len(means) == len(counts):
-        raise ValueError(
-            f"prior: columns {prompt}, {mean} and {count} have {len(ids)}, {len(means)}, {len(counts)} rows."
-        )
+        sizes = f"{len(ids)}, {len(means)} and {len(counts)}"
+        raise ValueError(f"prior: columns {prompt}, {mean} and {count} have {sizes} rows; give as many of each.")
     usable = np.flatnonzero(~np.isnan(means) & ~np.isnan(counts))
     return [ids[row] for row in usable.tolist()], means[usable], counts[usable]
 

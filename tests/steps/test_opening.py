@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, Prior
@@ -53,6 +53,7 @@ def everybody(steps):
 @pytest.mark.parametrize(
     ("name", "order"), [*((name, "strict") for name in STRICT), *((name, "any") for name in METHODS)]
 )
+@settings(max_examples=6)
 @given(seed=seeds, binary=st.booleans())
 def test_a_prior_is_a_visit_made_at_its_date(name, order, seed, binary):
     first, *later = everybody(run(seed, 9, binary=binary or name in SERVED))
@@ -66,6 +67,7 @@ def test_a_prior_is_a_visit_made_at_its_date(name, order, seed, binary):
 
 
 @pytest.mark.parametrize("name", [name for name in STRICT if name != "kae, fraction"])  # of the steps' number
+@settings(max_examples=6)
 @given(seed=seeds)
 def test_only_the_time_since_a_prior_matters(name, seed):
     first, *later = everybody(run(seed, 9))
@@ -80,6 +82,7 @@ def test_only_the_time_since_a_prior_matters(name, seed):
 @pytest.mark.parametrize("columns", [{"weights": "weight"}, {"importance": "weight"}], ids=" ".join)
 @pytest.mark.parametrize("order", ["strict", "any"])
 @pytest.mark.parametrize("name", WEIGHTED)
+@settings(max_examples=6)
 @given(seed=seeds)
 def test_weighted_priors_are_weighted_visits_and_ratios_of_a_prior_are_1(name, order, columns, seed):
     first, *later = everybody(run(seed, 7))
@@ -100,6 +103,7 @@ def test_weighted_priors_are_weighted_visits_and_ratios_of_a_prior_are_1(name, o
         *((name, "any") for name in METHODS),
     ],
 )
+@settings(max_examples=6)
 @given(seed=seeds)
 def test_priors_of_several_dates_are_several_visits_however_they_come(name, order, seed):
     early, late, *later = everybody(run(seed, 8))
@@ -118,6 +122,8 @@ def test_priors_of_several_dates_are_several_visits_however_they_come(name, orde
     ("name", "order"),
     [(name, order) for name in METHODS if "learned" not in name for order in ("strict", "any")],
 )
+@pytest.mark.filterwarnings("ignore:prior. none of the")
+@settings(max_examples=6)
 @given(seed=seeds, apart=st.booleans())
 def test_a_prior_added_amid_a_run_is_a_visit_of_its_date(name, order, seed, apart):
     steps = everybody(run(seed, 8))
