@@ -19,7 +19,7 @@ from kaestat.storage import decode_keys, encode_keys
 
 PLAIN_SUMS = ("count", "total", "total_sq")
 BEFORE_THE_RUN = -1
-ROUNDING = 1e-9  # of a rate: k / n times n is k
+ROUNDING = 1e-9  # of a rate: k / n times n is k, and a mean of equal rewards is none beyond them
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,10 +103,11 @@ class Prior:
         instead = "it must be a whole number of completions; for less weight give an earlier step"
         _refuse(~whole, keys, count, "counts", instead)
         some = count > 0
-        outside = some & ~((mean >= low) & (mean <= high))
+        share = (mean - low) / (high - low)
+        outside = some & ~((share >= -ROUNDING) & (share <= 1 + ROUNDING))
         _refuse(outside, keys, mean, "means", f"it must lie in [{low:g}, {high:g}]; the rewards are low= and high=")
-        keys, mean, count = [keys[row] for row in np.flatnonzero(some).tolist()], mean[some], count[some]
-        above = (mean - low) / (high - low) * count
+        keys, count = [keys[row] for row in np.flatnonzero(some).tolist()], count[some]
+        above = np.clip(share[some], 0.0, 1.0) * count
         above = np.where(np.abs(above - np.round(above)) <= ROUNDING * count, np.round(above), above)
         total, total_sq = (low**power * (count - above) + high**power * above for power in (1, 2))
         return cls._checked(keys, {"count": count, "total": total, "total_sq": total_sq}, step)
