@@ -10,12 +10,14 @@ from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_differences, value_risk
 from kaestat.logs.sampling_risk import sampling_risk
 from kaestat.logs.selection import select_bandwidth
+from kaestat.prior import Prior
 from kaestat.registry import make_baseline, methods
 
 __all__ = [
     "AdvantageEstimator",
     "Groups",
     "HistoryDelta",
+    "Prior",
     "RewardHistory",
     "RewardLog",
     "Visits",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,21 +15,23 @@ from kaestat.baselines.base import Baseline
 from kaestat.checks import check_ids
 from kaestat.estimator_state import EstimatorState
 from kaestat.history import RewardHistory, whole_step
-from kaestat.history_delta import HistoryDelta, together
+from kaestat.history_delta import HistoryDelta
+from kaestat.imported_visits import ImportedVisits, warn_of_unmet
 from kaestat.prediction import Prediction
+from kaestat.prior import Prior
 from kaestat.reach import ReturnWatch
 from kaestat.record import StepRecord
 from kaestat.registry import changed_parameters, get_method, make_baseline, with_specified
 from kaestat.samples import StepSamples, largest_like, like, scatter
 from kaestat.scaling import make_scaling
 from kaestat.steps import any_order, strict_order
-from kaestat.steps.serving import Outcome, Serving
+from kaestat.steps.serving import Outcome
 from kaestat.stored_estimator import StoredEstimator
 
 ORDERS = ("strict", "any")
 
 
-class AdvantageEstimator(StoredEstimator):
+class AdvantageEstimator(StoredEstimator, ImportedVisits):
     """Advantages ``reward - value`` for the samples of each training step, with the history kept inside.
 
     Parameters
@@ -45,6 +48,9 @@ class AdvantageEstimator(StoredEstimator):
         order and in parts: late rewards, completions of several policy versions, several calls for a prompt.
     keep_deltas : bool
         Keep what comes in until `take_delta` asks for it, for other workers; only with ``order="any"``.
+    prior : Prior, mapping or path, optional
+        What is known of prompts before the run: a `kaestat.Prior`, ``{prompt_id: (mean reward, completions)}``, or a
+        file for `Prior.read`. See `add_prior`. A state that is loaded holds its own, and takes its place.
     **params
         Parameters of the baseline, for example ``kernel="triangular", bandwidth=10.0`` for ``"kae"``.
 
@@ -59,7 +65,7 @@ class AdvantageEstimator(StoredEstimator):
     ------
     ValueError
         If the method, a parameter or the scale is unknown, or a parameter out of range; with ``order="any"``, if the
-        method streams what it knows through the steps.
+        method streams what it knows through the steps; and for a prior as `add_prior` does.
 
     Examples
     --------
@@ -77,6 +83,7 @@ class AdvantageEstimator(StoredEstimator):
         scale: str | None = None,
         order: Literal["strict", "any"] = "strict",
         keep_deltas: bool = False,
+        prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str] | None = None,
         **params: Any,
     ):
         if isinstance(method, Baseline):
@@ -106,6 +113,8 @@ class AdvantageEstimator(StoredEstimator):
         self._deltas: list[HistoryDelta] | None = [] if keep_deltas else None
         self._state = EstimatorState(self.baseline.initial_carry() if order == "strict" else None)
         self._returns = ReturnWatch(self.method, self.baseline)
+        if prior is not None:
+            self.add_prior(prior)
 
     def __repr__(self) -> str:
         given = [repr(self.method if self._named else self.baseline)]
@@ -115,11 +124,6 @@ class AdvantageEstimator(StoredEstimator):
         when = "before its first step" if self.last_step < 0 else f"after step {self.last_step}"
         known = "" if self.history is None else f", {len(self.history):,} prompts known"
         return f"AdvantageEstimator({', '.join(given)}) {when}{known}"
-
-    @property
-    def last_step(self) -> int:
-        """The last step recorded; -1 before the first."""
-        return self._state.last_step
 
     @property
     def history(self) -> RewardHistory | None:
@@ -331,61 +335,23 @@ class AdvantageEstimator(StoredEstimator):
         of_order = any_order if self.order == "any" else strict_order
         return of_order.predicted(self._state, self.baseline, keys, step)
 
-    def merge(self, delta: HistoryDelta) -> None:
-        """Add what came in elsewhere, with ``order="any"``: associative and commutative, up to the rounding of sums.
-
-        Parameters
-        ----------
-        delta : HistoryDelta
-            From `take_delta` of another worker; each delta once.
-
-        Raises
-        ------
-        ValueError
-            If it holds other sums than this history, or the method keeps none. The state is then unchanged.
-        """
-        self._any_order_only("merge")
-        self._state = any_order.merge(self._state, self._serving, delta)
-
-    def take_delta(self) -> HistoryDelta:
-        """What `step` and `observe` have recorded since the last call, for others to `merge`.
-
-        Raises
-        ------
-        ValueError
-            If the estimator was not made with ``keep_deltas=True``.
-        """
-        if self._deltas is None:
-            raise ValueError("take_delta: what comes in is kept only by an estimator made with keep_deltas=True.")
-        delta, self._deltas = together(self._deltas, self.last_step), []
-        return delta
-
-    @property
-    def _serving(self) -> Serving:
-        return Serving(self.method, self.baseline, self.scale)
-
     def _samples(self, *given: Any) -> StepSamples:
         samples = StepSamples.of(*given, by_stream=self.baseline.unit == "group")
         if samples.version is not None:
             self._any_order_only("version")
         return samples
 
-    def _any_order_only(self, name: str) -> None:
-        if self.order != "any":
-            raise ValueError(f'{name}: this estimator takes steps in order; make it with order="any".')
-
     def _advance(self, samples: StepSamples, step: int, largest: float) -> Outcome:
+        priors = self._state.priors
         if self.order == "any":
             outcome, delta = any_order.advance(self._state, self._serving, samples, step, largest, self._watch_returns)
             self._keep(delta)
         else:
             outcome = strict_order.advance(self._state, self._serving, samples, step, largest, self._watch_returns)
         self._state, self.record = outcome.state, outcome.record
+        if priors and outcome.record is not None:
+            warn_of_unmet(priors, outcome.record)
         return outcome
-
-    def _keep(self, delta: HistoryDelta | None) -> None:
-        if self._deltas is not None and delta is not None:
-            self._deltas.append(delta)
 
     def _given(self, outcome: Outcome, samples: StepSamples, rewards: Any) -> Array:
         """The advantages as the rewards were given; sets the values."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.history import RewardHistory, stored_step
+from kaestat.prior import Prior
 from kaestat.storage import decode_keys, encode_keys
 
 PARTS = {"method", "last_step", "carry", "history", "recorded", "with_streams"}
@@ -33,6 +34,8 @@ class EstimatorState:
         Whether steps came with stream ids; None while there is no history.
     weighting : str or None
         Which of "weights" and "importance" completions came with (`StepSamples`); None while that is not known.
+    priors : tuple of Prior
+        What the history is to begin with; empty once there is one, which holds their visits then.
     """
 
     carry: Any
@@ -41,6 +44,7 @@ class EstimatorState:
     recorded: dict[Hashable, None] = field(default_factory=dict)
     with_streams: bool | None = None
     weighting: str | None = None
+    priors: tuple[Prior, ...] = ()
 
     @property
     def value_is_reweighted(self) -> bool:
@@ -71,7 +75,7 @@ class EstimatorState:
                 "recorded": encode_keys(list(self.recorded)),
                 "with_streams": self.with_streams,
                 "weighting": self.weighting,
-            }
+            } | ({"priors": {str(n): prior.plain() for n, prior in enumerate(self.priors)}} if self.priors else {})
 
         return plain
 
@@ -123,7 +127,11 @@ class EstimatorState:
         weighting = state.get("weighting")
         if not (weighting is None or isinstance(weighting, str)):
             raise ValueError(f"state: weighting must be text or None, got {weighting!r}.")
-        return cls(carry, history, last_step, recorded, with_streams, weighting)
+        priors = state.get("priors", {})
+        if not isinstance(priors, dict) or (priors and (history is not None or baseline.horizon == 0)):
+            raise ValueError("state: priors stand by number, where there is no history yet; the state was altered.")
+        read = tuple(Prior.of_plain(prior) for prior in priors.values())
+        return cls(carry, history, last_step, recorded, with_streams, weighting, read)
 
 
 def _stored_carry(carry: Any) -> dict[str, np.ndarray] | None:

@@ -65,7 +65,7 @@ class RewardHistory(StoredHistory):
     Attributes
     ----------
     last_step : int
-        Of the newest visit, -1 for none.
+        Of the newest visit, -1 for none since step 0: visits of a prior may stand at negative steps.
     records : int
         How many times visits were recorded in this object: what was computed of it is out of date if this has moved on.
 
@@ -259,7 +259,7 @@ class RewardHistory(StoredHistory):
         if state is not None:
             self._state[rows] = state
         self._row.update(zip(map(keys.__getitem__, new.tolist()), rows[new].tolist(), strict=True))
-        self.last_step = step
+        self.last_step = max(self.last_step, step)
         self.records += 1
 
     def add(self, delta: HistoryDelta) -> None:

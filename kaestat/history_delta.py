@@ -29,7 +29,8 @@ class HistoryDelta:
     row : ndarray of int, shape (K,)
         Position in ``keys`` of each visit.
     step : ndarray of int, shape (K,)
-        Version of the policy that sampled it. No two visits have both ``row`` and ``step`` in common.
+        Version of the policy that sampled it, negative before the run. No two visits have both ``row`` and ``step`` in
+        common.
     sums : dict of ndarray of float64, shape (K,) each
         ``count, total, total_sq``, and the weighted sums where completions have weights.
     last_step : int
@@ -91,7 +92,7 @@ class HistoryDelta:
         """
         try:
             keys = decode_keys(state["keys"])
-            row, step = (_whole(name, state[name]) for name in ("row", "step"))
+            row, step = _whole("row", state["row"]), _whole("step", state["step"], least=-MAX_STEP)
             sums = {name: check_column(name, column) for name, column in state["sums"].items()}
             marks = state["with_streams"], state["weighting"]
             delta = cls(keys, row, step, sums, stored_step(state["last_step"]), *marks)
@@ -126,7 +127,7 @@ class HistoryDelta:
             raise ValueError(f"delta: with_streams must be True, False or None, got {self.with_streams!r}.")
         if not (self.weighting is None or isinstance(self.weighting, str)):
             raise ValueError(f"delta: weighting must be text or None, got {self.weighting!r}.")
-        if len(np.unique(self.row * (MAX_STEP + 1) + self.step)) < len(self):
+        if len(np.unique(self.row * (2 * MAX_STEP + 1) + self.step)) < len(self):
             raise ValueError("delta: a prompt has two visits at one step; it was altered.")
 
 
@@ -192,8 +193,8 @@ def _numbers(keys: list[Hashable], number: dict[Hashable, int]) -> np.ndarray:
     return np.fromiter(map(number.__getitem__, keys), dtype=np.intp, count=len(keys))
 
 
-def _whole(name: str, column: Any) -> np.ndarray:
+def _whole(name: str, column: Any, least: int = 0) -> np.ndarray:
     array = check_column(name, column)
-    if not ((array >= 0) & (array <= MAX_STEP) & (array == np.floor(array))).all():
-        raise ValueError(f"delta: {name} must hold whole numbers, 0 or more; it was altered.")
+    if not ((array >= least) & (array <= MAX_STEP) & (array == np.floor(array))).all():
+        raise ValueError(f"delta: {name} must hold whole numbers, {least} or more; it was altered.")
     return array.astype(np.intp)

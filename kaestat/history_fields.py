@@ -97,8 +97,9 @@ def _stored_field(name: str, field: Any) -> np.ndarray:
     array = check_column(name, np.ravel(field)).reshape(np.shape(field))
     if not np.isfinite(array).all():
         raise ValueError(f"state: {name} must be finite; the state was altered.")
-    if name in INTEGER_FIELDS and not ((array >= 0) & (array <= MAX_STEP) & (array == np.floor(array))).all():
-        raise ValueError(f"state: {name} must hold whole numbers, 0 or more; the state was altered.")
+    least = -MAX_STEP if name == "step" else 0  # a prior may lie before step 0
+    if name in INTEGER_FIELDS and not ((array >= least) & (array <= MAX_STEP) & (array == np.floor(array))).all():
+        raise ValueError(f"state: {name} must hold whole numbers, {least} or more; the state was altered.")
     return array.astype(dtype_of(name))
 
 

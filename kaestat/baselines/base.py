@@ -121,6 +121,11 @@ class Baseline(ABC):
         return False
 
     @property
+    def refuses_prior(self) -> str | None:
+        """Why visits from before the run (`kaestat.Prior`) have no meaning, in plain words; None if they have one."""
+        return None
+
+    @property
     def missing_input(self) -> str | None:
         """An input beyond rewards that has not been given yet, in plain words; None if the baseline is ready."""
         return None

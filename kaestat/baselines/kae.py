@@ -218,6 +218,15 @@ class Kae(KernelBaseline):
     def horizon(self) -> float:
         return math.inf if self.normalization == "algorithm1" else super().horizon
 
+    @property
+    def refuses_prior(self) -> str | None:
+        if self.normalization == "nadaraya-watson":
+            return None
+        return (
+            'normalization="algorithm1" takes the completions of the whole history for evenly spread over the steps, '
+            "which those of a prior are not"
+        )
+
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp = groups.xp
         value, known = over_prompts(self._smoothed, groups, visits, bandwidth, step)

@@ -23,7 +23,7 @@ class Pool:
     value, standard_error, effective_completions, reward_variance : ndarray
         See `kaestat.prediction.Prediction`; 0 for prompts never seen.
     newest : ndarray
-        Step of the newest visit, -1 for none.
+        Step of the newest visit, -1 for none. Those of a prior may be negative as well: they tell something.
     weighted : ndarray, shape (P, 3), or (P, 0) as long as completions had no weights
     """
 
@@ -66,7 +66,7 @@ class Pool:
 
     def at(self, step: int, prompt_ids: list[Hashable], population: Population, shrunk: bool) -> Prediction:
         """As predictions for a step."""
-        seen, known = self.newest >= 0, population.n_prompts > 0
+        seen, known = (self.newest >= 0) | (self.effective_completions > 0), population.n_prompts > 0
 
         def of(stored: np.ndarray, otherwise: float) -> np.ndarray:
             return np.where(seen, stored, otherwise)

@@ -18,6 +18,7 @@ from kaestat.prediction import Population
 from kaestat.samples import Packing, code_ids
 from kaestat.sampling.allocation import allocate
 from kaestat.sampling.draw import CORRECTIONS, Draw, Plan, corrections
+from kaestat.sampling.known_before import known_before
 from kaestat.sampling.policies import Policy, make_policy
 from kaestat.sampling.policies.base import Ask
 from kaestat.sampling.pool import Pool
@@ -43,8 +44,9 @@ class PromptSampler:
     policy : str or Policy
         A name or specification (`kaestat.sampling.POLICIES`), or a policy.
     predictor : str or AdvantageEstimator
-        Where predictions come from. An estimator that trains (the same object) is asked for what it knows and gets
-        nothing twice; the name of a method with a history makes one that the sampler keeps and saves.
+        Where predictions come from. An estimator that trains (the same object) is asked for what it knows, its prior
+        included, and gets nothing twice; the name of a method with a history makes one that the sampler keeps and
+        saves.
     group_size : int, optional
         G: prompts get whole groups of so many completions, at most one group a step. None leaves the number of
         completions of each prompt free.
@@ -138,10 +140,10 @@ class PromptSampler:
         self._cost = None if cost is None else _per_prompt("cost", cost, size)
         if self._cost is not None and not (self._cost > 0).all():
             raise ValueError("cost must be positive for every prompt.")
-        self._pool, self._state = Pool.unknown(size), self.policy.initial_state(size)
+        self._pool, self._state, population = known_before(self.predictor, self.policy, self._row)
         self._rng = np.random.default_rng(check_whole("seed", seed, least=0))
         self.last_draw: Draw | None = None
-        self._remember(Population.of(self.predictor.history))
+        self._remember(population)
         self._plan(0, None, self.budget, np.random.default_rng(0))  # what can never work is refused now
 
     def __len__(self) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -24,8 +25,9 @@ from kaestat.history_delta import HistoryDelta, common
 from kaestat.prediction import Prediction, predict
 from kaestat.record import StepRecord
 from kaestat.samples import CodedIds, Packing, StepSamples
+from kaestat.steps.opening import opened, opened_for
 from kaestat.steps.replayed_scores import replayed_scores
-from kaestat.steps.serving import Computed, Outcome, Serving, check_inputs, fresh_history, grouped, without_samples
+from kaestat.steps.serving import Computed, Outcome, Serving, check_inputs, grouped, without_samples
 from kaestat.steps.visit_completions import completions_of, joined, split_now
 
 OTHERS = "one that computes from the visits, such as kae, kae_eb, kalman, local_linear or sieve"
@@ -56,6 +58,7 @@ def advance(
     _check(state, serving, samples, step)
     if not samples.rows.keys:
         return without_samples(state, step), None
+    state = opened(state, serving.baseline, samples)
     packing, groups = grouped(samples)
     history, visits, computed = _computed(state, serving, samples, packing, groups, step, largest, again=False)
     outcome = _outcome(state, packing, groups, visits, computed, step)
@@ -64,8 +67,7 @@ def advance(
     delta = _recorded(samples, packing, groups, computed.sums, step)
     serving.check_finite(*delta.sums.values())
     watch(_newest(visits))
-    history.add(delta)
-    return replace(outcome, state=_after(state, history, delta)), delta
+    return replace(outcome, state=_added(state, delta)), delta
 
 
 def advantages(state: EstimatorState, serving: Serving, samples: StepSamples, now: int, largest: float) -> Outcome:
@@ -73,8 +75,9 @@ def advantages(state: EstimatorState, serving: Serving, samples: StepSamples, no
     _check(state, serving, samples, now)
     if not samples.rows.keys:
         return replace(without_samples(state, now), state=state)
+    before = opened(state, serving.baseline, samples)
     packing, groups = grouped(samples)
-    _, visits, computed = _computed(state, serving, samples, packing, groups, now, largest, again=True)
+    _, visits, computed = _computed(before, serving, samples, packing, groups, now, largest, again=True)
     return _outcome(state, packing, groups, visits, computed, now)
 
 
@@ -85,14 +88,13 @@ def observe(
     _check(state, serving, samples, step)
     if not samples.rows.keys or serving.baseline.horizon == 0:
         return replace(state, last_step=max(step, state.last_step)), None
+    state = opened(state, serving.baseline, samples)
     packing, groups = grouped(samples)
     serving.baseline.values(groups, Visits.empty(groups), step=step)  # refuses what would be refused later
     with np.errstate(over="ignore", invalid="ignore"):
         delta = _recorded(samples, packing, groups, visit_sums(groups), step)
     serving.check_finite(*delta.sums.values())
-    history = fresh_history(serving.baseline, groups) if state.history is None else state.history
-    history.add(delta)
-    return _after(state, history, delta), delta
+    return _added(state, delta), delta
 
 
 def merge(state: EstimatorState, serving: Serving, delta: HistoryDelta) -> EstimatorState:
@@ -104,16 +106,12 @@ def merge(state: EstimatorState, serving: Serving, delta: HistoryDelta) -> Estim
     common("weights and importance", state.weighting, delta.weighting)
     if not delta.keys:
         return replace(state, last_step=max(state.last_step, delta.last_step))
-    history = state.history
-    if history is None:
-        weighted = "weight" in delta.sums
-        history = RewardHistory(baseline.horizon, weighted=weighted, max_visits=baseline.max_visits)
-    history.add(delta)
-    return _after(state, history, delta)
+    return _added(opened_for(state, baseline, "weights" if "weight" in delta.sums else "none"), delta)
 
 
 def predicted(state: EstimatorState, baseline: Baseline, keys: list[Hashable], now: int) -> Prediction:
     """What is known of prompts before they are sampled at a step, from what has come in of policies before it."""
+    state = opened_for(state, baseline) if state.priors else state
     history = state.history
     if history is None:
         visits, carry = None, None
@@ -145,10 +143,10 @@ def _computed(
 ) -> tuple[RewardHistory | None, Visits, Computed]:
     """The history, the past visits, and what follows; ``again`` if the completions may be in the history."""
     baseline = serving.baseline
-    if baseline.horizon == 0:
+    history = state.history
+    if history is None:
         visits = Visits.empty(groups)
         return None, visits, serving.compute(packing, groups, visits, step, None, largest)
-    history = fresh_history(baseline, groups) if state.history is None else state.history
     newest, without = np.full(len(packing.keys), step), None
     if samples.version is not None:
         newest = np.zeros_like(newest)
@@ -198,10 +196,11 @@ def _outcome(
     return Outcome(state, record, *computed.of_samples)
 
 
-def _after(state: EstimatorState, history: RewardHistory, delta: HistoryDelta) -> EstimatorState:
+def _added(state: EstimatorState, delta: HistoryDelta) -> EstimatorState:
+    history = cast(RewardHistory, state.history)
+    history.add(delta)
     return replace(
         state,
-        history=history,
         last_step=max(state.last_step, delta.last_step),
         with_streams=common("stream_ids", state.with_streams, delta.with_streams),
         weighting=common("weights and importance", state.weighting, delta.weighting),

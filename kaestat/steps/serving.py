@@ -10,7 +10,7 @@ import numpy as np
 from kaestat.arrays import Groups, Visits
 from kaestat.baselines.base import Baseline, Served
 from kaestat.estimator_state import EstimatorState
-from kaestat.history import RewardHistory, visit_sums
+from kaestat.history import visit_sums
 from kaestat.record import StepRecord
 from kaestat.samples import WEIGHTINGS, Packing, StepSamples
 from kaestat.scaling import DEVIATION, make_scaling
@@ -175,14 +175,3 @@ def check_inputs(serving: Serving, state: EstimatorState, samples: StepSamples) 
         raise ValueError("divergence must be given at every step or at none.")
     if baseline.unit == "group" and state.with_streams not in (None, samples.with_streams):
         raise ValueError("stream_ids must be given at every step or at none: histories are kept by them.")
-
-
-def fresh_history(baseline: Baseline, groups: Groups) -> RewardHistory:
-    """A history for what the groups hold."""
-    return RewardHistory(
-        baseline.horizon,
-        weighted=groups.weight is not None,
-        with_divergence=groups.divergence is not None,
-        max_visits=baseline.max_visits,
-        state_size=baseline.state_size,
-    )

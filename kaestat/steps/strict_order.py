@@ -13,7 +13,8 @@ from kaestat.history import RewardHistory
 from kaestat.prediction import Prediction, predict
 from kaestat.record import StepRecord
 from kaestat.samples import StepSamples
-from kaestat.steps.serving import Outcome, Serving, check_inputs, fresh_history, grouped, without_samples
+from kaestat.steps.opening import opened, opened_for
+from kaestat.steps.serving import Outcome, Serving, check_inputs, grouped, without_samples
 
 
 def advance(
@@ -50,6 +51,7 @@ def advance(
     check_inputs(serving, state, samples)
     if not samples.rows.keys:
         return without_samples(state, step)
+    state = opened(state, serving.baseline, samples)
     packing, groups = grouped(samples)
     history, rows, visits = _look_back(state, serving.baseline, groups, packing.keys, step)
     computed = serving.compute(packing, groups, visits, step, state.carry, largest)
@@ -70,6 +72,7 @@ def advance(
 
 def predicted(state: EstimatorState, baseline: Baseline, keys: list[Hashable], step: int) -> Prediction:
     """What is known of prompts before they are sampled at a step, after their last visits."""
+    state = opened_for(state, baseline) if state.priors else state
     history = state.history
     visits = None if history is None else history.visits(keys, step)
     return predict(baseline, history, visits, state.carry, keys, step, reweighted=state.value_is_reweighted)
@@ -79,12 +82,12 @@ def _look_back(
     state: EstimatorState, baseline: Baseline, groups: Groups, keys: list[Hashable], step: int
 ) -> tuple[RewardHistory | None, np.ndarray, Visits]:
     """The history (new at the first step, None for methods without), the prompts' rows in it, and their visits."""
-    if baseline.horizon == 0:
+    history = state.history
+    if history is None:
         again = [key for key in keys if key in state.recorded] if step == state.last_step else []
         if again:
             raise ValueError(f"prompt {again[0]!r} was already recorded at step {step}: its rewards would count twice.")
         return None, np.zeros(0, dtype=np.intp), Visits.empty(groups)
-    history = fresh_history(baseline, groups) if state.history is None else state.history
     rows = history.rows(keys)
     history.check_new(keys, rows, step)
     return history, rows, history.visits_of_rows(rows, step)

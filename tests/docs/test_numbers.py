@@ -332,3 +332,32 @@ def test_what_is_said_of_a_history_holds_in_the_study():
     assert not pd.read_csv(RESULTS / "studies/habits/rates.csv")["at_edge"].any()
     most = ends.xs("hopeless", level="endpoint")["mean"].max()
     assert most < 0.005
+
+
+def test_tables_of_the_warm_start_show_the_measured_numbers():
+    page = (DOCS / "guide" / "warm-start.md").read_text()
+    real = table("warm_start_real_run").set_index(["method", "visits", "warm"])
+    for method in real.index.unique(0):
+        parts = [real.loc[(method, visits, warm)] for visits in ("all", "1-5") for warm in (False, True)]
+        cells = " | ".join(f"{part['mse']:.4f} ± {part['se']:.4f}".replace("0.", ".") for part in parts)
+        assert f"| `{method}` | {cells} |" in page
+    other = table("warm_start_other_policy").set_index(["method", "count", "off", "epochs"])
+    for method, count in {key[:2] for key in other.index}:
+        parts = [other.loc[(method, count, off, epochs)] for off in (0.0, 1.5) for epochs in ("first", "last four")]
+        cells = " | ".join(f"{p['warm'] / p['cold']:.2f} ± {p['se'] / p['cold']:.2f}" for p in parts)
+        assert f"| `{method}` | {count} | {cells} |" in page
+    rloo = table("choice_real_run").set_index("method").loc["rloo", "mse"]
+    assert f"has {rloo:.4f}".replace("0.", ".") in page
+
+
+@pytest.mark.slow
+def test_warm_starts_with_another_policy_are_what_the_script_measures():
+    same(module("warm_start_numbers").other_policies(), table("warm_start_other_policy"))
+
+
+if REAL.is_file():
+
+    @pytest.mark.slow
+    def test_warm_starts_on_the_real_run_are_what_the_script_measures():
+        numbers = module("warm_start_numbers")
+        same(numbers.real_run(numbers.successes(REAL)), table("warm_start_real_run"))

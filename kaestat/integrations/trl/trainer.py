@@ -17,6 +17,7 @@ from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
 from kaestat.checks import check_whole
+from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.watched_sampler import sampler_of
@@ -83,6 +84,10 @@ class BaselineGRPOTrainer(GRPOTrainer):
         ``generation_batch_size``. With one completion per prompt (``config.num_generations = 1``) numbers of
         completions are free, otherwise prompts get whole groups. Its state goes into every checkpoint (file
         `SAMPLER_FILE`); ``ignore_data_skip`` is set, since a resumed run goes on drawing.
+    prior_columns : pair of str, optional
+        Columns of the data set with the mean reward, from 0 to 1, and the number of completions of each prompt from
+        before the run, such as ``("prior_mean", "prior_count")``: the estimator's prior
+        (`AdvantageEstimator.add_prior`), unless it has taken steps already.
 
     Attributes
     ----------
@@ -116,6 +121,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         weights: str = "none",
         reuse: int = 1,
         prompt_sampler: str | Policy | PromptSampler | None = None,
+        prior_columns: tuple[str, str] | None = None,
         **kwargs: Any,
     ):
         _check_options(advantage_estimator, prompt_id, weights, reuse)
@@ -132,6 +138,9 @@ class BaselineGRPOTrainer(GRPOTrainer):
         _check_config(self.args, advantage_estimator)
         if weights == "score_norm":
             keep_square_sums(self)
+        if prior_columns is not None and advantage_estimator.last_step < 0:
+            prior = prior_of_columns(self._dataset_ids("prior_columns"), self.train_dataset, prior_columns)
+            advantage_estimator.add_prior(prior)
         self._drawn = None if prompt_sampler is None else self._drawn_prompts(prompt_sampler)
 
     @property
@@ -141,16 +150,12 @@ class BaselineGRPOTrainer(GRPOTrainer):
 
     def _drawn_prompts(self, given: str | Policy | PromptSampler) -> DrawnPrompts:
         for option, wrong in (
-            ("a data set that is streamed", isinstance(self.train_dataset, IterableDataset)),
             ("reuse", self.reuse > 1),
             ("dataloader_num_workers, which draw many batches ahead", self.args.dataloader_num_workers > 0),
         ):
             if wrong:
                 raise ValueError(f"prompt_sampler does not go with {option}; leave one of them out.")
-        column = self.prompt_id or "prompt"
-        if column not in self.train_dataset.column_names:
-            raise ValueError(f"prompt_sampler: the data set has no column {column!r}.")
-        ids = list(self.train_dataset[column]) if self.prompt_id else hash_prompts(list(self.train_dataset["prompt"]))
+        ids = self._dataset_ids("prompt_sampler")
         sampler = sampler_of(
             given,
             ids,
@@ -161,6 +166,16 @@ class BaselineGRPOTrainer(GRPOTrainer):
         )
         self.args.ignore_data_skip = True
         return DrawnPrompts(sampler, ids, repeat_count=self._repeat_count, generation=lambda: self.generation)
+
+    def _dataset_ids(self, option: str) -> list[Any]:
+        """The prompt id of each row of the data set."""
+        if isinstance(self.train_dataset, IterableDataset):
+            raise ValueError(f"{option} does not go with a data set that is streamed; leave one of them out.")
+        column = self.prompt_id or "prompt"
+        if column not in self.train_dataset.column_names:
+            raise ValueError(f"{option}: the data set has no column {column!r}.")
+        rows = list(self.train_dataset[column])
+        return rows if self.prompt_id else hash_prompts(rows)
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> ReuseSampler | DrawnPrompts:
         if self._drawn is not None:

@@ -1,0 +1,135 @@
+"""Visits that an estimator has not made itself: those of a prior, and those of other workers."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Hashable, Mapping
+
+from kaestat.baselines.base import Baseline
+from kaestat.estimator_state import EstimatorState
+from kaestat.history_delta import HistoryDelta, together
+from kaestat.prior import Prior, as_prior
+from kaestat.record import StepRecord
+from kaestat.steps import any_order
+from kaestat.steps.opening import check_prior, with_prior
+from kaestat.steps.serving import Serving
+
+
+class ImportedVisits:
+    """What `kaestat.AdvantageEstimator` does with visits from elsewhere."""
+
+    method: str
+    baseline: Baseline
+    order: str
+    scale: str
+    _state: EstimatorState
+    _deltas: list[HistoryDelta] | None
+
+    @property
+    def last_step(self) -> int:
+        """The last step recorded; -1 before the first."""
+        return self._state.last_step
+
+    @property
+    def priors(self) -> tuple[Prior, ...]:
+        """What the history is to begin with; empty once a step has been recorded, when it holds their visits."""
+        return self._state.priors
+
+    def add_prior(self, prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str]) -> None:
+        """Begin with what is known of prompts already, or add it to a run under way.
+
+        A prior is a visit of each of its prompts, with its count of completions and its date (`kaestat.Prior`), and
+        what follows is as if the visit had been made by this estimator at that date: it fades like one, predictions
+        hold it, and a state that is saved has it, so that it is not given again after a resume. Prompts without one
+        begin with nothing, and ids that never come do no harm; if no prompt of the first step has one, a warning says
+        so.
+
+        - Several priors may be given, such as of several checkpoints, each of its date.
+        - Deltas for other workers do not hold it: every worker is given the same one.
+        - Where steps come with ``weights``, the prior's completions must have them too (`Prior.of_samples`); beside
+          ``importance`` alone their ratio is 1.
+        - Methods that keep more of a visit than its sums (``bayes_filter``) are shown completions with the prior's
+          mean. They, and ``spo`` with divergences, take a prior before the first step only.
+        - The tracker of ``spo`` starts at its own ``prior_mean`` and ``prior_count`` still, and `Kalman` at its
+          ``initial_mean``: a prior is their first visit. ``kae_stream`` gives every visit the same weight, so the count
+          does not matter there.
+
+        Parameters
+        ----------
+        prior : Prior, mapping or path
+            As the argument of that name of `kaestat.AdvantageEstimator`. Of completions that have not been recorded.
+
+        Raises
+        ------
+        ValueError
+            If the method keeps no history or has no use for visits from before the run, a mean is no value that its
+            rewards can have, a prompt has a prior of that date already, or the run is past the first step and the prior
+            dated after the last, or too late for the method. The state is then unchanged.
+        TypeError
+            If it is no prior.
+
+        Examples
+        --------
+        >>> from kaestat import AdvantageEstimator
+        >>> estimator = AdvantageEstimator("kae_eb")
+        >>> estimator.add_prior({"a": (0.25, 8), "b": (1.0, 8)})
+        >>> estimator.predict(["b", "a"], step=0).value.round(2).tolist()
+        [1.0, 0.25]
+        """
+        known = as_prior(prior)
+        check_prior(self.baseline, self.method, known)
+        self._state = with_prior(self._state, self.baseline, known)
+
+    def merge(self, delta: HistoryDelta) -> None:
+        """Add what came in elsewhere, with ``order="any"``: associative and commutative, up to the rounding of sums.
+
+        Parameters
+        ----------
+        delta : HistoryDelta
+            From `take_delta` of another worker; each delta once.
+
+        Raises
+        ------
+        ValueError
+            If it holds other sums than this history, or the method keeps none. The state is then unchanged.
+        """
+        self._any_order_only("merge")
+        self._state = any_order.merge(self._state, self._serving, delta)
+
+    def take_delta(self) -> HistoryDelta:
+        """What `step` and `observe` have recorded since the last call, for others to `merge`.
+
+        Raises
+        ------
+        ValueError
+            If the estimator was not made with ``keep_deltas=True``.
+        """
+        if self._deltas is None:
+            raise ValueError("take_delta: what comes in is kept only by an estimator made with keep_deltas=True.")
+        delta, self._deltas = together(self._deltas, self.last_step), []
+        return delta
+
+    def _any_order_only(self, name: str) -> None:
+        if self.order != "any":
+            raise ValueError(f'{name}: this estimator takes steps in order; make it with order="any".')
+
+    @property
+    def _serving(self) -> Serving:
+        return Serving(self.method, self.baseline, self.scale)
+
+    def _keep(self, delta: HistoryDelta | None) -> None:
+        if self._deltas is not None and delta is not None:
+            self._deltas.append(delta)
+
+
+def warn_of_unmet(priors: tuple[Prior, ...], record: StepRecord) -> None:
+    """Warn if no prompt of the first step has a prior: then their ids are hardly those of the run."""
+    known = [key for prior in priors for key in prior.prompt_ids]
+    if not known or not set(known).isdisjoint(record.packing.keys):
+        return
+    warnings.warn(
+        f"prior: none of the {len(record.packing.keys):,} prompts of the first step has one. An id of the prior is "
+        f"{known[0]!r}, one of the step {record.packing.keys[0]!r}: they must be of the same kind.",
+        stacklevel=4,
+    )

@@ -1,0 +1,41 @@
+"""What a sampler knows before its first step: the prior of the estimator that predicts for it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+
+from kaestat.advantage import AdvantageEstimator
+from kaestat.prediction import Population
+from kaestat.sampling.policies import Policy
+from kaestat.sampling.pool import Pool
+
+
+def known_before(
+    predictor: AdvantageEstimator, policy: Policy, row: Mapping[Hashable, int], *, step: int = 0
+) -> tuple[Pool, dict[str, np.ndarray], Population]:
+    """Predictions, the policy's own state and the population as of the first step.
+
+    A prior is a visit, for a policy that keeps counts of its own as well.
+
+    Parameters
+    ----------
+    predictor : AdvantageEstimator
+    policy : Policy
+    row : mapping
+        Position of each of the sampler's prompts; the others of a prior count for the population alone.
+    step : int
+        The first step.
+    """
+    pool, state = Pool.unknown(len(row)), policy.initial_state(len(row))
+    population = Population.of(predictor.history)
+    for prior in sorted(predictor.priors, key=lambda prior: prior.step):
+        here = np.array([key in row for key in prior.prompt_ids], dtype=bool)
+        keys = [key for key, known in zip(prior.prompt_ids, here.tolist(), strict=True) if known]
+        rows = np.array([row[key] for key in keys], dtype=np.intp)
+        state = policy.observed(state, rows, *(column[here] for column in prior.plain_sums.values()))
+        prediction = predictor.predict(keys, max(step, prior.step + 1))
+        pool.put(rows, prediction, prior.step)
+        population = prediction.population
+    return pool, state, population

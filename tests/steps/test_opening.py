@@ -1,0 +1,141 @@
+"""A prior is a visit: what follows is as if the estimator had made it itself, at its date."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kaestat import AdvantageEstimator, Prior
+from tests.helpers.arrivals import METHODS, WEIGHTED, run
+
+SERVED = {"bayes_filter": ("bayes_filter", {})}
+STRICT = METHODS | SERVED | {"spo, adaptive": ("spo", {"scale": "none"})}
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def make(name: str, **options) -> AdvantageEstimator:
+    method, params = STRICT[name]
+    return AdvantageEstimator(method, **params, **options)
+
+
+def values(estimator: AdvantageEstimator, steps, first: int, **columns: str) -> list[np.ndarray]:
+    """Values of steps from one on, their columns given under other names."""
+    found = []
+    for step, part in enumerate(steps, start=first):
+        estimator.step(part.ids, part.reward, step, **{name: getattr(part, column) for name, column in columns.items()})
+        found.append(estimator.values)
+    return found
+
+
+def everybody(steps):
+    """The first arrival with at least one completion of every prompt that ever comes."""
+    ids = np.unique(np.concatenate([part.ids for part in steps]))
+    missing = ids[~np.isin(ids, steps[0].ids)]
+    extra = np.arange(len(missing)) % 2
+    first = steps[0]
+    return [
+        replace(
+            first,
+            ids=np.concatenate([first.ids, missing]),
+            reward=np.concatenate([first.reward, extra]),
+            version=np.zeros(len(first) + len(missing), int),
+            weight=np.concatenate([first.weight, 1.0 + extra]),
+        ),
+        *steps[1:],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "order"), [*((name, "strict") for name in STRICT), *((name, "any") for name in METHODS)]
+)
+@settings(max_examples=6)
+@given(seed=seeds, binary=st.booleans())
+def test_a_prior_is_a_visit_made_at_its_date(name, order, seed, binary):
+    first, *later = everybody(run(seed, 9, binary=binary or name in SERVED))
+    visited, known = make(name, order=order), make(name, order=order)
+
+    visited.observe(first.ids, first.reward, 0)
+    known.add_prior(Prior.of_samples(first.ids, first.reward, step=0))
+
+    for one, other in zip(values(visited, later, 1), values(known, later, 1), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in STRICT if name != "kae, fraction"])  # of the steps' number
+@settings(max_examples=6)
+@given(seed=seeds)
+def test_only_the_time_since_a_prior_matters(name, seed):
+    first, *later = everybody(run(seed, 9))
+    visited, known = make(name), make(name, prior=Prior.of_samples(first.ids, first.reward))
+
+    visited.observe(first.ids, first.reward, 0)
+
+    for one, other in zip(values(visited, later, 1), values(known, later, 0), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [{"weights": "weight"}, {"importance": "weight"}], ids=" ".join)
+@pytest.mark.parametrize("order", ["strict", "any"])
+@pytest.mark.parametrize("name", WEIGHTED)
+@settings(max_examples=6)
+@given(seed=seeds)
+def test_weighted_priors_are_weighted_visits_and_ratios_of_a_prior_are_1(name, order, columns, seed):
+    first, *later = everybody(run(seed, 7))
+    visited, known = make(name, order=order), make(name, order=order)
+    own = first.weight if "weights" in columns else np.ones(len(first))
+
+    visited.observe(first.ids, first.reward, 0, **{next(iter(columns)): own})
+    known.add_prior(Prior.of_samples(first.ids, first.reward, weights=first.weight, step=0))
+
+    for one, other in zip(values(visited, later, 1, **columns), values(known, later, 1, **columns), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [
+        *((name, "strict") for name in STRICT if "learned" not in name),  # scores of steps have none of priors
+        *((name, "any") for name in METHODS),
+    ],
+)
+@settings(max_examples=6)
+@given(seed=seeds)
+def test_priors_of_several_dates_are_several_visits_however_they_come(name, order, seed):
+    early, late, *later = everybody(run(seed, 8))
+    visited, known = make(name, order=order), make(name, order=order)
+
+    visited.observe(early.ids, early.reward, 0)
+    visited.observe(late.ids, late.reward, 2)
+    known.add_prior(Prior.of_samples(late.ids, late.reward, step=2))
+    known.add_prior(Prior.of_samples(early.ids, early.reward, step=0))
+
+    for one, other in zip(values(visited, later, 3), values(known, later, 3), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [(name, order) for name in METHODS if "learned" not in name for order in ("strict", "any")],
+)
+@pytest.mark.filterwarnings("ignore:prior. none of the")
+@settings(max_examples=6)
+@given(seed=seeds, apart=st.booleans())
+def test_a_prior_added_amid_a_run_is_a_visit_of_its_date(name, order, seed, apart):
+    steps = everybody(run(seed, 8))
+    known = make(name, order=order)
+    ids, reward = [f"new {key}" if apart else key for key in steps[0].ids.tolist()], steps[0].reward
+    values(known, steps[1:4], 1)
+
+    before = make(name, order=order, prior=Prior.of_samples(ids, reward, step=0))
+    values(before, steps[1:4], 1)
+    known.add_prior(Prior.of_samples(ids, reward, step=0))
+
+    later = [replace(part, ids=np.array([f"new {key}" for key in part.ids.tolist()])) for part in steps[4:]]
+    later = later if apart else steps[4:]
+    for one, other in zip(values(before, later, 4), values(known, later, 4), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)

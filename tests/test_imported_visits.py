@@ -1,0 +1,184 @@
+"""Priors of an estimator: predictions before the first step, resumes, workers, and what is refused."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator, HistoryDelta, Prior, RewardHistory, make_baseline, methods
+from kaestat.baselines import Kae
+from tests.helpers.estimators import PARAMETERS
+
+PRIOR = {"a": (0.25, 8), "b": (1.0, 8), "c": (0.5, 4)}
+WITH_HISTORY = [name for name in methods() if name not in PARAMETERS and make_baseline(name).horizon > 0]
+MEMORYLESS = [name for name in methods() if name not in PARAMETERS and make_baseline(name).horizon == 0]
+IDS, REWARDS = ["a", "b", "c"], [1.0, 1.0, 0.0]
+
+
+def advantages(estimator: AdvantageEstimator, steps, first: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(first)
+    return np.array([estimator.step(IDS, rng.integers(0, 2, 3).astype(float), step) for step in range(first, steps)])
+
+
+@pytest.mark.parametrize("name", WITH_HISTORY)
+def test_every_method_with_a_history_starts_from_its_prior(name):
+    warm = AdvantageEstimator(name, prior=PRIOR)
+
+    before = warm.predict(IDS, 0)
+    assert (np.argsort(before.value) == [0, 2, 1]).all() and (before.effective_completions > 0).all()
+    assert before.lag.tolist() == [1.0, 1.0, 1.0]
+    warm.step(["a"], [1.0], 0)
+    assert warm.values[0] == pytest.approx(before.value[0], abs=0.35) and warm.values[0] < 0.45
+    assert warm.priors == () and len(warm.history) == 3
+
+
+def test_a_mapping_a_prior_and_a_file_are_the_same(tmp_path):
+    path = tmp_path / "prior.csv"
+    path.write_text("prompt_id,prior_mean,prior_count\n" + "\n".join(f"{k},{m},{n}" for k, (m, n) in PRIOR.items()))
+    found = [advantages(AdvantageEstimator("kae_eb", prior=p), 4) for p in (PRIOR, Prior.of_mapping(PRIOR), path)]
+    assert (found[0] == found[1]).all() and (found[0] == found[2]).all()
+
+
+@pytest.mark.parametrize("order", ["strict", "any"])
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("name", ["kae_eb", "kalman", "bayes_filter"])
+def test_a_state_holds_the_prior_once_whether_or_not_it_is_given_again(name, order, begun, tmp_path):
+    if order == "any" and name == "bayes_filter":
+        pytest.skip("in order only")
+    whole = AdvantageEstimator(name, order=order, prior=PRIOR)
+    first = AdvantageEstimator(name, order=order, prior=PRIOR)
+    if begun:
+        advantages(whole, 2), advantages(first, 2)
+    first.save(tmp_path / "state")
+
+    again = AdvantageEstimator(name, order=order, prior=PRIOR)
+    again.load_state_dict(first.state_dict())
+    loaded = AdvantageEstimator.load(tmp_path / "state")
+
+    expected = advantages(whole, 6, 2)
+    np.testing.assert_array_equal(advantages(again, 6, 2), expected)
+    np.testing.assert_array_equal(advantages(loaded, 6, 2), expected)
+
+
+def test_states_of_a_run_that_has_begun_without_a_prior_stay_without():
+    plain, warm = AdvantageEstimator("kae"), AdvantageEstimator("kae", prior=PRIOR)
+    advantages(plain, 2)
+    warm.load_state_dict(plain.state_dict())
+    np.testing.assert_array_equal(advantages(warm, 5, 2), advantages(plain, 5, 2))
+
+
+def test_workers_with_the_same_prior_count_it_once():
+    one, other, alone = (AdvantageEstimator("kae_eb", order="any", keep_deltas=True, prior=PRIOR) for _ in range(3))
+    one.observe(["a"], [1.0], 0)
+    other.observe(["b"], [1.0], 0)
+    alone.observe(["a", "b"], [1.0, 1.0], 0)
+    delta = one.take_delta()
+    assert delta.step.tolist() == [0]
+    fresh = AdvantageEstimator("kae_eb", order="any", prior=PRIOR)
+    fresh.merge(delta)
+    fresh.merge(other.take_delta())
+    one.merge(AdvantageEstimator("kae_eb", order="any", keep_deltas=True, prior=PRIOR).take_delta())
+    np.testing.assert_allclose(fresh.predict(IDS, 1).value, alone.predict(IDS, 1).value, rtol=1e-12)
+
+
+def test_histories_with_a_prior_are_merged_and_sent():
+    estimator = AdvantageEstimator("kae", prior=Prior.of_mapping(PRIOR, step=-3))
+    advantages(estimator, 2)
+    sent = HistoryDelta.from_bytes(estimator.history.as_delta().to_bytes())
+    assert sorted(set(sent.step.tolist())) == [-3, 0, 1]
+    again = RewardHistory(estimator.history.horizon, max_visits=estimator.history.max_visits)
+    again.add(sent)
+    for name in ("lag", "count", "total"):
+        one, two = (getattr(history.visits(IDS, 2), name) for history in (again, estimator.history))
+        np.testing.assert_array_equal(one[:, -3:], two[:, -3:])
+
+
+def test_a_prior_fades_as_a_visit_does():
+    known = {step: AdvantageEstimator("kae", bandwidth=10, cold_start=0.5) for step in (-1, -6, -20)}
+    for step, estimator in known.items():
+        estimator.add_prior(Prior.of_mapping({"a": (1.0, 8)}, step=step))
+        estimator.step(["a"], [0.0], 0)
+    later = {step: estimator.predict(["a"], 1).value[0] for step, estimator in known.items()}
+    weights = {step: 8 * max(1 - (1 - step) / 10, 0.0) for step in known}
+    assert later == pytest.approx({step: w / (w + 0.9) for step, w in weights.items()})
+
+
+def test_ids_of_another_kind_are_told_at_the_first_step_alone():
+    estimator = AdvantageEstimator("kae", prior={"7": (0.5, 8)})
+    with pytest.warns(UserWarning, match="none of the 1 prompts of the first step has one. An id of the prior is '7'"):
+        estimator.step([7], [1.0], 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator.step([8], [1.0], 1)
+        AdvantageEstimator("kae", prior={"a": (0.5, 8)}).step(["a", "b"], [1.0, 0.0], 0)
+
+
+@pytest.mark.parametrize("name", MEMORYLESS)
+def test_methods_without_a_history_refuse_a_prior(name):
+    with pytest.raises(ValueError, match=rf"prior: method '{name.replace('+', '.')}' keeps no history"):
+        AdvantageEstimator(name, prior=PRIOR)
+
+
+@pytest.mark.parametrize(
+    ("method", "prior", "message"),
+    [
+        (Kae(bandwidth=10, normalization="algorithm1"), PRIOR, 'takes none: normalization="algorithm1"'),
+        ("spo", Prior.of_rewards({"a": [1.5]}), "prior: its rewards: spo tracks success probabilities"),
+        ("bayes_filter", Prior.of_rewards({"a": [0.5]}), "of rewards other than 0 and 1 a prior has the sums alone"),
+        ("bayes_filter", Prior.of_rates(["a"], [0.5], [2], low=-1), "of rewards other than 0 and 1"),
+    ],
+)
+def test_priors_that_a_method_cannot_use_are_refused(method, prior, message):
+    estimator = AdvantageEstimator(method)
+    with pytest.raises(ValueError, match=message):
+        estimator.add_prior(prior)
+    assert estimator.priors == ()
+
+
+def test_bayes_filter_is_shown_a_rate_between_shares_and_rewards_of_its_own_range():
+    values = {
+        rate: AdvantageEstimator("bayes_filter", prior={"a": (rate, 3)}).predict(["a"], 0).value[0]
+        for rate in (1 / 3, 0.5, 2 / 3)
+    }
+    assert values[1 / 3] < values[0.5] < values[2 / 3] and values[0.5] == pytest.approx(0.5, abs=0.01)
+    wide = AdvantageEstimator("bayes_filter", low=-1, high=3)
+    wide.add_prior(Prior.of_rates(["a"], [1 / 3], [3], low=-1, high=3))
+    assert wide.predict(["a"], 0).value[0] == pytest.approx(4 * values[1 / 3] - 1, abs=1e-5)
+
+
+def test_rates_without_weights_are_refused_where_steps_have_them_and_nothing_changes():
+    estimator = AdvantageEstimator("kae_eb", prior=PRIOR)
+    with pytest.raises(ValueError, match=r"weights: the completions of the prior have none.*Prior\.of_samples"):
+        estimator.step(IDS, REWARDS, 0, weights=[1.0, 2.0, 3.0])
+    assert estimator.history is None and len(estimator.priors) == 1
+    estimator.step(IDS, REWARDS, 0)
+
+
+def test_a_prompt_has_one_prior_of_a_date_and_the_date_of_a_later_one_is_past():
+    estimator = AdvantageEstimator("kae_eb", prior=PRIOR)
+    with pytest.raises(ValueError, match="prior: prompt 'b' has one of step -1 already"):
+        estimator.add_prior({"d": (0.5, 2), "b": (0.5, 2)})
+    estimator.step(IDS, REWARDS, 3)
+    with pytest.raises(ValueError, match="prior: step 4 is after the last step, 3"):
+        estimator.add_prior(Prior.of_mapping({"d": (0.5, 2)}, step=4))
+    assert len(estimator.history) == 3
+    estimator.add_prior(Prior.of_mapping({"d": (0.125, 8)}, step=3))
+    assert estimator.predict(["d"], 4).lag.tolist() == [1.0]
+
+
+@pytest.mark.parametrize(("method", "more"), [("bayes_filter", {}), ("spo", {"divergence": [0.1, 0.1, 0.1]})])
+def test_methods_that_stream_take_a_prior_before_the_first_step_only(method, more):
+    estimator = AdvantageEstimator(method, prior=PRIOR)
+    estimator.step(IDS, REWARDS, 0, **more)
+    with pytest.raises(ValueError, match=r"prior: this method streams .* observe"):
+        estimator.add_prior({"d": (0.5, 2)})
+
+
+def test_a_state_with_a_prior_beside_a_history_is_refused():
+    estimator = AdvantageEstimator("kae", prior=PRIOR)
+    priors = estimator.state_dict()["priors"]
+    advantages(estimator, 1)
+    with pytest.raises(ValueError, match="state: priors stand by number"):
+        estimator.load_state_dict(estimator.state_dict() | {"priors": priors})
