@@ -61,6 +61,7 @@ def experiment_figures() -> dict[str, Figure]:
     figures["assumption6"] = assumption6(along_a_run.score_norms)
     figures["equal_budget"] = equal_budget.figure(along_a_run.equal_budget)
     figures["what_a_history_buys"] = study_figure(RESULTS / "studies" / "habits")
+    figures["what_a_history_buys_columns"] = study_figure(RESULTS / "studies" / "columns")
     figures["noise_and_speed"] = noise_figure(RESULTS / "studies" / "habits")
     figures["staleness"] = staleness.figure(staleness.read(RESULTS / "studies" / "staleness"))
     return figures

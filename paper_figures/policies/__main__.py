@@ -15,6 +15,8 @@ try:
     from llm_experiments.study.config import StudyConfig
     from llm_experiments.study.contrasts import POOLED, differences, speed
     from llm_experiments.study.noise.summary import noise_levels, noise_ratios, rank_correlations
+    from paper_figures.policies.confirmation import CAPTION as CONFIRMATION_CAPTION
+    from paper_figures.policies.confirmation import confirmation_table
     from paper_figures.policies.figures import figure
     from paper_figures.policies.noise import (
         CORRELATION_CAPTION,
@@ -77,6 +79,12 @@ def build(folder: str | os.PathLike) -> None:
     write_table(rates_table(rates, names), folder, "rates", caption)
     if (folder / "check.csv").is_file():
         write_table(check_table(pd.read_csv(folder / "check.csv"), names), folder, "check", CHECK_CAPTION)
+    if (folder / "confirmed.csv").is_file():
+        confirmed = pd.read_csv(folder / "confirmed.csv")
+        runs = confirmed[confirmed["design"] == config.reference].groupby("base")["seed"].nunique()
+        caption = CONFIRMATION_CAPTION.format(**facts | {"runs": runs.sum(), "bases": len(runs), "seeds": runs.max()})
+        table = confirmation_table(confirmed, curves, config.budget, config.reference, names)
+        write_table(table, folder, "confirmed", caption)
     if (folder / "cost.csv").is_file():
         cost = pd.read_csv(folder / "cost.csv")
         caption = COST_CAPTION.format(turns=cost["turns"].max(), **facts)
