@@ -334,6 +334,31 @@ def test_what_is_said_of_a_history_holds_in_the_study():
     assert most < 0.005
 
 
+@pytest.mark.parametrize("study", ["habits", "columns"])
+def test_what_is_said_of_exact_weights_and_of_the_second_world_holds_in_the_studies(study):
+    page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
+    readme = (DOCS.parent / "README.md").read_text()
+    speeds = pd.read_csv(RESULTS / "studies" / study / "speed.csv").query("base == 'all'").set_index("design")
+    for design in ("kae_eb_1", "kae_eb_1_exact", "none_1"):
+        share = interval(speeds.loc[design].rename({"low": "ratio_low", "high": "ratio_high"}), "ratio")
+        assert share in page
+        assert share in readme or design == "none_1"
+    assert speeds.loc["kae_eb_1", "high"] < 0.7
+    gaps = pd.read_csv(RESULTS / "studies" / study / "differences.csv")
+    gaps = gaps.query("base == 'all' and endpoint == 'area' and reference == 'none_1'").set_index("design")
+    for design in ("kae_eb_1", "kae_eb_1_exact"):
+        row = gaps.loc[design]
+        assert f"{abs(row['difference']):.3f} ± {row['se']:.3f}".replace("0.", ".") in page
+    assert gaps.loc["kae_eb_1_exact", "difference"] > gaps.loc["kae_eb_1", "difference"]
+
+
+def test_what_is_said_of_trls_runs_holds_in_their_table():
+    page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
+    table = (RESULTS / "studies" / "habits" / "tables" / "confirmed.md").read_text()
+    for said in (".073 ± .012", ".069 ± .008", ".083 ± .009", ".080 ± .008"):
+        assert said in page and f"+0{said.replace('± .', '± 0.')}" in table
+
+
 def test_tables_of_the_warm_start_show_the_measured_numbers():
     page = (DOCS / "guide" / "warm-start.md").read_text()
     real = table("warm_start_real_run").set_index(["method", "visits", "warm"])
