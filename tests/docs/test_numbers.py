@@ -352,6 +352,18 @@ def test_what_is_said_of_exact_weights_and_of_the_second_world_holds_in_the_stud
     assert gaps.loc["kae_eb_1_exact", "difference"] > gaps.loc["kae_eb_1", "difference"]
 
 
+@pytest.mark.parametrize(
+    ("study", "designs"),
+    [("habits", ("kae_eb_1", "kae_eb_1_neyman", "kae_eb_1_exact")), ("columns", ("kae_eb_1", "kae_eb_1_exact"))],
+)
+def test_what_is_said_of_a_completions_cost_holds_in_the_studies(study, designs):
+    page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
+    cost = pd.read_csv(RESULTS / "studies" / study / "cost.csv").set_index("design")
+    assert cost["tokens"].round(2).nunique() == 1
+    for design in designs:
+        assert f"{cost.loc[design, 'ratio']:.2f} ± {cost.loc[design, 'ratio_se']:.2f}" in page
+
+
 def test_what_is_said_of_trls_runs_holds_in_their_table():
     page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
     table = (RESULTS / "studies" / "habits" / "tables" / "confirmed.md").read_text()
