@@ -65,7 +65,7 @@ def _stack(folder: Path, runs: int) -> Callable[[], object]:
 
     from llm_experiments.tasks.habits import habits
     from llm_experiments.tasks.selection import select
-    from llm_experiments.training.stacked.codec import CharacterCodec
+    from llm_experiments.training.stacked.codec import TokenCodec
     from llm_experiments.training.stacked.config import Design, StackConfig
     from llm_experiments.training.stacked.loop import StackedTraining
 
@@ -73,7 +73,7 @@ def _stack(folder: Path, runs: int) -> Callable[[], object]:
         design=Design(method="kae_eb"), completions=COMPLETIONS, budget=COMPLETIONS, max_new_tokens=TOKENS
     )
     pools = [select(habits(0), 1024, seed=seed) for seed in range(runs)]
-    codec = CharacterCodec(AutoTokenizer.from_pretrained(folder))
+    codec = TokenCodec(AutoTokenizer.from_pretrained(folder))
     return StackedTraining(config, [folder] * runs, pools, range(runs), codec, [RATE] * runs).advance
 
 

@@ -194,6 +194,9 @@ def study(
     design: Annotated[list[str] | None, typer.Option(help="Of the file's, instead of all; can be given again.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of models and single curves.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
+    device: Annotated[
+        str, typer.Option(help="cpu, or cuda for large models; auto takes a GPU if there is one.")
+    ] = "cpu",
 ) -> None:
     """Which design learns more from the same number of completions, over many seeds and base models.
 
@@ -202,12 +205,18 @@ def study(
     """
     import torch
 
+    from llm_experiments.policies.loading import resolve_device
     from llm_experiments.study.config import load_study
     from llm_experiments.study.run import Study
 
+    place = resolve_device(device)
     torch.set_num_threads(1)  # the matrices are small: more threads cost more than they bring
+    if place != "cpu":
+        torch.set_float32_matmul_precision("high")
     console = Console(stderr=True)
-    pieces = Study(load_study(config), runs=runs, results=results, progress=partial(timed_progress, console))
+    pieces = Study(
+        load_study(config), runs=runs, results=results, progress=partial(timed_progress, console), device=place
+    )
     if part not in (Part.rates, Part.compare):
         if design:
             raise ValueError(f"--design goes with rates and compare, not with {part}.")

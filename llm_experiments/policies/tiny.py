@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,13 +14,9 @@ from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2T
 
 from ..config import PretrainingConfig
 from .model_folder import save_model
-
-# Called after each update with the number of updates made, their total, and the loss in nats per answer token.
-Progress = Callable[[int, int, float], None]
+from .supervised import Progress, fit_answers
 
 END, PAD = "<|endoftext|>", "<|pad|>"
-WARM_UP = 0.05
-IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -89,10 +84,9 @@ def pretrain(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> tuple[Qwen2ForCausalLM, Qwen2Tokenizer]:
-    """Train a model from scratch to answer prompts, by cross-entropy on the answers and their end.
+    """Train a model from scratch to answer prompts; see `supervised.fit_answers`.
 
-    AdamW with a short warm-up and a cosine to zero; batches are drawn with replacement. One seed gives the same weights
-    on one machine.
+    One seed gives the same weights on one machine.
 
     Parameters
     ----------
@@ -112,22 +106,8 @@ def pretrain(
     """
     size = size or TinySize.of(config)
     tokenizer = tiny_tokenizer()
-    inputs, labels = _encode(examples, tokenizer, size.context)
-    inputs, labels = inputs.to(device), labels.to(device)
-    model = tiny_model(tokenizer, seed, size).to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _learning_rate(step, config.steps))
-    draw = torch.Generator().manual_seed(seed)
-    for step in range(config.steps):
-        rows = torch.randint(len(inputs), (config.batch_size,), generator=draw).to(device)
-        loss = _answer_loss(model, inputs[rows], labels[rows])
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if progress is not None:
-            progress(step + 1, config.steps, loss.item())
+    model = tiny_model(tokenizer, seed, size).to(device)
+    fit_answers(model, tokenizer, examples, config, seed, context=size.context, progress=progress)
     return model.eval(), tokenizer
 
 
@@ -148,43 +128,3 @@ def tiny_folder(
     if not folder.is_dir():
         save_model(folder, *pretrain(examples, config, seed, size=size, device=device, progress=progress))
     return folder
-
-
-def _encode(
-    examples: Sequence[tuple[str, str]], tokenizer: Qwen2Tokenizer, context: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens and labels, right-padded, shape (examples, T); only answer and end have labels."""
-    if not examples:
-        raise ValueError("examples is empty: the tiny model is trained from scratch and needs prompts and answers.")
-    rows, starts = [], []
-    prompts, answers = zip(*examples, strict=True)
-    encoded = (tokenizer(list(texts)).input_ids for texts in (prompts, answers))
-    for prompt, prompt_ids, answer_ids in zip(prompts, *encoded, strict=True):
-        row = [*prompt_ids, *answer_ids, tokenizer.eos_token_id]
-        if not prompt_ids or len(row) > context:
-            raise ValueError(
-                f"example {prompt!r}: {len(row)} tokens, the prompt {len(prompt_ids)}; allowed are 1 to {context}."
-            )
-        rows.append(row)
-        starts.append(len(prompt_ids))
-    width = max(map(len, rows))
-    inputs = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in rows])
-    positions = torch.arange(width)
-    lengths = torch.tensor([len(row) for row in rows])[:, None]
-    answered = (positions >= torch.tensor(starts)[:, None]) & (positions < lengths)
-    return inputs, torch.where(answered, inputs, IGNORED)
-
-
-def _answer_loss(model: Qwen2ForCausalLM, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    width = int((labels != IGNORED).any(0).nonzero().max()) + 1
-    inputs, labels = inputs[:, : width - 1], labels[:, 1:width]
-    logits = model(input_ids=inputs, use_cache=False).logits
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
-
-
-def _learning_rate(step: int, steps: int) -> float:
-    """Factor of the learning rate: linear warm-up, then a cosine to zero."""
-    warm_up = max(1, round(WARM_UP * steps))
-    if step < warm_up:
-        return (step + 1) / warm_up
-    return 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up)))

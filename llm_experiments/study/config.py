@@ -25,7 +25,10 @@ class WorldConfig(Section):
         Further options of the task.
     n_prompts : int
         Prompts of each run's pool, drawn from the training split.
+    start : str or None
+        What base models are made from: `smollm2` or a model folder. None makes small models from scratch.
     pretraining : PretrainingConfig
+        Its width and layers are those of models from scratch.
     n_examples : int
         Prompts and answers that a base model is made from.
     bases : list of int
@@ -36,6 +39,7 @@ class WorldConfig(Section):
     task: str
     options: dict[str, Any] = Field(default_factory=dict)
     n_prompts: PositiveInt
+    start: str | None = None
     pretraining: PretrainingConfig
     n_examples: PositiveInt
     bases: list[int] = Field(min_length=1)

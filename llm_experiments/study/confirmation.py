@@ -15,7 +15,7 @@ from llm_experiments.config import ModelConfig, SamplingConfig, checked
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 from llm_experiments.training.config import OptimizationConfig, RunConfig
 from llm_experiments.training.run import TrainingRun
-from llm_experiments.training.stacked.codec import CharacterCodec
+from llm_experiments.training.stacked.codec import TokenCodec
 from llm_experiments.training.stacked.loop import StackedTraining
 
 from .config import StudyConfig
@@ -103,7 +103,7 @@ class _Measured:
 
     def __init__(self, study: StudyConfig, design: str, base: int, seed: int, rate: float, folder: Path):
         setting, tasks = study.setting(design), Tasks.of(study.world, base, [seed])
-        codec = CharacterCodec(AutoTokenizer.from_pretrained(folder))
+        codec = TokenCodec(AutoTokenizer.from_pretrained(folder))
         self._stack = StackedTraining(setting, [folder], tasks.pools, [seed], codec, [rate])
         self._tests = Tests(study.tests, self._stack, [tasks.validation], [tasks.test], [seed])
         self._completions, self._budget = setting.completions, setting.budget

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from transformers import AutoTokenizer
 
-from llm_experiments.training.stacked.codec import CharacterCodec
+from llm_experiments.training.stacked.codec import TokenCodec
 from llm_experiments.training.stacked.loop import StackedTraining
 
 from .config import StudyConfig
@@ -46,7 +46,7 @@ def costs(
     DataFrame
         Columns `COST_COLUMNS`; standard errors over turns.
     """
-    codec = CharacterCodec(AutoTokenizer.from_pretrained(folder))
+    codec = TokenCodec(AutoTokenizer.from_pretrained(folder))
     seeds = study.rate_seeds[:1]
     pools = Tasks.of(study.world, base, seeds).pools
     stacks = {

@@ -15,7 +15,7 @@ from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import load_task
 from llm_experiments.tasks.base import Task
 from llm_experiments.tasks.cells import KINDS
-from llm_experiments.training.stacked.codec import CharacterCodec
+from llm_experiments.training.stacked.codec import TokenCodec
 from llm_experiments.training.stacked.config import StackConfig
 from llm_experiments.training.stacked.loop import StackedTraining
 from llm_experiments.training.stacked.testing import GREEDY, HeldOut
@@ -128,6 +128,7 @@ def learning_curves(
     rates: Sequence[float],
     folder: Path,
     done: Callable[[], None] = lambda: None,
+    device: str = "cpu",
 ) -> pd.DataFrame:
     """Train a stack until every run has spent the budget; test it before, along the way and at the end.
 
@@ -143,14 +144,15 @@ def learning_curves(
         Of the base model.
     done : callable
         Called after each update.
+    device : str
 
     Returns
     -------
     DataFrame
         Columns `CURVE_COLUMNS`. A run that needs more completions for its updates has fewer of them.
     """
-    codec = CharacterCodec(AutoTokenizer.from_pretrained(folder))
-    training = StackedTraining(setting, [folder] * len(seeds), tasks.pools, seeds, codec, rates)
+    codec = TokenCodec(AutoTokenizer.from_pretrained(folder))
+    training = StackedTraining(setting, [folder] * len(seeds), tasks.pools, seeds, codec, rates, device)
     tests = Tests(config, training, [tasks.validation] * len(seeds), [tasks.test] * len(seeds), seeds)
     found, following = [tests.rows(passes=True)], config.every
     while training.generated.min() < setting.budget:

@@ -14,13 +14,14 @@ import numpy as np
 import pandas as pd
 
 from kaestat.storage import write_atomically
+from llm_experiments.policies.smollm2 import smollm2_folder
+from llm_experiments.policies.supervised import taught_folder
 from llm_experiments.policies.tiny import tiny_folder
 from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import world_examples
 
 from .config import StudyConfig
-from .confirmation import confirmed_curve
 from .cost import TURNS, costs
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
@@ -50,6 +51,8 @@ class Study:
         Folder of result tables, the study's in NAME below it.
     progress : callable
         Makes a progress display from a part's name and its number of units.
+    device : str
+        Where runs are trained, and base models that do not begin from scratch.
 
     Raises
     ------
@@ -57,8 +60,8 @@ class Study:
         If the folder holds a study with other settings.
     """
 
-    def __init__(self, config: StudyConfig, *, runs: Path, results: Path, progress: Progress):
-        self.config, self._progress = config, progress
+    def __init__(self, config: StudyConfig, *, runs: Path, results: Path, progress: Progress, device: str = "cpu"):
+        self.config, self._progress, self._device = config, progress, device
         self._models = runs / "models"
         self.folder, self.results = runs / "studies" / config.name, results / "studies" / config.name
         self._check_identity()
@@ -140,7 +143,7 @@ class Study:
             rates = self.rates([config.reference, config.recommended]).query("chosen").set_index("design")["rate"]
             folders = dict(zip(config.world.bases, self.bases(), strict=True))
             with self._progress("check of the world", CHECKS) as done:
-                stored = world_check(config, folders, rates.to_dict(), done)
+                stored = world_check(config, folders, rates.to_dict(), done, self._device)
             _write_frame(stored, path)
         self._write(stored, CHECK)
         return stored
@@ -158,6 +161,8 @@ class Study:
         ValueError
             If the study names nothing to confirm.
         """
+        from .confirmation import confirmed_curve  # the only part that needs TRL
+
         config, chosen = self.config, self.config.confirmation
         if chosen is None:
             raise ValueError("confirmation: the study names nothing to confirm; give designs, bases and seeds.")
@@ -248,14 +253,25 @@ class Study:
         seeds, rates = zip(*runs, strict=True)
         with self._progress(f"{path.parent.name}: {path.stem}", ceil(setting.budget / setting.completions)) as done:
             tasks = Tasks.of(self.config.world, base, seeds)
-            _write_frame(learning_curves(self.config.tests, setting, tasks, seeds, rates, folder, done), path)
+            curves = learning_curves(self.config.tests, setting, tasks, seeds, rates, folder, done, self._device)
+            _write_frame(curves, path)
 
     def _base(self, seed: int) -> Path:
         world = self.config.world
         examples = world_examples(world.split(seed, "train"), world.n_examples, seed=seed_of(seed, "examples") % 2**32)
+        model_seed = seed_of(seed, "model") % 2**32
         with self._progress(f"base model {seed}", world.pretraining.steps) as done:
-            return tiny_folder(
-                self._models, examples, world.pretraining, seed_of(seed, "model") % 2**32, progress=lambda *_: done()
+            if world.start is None:
+                return tiny_folder(self._models, examples, world.pretraining, model_seed, progress=lambda *_: done())
+            start = smollm2_folder(self._models) if world.start == "smollm2" else Path(world.start)
+            return taught_folder(
+                self._models,
+                start,
+                examples,
+                world.pretraining,
+                model_seed,
+                device=self._device,
+                progress=lambda *_: done(),
             )
 
     def _write(self, table: pd.DataFrame, name: str) -> None:

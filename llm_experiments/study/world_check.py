@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 
 from llm_experiments.tasks.base import Task
 from llm_experiments.tasks.cells import CellsTask
-from llm_experiments.training.stacked.codec import CharacterCodec
+from llm_experiments.training.stacked.codec import TokenCodec
 from llm_experiments.training.stacked.loop import StackedTraining
 
 from .config import StudyConfig
@@ -29,7 +29,11 @@ CHECKS = 3  # stacks that are trained
 
 
 def world_check(
-    study: StudyConfig, folders: Mapping[int, Path], rates: Mapping[str, float], done: Callable[[], None]
+    study: StudyConfig,
+    folders: Mapping[int, Path],
+    rates: Mapping[str, float],
+    done: Callable[[], None],
+    device: str = "cpu",
 ) -> pd.DataFrame:
     """Greedy accuracy on test problems of each base model, and of the first one in four more situations.
 
@@ -43,6 +47,7 @@ def world_check(
         Learning rate of the reference and of the recommended design.
     done : callable
         Called after each stack.
+    device : str
 
     Returns
     -------
@@ -57,7 +62,7 @@ def world_check(
         more = setting.model_copy(update={"completions": times * setting.completions, "budget": times * setting.budget})
         tests = study.tests.model_copy(update={"every": more.budget})
         own = [rates[design]] * len(study.rate_seeds)
-        curves = learning_curves(tests, more, tasks, study.rate_seeds, own, folder)
+        curves = learning_curves(tests, more, tasks, study.rate_seeds, own, folder, device=device)
         done()
         return curves
 
@@ -66,7 +71,7 @@ def world_check(
 
     everything = Tasks.of(study.world, base, study.rate_seeds)
     for seed, each in folders.items():
-        note(f"base model {seed}", study.reference, _untrained(study, seed, each)["greedy"])
+        note(f"base model {seed}", study.reference, _untrained(study, seed, each, device)["greedy"])
     large = trained(study.reference, everything, MORE)
     last = large[large["generated"] == large["generated"].max()]["greedy"]
     note(f"{MORE} times the completions in as many updates", study.reference, last)
@@ -79,12 +84,14 @@ def world_check(
     return pd.DataFrame(rows, columns=CHECK_COLUMNS)
 
 
-def _untrained(study: StudyConfig, base: int, folder: Path) -> pd.DataFrame:
+def _untrained(study: StudyConfig, base: int, folder: Path, device: str) -> pd.DataFrame:
     seeds = study.rate_seeds
     tasks = Tasks.of(study.world, base, seeds)
-    codec = CharacterCodec(AutoTokenizer.from_pretrained(folder))
+    codec = TokenCodec(AutoTokenizer.from_pretrained(folder))
     rates = [study.rates[0]] * len(seeds)
-    stack = StackedTraining(study.setting(study.reference), [folder] * len(seeds), tasks.pools, seeds, codec, rates)
+    stack = StackedTraining(
+        study.setting(study.reference), [folder] * len(seeds), tasks.pools, seeds, codec, rates, device
+    )
     tests = Tests(study.tests, stack, [tasks.validation] * len(seeds), [tasks.test] * len(seeds), seeds)
     return tests.rows(passes=False)
 

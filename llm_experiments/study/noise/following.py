@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 from llm_experiments.study.config import StudyConfig
 from llm_experiments.study.curves import Tasks
-from llm_experiments.training.stacked.codec import CharacterCodec
+from llm_experiments.training.stacked.codec import TokenCodec
 from llm_experiments.training.stacked.loop import StackedTraining
 
 
@@ -59,7 +59,7 @@ def follow(
     noise = study.noise
     if noise is None:
         raise ValueError("noise: the study does not say where it is to be measured.")
-    tasks, codec = Tasks.of(study.world, base, noise.seeds), CharacterCodec(AutoTokenizer.from_pretrained(folder))
+    tasks, codec = Tasks.of(study.world, base, noise.seeds), TokenCodec(AutoTokenizer.from_pretrained(folder))
     every = {
         design: StackedTraining(
             study.setting(design),

@@ -13,9 +13,9 @@ import pandas as pd
 import torch
 
 from llm_experiments.tasks.base import Task
-from llm_experiments.training.stacked.codec import CharacterCodec
+from llm_experiments.training.stacked.codec import TokenCodec
 from llm_experiments.training.stacked.loop import grade
-from llm_experiments.training.stacked.model import Parameters, StackedQwen2
+from llm_experiments.training.stacked.model import Parameters, StackedDecoder
 from llm_experiments.training.stacked.sampling import sample
 from llm_experiments.training.stacked.score_norms import exact_norms
 
@@ -23,10 +23,10 @@ NORM_COLUMNS = ["kind", "completions", "value", "right", "wrong", "best_baseline
 
 
 def score_norms(
-    model: StackedQwen2,
+    model: StackedDecoder,
     parameters: Parameters,
     task: Task,
-    codec: CharacterCodec,
+    codec: TokenCodec,
     *,
     tokens: int,
     times: int,
@@ -36,12 +36,12 @@ def score_norms(
 
     Parameters
     ----------
-    model : StackedQwen2
+    model : StackedDecoder
     parameters : mapping
         A stack of one.
     task : Task
         Each of its problems is answered ``times`` times.
-    codec : CharacterCodec
+    codec : TokenCodec
     tokens : int
         Most new tokens.
     times, seed : int

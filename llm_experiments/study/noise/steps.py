@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from llm_experiments.training.stacked.model import Parameters, StackedQwen2
+from llm_experiments.training.stacked.model import Parameters, StackedDecoder
 
 from .values import Thoughts
 
@@ -38,13 +38,13 @@ class Effects:
 
 @torch.no_grad()
 def effects(
-    model: StackedQwen2, parameters: Parameters, thoughts: Thoughts, moves: torch.Tensor, pairs: int
+    model: StackedDecoder, parameters: Parameters, thoughts: Thoughts, moves: torch.Tensor, pairs: int
 ) -> Effects:
     """What one update does to each problem's value.
 
     Parameters
     ----------
-    model : StackedQwen2
+    model : StackedDecoder
     parameters : mapping
         A stack of one.
     thoughts : Thoughts

@@ -15,8 +15,8 @@ import torch
 from torch.nn import functional as F
 
 from llm_experiments.tasks.base import Problem
-from llm_experiments.training.stacked.codec import CharacterCodec
-from llm_experiments.training.stacked.model import Parameters, StackedQwen2
+from llm_experiments.training.stacked.codec import TokenCodec
+from llm_experiments.training.stacked.model import Parameters, StackedDecoder
 from llm_experiments.training.stacked.sampling import sample
 
 THOUGHTS = 4  # letters
@@ -39,10 +39,10 @@ class Thoughts:
     @classmethod
     def sampled(
         cls,
-        model: StackedQwen2,
+        model: StackedDecoder,
         parameters: Parameters,
         problems: Sequence[Problem],
-        codec: CharacterCodec,
+        codec: TokenCodec,
         *,
         samples: int,
         seed: int,
@@ -58,14 +58,14 @@ class Thoughts:
         tokens = torch.cat([rows, thoughts, answers.repeat_interleave(samples, 0)], 1)
         return cls(tokens.view(len(problems), samples, -1), codec.end)
 
-    def chances(self, model: StackedQwen2, parameters: Parameters) -> torch.Tensor:
+    def chances(self, model: StackedDecoder, parameters: Parameters) -> torch.Tensor:
         """Chance of the right answer after each thought, shape (runs, problems, samples), for a stack of models."""
         runs = len(next(iter(parameters.values())))
         return _chances(model, parameters, self.tokens.flatten(0, 1).expand(runs, -1, -1), self.end).view(
             runs, *self.tokens.shape[:2]
         )
 
-    def gradients(self, model: StackedQwen2, parameters: Parameters) -> torch.Tensor:
+    def gradients(self, model: StackedDecoder, parameters: Parameters) -> torch.Tensor:
         """Gradient of each problem's chance, the mean over its thoughts, shape (problems, D), for a stack of one."""
         found = []
         for part in self.tokens.split(AT_ONCE):
@@ -91,7 +91,7 @@ def value_error(assigned: np.ndarray, chances: np.ndarray, weight: np.ndarray) -
     return float(np.average((assigned - chances.mean(1)) ** 2 - own, weights=weight))
 
 
-def _chances(model: StackedQwen2, parameters: Parameters, tokens: torch.Tensor, end: int) -> torch.Tensor:
+def _chances(model: StackedDecoder, parameters: Parameters, tokens: torch.Tensor, end: int) -> torch.Tensor:
     """Of the last token and the end behind it, shape (runs, rows)."""
     scores = F.log_softmax(model.logits(parameters, tokens, skip=tokens.shape[2] - 2), -1)
     answer = scores[:, :, 0].gather(-1, tokens[:, :, -1:])[..., 0]

@@ -1,4 +1,4 @@
-"""Texts to tokens and back, for tokenizers with a token for each character."""
+"""Texts to tokens and back, token by token."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
-class CharacterCodec:
-    """A tokenizer whose tokens can be decoded one by one, as the model tiny's.
+class TokenCodec:
+    """A byte-level tokenizer, whose tokens can be decoded one by one.
+
+    A character that is made of several tokens comes back as signs of replacement.
 
     Attributes
     ----------

@@ -15,13 +15,13 @@ from kaestat import AdvantageEstimator
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks.base import Problem, Task
 
-from .codec import CharacterCodec
+from .codec import TokenCodec
 from .config import StackConfig
-from .model import StackedQwen2
+from .model import StackedDecoder, Tap
 from .optimizer import StackedOptimizer
 from .prompts import prompt_source
 from .sampling import sample, tokens_that_count
-from .score_norms import exact_norms, logit_norms
+from .score_norms import logit_norms, tapped_norms
 
 ROUNDS = 10  # of sampling that a step of live groups takes at most, as DAPO's recipes limit it
 
@@ -118,9 +118,11 @@ class StackedTraining:
         The problems of each run's pool; prompts are of one length in tokens.
     seeds : sequence of int
         One for each run.
-    codec : CharacterCodec
+    codec : TokenCodec
     rates : sequence of float
         Learning rate of each run, constant.
+    device : str or torch.device
+        Of models and tokens. Random numbers are drawn on the CPU, so that they are the same everywhere.
 
     Attributes
     ----------
@@ -142,16 +144,17 @@ class StackedTraining:
         folders: Sequence[str | Path],
         tasks: Sequence[Task],
         seeds: Sequence[int],
-        codec: CharacterCodec,
+        codec: TokenCodec,
         rates: Sequence[float],
+        device: str | torch.device = "cpu",
     ):
         if not len(folders) == len(tasks) == len(seeds) == len(rates):
             raise ValueError(f"give a folder, a task and a rate for each of the {len(seeds)} seeds.")
         self.config, self.codec, self.rates = config, codec, tuple(rates)
-        self.model, weights = StackedQwen2.load(folders)
+        self.model, weights = StackedDecoder.load(folders, device)
         self.parameters = {name: weight.requires_grad_() for name, weight in weights.items()}
         self.runs = [Run(config, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
-        self._prompts = [codec.tokens([problem.prompt for problem in run.problems]) for run in self.runs]
+        self._prompts = [codec.tokens([each.prompt for each in run.problems]).to(device) for run in self.runs]
         self._optimizer = StackedOptimizer(self.parameters.values(), config.optimizer, rates, config.max_grad_norm)
         self.step = 0
 
@@ -176,7 +179,7 @@ class StackedTraining:
         losses, facts = self._losses()
         norm = self._optimizer.step(losses.sum())
         self.step += 1
-        return facts | {"gradient_norm": norm.numpy()}
+        return facts | {"gradient_norm": norm.cpu().numpy()}
 
     @torch.no_grad()
     def watch(self) -> None:
@@ -219,29 +222,21 @@ class StackedTraining:
         groups = self._filled() if self.config.design.filtered else self._sampled(range(len(self.runs)))
         prompts = torch.stack([tokens[each.rows] for tokens, each in zip(self._prompts, groups, strict=True)])
         completions = torch.stack([each.completions for each in groups])
-        logits = self.model.logits(
-            self.parameters, torch.cat([prompts, completions[:, :, :-1]], 2), skip=prompts.shape[2] - 1
-        )
+        taps: list[Tap] | None = [] if self.config.design.weights == "exact" else None
+        tokens = torch.cat([prompts, completions[:, :, :-1]], 2)
+        logits = self.model.logits(self.parameters, tokens, skip=prompts.shape[2] - 1, taps=taps)
         scores = F.log_softmax(logits / self.config.temperature, -1)
         own = scores.gather(-1, completions[..., None])[..., 0]
         counted = tokens_that_count(completions, self.codec.end)
         weights: list[np.ndarray | None] = [None] * len(groups)
-        if self.config.design.weights == "score_norm":
-            weights = list(logit_norms(scores.detach(), own.detach(), counted).numpy())
-        elif self.config.design.weights == "exact":
-            norms = exact_norms(
-                self.model,
-                self.parameters,
-                prompts,
-                completions,
-                end=self.codec.end,
-                temperature=self.config.temperature,
-            )
-            weights = list(norms.numpy())
+        if taps is not None:
+            weights = list(tapped_norms((own * counted).sum(2), taps).cpu().numpy())
+        elif self.config.design.weights == "score_norm":
+            weights = list(logit_norms(scores.detach(), own.detach(), counted).cpu().numpy())
         advantages = np.stack(
             [self._advantages(run, each, of_run) for run, each, of_run in zip(self.runs, groups, weights, strict=True)]
         )
-        signal = torch.from_numpy(advantages).to(own.dtype)[..., None] * own * counted
+        signal = torch.from_numpy(advantages).to(own)[..., None] * own * counted
         return -signal.sum((1, 2)) / counted.sum((1, 2)), {
             "reward": np.array([each.rewards.mean() for each in groups]),
             "live": (np.abs(advantages) > 1e-9).mean(1),

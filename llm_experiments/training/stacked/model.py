@@ -1,4 +1,4 @@
-"""The forward pass of several Qwen2 models of one shape at once: batched matrix products, the runs first.
+"""The forward pass of several language models of one shape at once: batched matrix products, the runs first.
 
 It gives the logits that transformers gives (the tests compare), for prompts of one length, without padding. Batched
 products over stacked parameters are also what ``torch.func.vmap`` makes of transformers' own modules, with more passes
@@ -11,40 +11,67 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import torch
 from safetensors.torch import load_file
 from torch.nn import functional as F
-from transformers import AutoConfig, Qwen2Config
+from transformers import AutoConfig, LlamaConfig, Qwen2Config
 
 Parameters = Mapping[str, torch.Tensor]
 Cache = list[tuple[torch.Tensor, torch.Tensor]]
 CONTEXT = 256
 TIED = "lm_head.weight"
+FAMILIES = ("llama", "qwen2")
+
+
+@dataclass(frozen=True, eq=False)
+class Tap:
+    """What one parameter saw in a forward pass, and what came of it.
+
+    Attributes
+    ----------
+    kind : {"linear", "biased", "scale", "embedding", "logits"}
+    inputs : Tensor, shape (runs, N, in), or (runs, N) of int for embeddings
+    outputs : Tensor, shape (runs, N, out)
+        Of the graph.
+    """
+
+    kind: Literal["linear", "biased", "scale", "embedding", "logits"]
+    inputs: torch.Tensor
+    outputs: torch.Tensor
 
 
 @dataclass(frozen=True)
-class StackedQwen2:
+class StackedDecoder:
     """Shape of the models; their parameters are an argument of each call.
 
     Attributes
     ----------
-    config : transformers.Qwen2Config
-        With tied embeddings and without a sliding window.
+    config : transformers.LlamaConfig or transformers.Qwen2Config
+        With tied embeddings, plain rotary embeddings, and without a sliding window.
     """
 
-    config: Qwen2Config
+    config: LlamaConfig | Qwen2Config
 
     def __post_init__(self):
         config = self.config
-        if config.model_type != "qwen2" or not config.tie_word_embeddings or config.use_sliding_window:
+        if (
+            config.model_type not in FAMILIES
+            or not config.tie_word_embeddings
+            or getattr(config, "use_sliding_window", False)
+            or getattr(config, "mlp_bias", False)
+            or config.rope_parameters.get("rope_type", "default") != "default"
+        ):
             raise ValueError(
-                f"model of type {config.model_type!r}: stacked runs take Qwen2 models with tied embeddings and full "
-                "attention, such as the model tiny."
+                f"model of type {config.model_type!r}: stacked runs take Llama and Qwen2 models with tied embeddings, "
+                "plain rotary embeddings and full attention, such as the models tiny and smollm2."
             )
 
     @classmethod
-    def load(cls, folders: Sequence[str | Path]) -> tuple[StackedQwen2, dict[str, torch.Tensor]]:
+    def load(
+        cls, folders: Sequence[str | Path], device: str | torch.device = "cpu"
+    ) -> tuple[StackedDecoder, dict[str, torch.Tensor]]:
         """The shape and the stacked parameters of one model folder for each run, in float32.
 
         Raises
@@ -55,14 +82,21 @@ class StackedQwen2:
         if not folders:
             raise ValueError("folders is empty: name a model folder for each run.")
         model = cls(AutoConfig.from_pretrained(folders[0], trust_remote_code=False))
-        weights = [load_file(Path(folder) / "model.safetensors") for folder in folders]
+        read = {folder: load_file(Path(folder) / "model.safetensors", device=str(device)) for folder in {*folders}}
+        weights = [read[folder] for folder in folders]
         shapes = [{name: each.shape for name, each in one.items()} for one in weights]
         if any(each != shapes[0] for each in shapes):
             raise ValueError("folders: the models are not of one shape; stack those that are.")
         return model, {name: torch.stack([one[name].float() for one in weights]) for name in weights[0] if name != TIED}
 
     def logits(
-        self, parameters: Parameters, tokens: torch.Tensor, *, skip: int = 0, cache: Cache | None = None
+        self,
+        parameters: Parameters,
+        tokens: torch.Tensor,
+        *,
+        skip: int = 0,
+        cache: Cache | None = None,
+        taps: list[Tap] | None = None,
     ) -> torch.Tensor:
         """Logits of the next token, shape (runs, rows, T - skip, vocabulary).
 
@@ -75,46 +109,44 @@ class StackedQwen2:
             First positions whose logits are not asked for.
         cache : list, optional
             Keys and values of the tokens before these, added to; an empty list at the first call.
+        taps : list, optional
+            What every parameter saw is added to it.
 
         Returns
         -------
         Tensor
         """
-        config = self.config
         runs, rows, length = tokens.shape
         embedding = parameters["model.embed_tokens.weight"]
         vocabulary, width = embedding.shape[1:]
-        offset = torch.arange(runs)[:, None, None] * vocabulary
-        x = F.embedding(tokens + offset, embedding.reshape(-1, width)).view(runs, rows * length, width)
+        tapped = _Tapped(parameters, self.config.rms_norm_eps, taps)
+        x = tapped.embedded(tokens.flatten(1), embedding)
         start = cache[0][0].shape[2] if cache else 0
-        turn = self._cosine[start : start + length], self._sine[start : start + length]
-        for number in range(config.num_hidden_layers):
-            layer = _Layer(parameters, f"model.layers.{number}.")
-            x = x + self._attention(layer, self._norm(x, layer["input_layernorm.weight"]), rows, turn, number, cache)
-            gate, up = _linear(
-                self._norm(x, layer["post_attention_layernorm.weight"]),
-                torch.cat([layer["mlp.gate_proj.weight"], layer["mlp.up_proj.weight"]], 1),
-            ).chunk(2, -1)
-            x = x + _linear(F.silu(gate) * up, layer["mlp.down_proj.weight"])
+        turn = tuple(each[start : start + length].to(x.device) for each in self._turns)
+        for number in range(self.config.num_hidden_layers):
+            layer = f"model.layers.{number}."
+            x = x + self._attention(tapped, layer, tapped.norm(x, f"{layer}input_layernorm"), rows, turn, number, cache)
+            mlp = tapped.norm(x, f"{layer}post_attention_layernorm")
+            gate, up = tapped.linear(mlp, f"{layer}mlp.gate_proj", f"{layer}mlp.up_proj").chunk(2, -1)
+            x = x + tapped.linear(F.silu(gate) * up, f"{layer}mlp.down_proj")
         x = x.view(runs, rows, length, width)[:, :, skip:].reshape(runs, -1, width)
-        final = _linear(self._norm(x, parameters["model.norm.weight"]), embedding)
+        final = tapped.logits(tapped.norm(x, "model.norm"), embedding)
         return final.view(runs, rows, length - skip, vocabulary)
 
     def _attention(
         self,
-        layer: _Layer,
+        tapped: _Tapped,
+        layer: str,
         x: torch.Tensor,
         rows: int,
-        turn: tuple[torch.Tensor, torch.Tensor],
+        turn: tuple[torch.Tensor, ...],
         number: int,
         cache: Cache | None,
     ) -> torch.Tensor:
         runs, _, width = x.shape
         heads, groups = self.config.num_attention_heads, self.config.num_key_value_heads
-        weight, bias = (
-            torch.cat([layer[f"self_attn.{n}_proj.{part}"] for n in "qkv"], 1) for part in ("weight", "bias")
-        )
-        mixed = _linear(x, weight, bias).view(runs * rows, -1, heads + 2 * groups, self._head).transpose(1, 2)
+        mixed = tapped.linear(x, *(f"{layer}self_attn.{n}_proj" for n in "qkv"))
+        mixed = mixed.view(runs * rows, -1, heads + 2 * groups, self._head).transpose(1, 2)
         turned = _rotated(mixed[:, : heads + groups], *turn)
         query, key, value = turned[:, :heads], turned[:, heads:], mixed[:, heads + groups :]
         first = not cache or len(cache) <= number
@@ -128,43 +160,59 @@ class StackedQwen2:
         seen = F.scaled_dot_product_attention(
             query, key.repeat_interleave(repeat, 1), value.repeat_interleave(repeat, 1), is_causal=first
         )
-        return _linear(seen.transpose(1, 2).reshape(runs, -1, width), layer["self_attn.o_proj.weight"])
-
-    def _norm(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x, x.shape[-1:], eps=self.config.rms_norm_eps) * scale[:, None]
+        return tapped.linear(seen.transpose(1, 2).reshape(runs, -1, width), f"{layer}self_attn.o_proj")
 
     @property
     def _head(self) -> int:
         return self.config.hidden_size // self.config.num_attention_heads
 
     @cached_property
-    def _angles(self) -> torch.Tensor:
+    def _turns(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosine and sine of each place's angles."""
         theta = self.config.rope_parameters["rope_theta"]
         speed = 1.0 / theta ** (torch.arange(0, self._head, 2).float() / self._head)
-        return torch.outer(torch.arange(CONTEXT).float(), speed).repeat(1, 2)
-
-    @cached_property
-    def _cosine(self) -> torch.Tensor:
-        return self._angles.cos()
-
-    @cached_property
-    def _sine(self) -> torch.Tensor:
-        return self._angles.sin()
+        angles = torch.outer(torch.arange(CONTEXT).float(), speed).repeat(1, 2)
+        return angles.cos(), angles.sin()
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _Tapped:
+    """What parameters do; each use is noted if ``taps`` is a list."""
+
     parameters: Parameters
-    prefix: str
+    eps: float
+    taps: list[Tap] | None
 
-    def __getitem__(self, name: str) -> torch.Tensor:
-        return self.parameters[self.prefix + name]
+    def embedded(self, tokens: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """tokens (runs, N), weight (runs, vocabulary, width)."""
+        runs, vocabulary, width = weight.shape
+        offset = torch.arange(runs, device=tokens.device)[:, None] * vocabulary
+        return self._noted("embedding", tokens, F.embedding(tokens + offset, weight.reshape(-1, width)))
 
+    def norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        even = F.rms_norm(x, x.shape[-1:], eps=self.eps)
+        return self._noted("scale", even, even * self.parameters[f"{name}.weight"][:, None])
 
-def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Each run's own linear map: x (runs, N, in), weight (runs, out, in), bias (runs, out)."""
-    turned = weight.transpose(1, 2)
-    return torch.bmm(x, turned) if bias is None else torch.baddbmm(bias[:, None], x, turned)
+    def linear(self, x: torch.Tensor, *names: str) -> torch.Tensor:
+        """Each run's own linear maps, side by side: x (runs, N, in)."""
+        weight = torch.cat([self.parameters[f"{name}.weight"] for name in names], 1).transpose(1, 2)
+        if f"{names[0]}.bias" not in self.parameters:
+            return self._noted("linear", x, torch.bmm(x, weight))
+        bias = torch.cat([self.parameters[f"{name}.bias"] for name in names], 1)
+        return self._noted("biased", x, torch.baddbmm(bias[:, None], x, weight))
+
+    def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return self._noted("logits", x, torch.bmm(x, weight.transpose(1, 2)))
+
+    def _noted(
+        self,
+        kind: Literal["linear", "biased", "scale", "embedding", "logits"],
+        inputs: torch.Tensor,
+        outputs: torch.Tensor,
+    ) -> torch.Tensor:
+        if self.taps is not None:
+            self.taps.append(Tap(kind, inputs, outputs))
+        return outputs
 
 
 def _rotated(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:

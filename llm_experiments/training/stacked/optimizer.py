@@ -29,7 +29,8 @@ class StackedOptimizer:
     """
 
     def __init__(self, parameters: Collection[torch.Tensor], kind: Optimizer, rates: Sequence[float], max_norm: float):
-        self._parameters, self._rates, self._max_norm = list(parameters), torch.tensor(list(rates)), max_norm
+        self._parameters, self._max_norm = list(parameters), max_norm
+        self._rates = torch.tensor(list(rates), device=self._parameters[0].device)
         self._torch: torch.optim.Optimizer = (
             torch.optim.SGD(self._parameters, lr=1.0)
             if kind == "sgd"

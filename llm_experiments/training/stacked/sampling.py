@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from .model import Cache, Parameters, StackedQwen2
+from .model import Cache, Parameters, StackedDecoder
 
 
 @torch.no_grad()
 def sample(
-    model: StackedQwen2,
+    model: StackedDecoder,
     parameters: Parameters,
     prompts: torch.Tensor,
     uniforms: torch.Tensor,
@@ -24,11 +24,11 @@ def sample(
 
     Parameters
     ----------
-    model : StackedQwen2
+    model : StackedDecoder
     parameters : mapping
     prompts : Tensor of int, shape (runs, rows, P)
     uniforms : Tensor, shape (runs, rows, N)
-        Numbers in [0, 1), one for each token. Not looked at where the temperature is 0.
+        Numbers in [0, 1), one for each token, on any device. Not looked at where the temperature is 0.
     end, pad : int
         Tokens: the end of a completion, and what fills it up behind its end.
     temperature : float
@@ -39,8 +39,8 @@ def sample(
     Tensor of int, shape (runs, rows, N)
     """
     cache: Cache = []
-    tokens, drawn = prompts, []
-    alive = torch.ones(prompts.shape[:2], dtype=torch.bool)
+    tokens, drawn, uniforms = prompts, [], uniforms.to(prompts.device)
+    alive = torch.ones(prompts.shape[:2], dtype=torch.bool, device=prompts.device)
     for place in range(uniforms.shape[2]):
         logits = model.logits(parameters, tokens, skip=tokens.shape[2] - 1, cache=cache)[:, :, 0]
         token = logits.argmax(-1) if temperature == 0 else _inverse(logits / temperature, uniforms[:, :, place])
@@ -50,7 +50,7 @@ def sample(
         tokens = token[..., None]
         if not alive.any():
             break
-    completions = torch.full((*prompts.shape[:2], uniforms.shape[2]), pad)
+    completions = torch.full((*prompts.shape[:2], uniforms.shape[2]), pad, device=prompts.device)
     completions[:, :, : len(drawn)] = torch.stack(drawn, 2)
     return completions
 

@@ -1,18 +1,23 @@
-"""Squared norms of whole completions' scores: what a completion's reward weighs in the gradient's noise."""
+"""Squared norms of whole completions' scores: what a completion's reward weighs in the gradient's noise.
+
+A completion's gradient in a matrix is a sum over tokens of outer products, ``sum_t g_t x_t'`` with x_t what went into
+the matrix and g_t the gradient of what came out. Its squared norm is ``sum_st (x_s . x_t)(g_s . g_t)``: the gradient
+itself is never formed, and all completions take one backward pass together, as they do not meet in it.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch.nn import functional as F
 
-from .model import Parameters, StackedQwen2
+from .model import Parameters, StackedDecoder, Tap
 from .sampling import tokens_that_count
-
-AT_ONCE = 64  # completions whose gradients are held
 
 
 def exact_norms(
-    model: StackedQwen2,
+    model: StackedDecoder,
     parameters: Parameters,
     prompts: torch.Tensor,
     completions: torch.Tensor,
@@ -22,12 +27,9 @@ def exact_norms(
 ) -> torch.Tensor:
     """Squared norm of the gradient of each completion's log-probability in all parameters, shape (runs, rows).
 
-    Each completion is answered by a copy of its run's model, so that the copies' gradients are those of single
-    completions.
-
     Parameters
     ----------
-    model : StackedQwen2
+    model : StackedDecoder
     parameters : mapping
     prompts, completions : Tensor of int, shapes (runs, rows, P) and (runs, rows, T)
     end : int
@@ -35,18 +37,46 @@ def exact_norms(
     temperature : float
         Of the policy.
     """
-    runs, rows = completions.shape[:2]
-    run = torch.arange(runs).repeat_interleave(rows)
-    found = []
-    for owner, asked, drawn in zip(
-        run.split(AT_ONCE), prompts.flatten(0, 1).split(AT_ONCE), completions.flatten(0, 1).split(AT_ONCE), strict=True
-    ):
-        own = {name: each.detach()[owner].requires_grad_() for name, each in parameters.items()}
-        logits = model.logits(own, torch.cat([asked, drawn[:, :-1]], 1)[:, None], skip=asked.shape[1] - 1)[:, 0]
-        scores = F.log_softmax(logits / temperature, -1).gather(-1, drawn[..., None])[..., 0]
-        gradients = torch.autograd.grad((scores * tokens_that_count(drawn, end)).sum(), list(own.values()))
-        found.append(torch.stack([each.flatten(1).square().sum(1) for each in gradients]).sum(0))
-    return torch.cat(found).view(runs, rows)
+    own = {name: each.detach().requires_grad_() for name, each in parameters.items()}
+    taps: list[Tap] = []
+    tokens = torch.cat([prompts, completions[:, :, :-1]], 2)
+    logits = model.logits(own, tokens, skip=prompts.shape[2] - 1, taps=taps)
+    scores = F.log_softmax(logits / temperature, -1).gather(-1, completions[..., None])[..., 0]
+    return tapped_norms((scores * tokens_that_count(completions, end)).sum(2), taps)
+
+
+def tapped_norms(scores: torch.Tensor, taps: Sequence[Tap]) -> torch.Tensor:
+    """Squared norm of the gradient of each row's score in all parameters, shape (runs, rows).
+
+    Parameters
+    ----------
+    scores : Tensor, shape (runs, rows)
+        Of a graph that is kept. Each is of its own row's tokens alone.
+    taps : sequence of Tap
+        Of every parameter of the graph.
+    """
+    runs, rows = scores.shape
+    gradients = torch.autograd.grad(scores.sum(), [tap.outputs for tap in taps], retain_graph=True)
+    found = scores.new_zeros(runs * rows)
+    tied = {}
+    for tap, gradient in zip(taps, gradients, strict=True):
+        x, g = tap.inputs.detach(), gradient.reshape(runs * rows, -1, gradient.shape[-1])
+        x = x.reshape(runs * rows, g.shape[1], *x.shape[2:])
+        if tap.kind == "scale":
+            found += (x * g).sum(1).square().sum(1)
+        elif tap.kind in ("embedding", "logits"):
+            tied[tap.kind] = x, g
+        else:
+            found += (_gram(x, x) * _gram(g, g)).sum((1, 2))
+        if tap.kind == "biased":
+            found += g.sum(1).square().sum(1)
+    (read, into), (last, out) = tied["embedding"], tied["logits"]
+    same = read[:, :, None] == read[:, None]
+    # One matrix embeds tokens and gives the logits: its gradient is the sum of both uses.
+    met = out.gather(2, read[:, None].expand(-1, out.shape[1], -1))  # the logit of token t's own, at place s
+    found += (same * _gram(into, into)).sum((1, 2)) + (_gram(last, last) * _gram(out, out)).sum((1, 2))
+    found += 2 * (met * _gram(last, into)).sum((1, 2))
+    return found.view(runs, rows)
 
 
 def logit_norms(scores: torch.Tensor, own: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
@@ -61,3 +91,8 @@ def logit_norms(scores: torch.Tensor, own: torch.Tensor, counted: torch.Tensor) 
     counted : Tensor of bool, shape (runs, rows, T)
     """
     return ((scores.exp().square().sum(-1) - 2 * own.exp() + 1) * counted).sum(-1)
+
+
+def _gram(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Products of all places of each row, shape (rows, S, T)."""
+    return torch.bmm(left, right.transpose(1, 2))

@@ -11,11 +11,12 @@ from torch.nn import functional as F
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks.base import Task
 
-from .codec import CharacterCodec
+from .codec import TokenCodec
 from .loop import StackedTraining, grade
 from .sampling import sample, tokens_that_count
 
 GREEDY = 0.0
+AT_ONCE = 256  # answers of each run
 
 
 class HeldOut:
@@ -31,8 +32,9 @@ class HeldOut:
 
     def __init__(self, training: StackedTraining, tasks: Sequence[Task], seeds: Sequence[int]):
         self._training, self._tasks, self._seeds = training, tasks, seeds
-        codec = training.codec
-        self._prompts = torch.stack([codec.tokens([each.prompt for each in task.problems]) for task in tasks])
+        codec, device = training.codec, next(iter(training.parameters.values())).device
+        prompts = [codec.tokens([each.prompt for each in task.problems]) for task in tasks]
+        self._prompts = torch.stack(prompts).to(device)
 
     def rewards(self, temperature: float, samples: int) -> np.ndarray:
         """Rewards, shape (runs, problems, samples); one greedy answer at temperature 0."""
@@ -47,18 +49,18 @@ class HeldOut:
     @torch.no_grad()
     def entropy(self) -> np.ndarray:
         """Mean entropy of the next token in nats along sampled answers, at temperature 1, shape (runs,)."""
-        training, codec = self._training, self._codec
-        completions = self._completions(self._prompts, 1.0)
-        logits = training.model.logits(
-            training.parameters, torch.cat([self._prompts, completions[:, :, :-1]], 2), skip=self._prompts.shape[2] - 1
-        )
-        counted = tokens_that_count(completions, codec.end)
-        scores = F.log_softmax(logits, -1)
-        entropy = -(scores.exp() * scores).sum(-1) * counted
-        return (entropy.sum((1, 2)) / counted.sum((1, 2))).numpy()
+        training, end = self._training, self._codec.end
+        completions, total, tokens = self._completions(self._prompts, 1.0), 0.0, 0.0
+        for asked, said in zip(self._prompts.split(AT_ONCE, 1), completions.split(AT_ONCE, 1), strict=True):
+            answered = torch.cat([asked, said[:, :, :-1]], 2)
+            scores = F.log_softmax(training.model.logits(training.parameters, answered, skip=asked.shape[2] - 1), -1)
+            counted = tokens_that_count(said, end)
+            total += -((scores.exp() * scores).sum(-1) * counted).sum((1, 2)).cpu().numpy()
+            tokens += counted.sum((1, 2)).cpu().numpy()
+        return np.asarray(total / tokens)
 
     @property
-    def _codec(self) -> CharacterCodec:
+    def _codec(self) -> TokenCodec:
         return self._training.codec
 
     def _completions(self, prompts: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -67,12 +69,16 @@ class HeldOut:
         uniforms = torch.stack(
             [torch.rand(*shape, generator=torch.Generator().manual_seed(seed_of(s, "test"))) for s in self._seeds]
         )
-        return sample(
-            training.model,
-            training.parameters,
-            prompts,
-            uniforms,
-            end=self._codec.end,
-            pad=self._codec.pad,
-            temperature=temperature,
-        )
+        found = [
+            sample(
+                training.model,
+                training.parameters,
+                asked,
+                drawn,
+                end=self._codec.end,
+                pad=self._codec.pad,
+                temperature=temperature,
+            )
+            for asked, drawn in zip(prompts.split(AT_ONCE, 1), uniforms.split(AT_ONCE, 1), strict=True)
+        ]
+        return torch.cat(found, 1)

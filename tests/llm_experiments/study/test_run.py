@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from llm_experiments.config import checked
-from llm_experiments.study import cost
+from llm_experiments.study import confirmation, cost
 from llm_experiments.study import run as study_run
 from llm_experiments.study.config import StudyConfig, load_study
 from llm_experiments.study.confirmation import confirmed_curve, run_config
@@ -180,7 +180,7 @@ def test_trl_begins_where_the_stack_does_and_its_tests_are_the_same(finished, mo
     first = found.query("design == 'grpo_4' and generated == 0")[shown].reset_index(drop=True)
     stacked = table.query("design == 'grpo_4' and base == 1 and generated == 0")[shown].reset_index(drop=True)
     pd.testing.assert_frame_equal(first, stacked, rtol=1e-3, check_dtype=False)
-    monkeypatch.setattr(study_run, "confirmed_curve", lambda *_: pytest.fail("a stored curve was computed again"))
+    monkeypatch.setattr(confirmation, "confirmed_curve", lambda *_: pytest.fail("a stored curve was computed again"))
     pd.testing.assert_frame_equal(confirming.confirm(), found, rtol=1e-4, check_dtype=False)
     with pytest.raises(ValueError, match="names nothing to confirm"):
         study.confirm()

@@ -9,7 +9,7 @@ from llm_experiments.policies.tiny import TinySize, tiny_model, tiny_tokenizer
 from llm_experiments.study.config import StudyConfig
 from llm_experiments.tasks.habits import habits
 from llm_experiments.tasks.selection import select
-from llm_experiments.training.stacked.codec import CharacterCodec
+from llm_experiments.training.stacked.codec import TokenCodec
 from llm_experiments.training.stacked.config import Design, StackConfig
 from llm_experiments.training.stacked.loop import StackedTraining
 
@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def codec(folder):
-    return CharacterCodec(AutoTokenizer.from_pretrained(folder))
+    return TokenCodec(AutoTokenizer.from_pretrained(folder))
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from llm_experiments.study.noise.score_norms import _row, score_norms
-from llm_experiments.training.stacked.model import StackedQwen2
+from llm_experiments.training.stacked.model import StackedDecoder
 
 
 def test_every_kind_has_its_row(folder, codec, pool):
-    model, parameters = StackedQwen2.load([folder])
+    model, parameters = StackedDecoder.load([folder])
     found = score_norms(model, parameters, pool, codec, tokens=2, times=3, seed=0).set_index("kind")
     kinds = [problem.level for problem in pool.problems]
     assert found["completions"].to_dict() == {kind: 3 * kinds.count(kind) for kind in set(kinds)}

@@ -5,12 +5,12 @@ import torch
 
 from llm_experiments.study.noise.steps import effects, moved
 from llm_experiments.study.noise.values import Thoughts
-from llm_experiments.training.stacked.model import StackedQwen2
+from llm_experiments.training.stacked.model import StackedDecoder
 
 
 @pytest.fixture(scope="module")
 def known(folder, codec, pool):
-    model, parameters = StackedQwen2.load([folder])
+    model, parameters = StackedDecoder.load([folder])
     thoughts = Thoughts.sampled(model, parameters, pool.problems[:6], codec, samples=2, seed=1)
     size = sum(each[0].numel() for each in parameters.values())
     moves = 0.02 * torch.randn(11, size, generator=torch.Generator().manual_seed(0))

@@ -6,12 +6,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from llm_experiments.study.noise.values import THOUGHTS, Thoughts, value_error
-from llm_experiments.training.stacked.model import StackedQwen2
+from llm_experiments.training.stacked.model import StackedDecoder
 
 
 @pytest.fixture(scope="module")
 def known(folder, codec, pool):
-    model, parameters = StackedQwen2.load([folder])
+    model, parameters = StackedDecoder.load([folder])
     problems = pool.problems[:5]
     thoughts = Thoughts.sampled(model, parameters, problems, codec, samples=3, seed=2)
     assert not (thoughts.tokens == codec.pad).any()  # which transformers' models would not be trained on

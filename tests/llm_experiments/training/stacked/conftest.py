@@ -7,7 +7,7 @@ from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.tiny import TinySize, tiny_model, tiny_tokenizer
 from llm_experiments.tasks.habits import habits
 from llm_experiments.tasks.selection import select
-from llm_experiments.training.stacked.codec import CharacterCodec
+from llm_experiments.training.stacked.codec import TokenCodec
 
 SIZE = TinySize(width=16, layers=2, feed_forward=24, context=32)
 SEEDS = (3, 4, 5)
@@ -26,7 +26,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def codec(folders):
-    return CharacterCodec(AutoTokenizer.from_pretrained(folders[0]))
+    return TokenCodec(AutoTokenizer.from_pretrained(folders[0]))
 
 
 @pytest.fixture(scope="session")
