@@ -126,7 +126,8 @@ def _encode(
         rows.append(row)
         starts.append(len(prompt_ids))
     width = max(map(len, rows))
-    inputs = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in rows])
+    filler = tokenizer.eos_token_id  # behind what has labels
+    inputs = torch.tensor([row + [filler] * (width - len(row)) for row in rows])
     positions = torch.arange(width)
     lengths = torch.tensor([len(row) for row in rows])[:, None]
     answered = (positions >= torch.tensor(starts)[:, None]) & (positions < lengths)

@@ -29,7 +29,8 @@ class TokenCodec:
 
     @property
     def pad(self) -> int:
-        return int(self.tokenizer.pad_token_id)
+        given = self.tokenizer.pad_token_id
+        return self.end if given is None else int(given)
 
     def tokens(self, prompts: Sequence[str]) -> torch.Tensor:
         """Tokens of prompts of one length, shape (prompts, P).

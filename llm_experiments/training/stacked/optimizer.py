@@ -31,26 +31,30 @@ class StackedOptimizer:
     def __init__(self, parameters: Collection[torch.Tensor], kind: Optimizer, rates: Sequence[float], max_norm: float):
         self._parameters, self._max_norm = list(parameters), max_norm
         self._rates = torch.tensor(list(rates), device=self._parameters[0].device)
-        self._torch: torch.optim.Optimizer = (
-            torch.optim.SGD(self._parameters, lr=1.0)
-            if kind == "sgd"
-            else torch.optim.AdamW(self._parameters, lr=1.0, betas=MOMENTS, weight_decay=0.0)
-        )
+        # One for each tensor, so that of old values only one tensor's are held.
+        self._torch = [_torch_optimizer(each, kind) for each in self._parameters]
 
     def step(self, loss: torch.Tensor) -> torch.Tensor:
         """Go down the sum of the runs' losses; returns the norms of their gradients before clipping, shape (runs,)."""
-        self._torch.zero_grad(set_to_none=True)
+        for each in self._parameters:
+            each.grad = None
         loss.backward()
         norms = torch.stack([_gradient(each).flatten(1).square().sum(1) for each in self._parameters]).sum(0).sqrt()
         factor = (self._max_norm / (norms + 1e-6)).clamp(max=1.0)
         for each in self._parameters:
             _gradient(each).mul_(_spread(factor, each))
-        before = [each.detach().clone() for each in self._parameters]
-        self._torch.step()
-        with torch.no_grad():
-            for old, each in zip(before, self._parameters, strict=True):
+        for each, optimizer in zip(self._parameters, self._torch, strict=True):
+            old = each.detach().clone()
+            optimizer.step()
+            with torch.no_grad():
                 each.sub_(old).mul_(_spread(self._rates, each)).add_(old)
         return norms
+
+
+def _torch_optimizer(parameter: torch.Tensor, kind: Optimizer) -> torch.optim.Optimizer:
+    if kind == "sgd":
+        return torch.optim.SGD([parameter], lr=1.0)
+    return torch.optim.AdamW([parameter], lr=1.0, betas=MOMENTS, weight_decay=0.0, fused=parameter.is_cuda)
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor:
