@@ -44,6 +44,8 @@ def experiment_figures() -> dict[str, Figure]:
         from paper_figures.llm.figures import assumption6
         from paper_figures.policies.figures import figure as study_figure
         from paper_figures.policies.noise import figure as noise_figure
+        from paper_figures.policies.rate_runs import rate_runs_figure
+        from paper_figures.policies.results import read_rate_runs
         from paper_figures.studies import staleness
         from paper_figures.training import policy_optimization
         from paper_figures.training import results as training_results
@@ -62,6 +64,8 @@ def experiment_figures() -> dict[str, Figure]:
     figures["equal_budget"] = equal_budget.figure(along_a_run.equal_budget)
     figures["what_a_history_buys"] = study_figure(RESULTS / "studies" / "habits")
     figures["what_a_history_buys_columns"] = study_figure(RESULTS / "studies" / "columns")
+    _, curves, names = read_rate_runs(RESULTS / "studies" / "columns_smollm2")
+    figures["what_a_history_buys_smollm2"] = rate_runs_figure(curves, names)
     figures["noise_and_speed"] = noise_figure(RESULTS / "studies" / "habits")
     figures["staleness"] = staleness.figure(staleness.read(RESULTS / "studies" / "staleness"))
     return figures

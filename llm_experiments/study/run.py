@@ -30,6 +30,7 @@ from .world_check import CHECKS, world_check
 
 IDENTITY = "study.json"
 CURVES, RATES, CHECK, COST = "curves.csv", "rates.csv", "check.csv", "cost.csv"
+RATE_CURVES = "rate_curves.csv"
 CONFIRMED, NOISE, NORMS = "confirmed.csv", "noise.csv", "score_norms.csv"
 PROVENANCE = "provenance.json"
 RATE_COLUMNS = ["design", "rate", "area", "chosen", "at_edge"]
@@ -88,10 +89,11 @@ class Study:
             if self._stored(self._rates_path(design)) is None:
                 runs = [(seed, rate) for rate in config.rates for seed in config.rate_seeds]
                 self._curves(design, config.world.bases[0], runs, self._rates_path(design))
-        rows = []
+        rows, found = [], []
         for design in config.designs:
             curves = self._stored(self._rates_path(design))
             if curves is not None:
+                found.append(curves.assign(design=design)[["design", *CURVE_COLUMNS]])
                 heights = {rate: float(areas(own, config.budget).mean()) for rate, own in curves.groupby("rate")}
                 best = max(heights, key=heights.__getitem__)
                 rows += [
@@ -99,6 +101,7 @@ class Study:
                     for rate, height in heights.items()
                 ]
         table = pd.DataFrame(rows, columns=RATE_COLUMNS)
+        self._write(pd.concat(found, ignore_index=True), RATE_CURVES)
         self._write(table, RATES)
         return table
 

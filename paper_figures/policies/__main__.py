@@ -19,6 +19,7 @@ try:
     from paper_figures.policies.confirmation import confirmation_table
     from paper_figures.policies.figures import figure
     from paper_figures.policies.noise import (
+        BASE_NORMS_CAPTION,
         CORRELATION_CAPTION,
         EFFECTS_CAPTION,
         NOISE_CAPTION,
@@ -30,7 +31,8 @@ try:
         norms_table,
     )
     from paper_figures.policies.noise import figure as noise_figure
-    from paper_figures.policies.results import read_study
+    from paper_figures.policies.rate_runs import rate_runs_caption, rate_runs_figure, rate_runs_table
+    from paper_figures.policies.results import read_rate_runs, read_study
     from paper_figures.policies.tables import (
         CHECK_CAPTION,
         COST_CAPTION,
@@ -59,6 +61,9 @@ def build(folder: str | os.PathLike) -> None:
         If they lack the reference.
     """
     folder = Path(folder)
+    if not (folder / "curves.csv").is_file() and (folder / "rate_curves.csv").is_file():
+        build_rate_runs(folder)
+        return
     config, curves, names = read_study(folder)
     speeds = speed(curves, config.budget, config.reference)
     against = [name for name in dict.fromkeys([config.reference, config.control]) if name in names]
@@ -92,6 +97,17 @@ def build(folder: str | os.PathLike) -> None:
     write_figure(figure(folder), folder, "curves")
     if (folder / "noise.csv").is_file():
         build_noise(folder, config, speeds, names)
+
+
+def build_rate_runs(folder: Path) -> None:
+    """Write the table and the figure of a study of which only the runs that choose rates were made."""
+    config, curves, names = read_rate_runs(folder)
+    caption = rate_runs_caption(curves, config.reference, names)
+    write_table(rate_runs_table(curves, config.reference, config.control, names), folder, "rate_runs", caption)
+    write_figure(rate_runs_figure(curves, names), folder, "rate_runs")
+    if (folder / "score_norms.csv").is_file():
+        norms = pd.read_csv(folder / "score_norms.csv")
+        write_table(norms_table(norms), folder, "score_norms", BASE_NORMS_CAPTION.format(bases=norms["base"].nunique()))
 
 
 def build_noise(folder: Path, config: StudyConfig, speeds: pd.DataFrame, names: Mapping[str, str]) -> None:

@@ -21,10 +21,19 @@ def read_study(folder: Path) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]
     ValueError
         If they lack the reference.
     """
-    if not (folder / "curves.csv").is_file():
-        raise FileNotFoundError(f"{folder}: holds no curves.csv; name the results folder of a study.")
+    return _read(folder, "curves.csv")
+
+
+def read_rate_runs(folder: Path) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]:
+    """As `read_study`, with the curves of the runs that choose learning rates."""
+    return _read(folder, "rate_curves.csv")
+
+
+def _read(folder: Path, name: str) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]:
+    if not (folder / name).is_file():
+        raise FileNotFoundError(f"{folder}: holds no {name}; name the results folder of a study.")
     config = StudyConfig(**json.loads((folder / "provenance.json").read_text())["config"])
-    curves = pd.read_csv(folder / "curves.csv")
+    curves = pd.read_csv(folder / name)
     run = set(curves["design"])
     if config.reference not in run:
         raise ValueError(f"{folder}: the reference {config.reference} was not run.")

@@ -364,6 +364,32 @@ def test_what_is_said_of_a_completions_cost_holds_in_the_studies(study, designs)
         assert f"{cost.loc[design, 'ratio']:.2f} ± {cost.loc[design, 'ratio_se']:.2f}" in page
 
 
+def test_what_is_said_of_a_real_language_model_holds_in_its_runs():
+    page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
+    folder = RESULTS / "studies" / "columns_smollm2"
+    rows = [line for line in (folder / "tables" / "rate_runs.md").read_text().splitlines() if line.startswith("| ")]
+    head, *body = ([cell.strip() for cell in row.split("|")[1:-1]] for row in rows)
+    table = pd.DataFrame(body, columns=head).set_index("Design")
+    for design, ahead, share in (
+        ("KAE-EB, G = 1", "is {} ahead of GRPO with eight", "{} with KAE-EB alone"),
+        ("No baseline, G = 1", "no baseline {},", "{} without a baseline"),
+        ("KAE-EB, exact weights, G = 1", "exact weights {}**", "GRPO's end: {} with exact weights"),
+    ):
+        gap, completions = table.loc[design, ["less GRPO, G = 8", "Completions"]]
+        assert ahead.format(gap.lstrip("+").replace("0.", ".")) in page
+        assert share.format(completions.split()[0].lstrip("0")) in page
+    eight = pd.read_csv(folder / "eight_seeds.csv")
+    heights = [np.trapezoid(run["matched"], run["generated"]) / 4800 for _, run in eight.groupby("seed")]
+    mean, se = np.mean(heights), np.std(heights, ddof=1) / np.sqrt(len(heights))
+    assert f"a mean accuracy of {mean:.3f} ± {se:.3f} over".replace("0.", ".") in page
+    norms = pd.read_csv(folder / "score_norms.csv").groupby("kind")[["right", "wrong"]].mean()
+    ratio = norms["wrong"] / norms["right"]
+    assert (
+        f"{ratio['solved']:.1f} times on solved sums, {ratio['right_mode']:.1f} times where the mode is right" in page
+    )
+    assert 0.9 < ratio["wrong_mode"] < 1.2
+
+
 def test_what_is_said_of_trls_runs_holds_in_their_table():
     page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
     table = (RESULTS / "studies" / "habits" / "tables" / "confirmed.md").read_text()
