@@ -8,6 +8,7 @@ from typing import Any
 from paper_figures.shared.charts import LABELS
 
 SAMPLING = {"neyman": "Neyman", "greso": "GRESO", "mopps": "MoPPS", "spo": "SPO", "knapsack": "knapsack"}
+WEIGHTS = {"none": "", "score_norm": ", weighted", "exact": ", exact weights", "adam": ", weights in Adam's units"}
 OWN = LABELS | {"rloo": "RLOO", "reinforce++": "Batch mean"}  # elsewhere RLOO's value stands for GRPO's
 
 
@@ -20,7 +21,7 @@ def name_of(design: Mapping[str, Any]) -> str:
         Fields of `llm_experiments.training.stacked.config.Design`.
     """
     parts = [OWN.get(design["method"], design["method"]), f"G = {design['group_size']}"]
-    parts[0] += {"none": "", "score_norm": ", weighted", "exact": ", exact weights"}[design["weights"]]
+    parts[0] += WEIGHTS[design["weights"]]
     if design["filtered"]:
         parts.append("live groups only")
     if design["sampling"] != "uniform":

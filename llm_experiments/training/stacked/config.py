@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from llm_experiments.config import Section
 from llm_experiments.training.config import Scale
 
-Weights = Literal["none", "score_norm", "exact"]
+Weights = Literal["none", "score_norm", "exact", "adam"]
 Optimizer = Literal["adamw", "sgd"]
 Correction = Literal["full", "clipped", "none"]
 
@@ -23,8 +23,9 @@ class Design(Section):
         A method of `kaestat` with its parameters.
     scale : str or None
         None takes the method's own.
-    weights : {"none", "score_norm", "exact"}
-        Squared norms of completions' scores, with respect to the logits or, exact, to the parameters.
+    weights : {"none", "score_norm", "exact", "adam"}
+        Squared norms of completions' scores, with respect to the logits; exact, to the parameters; or to the parameters
+        in the units that Adam takes them in, over their mean of the step, since these units drift.
     group_size : int
         G, completions of each prompt in a step.
     sampling : str
@@ -77,6 +78,12 @@ class StackConfig(Section):
     optimizer: Optimizer = "adamw"
     max_grad_norm: PositiveFloat = 1.0
     temperature: PositiveFloat = Field(default=1.0)
+
+    @model_validator(mode="after")
+    def _adam_has_units(self) -> StackConfig:
+        if self.design.weights == "adam" and self.optimizer != "adamw":
+            raise ValueError(f"weights = 'adam' are norms in AdamW's units; the optimizer is {self.optimizer}.")
+        return self
 
     @model_validator(mode="after")
     def _whole_groups(self) -> StackConfig:

@@ -222,7 +222,7 @@ class StackedTraining:
         groups = self._filled() if self.config.design.filtered else self._sampled(range(len(self.runs)))
         prompts = torch.stack([tokens[each.rows] for tokens, each in zip(self._prompts, groups, strict=True)])
         completions = torch.stack([each.completions for each in groups])
-        taps: list[Tap] | None = [] if self.config.design.weights == "exact" else None
+        taps: list[Tap] | None = [] if self.config.design.weights in ("exact", "adam") else None
         tokens = torch.cat([prompts, completions[:, :, :-1]], 2)
         logits = self.model.logits(self.parameters, tokens, skip=prompts.shape[2] - 1, taps=taps)
         scores = F.log_softmax(logits / self.config.temperature, -1)
@@ -230,7 +230,10 @@ class StackedTraining:
         counted = tokens_that_count(completions, self.codec.end)
         weights: list[np.ndarray | None] = [None] * len(groups)
         if taps is not None:
-            weights = list(tapped_norms((own * counted).sum(2), taps).cpu().numpy())
+            norms = tapped_norms((own * counted).sum(2), taps, self._squares())
+            if self.config.design.weights == "adam":
+                norms = norms / norms.mean(1, keepdim=True)
+            weights = list(norms.cpu().numpy())
         elif self.config.design.weights == "score_norm":
             weights = list(logit_norms(scores.detach(), own.detach(), counted).cpu().numpy())
         advantages = np.stack(
@@ -241,6 +244,11 @@ class StackedTraining:
             "reward": np.array([each.rewards.mean() for each in groups]),
             "live": (np.abs(advantages) > 1e-9).mean(1),
         }
+
+    def _squares(self) -> dict[str, torch.Tensor] | None:
+        """AdamW's mean squares, for weights in its units; before its first step there are none."""
+        squares = self._optimizer.squares() if self.config.design.weights == "adam" else None
+        return None if squares is None else dict(zip(self.parameters, squares, strict=True))
 
     def _sampled(self, active: Sequence[int]) -> list[Groups]:
         """A step's completions of some runs, graded."""

@@ -22,6 +22,7 @@ Parameters = Mapping[str, torch.Tensor]
 Cache = list[tuple[torch.Tensor, torch.Tensor]]
 CONTEXT = 256
 TIED = "lm_head.weight"
+EMBEDDING = "model.embed_tokens.weight"
 FAMILIES = ("llama", "qwen2")
 
 
@@ -35,11 +36,14 @@ class Tap:
     inputs : Tensor, shape (runs, N, in), or (runs, N) of int for embeddings
     outputs : Tensor, shape (runs, N, out)
         Of the graph.
+    names : tuple of str
+        Of the weights, several where they are side by side.
     """
 
     kind: Literal["linear", "biased", "scale", "embedding", "logits"]
     inputs: torch.Tensor
     outputs: torch.Tensor
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class StackedDecoder:
         Tensor
         """
         runs, rows, length = tokens.shape
-        embedding = parameters["model.embed_tokens.weight"]
+        embedding = parameters[EMBEDDING]
         vocabulary, width = embedding.shape[1:]
         tapped = _Tapped(parameters, self.config.rms_norm_eps, taps)
         x = tapped.embedded(tokens.flatten(1), embedding)
@@ -187,31 +191,33 @@ class _Tapped:
         """tokens (runs, N), weight (runs, vocabulary, width)."""
         runs, vocabulary, width = weight.shape
         offset = torch.arange(runs, device=tokens.device)[:, None] * vocabulary
-        return self._noted("embedding", tokens, F.embedding(tokens + offset, weight.reshape(-1, width)))
+        return self._noted("embedding", tokens, F.embedding(tokens + offset, weight.reshape(-1, width)), EMBEDDING)
 
     def norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
         even = F.rms_norm(x, x.shape[-1:], eps=self.eps)
-        return self._noted("scale", even, even * self.parameters[f"{name}.weight"][:, None])
+        return self._noted("scale", even, even * self.parameters[f"{name}.weight"][:, None], f"{name}.weight")
 
     def linear(self, x: torch.Tensor, *names: str) -> torch.Tensor:
         """Each run's own linear maps, side by side: x (runs, N, in)."""
-        weight = torch.cat([self.parameters[f"{name}.weight"] for name in names], 1).transpose(1, 2)
+        weights = [f"{name}.weight" for name in names]
+        weight = torch.cat([self.parameters[each] for each in weights], 1).transpose(1, 2)
         if f"{names[0]}.bias" not in self.parameters:
-            return self._noted("linear", x, torch.bmm(x, weight))
+            return self._noted("linear", x, torch.bmm(x, weight), *weights)
         bias = torch.cat([self.parameters[f"{name}.bias"] for name in names], 1)
-        return self._noted("biased", x, torch.baddbmm(bias[:, None], x, weight))
+        return self._noted("biased", x, torch.baddbmm(bias[:, None], x, weight), *weights)
 
     def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return self._noted("logits", x, torch.bmm(x, weight.transpose(1, 2)))
+        return self._noted("logits", x, torch.bmm(x, weight.transpose(1, 2)), EMBEDDING)
 
     def _noted(
         self,
         kind: Literal["linear", "biased", "scale", "embedding", "logits"],
         inputs: torch.Tensor,
         outputs: torch.Tensor,
+        *names: str,
     ) -> torch.Tensor:
         if self.taps is not None:
-            self.taps.append(Tap(kind, inputs, outputs))
+            self.taps.append(Tap(kind, inputs, outputs, names))
         return outputs
 
 

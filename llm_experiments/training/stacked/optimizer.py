@@ -50,6 +50,13 @@ class StackedOptimizer:
                 each.sub_(old).mul_(_spread(self._rates, each)).add_(old)
         return norms
 
+    def squares(self) -> list[torch.Tensor] | None:
+        """AdamW's mean square of each coordinate's gradient, without its bias at the beginning; None before a step."""
+        states = [optimizer.state.get(each) for each, optimizer in zip(self._parameters, self._torch, strict=True)]
+        if not all(states):
+            return None
+        return [state["exp_avg_sq"] / (1 - MOMENTS[1] ** float(state["step"])) for state in states if state]
+
 
 def _torch_optimizer(parameter: torch.Tensor, kind: Optimizer) -> torch.optim.Optimizer:
     if kind == "sgd":

@@ -3,11 +3,14 @@
 A completion's gradient in a matrix is a sum over tokens of outer products, ``sum_t g_t x_t'`` with x_t what went into
 the matrix and g_t the gradient of what came out. Its squared norm is ``sum_st (x_s . x_t)(g_s . g_t)``: the gradient
 itself is never formed, and all completions take one backward pass together, as they do not meet in it.
+
+Adam divides each coordinate by the root of its mean square v. Where v is taken as an outer product of its row and
+column means (Shazeer and Stern, 2018, "Adafactor"), the norm in these units is the same sum with x_t and g_t scaled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch.nn import functional as F
@@ -45,7 +48,12 @@ def exact_norms(
     return tapped_norms((scores * tokens_that_count(completions, end)).sum(2), taps)
 
 
-def tapped_norms(scores: torch.Tensor, taps: Sequence[Tap]) -> torch.Tensor:
+FLOOR = 1e-3  # of the mean of mean squares: coordinates that hardly move yet do not count without bounds
+
+
+def tapped_norms(
+    scores: torch.Tensor, taps: Sequence[Tap], squares: Mapping[str, torch.Tensor] | None = None
+) -> torch.Tensor:
     """Squared norm of the gradient of each row's score in all parameters, shape (runs, rows).
 
     Parameters
@@ -54,14 +62,18 @@ def tapped_norms(scores: torch.Tensor, taps: Sequence[Tap]) -> torch.Tensor:
         Of a graph that is kept. Each is of its own row's tokens alone.
     taps : sequence of Tap
         Of every parameter of the graph.
+    squares : mapping of str to Tensor, optional
+        Mean square of each coordinate's gradient, runs first, for the norm in Adam's units.
     """
     runs, rows = scores.shape
     gradients = torch.autograd.grad(scores.sum(), [tap.outputs for tap in taps], retain_graph=True)
     found = scores.new_zeros(runs * rows)
     tied = {}
     for tap, gradient in zip(taps, gradients, strict=True):
-        x, g = tap.inputs.detach(), gradient.reshape(runs * rows, -1, gradient.shape[-1])
-        x = x.reshape(runs * rows, g.shape[1], *x.shape[2:])
+        x, g, bias = tap.inputs.detach(), gradient, gradient
+        if squares is not None:
+            x, g, bias = _in_units(tap, x, g, squares)
+        x, g, bias = (each.reshape(runs * rows, -1, *each.shape[2:]) for each in (x, g, bias))
         if tap.kind == "scale":
             found += (x * g).sum(1).square().sum(1)
         elif tap.kind in ("embedding", "logits"):
@@ -69,7 +81,7 @@ def tapped_norms(scores: torch.Tensor, taps: Sequence[Tap]) -> torch.Tensor:
         else:
             found += (_gram(x, x) * _gram(g, g)).sum((1, 2))
         if tap.kind == "biased":
-            found += g.sum(1).square().sum(1)
+            found += bias.sum(1).square().sum(1)
     (read, into), (last, out) = tied["embedding"], tied["logits"]
     same = read[:, :, None] == read[:, None]
     # One matrix embeds tokens and gives the logits: its gradient is the sum of both uses.
@@ -91,6 +103,29 @@ def logit_norms(scores: torch.Tensor, own: torch.Tensor, counted: torch.Tensor) 
     counted : Tensor of bool, shape (runs, rows, T)
     """
     return ((scores.exp().square().sum(-1) - 2 * own.exp() + 1) * counted).sum(-1)
+
+
+def _in_units(
+    tap: Tap, x: torch.Tensor, g: torch.Tensor, squares: Mapping[str, torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What went in, the gradient of what came out, and the latter for the bias, as Adam scales the parameters."""
+    if tap.kind == "scale":
+        return x, g * _inverse_root(squares[tap.names[0]])[:, None], g
+    square = torch.cat([squares[name] for name in tap.names], 1)
+    row, column = _inverse_root(square.mean(2)), _inverse_root(square.mean(1))
+    column = column * square.mean((1, 2)).sqrt()[:, None]
+    if tap.kind == "embedding":
+        return x, g * row.gather(1, x)[..., None] * column[:, None], g
+    bias = g
+    if tap.kind == "biased":
+        names = [name.replace(".weight", ".bias") for name in tap.names]
+        bias = g * _inverse_root(torch.cat([squares[name] for name in names], 1))[:, None]
+    return x * column[:, None], g * row[:, None], bias
+
+
+def _inverse_root(square: torch.Tensor) -> torch.Tensor:
+    """Shape (runs, D)."""
+    return (square + FLOOR * square.mean(1, keepdim=True)).rsqrt()
 
 
 def _gram(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

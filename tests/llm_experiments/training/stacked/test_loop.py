@@ -20,6 +20,7 @@ DESIGNS = {
     "history": Design(method="kae_eb"),
     "weights": Design(method="kae_eb", weights="score_norm"),
     "exact weights": Design(method="kae_eb", weights="exact"),
+    "weights in Adam's units": Design(method="kae_eb", weights="adam"),
     "sampled": Design(method="kae_eb", sampling="neyman"),
 }
 

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from llm_experiments.training.stacked.model import StackedDecoder
-from llm_experiments.training.stacked.score_norms import exact_norms
+from llm_experiments.training.stacked.score_norms import exact_norms, tapped_norms
 
 
 def test_exact_norms_are_those_of_a_loop(folders, codec, pools):
@@ -25,3 +25,39 @@ def test_exact_norms_are_those_of_a_loop(folders, codec, pools):
             (logits / 0.7).log_softmax(-1).gather(1, torch.tensor(said)[:, None]).sum().backward()
             expected = sum(float(each.grad.square().sum()) for each in plain.parameters())
             assert float(norm) == pytest.approx(expected, rel=1e-3)
+
+
+def test_norms_in_adams_units_are_those_of_gradients_over_the_factored_root(folders, codec, pools):
+    """The slow reference: each completion's gradient by itself, divided coordinate by coordinate."""
+    model, parameters = StackedDecoder.load(folders[:2])
+    random = torch.Generator().manual_seed(1)
+    squares = {name: torch.rand(each.shape, generator=random) ** 4 for name, each in parameters.items()}
+    prompts = torch.stack([codec.tokens([problem.prompt for problem in pool.problems[:3]]) for pool in pools[:2]])
+    completions = torch.randint(97, 103, (2, 3, 4), generator=random)
+    own = {name: each.requires_grad_() for name, each in parameters.items()}
+    taps = []
+    logits = model.logits(own, torch.cat([prompts, completions[:, :, :-1]], 2), skip=prompts.shape[2] - 1, taps=taps)
+    scores = logits.log_softmax(-1).gather(-1, completions[..., None])[..., 0].sum(2)
+    found = tapped_norms(scores, taps, squares)
+    groups = [tap.names for tap in taps if tap.kind != "embedding"]
+    for run in range(2):
+        for row in range(3):
+            each = torch.autograd.grad(scores[run, row], list(own.values()), retain_graph=True)
+            gradients = dict(zip(own, each, strict=True))
+            expected = 0.0
+            for names in groups:
+                gradient = torch.cat([gradients.pop(name)[run] for name in names])
+                square = torch.cat([squares[name][run] for name in names])
+                if square.ndim == 2:
+                    rows, columns = square.mean(1), square.mean(0)
+                    root = (rows + 1e-3 * rows.mean())[:, None] * (columns + 1e-3 * columns.mean()) / square.mean()
+                else:
+                    root = square + 1e-3 * square.mean()
+                expected += float((gradient.square() / root).sum())
+            biases = [f"model.layers.{n}.self_attn.{part}_proj.bias" for n in range(2) for part in "qkv"]
+            for layer in (biases[:3], biases[3:]):
+                gradient = torch.cat([gradients.pop(name)[run] for name in layer])
+                square = torch.cat([squares[name][run] for name in layer])
+                expected += float((gradient.square() / (square + 1e-3 * square.mean())).sum())
+            assert not gradients
+            assert float(found[run, row]) == pytest.approx(expected, rel=1e-3)
