@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 from transformers import AutoTokenizer
 
 from llm_experiments.training.stacked.codec import TokenCodec
@@ -22,9 +23,16 @@ TURNS, UPDATES, WARM_UP = 20, 5, 5
 
 
 def costs(
-    study: StudyConfig, folder: Path, base: int, rates: Mapping[str, float], done: Callable[[], None] = lambda: None
+    study: StudyConfig,
+    folder: Path,
+    base: int,
+    rates: Mapping[str, float],
+    done: Callable[[], None] = lambda: None,
+    device: str = "cpu",
 ) -> pd.DataFrame:
-    """Tokens and processor time for each completion, the update and the baseline included, tests left out.
+    """Tokens and time for each completion, the update and the baseline included, tests left out.
+
+    Processor time on a CPU; on a GPU the time that passes until it has caught up.
 
     Designs take turns of a few updates each, so that what else the machine does falls on all alike. A stack of one run
     is timed for each.
@@ -40,6 +48,7 @@ def costs(
         Learning rate of each design that is timed, the reference among them.
     done : callable
         Called after each turn of each design.
+    device : str
 
     Returns
     -------
@@ -50,7 +59,7 @@ def costs(
     seeds = study.rate_seeds[:1]
     pools = Tasks.of(study.world, base, seeds).pools
     stacks = {
-        name: StackedTraining(study.setting(name), [folder], pools, seeds, codec, [rate])
+        name: StackedTraining(study.setting(name), [folder], pools, seeds, codec, [rate], device)
         for name, rate in rates.items()
     }
     for stack in stacks.values():
@@ -71,12 +80,20 @@ def costs(
 
 
 def _turn(stack: StackedTraining, updates: int) -> tuple[float, float]:
-    """Tokens, and milliseconds of processor time, of each completion of a few updates."""
-    completions, tokens, begin = stack.generated.sum(), stack.tokens.sum(), time.process_time()
+    """Tokens, and milliseconds, of each completion of a few updates."""
+    device = next(iter(stack.parameters.values())).device
+    completions, tokens, begin = stack.generated.sum(), stack.tokens.sum(), _now(device)
     for _ in range(updates):
         stack.advance()
-    seconds, made = time.process_time() - begin, stack.generated.sum() - completions
+    seconds, made = _now(device) - begin, stack.generated.sum() - completions
     return (stack.tokens.sum() - tokens) / made, 1e3 * seconds / made
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def _mean(values: np.ndarray) -> tuple[float, float]:

@@ -53,7 +53,7 @@ class Study:
     progress : callable
         Makes a progress display from a part's name and its number of units.
     device : str
-        Where runs are trained, and base models that do not begin from scratch.
+        Where base models are made and runs are trained.
 
     Raises
     ------
@@ -192,7 +192,7 @@ class Study:
         config, base = self.config, self.config.world.bases[0]
         rates = self.rates([config.reference]).query("chosen").set_index("design")["rate"].to_dict()
         with self._progress("cost of a completion", TURNS * len(rates)) as done:
-            table = costs(config, self._base(base), base, rates, done)
+            table = costs(config, self._base(base), base, rates, done, self._device)
         self._write(table, COST)
         return table
 
@@ -264,18 +264,11 @@ class Study:
         examples = world_examples(world.split(seed, "train"), world.n_examples, seed=seed_of(seed, "examples") % 2**32)
         model_seed = seed_of(seed, "model") % 2**32
         with self._progress(f"base model {seed}", world.pretraining.steps) as done:
+            made = {"device": self._device, "progress": lambda *_: done()}
             if world.start is None:
-                return tiny_folder(self._models, examples, world.pretraining, model_seed, progress=lambda *_: done())
+                return tiny_folder(self._models, examples, world.pretraining, model_seed, **made)
             start = smollm2_folder(self._models) if world.start == "smollm2" else Path(world.start)
-            return taught_folder(
-                self._models,
-                start,
-                examples,
-                world.pretraining,
-                model_seed,
-                device=self._device,
-                progress=lambda *_: done(),
-            )
+            return taught_folder(self._models, start, examples, world.pretraining, model_seed, **made)
 
     def _write(self, table: pd.DataFrame, name: str) -> None:
         _write_frame(table, self.results / name)

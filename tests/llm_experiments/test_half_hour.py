@@ -1,0 +1,195 @@
+"""A queue of pieces keeps to its time and its memory, loses no more than a stretch, and goes on on another machine."""
+
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from llm_experiments import half_hour
+from llm_experiments.config import checked
+from llm_experiments.half_hour import HalfHour, Queue, load_half_hour
+
+SHIPPED = Path(half_hour.__file__).parent / "configs" / "half_hour.yaml"
+FAILS = ["timeit", "--no-such-option"]
+
+
+def writes(name, seconds=0.0):
+    """A command that waits and then notes its begin and its end, in a file of this name."""
+    code = [
+        "import time, pathlib",
+        "begin = time.time()",
+        f"time.sleep({seconds})",
+        "place = pathlib.Path(r'{runs}')",
+        "place.mkdir(parents=True, exist_ok=True)",
+        f"print(begin, time.time(), file=(place / '{name}').open('w'))",
+    ]
+    return ["timeit", "-n", "1", "-r", "1", "; ".join(code)]
+
+
+def queue(folder, pieces, **changes):
+    said = []
+    config = checked(HalfHour, "test", {"name": "test", "gib": 10, "pieces": pieces} | changes)
+    return Queue(config, folder, said.append), said
+
+
+def piece(command, gib=1.0, stretch=0.001, after=()):
+    return {"command": command, "gib": gib, "stretch": stretch, "after": list(after)}
+
+
+def times(folder, name):
+    return [float(each) for each in (folder / "runs" / name).read_text().split()]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(half_hour, "LOOK", 0.02)
+    monkeypatch.setattr(half_hour, "PATIENCE", 1.0)
+
+
+def test_pieces_run_once_and_after_those_they_need(tmp_path):
+    own, said = queue(tmp_path, {"one": piece(writes("one")), "two": piece(writes("two"), after=["one"])})
+    assert own.run(1.0)
+    assert times(tmp_path, "two")[0] >= times(tmp_path, "one")[1]
+    first = times(tmp_path, "one")
+    again, said = queue(tmp_path, {"one": piece(writes("one")), "two": piece(writes("two"), after=["one"])})
+    assert again.run(1.0) and said == ["finished 2 of 2 pieces"]
+    assert times(tmp_path, "one") == first
+
+
+@pytest.mark.parametrize(("gib", "together"), [(5.0, True), (6.0, False)])
+def test_no_more_run_side_by_side_than_the_memory_holds(tmp_path, gib, together):
+    own, _ = queue(tmp_path, {name: piece(writes(name, 1.0), gib=gib) for name in ("one", "two")})
+    assert own.run(1.0)
+    (begin, end), (other, _) = times(tmp_path, "one"), times(tmp_path, "two")
+    assert (begin <= other < end) == together
+
+
+def test_a_failed_piece_is_told_of_and_holds_up_only_those_that_need_it(tmp_path):
+    pieces = {"bad": piece(FAILS), "needs": piece(writes("needs"), after=["bad"]), "other": piece(writes("other"))}
+    own, said = queue(tmp_path, pieces)
+    assert not own.run(1.0)
+    assert (tmp_path / "runs" / "other").exists() and not (tmp_path / "runs" / "needs").exists()
+    (told,) = [line for line in said if line.startswith("failed")]
+    assert "bad" in told and "no-such-option" in told
+    assert said[-1] == "finished 1 of 3 pieces"
+
+
+def test_at_the_end_of_the_time_what_runs_is_stopped(tmp_path):
+    own, said = queue(tmp_path, {"long": piece(writes("long", 60.0))})
+    begin = time.monotonic()
+    assert not own.run(0.02)
+    assert time.monotonic() - begin < 20
+    assert "cut off: long" in said and not (tmp_path / "runs" / "long").exists()
+
+
+def test_a_piece_is_not_begun_with_less_time_than_it_would_lose(tmp_path):
+    own, said = queue(tmp_path, {"long": piece(writes("long"), stretch=2.0)})
+    assert not own.run(1.0)
+    assert said == ["finished 0 of 1 pieces"]
+
+
+def test_another_machine_goes_on_from_the_archive(tmp_path):
+    pieces = {"one": piece(writes("one")), "two": piece(FAILS, after=["one"])}
+    first, _ = queue(tmp_path / "first", pieces)
+    first.run(1.0)
+    (tmp_path / "first" / "runs" / "models").mkdir()
+    (tmp_path / "first" / "runs" / "models" / "weights").write_bytes(bytes(10))
+    archive = first.pack(tmp_path / "out")
+    second, said = queue(tmp_path / "second", pieces | {"two": piece(writes("two"), after=["one"])})
+    second.unpack(archive)
+    assert not (tmp_path / "second" / "runs" / "models").exists()
+    assert second.run(1.0)
+    assert "begun: one" not in said
+    assert times(tmp_path / "second", "one") == times(tmp_path / "first", "one")
+
+
+def test_large_files_are_left_out_and_told_of(tmp_path, monkeypatch):
+    monkeypatch.setattr(half_hour, "LARGEST", 5)
+    own, said = queue(tmp_path / "work", {"one": piece(writes("one"))})
+    own.run(1.0)
+    own.pack(tmp_path)
+    assert any("left out" in line and "one" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        ({"one": piece(["a", "b"], after=["two"]), "two": piece(["a", "b"])}, "none of the pieces before it"),
+        ({"one": piece(["a", "b"], gib=11.0)}, "takes 11 GiB, and the device has 10"),
+    ],
+)
+def test_queues_that_can_not_be_run_are_refused(tmp_path, pieces, message):
+    with pytest.raises(ValueError, match=message):
+        queue(tmp_path, pieces)
+
+
+def test_every_command_of_the_shipped_queue_is_one(monkeypatch):
+    """Each names a module of the project, options that it has, and a configuration that can be read."""
+    from typer.testing import CliRunner
+
+    from llm_experiments import cli
+    from llm_experiments.diagnose.config import load_config
+    from llm_experiments.study.config import load_study
+
+    readers = {"study": load_study, "diagnose": load_config}
+    for name, one in load_half_hour(SHIPPED).pieces.items():
+        module, *arguments = one.command
+        if module == "benchmarks":
+            continue
+        result = CliRunner().invoke(cli.app, [*arguments, "--help"])
+        assert result.exit_code == 0, (name, result.output)
+        options = dict(zip(arguments[1::2], arguments[2::2], strict=True))
+        readers[arguments[0]](SHIPPED.parents[2] / options["--config"])
+
+
+@pytest.mark.slow
+def test_a_rehearsal_in_short_loans_ends_with_the_tables_of_one_long_one(tmp_path):
+    """A study of two designs and its check, at a hundredth of the size, cut off again and again."""
+    small = {
+        "name": "rehearsal",
+        "world": {
+            "task": "columns",
+            "n_prompts": 32,
+            "n_examples": 500,
+            "pretraining": {"steps": 20, "batch_size": 16, "width": 16, "layers": 1},
+            "bases": [0],
+            "max_new_tokens": 7,
+        },
+        "completions": 8,
+        "budget": 64,
+        "rates": [1e-3, 1e-2],
+        "rate_seeds": [7, 8],
+        "seeds": [0, 1],
+        "tests": {"every": 32, "temperatures": [1.0], "samples": 1, "passes": 2},
+        "designs": {"grpo_4": {"method": "grpo", "group_size": 4}, "exact": {"method": "kae_eb", "weights": "exact"}},
+        "reference": "grpo_4",
+        "control": "grpo_4",
+        "recommended": "exact",
+    }
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(small))
+    base = ["llm_experiments", "study", "--config", str(tmp_path / "study.yaml"), "--runs", "{runs}"]
+    base += ["--results", "{results}"]
+    pieces = {
+        "bases": piece([*base, "--part", "bases"]),
+        "grpo": piece([*base, "--design", "grpo_4"], after=["bases"]),
+        "exact": piece([*base, "--design", "exact"], after=["bases"]),
+        "check": piece([*base, "--part", "check"], after=["grpo", "exact"]),
+    }
+    whole, _ = queue(tmp_path / "whole", pieces)
+    begin = time.monotonic()
+    assert whole.run(20.0)
+    minutes = (time.monotonic() - begin) / 60
+    archive, loans, finished = None, 0, False
+    while not finished:
+        loans += 1
+        assert loans < 10, "the loans never come to an end"
+        lent, _ = queue(tmp_path / f"lent{loans}", pieces)
+        if archive is not None:
+            lent.unpack(archive)
+        finished = lent.run(0.5 * minutes)  # some pieces fit into it, and not all
+        archive = lent.pack(tmp_path / "out")
+    assert loans > 1
+    for name in ("curves.csv", "rates.csv", "check.csv"):
+        one, other = (each / "results" / "studies" / "rehearsal" / name for each in (whole.folder, lent.folder))
+        assert one.read_text() == other.read_text()
