@@ -26,7 +26,7 @@ from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_leng
 from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.integrations.trl.sampler import ReuseSampler
 from kaestat.sampling import Policy, PromptSampler
-from kaestat.storage import load_state, save_state, unpack_arrays
+from kaestat.storage import load_state
 
 STATE_FILE = "baseline_state"
 SAMPLER_FILE = "prompt_sampler_state"
@@ -284,7 +284,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         if self.args.should_save:
             folder = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
             folder = os.path.join(self._get_output_dir(trial=trial), folder)
-            save_estimator(self.advantage_estimator, os.path.join(folder, STATE_FILE))
+            self._watched.save_estimator(os.path.join(folder, STATE_FILE))
             if self._drawn is not None:
                 self._drawn.sampler.save(os.path.join(folder, SAMPLER_FILE))
         super()._save_checkpoint(model, trial)
@@ -326,14 +326,6 @@ def _column_ids(rows: Sequence[Mapping[str, Any]], column: str) -> list[Hashable
             "kept by a hash of the prompt."
         )
     return [row[column] for row in rows]
-
-
-def save_estimator(estimator: AdvantageEstimator, path: str) -> None:
-    """Write what a checkpoint needs: the estimator, or its state alone."""
-    try:
-        estimator.save(path)
-    except TypeError:  # a kernel or baseline of the user's own: resuming takes no more than the state
-        save_state(path, {"state": unpack_arrays(estimator.state_dict())})
 
 
 def _check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> None:
