@@ -17,7 +17,7 @@ import inspect
 from typing import Any
 
 from kaestat.advantage import AdvantageEstimator
-from kaestat.integrations.openrlhf import BaselineTrainerMixin
+from kaestat.integrations.openrlhf import OPENRLHF, BaselineTrainerMixin
 from kaestat.integrations.openrlhf_samples import watch_samples
 from kaestat.integrations.shared.weights import check_weights
 
@@ -75,15 +75,16 @@ def async_trainer(estimator: AdvantageEstimator, *, weights: str = "none") -> An
         If the estimator cannot use these weights, or does not do without.
     """
     check_weights(estimator, weights)
-    import ray
-    from openrlhf.trainer import ppo_trainer_async as module
-
     own = {"estimator": estimator, "weights": weights}
-    actors = {
-        "TrainingActor": _actor(module.TrainingActor, BaselineTrainerMixin, own),
-        "GenerateSamplesActor": _actor(module.GenerateSamplesActor, WatchedGeneratorMixin, {}),
-    }
-    plain = module.PPOTrainerAsync.__ray_metadata__.modified_class
+    with OPENRLHF.imports():
+        import ray
+        from openrlhf.trainer import ppo_trainer_async as module
+
+        actors = {
+            "TrainingActor": _actor(module.TrainingActor, BaselineTrainerMixin, own),
+            "GenerateSamplesActor": _actor(module.GenerateSamplesActor, WatchedGeneratorMixin, {}),
+        }
+        plain = module.PPOTrainerAsync.__ray_metadata__.modified_class
 
     def __init__(self: Any, *args: Any, **options: Any) -> None:
         # It makes its actors by these names, in whatever process it is; Ray wraps its methods.
@@ -95,7 +96,8 @@ def async_trainer(estimator: AdvantageEstimator, *, weights: str = "none") -> An
 
 def install(estimator: AdvantageEstimator, *, weights: str = "none") -> None:
     """Let ``openrlhf.cli.train_ppo_ray --train.async_enable``, run in this process afterwards, use `async_trainer`."""
-    import openrlhf.trainer.ppo_trainer_async as module
+    with OPENRLHF.imports():
+        import openrlhf.trainer.ppo_trainer_async as module
 
     module.PPOTrainerAsync = async_trainer(estimator, weights=weights)
 

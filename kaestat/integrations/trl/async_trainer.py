@@ -12,7 +12,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import trl
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl.experimental.async_grpo import AsyncGRPOTrainer
 from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker, _AsyncRolloutLoop
@@ -21,7 +20,7 @@ from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.weights import LENGTH_ONLY, check_weights
 from kaestat.integrations.trl.group_scoring import GroupScorer, RecordingQueue, baseline_loop
-from kaestat.integrations.trl.trainer import STATE_FILE
+from kaestat.integrations.trl.trainer import STATE_FILE, TRL
 from kaestat.storage import load_state
 
 _HOOKS = (
@@ -35,10 +34,7 @@ _HOOKS = (
 )
 _missing = [f"{of.__name__}.{hook}" for of, hook in _HOOKS if not hasattr(of, hook)]
 if _missing:
-    raise ImportError(
-        f"kaestat.integrations.trl.async_trainer works with TRL 1.15 and 1.16; TRL {trl.__version__} has no "
-        f"{', '.join(_missing)}. Install trl==1.16.0."
-    )
+    raise ImportError(TRL.misfit(f"TRL has no {', '.join(_missing)}"))
 
 _OF_THE_BATCH = ("batch_std", "trl_batch", "informative")
 

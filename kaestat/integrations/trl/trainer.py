@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import trl
 from accelerate.utils import gather_object
 from datasets import Dataset, IterableDataset
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
 from kaestat.checks import check_whole
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
+from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.watched_sampler import sampler_of
 from kaestat.integrations.shared.weights import check_weights
@@ -31,6 +31,8 @@ from kaestat.storage import load_state
 STATE_FILE = "baseline_state"
 SAMPLER_FILE = "prompt_sampler_state"
 
+TRL = Upstream("TRL", "trl", "TRL 1.15.0 and 1.16.0")
+
 _HOOKS = (
     "_calculate_rewards",
     "_generate_and_score_completions",
@@ -41,10 +43,7 @@ _HOOKS = (
 )
 _missing = [hook for hook in _HOOKS if not hasattr(GRPOTrainer, hook)]
 if _missing:
-    raise ImportError(
-        f"kaestat.integrations.trl works with TRL 1.15 and 1.16; GRPOTrainer of TRL {trl.__version__} has no "
-        f"{', '.join(_missing)}. Install trl==1.16.0."
-    )
+    raise ImportError(TRL.misfit(f"TRL's GRPOTrainer has no {', '.join(_missing)}"))
 
 
 class _Scored(NamedTuple):
@@ -340,7 +339,7 @@ def _check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> 
     check_whole("reuse", reuse)
 
 
-def _check_config(args: trl.GRPOConfig, estimator: AdvantageEstimator) -> None:
+def _check_config(args: GRPOConfig, estimator: AdvantageEstimator) -> None:
     if args.multi_objective_aggregation != "sum_then_normalize":
         raise ValueError(
             f"multi_objective_aggregation={args.multi_objective_aggregation!r} is a normalisation of its own; the "
