@@ -2,13 +2,13 @@
 
 Run with OpenRLHF's main branch at commit 3c3be62 (13 August 2026, CPU): the real ``TrainingActor`` and
 ``GenerateSamplesActor`` through whole episodes of their ``fit``, with ``SamplesGenerator`` and experience maker, in the
-threads of one process, with stubs for vLLM's engines, the models and Ray's queue. Not settled: its dynamic filter. Read
+threads of one process, with stubs for vLLM's engines, the models and Ray's queue, its dynamic filter included. Read
 and not run: generation, the policy update, partial rollouts.
 
 OpenRLHF generates in one actor and trains in another. What the generator knows of the trainer is the number of steps
 that were done when the place in the queue was given out. With a queue of one batch, the default, this is the policy
-that generates; with more places it is up to as many steps older, and with ``--train.partial_rollout_enable`` it is the
-policy that a batch was begun with.
+that generates, or the one before it where a step ends before the engines are locked; with more places it is up to as
+many steps older, and with ``--train.partial_rollout_enable`` it is the policy that a batch was begun with.
 """
 
 from __future__ import annotations
