@@ -46,6 +46,11 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
     order : {"strict", "any"}
         Whether steps come in order, each prompt once a step, so that anything else is refused as a fault; or in any
         order and in parts: late rewards, completions of several policy versions, several calls for a prompt.
+    late : int, optional
+        With ``order="any"``, steps by which completions may come after the newest and still find the whole past that
+        they would have had in order; memory grows as if the horizon were longer by as much. None for as many as the
+        method looks back (in steps, or in visits where those are what is limited), 16 at least. The first one that is
+        later still is told of by a warning: its value has less of a past.
     keep_deltas : bool
         Keep what comes in until `take_delta` asks for it, for other workers; only with ``order="any"``.
     prior : Prior, mapping or path, optional
@@ -82,6 +87,7 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
         *,
         scale: str | None = None,
         order: Literal["strict", "any"] = "strict",
+        late: int | None = None,
         keep_deltas: bool = False,
         prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str] | None = None,
         **params: Any,
@@ -110,9 +116,12 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
             any_order.check_method(self._serving)
         elif keep_deltas:
             raise ValueError('keep_deltas: only with order="any"; what is added to in order cannot be merged.')
+        elif late is not None:
+            raise ValueError('late: only with order="any"; in order nothing is.')
+        self._late, self.late = late, any_order.allowance(self.baseline, late) if order == "any" else None
         self._deltas: list[HistoryDelta] | None = [] if keep_deltas else None
-        self._state = EstimatorState(self.baseline.initial_carry() if order == "strict" else None)
-        self._returns = ReturnWatch(self.method, self.baseline)
+        self._state = EstimatorState(self.baseline.initial_carry() if order == "strict" else None, late=self.late)
+        self._returns, self._told_late = ReturnWatch(self.method, self.baseline), False
         if prior is not None:
             self.add_prior(prior)
 
@@ -121,6 +130,7 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
         given += [f"{name}={value!r}" for name, value in changed_parameters(self.baseline, self._params).items()]
         given += [] if self._scale is None else [f"scale={self._scale!r}"]
         given += [] if self.order == "strict" else [f"order={self.order!r}"]
+        given += [] if self._late is None else [f"late={self._late}"]
         when = "before its first step" if self.last_step < 0 else f"after step {self.last_step}"
         known = "" if self.history is None else f", {len(self.history):,} prompts known"
         return f"AdvantageEstimator({', '.join(given)}) {when}{known}"
@@ -200,7 +210,7 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
         -----
         UserWarning
             If a method with a history has not seen a single prompt come back in 100 steps, or nearly all that came
-            back did so after more steps than the history reaches.
+            back did so after more steps than the history reaches; once, if completions are later than ``late``.
         """
         step = whole_step(step)
         samples = self._samples(prompt_ids, rewards, mask, stream_ids, weights, importance, divergence, version)
@@ -247,8 +257,11 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
         """
         self._any_order_only("advantages")
         samples = self._samples(prompt_ids, rewards, mask, stream_ids, weights, importance, None, version)
-        outcome = any_order.advantages(self._state, self._serving, samples, whole_step(now), largest_like(rewards))
+        now = whole_step(now)
+        outcome = any_order.advantages(self._state, self._serving, samples, now, largest_like(rewards))
         self.record = outcome.record
+        if outcome.record is not None:
+            self._watch_lateness(self._state, samples, outcome.record, now)
         return self._given(outcome, samples, rewards)
 
     def observe(
@@ -342,21 +355,29 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
         return samples
 
     def _advance(self, samples: StepSamples, step: int, largest: float) -> Outcome:
-        priors = self._state.priors
+        before = self._state
         if self.order == "any":
             outcome, delta = any_order.advance(self._state, self._serving, samples, step, largest, self._watch_returns)
             self._keep(delta)
         else:
             outcome = strict_order.advance(self._state, self._serving, samples, step, largest, self._watch_returns)
         self._state, self.record = outcome.state, outcome.record
-        if priors and outcome.record is not None:
-            warn_of_unmet(priors, outcome.record)
+        if outcome.record is not None:
+            if before.priors:
+                warn_of_unmet(before.priors, outcome.record)
+            self._watch_lateness(before, samples, outcome.record, step)
         return outcome
 
     def _given(self, outcome: Outcome, samples: StepSamples, rewards: Any) -> Array:
         """The advantages as the rewards were given; sets the values."""
         self.values = like(scatter(outcome.values, samples.keep), rewards)
         return like(scatter(outcome.advantages, samples.keep), rewards)
+
+    def _watch_lateness(self, before: EstimatorState, samples: StepSamples, record: StepRecord, step: int) -> None:
+        said = None if self._told_late else any_order.too_late(before, self.method, samples, record.packing, step)
+        if said is not None:
+            self._told_late = True
+            warnings.warn(said, stacklevel=4)
 
     def _watch_returns(self, visits: Visits) -> None:
         useless = self._returns.see(visits)

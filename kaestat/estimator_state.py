@@ -36,6 +36,8 @@ class EstimatorState:
         Which of "weights" and "importance" completions came with (`StepSamples`); None while that is not known.
     priors : tuple of Prior
         What the history is to begin with; empty once there is one, which holds their visits then.
+    late : int or None
+        What the history is to keep for completions that come late (`RewardHistory`).
     """
 
     carry: Any
@@ -45,6 +47,7 @@ class EstimatorState:
     with_streams: bool | None = None
     weighting: str | None = None
     priors: tuple[Prior, ...] = ()
+    late: int | None = None
 
     @property
     def value_is_reweighted(self) -> bool:
@@ -80,8 +83,8 @@ class EstimatorState:
         return plain
 
     @classmethod
-    def of(cls, state: Any, method: str, baseline: Baseline, *, in_order: bool = True) -> EstimatorState:
-        """The inverse of `plain`; without ``in_order`` there is no carry: what it would tell follows from the visits.
+    def of(cls, state: Any, method: str, baseline: Baseline, *, late: int | None = None) -> EstimatorState:
+        """The inverse of `plain`; with ``late`` there is no carry: what it would tell follows from the visits.
 
         Raises
         ------
@@ -108,8 +111,10 @@ class EstimatorState:
                 f"state: its history keeps {history.state_size} numbers of each prompt, method {method!r} "
                 f"{baseline.state_size}; the state was altered."
             )
-        carry = _stored_carry(state["carry"]) if in_order else None
-        if in_order and not baseline.accepts_carry(carry):
+        if history is not None:
+            history.keep_for_late(late)
+        carry = _stored_carry(state["carry"]) if late is None else None
+        if late is None and not baseline.accepts_carry(carry):
             raise ValueError(
                 f"state: the carry of method {method!r} is incomplete; the state was altered, or the estimator was not "
                 "built with the parameters that were saved."
@@ -131,7 +136,7 @@ class EstimatorState:
         if not isinstance(priors, dict) or (priors and (history is not None or baseline.horizon == 0)):
             raise ValueError("state: priors stand by number, where there is no history yet; the state was altered.")
         read = tuple(Prior.of_plain(prior) for prior in priors.values())
-        return cls(carry, history, last_step, recorded, with_streams, weighting, read)
+        return cls(carry, history, last_step, recorded, with_streams, weighting, read, late)
 
 
 def _stored_carry(carry: Any) -> dict[str, np.ndarray] | None:

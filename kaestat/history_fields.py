@@ -115,6 +115,14 @@ def _with_squared(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     }
 
 
+def stored_shown(state: dict[str, Any], width: int) -> int:
+    """How many of the columns a step in order is shown; all where visits do not come late. Or a ValueError."""
+    shown = state.get("shown", width)
+    if type(shown) is not int or not 1 <= shown <= width or (shown < width and state.get("late") is None):
+        raise ValueError(f"state: shown must be a whole number of columns from 1 to {width}, got {shown!r}.")
+    return shown
+
+
 def stored_state(state: Any, size: int) -> np.ndarray:
     """What was kept of each prompt, with the empty row 0 in front."""
     if state is None:

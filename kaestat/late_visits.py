@@ -65,24 +65,37 @@ def add_to_columns(
         column[target] = moved
 
 
-def hidden(visits: Visits, kept: np.ndarray, without: tuple[np.ndarray, np.ndarray] | None = None) -> Visits:
+def named(lags: np.ndarray, prompt: np.ndarray, lag: np.ndarray) -> np.ndarray:
+    """Which visits are those of some prompts at some lags; shape (P, V).
+
+    Parameters
+    ----------
+    lags : ndarray, shape (P, V)
+        Whole numbers.
+    prompt, lag : ndarray of int, shape (K,)
+        Positions of prompts, and lags.
+    """
+    mask = np.zeros(lags.shape, dtype=bool)
+    which, column = np.nonzero(lags[prompt] == lag[:, None])
+    mask[prompt[which], column] = True
+    return mask
+
+
+def newest_of(chosen: np.ndarray, most: int) -> np.ndarray:
+    """The last ``most`` of those that are chosen in each row; Booleans of shape (P, V)."""
+    return chosen & (np.cumsum(chosen[:, ::-1], axis=1)[:, ::-1] <= most)
+
+
+def hidden(visits: Visits, kept: np.ndarray) -> Visits:
     """The visits with all but some made padding; the same object where there is nothing to hide.
 
     Parameters
     ----------
     visits : Visits
-        NumPy arrays of shape (P, V), with whole lags.
+        NumPy arrays of shape (P, V).
     kept : ndarray of bool, shape (P, V)
-    without : pair of ndarray of int, shape (K,) each, optional
-        Positions of prompts, and lags of visits that are not kept either.
     """
-    seen = visits.count > 0
-    if without is not None:
-        prompt, lag = without
-        out, named = np.nonzero(visits.lag[prompt] == lag[:, None])
-        kept = kept.copy()
-        kept[prompt[out], named] = False
-    if (kept | ~seen).all():
+    if (kept | (visits.count <= 0)).all():
         return visits
     held = {field.name: getattr(visits, field.name) for field in fields(visits)}
     sums = {name: array * kept for name, array in held.items() if array is not None and name not in PER_PROMPT}

@@ -23,6 +23,7 @@ class StoredEstimator:
     method: str
     baseline: Baseline
     order: str
+    late: int | None
     values: Array | None
     record: StepRecord | None
     _named: bool
@@ -71,7 +72,7 @@ class StoredEstimator:
             "order": self.order,
             "keep_deltas": self._deltas is not None,
             "params": {name: specification.dump(value) for name, value in params.items()},
-        }
+        } | ({} if self.late is None else {"late": self.late})
         save_state(path, {"estimator": plan, "state": self._snapshot()()})
 
     @classmethod
@@ -92,7 +93,7 @@ class StoredEstimator:
             method = specification.load(plan["method"])
             if isinstance(method, str):
                 params = dict(FIXED_PARAMETERS.get(method, {})) | params
-            chosen = {"order": plan.get("order", "strict"), "keep_deltas": plan.get("keep_deltas", False)}
+            chosen = {name: plan[name] for name in ("order", "late", "keep_deltas") if name in plan}
             estimator = cls(method, scale=plan["scale"], **chosen, **params)  # type: ignore[call-arg]  # its own class's
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path}: its estimator cannot be built ({error}).") from error
@@ -104,7 +105,7 @@ class StoredEstimator:
         return lambda: plain() | ({"pending": together(deltas, last_step).plain()} if deltas else {})
 
     def _take(self, state: Any) -> None:
-        after = EstimatorState.of(state, self.method, self.baseline, in_order=self.order == "strict")
+        after = EstimatorState.of(state, self.method, self.baseline, late=self.late)
         if self._deltas is not None:
             self._deltas = [HistoryDelta.of_plain(state["pending"])] if "pending" in state else []
         self._state = after

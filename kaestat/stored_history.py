@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 
-from kaestat.history_fields import stored_columns, stored_state
+from kaestat.history_columns import HistoryColumns
+from kaestat.history_fields import stored_columns, stored_shown, stored_state
 from kaestat.storage import encode_keys, load_state, save_state
 
 
-class StoredHistory:
+class StoredHistory(HistoryColumns):
     """What `kaestat.RewardHistory` does with checkpoints and files."""
-
-    horizon: float
-    max_visits: float
-    last_step: int
-    _row: dict[Hashable, int]
-    _fields: dict[str, np.ndarray]
-    _state: np.ndarray
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as plain data and NumPy arrays (copies)."""
@@ -36,6 +30,8 @@ class StoredHistory:
         }
         if self.max_visits < math.inf:
             plain["max_visits"] = self.max_visits
+        if self.late is not None:
+            plain |= {"late": self.late, "shown": self._shown}
         if self._state.shape[1]:
             plain["state"] = self._state[1 : size + 1].copy()
 
@@ -62,6 +58,7 @@ class StoredHistory:
                 weighted="weight" in fields,
                 with_divergence="divergence" in fields,
                 max_visits=state.get("max_visits", math.inf),
+                late=state.get("late"),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
@@ -71,9 +68,16 @@ class StoredHistory:
         width = fields["step"].shape[1]
         for name, field in fields.items() if keys else ():  # an empty array may claim any width
             history._fields[name] = np.concatenate([np.zeros((1, width), dtype=field.dtype), field])
+        history._shown = stored_shown(state, history.width)
         history._state = stored_state(state.get("state"), len(keys))
         history.last_step = last_step
         return history
+
+    def keep_for_late(self, late: int | None) -> None:
+        """From now on keep what visits that come late by so many steps reach; None for a history in order."""
+        if late is None and self._shown < self.width:
+            self._fields = {name: field[:, -self._shown :].copy() for name, field in self._fields.items()}
+        self.late = late
 
     def save(self, path: Any) -> None:
         """Write the history to a file, atomically and without pickle."""

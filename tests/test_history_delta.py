@@ -100,6 +100,17 @@ def test_taking_a_delta_leaves_nothing_to_take():
     assert len(estimator.take_delta()) == 0 and estimator.take_delta().last_step == 3
 
 
+def test_what_a_step_sends_is_of_its_own_size_however_long_the_run():
+    rng, sizes = np.random.default_rng(0), []
+    estimator = AdvantageEstimator("kae", bandwidth=1000, order="any", keep_deltas=True)
+    for step in range(100):
+        ids = np.repeat(rng.choice(2000, 64, replace=False), 8)
+        estimator.step(ids.tolist(), rng.integers(0, 2, len(ids)).astype(float), step)
+        sizes.append(len(estimator.take_delta().to_bytes()))
+    whole = len(estimator.history.as_delta().to_bytes())
+    assert max(sizes) < 1.05 * sizes[0] and max(sizes) < whole / 40
+
+
 def test_streams_and_weights_come_along():
     giver = AdvantageEstimator("kae_stream", order="any", keep_deltas=True)
     taker = AdvantageEstimator("kae_stream", order="any")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kaestat import Visits
-from kaestat.late_visits import add_to_columns, hidden, turns
+from kaestat.late_visits import add_to_columns, hidden, named, newest_of, turns
 
 
 def columns():
@@ -47,6 +47,12 @@ def test_hidden_visits_are_padding_and_nothing_hidden_is_the_same_object():
     lag, count = np.array([[4.0, 2.0, 1.0]]), np.array([[1.0, 2.0, 0.0]])
     visits = Visits(lag=lag, count=count, total=count * 0.5, total_sq=count * 0.5)
     assert hidden(visits, np.array([[True, True, False]])) is visits
-    rest = hidden(visits, np.ones((1, 3), dtype=bool), (np.array([0, 0]), np.array([2, 7])))
+    rest = hidden(visits, ~named(lag, np.array([0, 0]), np.array([2, 7])))
     assert rest.count.tolist() == [[1.0, 0.0, 0.0]] and rest.total.tolist() == [[0.5, 0.0, 0.0]]
     assert rest.lag.tolist() == [[4.0, 0.0, 1.0]]
+
+
+def test_the_newest_of_those_chosen_are_the_last_of_each_row():
+    chosen = np.array([[True, True, False, True], [False, True, False, False]])
+    assert newest_of(chosen, 2).tolist() == [[False, True, False, True], [False, True, False, False]]
+    assert newest_of(chosen, 1).tolist() == [[False, False, False, True], [False, True, False, False]]

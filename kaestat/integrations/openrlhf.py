@@ -24,10 +24,12 @@ from kaestat.advantage import AdvantageEstimator
 from kaestat.integrations.openrlhf_prompts import DrawnPrompts, drawn_prompts
 from kaestat.integrations.openrlhf_samples import prompts_of, take_dropped, versions_of, watch_samples
 from kaestat.integrations.shared.prompt_ids import hash_prompt
+from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.sampling import Policy, PromptSampler
 
+OPENRLHF = Upstream("OpenRLHF", "openrlhf", "OpenRLHF 0.11.2 and its main branch at commit 3c3be62")
 STATE_FILE = "kaestat_state"  # in OpenRLHF's _actor/global_stepN folder
 
 
@@ -300,10 +302,11 @@ def baseline_trainer(
         If the estimator cannot use these weights, or does not do without.
     """
     check_weights(estimator, weights)
-    import ray
-    from openrlhf.trainer.ppo_trainer import PPOTrainer
+    with OPENRLHF.imports():
+        import ray
+        from openrlhf.trainer.ppo_trainer import PPOTrainer
 
-    plain = PPOTrainer.__ray_metadata__.modified_class  # Ray lets nobody inherit from an actor class itself
+        plain = PPOTrainer.__ray_metadata__.modified_class  # Ray lets nobody inherit from an actor class itself
     own = {"estimator": estimator, "prompt_sampler": prompt_sampler, "weights": weights}
     return ray.remote(type("PPOTrainer", (BaselineTrainerMixin, plain), own))
 
@@ -319,7 +322,8 @@ def install(
     Its ``train`` takes ``PPOTrainer`` from ``openrlhf.trainer.ppo_trainer`` when it is called. The asynchronous trainer
     (``--train.async_enable``) is another class: `kaestat.integrations.openrlhf_async.install`.
     """
-    import openrlhf.trainer.ppo_trainer as module
+    with OPENRLHF.imports():
+        import openrlhf.trainer.ppo_trainer as module
 
     module.PPOTrainer = baseline_trainer(estimator, prompt_sampler=prompt_sampler, weights=weights)
 

@@ -2,13 +2,13 @@
 
 Run with OpenRLHF's main branch at commit 3c3be62 (13 August 2026, CPU): the real ``TrainingActor`` and
 ``GenerateSamplesActor`` through whole episodes of their ``fit``, with ``SamplesGenerator`` and experience maker, in the
-threads of one process, with stubs for vLLM's engines, the models and Ray's queue. Not settled: its dynamic filter. Read
+threads of one process, with stubs for vLLM's engines, the models and Ray's queue, its dynamic filter included. Read
 and not run: generation, the policy update, partial rollouts.
 
 OpenRLHF generates in one actor and trains in another. What the generator knows of the trainer is the number of steps
 that were done when the place in the queue was given out. With a queue of one batch, the default, this is the policy
-that generates; with more places it is up to as many steps older, and with ``--train.partial_rollout_enable`` it is the
-policy that a batch was begun with.
+that generates, or the one before it where a step ends before the engines are locked; with more places it is up to as
+many steps older, and with ``--train.partial_rollout_enable`` it is the policy that a batch was begun with.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import inspect
 from typing import Any
 
 from kaestat.advantage import AdvantageEstimator
-from kaestat.integrations.openrlhf import BaselineTrainerMixin
+from kaestat.integrations.openrlhf import OPENRLHF, BaselineTrainerMixin
 from kaestat.integrations.openrlhf_samples import watch_samples
 from kaestat.integrations.shared.weights import check_weights
 
@@ -75,15 +75,16 @@ def async_trainer(estimator: AdvantageEstimator, *, weights: str = "none") -> An
         If the estimator cannot use these weights, or does not do without.
     """
     check_weights(estimator, weights)
-    import ray
-    from openrlhf.trainer import ppo_trainer_async as module
-
     own = {"estimator": estimator, "weights": weights}
-    actors = {
-        "TrainingActor": _actor(module.TrainingActor, BaselineTrainerMixin, own),
-        "GenerateSamplesActor": _actor(module.GenerateSamplesActor, WatchedGeneratorMixin, {}),
-    }
-    plain = module.PPOTrainerAsync.__ray_metadata__.modified_class
+    with OPENRLHF.imports():
+        import ray
+        from openrlhf.trainer import ppo_trainer_async as module
+
+        actors = {
+            "TrainingActor": _actor(module.TrainingActor, BaselineTrainerMixin, own),
+            "GenerateSamplesActor": _actor(module.GenerateSamplesActor, WatchedGeneratorMixin, {}),
+        }
+        plain = module.PPOTrainerAsync.__ray_metadata__.modified_class
 
     def __init__(self: Any, *args: Any, **options: Any) -> None:
         # It makes its actors by these names, in whatever process it is; Ray wraps its methods.
@@ -95,7 +96,8 @@ def async_trainer(estimator: AdvantageEstimator, *, weights: str = "none") -> An
 
 def install(estimator: AdvantageEstimator, *, weights: str = "none") -> None:
     """Let ``openrlhf.cli.train_ppo_ray --train.async_enable``, run in this process afterwards, use `async_trainer`."""
-    import openrlhf.trainer.ppo_trainer_async as module
+    with OPENRLHF.imports():
+        import openrlhf.trainer.ppo_trainer_async as module
 
     module.PPOTrainerAsync = async_trainer(estimator, weights=weights)
 

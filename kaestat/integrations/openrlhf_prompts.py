@@ -42,7 +42,7 @@ class DrawnPrompts(WatchedSampler):
     def __iter__(self) -> Iterator[Any]:
         """The rest of an episode; each draw is made when its first prompt is asked for."""
         while self._done < len(self):
-            for name in self.sampler.draw(self._step()).rows()[:: self._size]:
+            for name in self.draw(self._step()).rows()[:: self._size]:
                 self._done += 1
                 yield self._dataset.collate_fn([self._dataset[self._row[name]]])
         self._done = 0
@@ -65,7 +65,7 @@ class DrawnPrompts(WatchedSampler):
 
     def state_dict(self) -> dict[str, Any]:
         """What OpenRLHF saves with its checkpoints: the place in the episode, and the sampler's state."""
-        return {"done": self._done % len(self), "sampler": self.sampler.state_dict()}
+        return {"done": self._done % len(self), "sampler": self.sampler_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of `state_dict`.
@@ -80,7 +80,7 @@ class DrawnPrompts(WatchedSampler):
                 "prompt_sampler: this checkpoint was written without one. Resume from one that has it, or leave "
                 "prompt_sampler out."
             )
-        self.sampler.load_state_dict(state["sampler"])
+        self.load_sampler_state(state["sampler"])
         self._done = state["done"]
 
 

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
+from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.watched_sampler import sampler_of
 from kaestat.sampling import Policy, PromptSampler
 
+PRIME_RL = Upstream("prime-rl", "prime-rl", "prime-rl 0.8 at commit 559b447")
 DRAWS_KEPT = 64  # a group that takes longer was cancelled, which nobody tells the sampler
 
 
@@ -226,10 +228,11 @@ def install(
         ``"uniform"`` draws all tasks alike, and only keeps the history in the checkpoint.
     seed : int
     """
-    import prime_rl.orchestrator.orchestrator as orchestrator
-    from prime_rl.orchestrator.algo import ALGORITHM_CLASSES
-    from prime_rl.orchestrator.algo.base import Algorithm
-    from prime_rl.orchestrator.train_source import TrainSource
+    with PRIME_RL.imports():
+        import prime_rl.orchestrator.orchestrator as orchestrator
+        from prime_rl.orchestrator.algo import ALGORITHM_CLASSES
+        from prime_rl.orchestrator.algo.base import Algorithm
+        from prime_rl.orchestrator.train_source import TrainSource
 
     made = {"make_estimator": staticmethod(make_estimator)}
     ALGORITHM_CLASSES["grpo"] = type("BaselineAlgorithm", (BaselineAlgorithmMixin, Algorithm), made)

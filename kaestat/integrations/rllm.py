@@ -21,10 +21,12 @@ import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
+from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.weights import check_weights
 
 # rLLM reads every name that it does not know, in `rllm.algorithm.adv_estimator`, as this one.
+RLLM = Upstream("rLLM", "rllm", "its main branch at commit 9beb6e0")
 OTHER = "other"
 
 
@@ -213,7 +215,8 @@ def register(
     ValueError
         If the name is taken, or the estimator cannot use these weights, or does not do without.
     """
-    from rllm.trainer.algorithms.advantage import RLLM_ADV_ESTIMATOR_REGISTRY, register_rllm_adv_estimator
+    with RLLM.imports():
+        from rllm.trainer.algorithms.advantage import RLLM_ADV_ESTIMATOR_REGISTRY, register_rllm_adv_estimator
 
     if name in RLLM_ADV_ESTIMATOR_REGISTRY:
         raise ValueError(f"name: rLLM has an estimator {name!r} already; choose another name.")

@@ -22,12 +22,14 @@ from typing import Any
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
+from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.watched_sampler import WatchedSampler
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.skyrl_prompts import DrawnBatches, drawn_batches
 from kaestat.sampling import Draw, Policy, PromptSampler
 
+SKYRL = Upstream("SkyRL", "skyrl", "SkyRL 0.3.0, 0.4.0 and its main branch at commit a956457")
 STATE_FILE = "kaestat_state.pt"  # in SkyRL's global_step_N folder
 
 
@@ -164,7 +166,8 @@ def register(estimator: AdvantageEstimator, name: str = "kaestat", *, weights: s
     ValueError
         If the name is taken, or the estimator cannot use these weights, or does not do without.
     """
-    from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry
+    with SKYRL.imports():
+        from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry
 
     baseline = RegisteredBaseline(estimator, weights=weights)
     AdvantageEstimatorRegistry.register(name, baseline)
@@ -371,7 +374,8 @@ def _digest(image: Any) -> str:
 def __getattr__(name: str) -> Any:
     """``BaselineTrainer`` is made when asked for, since its base class is SkyRL's."""
     if name == "BaselineTrainer":
-        from skyrl.train.trainer import RayPPOTrainer
+        with SKYRL.imports():
+            from skyrl.train.trainer import RayPPOTrainer
 
         return type("BaselineTrainer", (BaselineTrainerMixin, RayPPOTrainer), {"__module__": __name__})
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

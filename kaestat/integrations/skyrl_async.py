@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.integrations.skyrl import BaselineTrainerMixin, RegisteredBaseline, prompts_of
+from kaestat.integrations.skyrl import SKYRL, BaselineTrainerMixin, RegisteredBaseline, prompts_of
 
 
 class AsyncBaselineTrainerMixin(BaselineTrainerMixin):
@@ -120,7 +120,8 @@ def _reward(reward: float | list[float]) -> float:
 def __getattr__(name: str) -> Any:
     """``AsyncBaselineTrainer`` is made when asked for, since its base class is SkyRL's."""
     if name == "AsyncBaselineTrainer":
-        from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
+        with SKYRL.imports():
+            from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
 
         return type(name, (AsyncBaselineTrainerMixin, FullyAsyncRayPPOTrainer), {"__module__": __name__})
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

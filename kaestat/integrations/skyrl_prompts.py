@@ -43,18 +43,18 @@ class DrawnBatches(WatchedSampler):
         while self._done < self._n_batches:
             self._done += 1
             step = self._step()
-            draw = self.sampler.draw(step)
+            draw = self.draw(step)
             order = np.random.default_rng([self._seed, step]).permutation(len(draw.prompt_ids))
             yield self._dataset.collate_fn([self._dataset[int(str(draw.prompt_ids[place]))] for place in order])
         self._done = 0
 
     def state_dict(self) -> dict[str, Any]:
         """What SkyRL saves with its checkpoints: the place in the epoch, and the sampler's state."""
-        return {"done": self._done % self._n_batches, "sampler": self.sampler.state_dict()}
+        return {"done": self._done % self._n_batches, "sampler": self.sampler_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of `state_dict`."""
-        self.sampler.load_state_dict(state["sampler"])
+        self.load_sampler_state(state["sampler"])
         self._done = state["done"]
 
 

@@ -40,7 +40,7 @@ from kaestat.integrations.slime_samples import (
     with_metrics,
     with_prompts,
 )
-from kaestat.integrations.slime_versions import policy_steps
+from kaestat.integrations.slime_versions import SLIME, policy_steps
 from kaestat.registry import parse_method
 from kaestat.sampling import Policy, PromptSampler
 
@@ -391,7 +391,8 @@ observe_all = advantages.observe_all
 def __getattr__(name: str) -> Any:
     """``DataSource`` is made when slime asks for it, since its base class is slime's."""
     if name == "DataSource":
-        from slime.rollout.data_source import RolloutDataSourceWithBuffer
+        with SLIME.imports():
+            from slime.rollout.data_source import RolloutDataSourceWithBuffer
 
         return advantages.data_source(RolloutDataSourceWithBuffer)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

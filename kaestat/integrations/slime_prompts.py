@@ -42,7 +42,7 @@ class DrawnGroups(WatchedSampler):
         if not fresh:
             return groups
         size = len(groups[fresh[0]])
-        draw = self.sampler.draw(step, budget=size * len(fresh))
+        draw = self.draw(step, budget=size * len(fresh))
         names, groups = draw.rows()[::size], list(groups)
         for place, name, factor in zip(fresh, names, draw.correction_of(names).tolist(), strict=True):
             groups[place] = [self._sample(name, factor, given) for given in groups[place]]

@@ -11,6 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from kaestat.integrations.shared.upstream import Upstream
+
+SLIME = Upstream("slime", "slime", "its main branch at commit 624b824")
+
 
 def policy_steps(
     args: Any,

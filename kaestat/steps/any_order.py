@@ -11,6 +11,7 @@ a value may use never holds the completion's own reward:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import cast
@@ -19,8 +20,9 @@ import numpy as np
 
 from kaestat.arrays import Groups, Visits
 from kaestat.baselines.base import Baseline
+from kaestat.checks import check_whole
 from kaestat.estimator_state import EstimatorState
-from kaestat.history import RewardHistory, visit_sums
+from kaestat.history import MAX_STEP, RewardHistory, visit_sums
 from kaestat.history_delta import HistoryDelta, common
 from kaestat.prediction import Prediction, predict
 from kaestat.record import StepRecord
@@ -30,6 +32,7 @@ from kaestat.steps.replayed_scores import replayed_scores
 from kaestat.steps.serving import Computed, Outcome, Serving, check_inputs, grouped, without_samples
 from kaestat.steps.visit_completions import completions_of, joined, split_now
 
+LEAST_ALLOWANCE = 16  # steps; the limits that asynchronous trainers set are mostly below
 OTHERS = "one that computes from the visits, such as kae, kae_eb, kalman, local_linear or sieve"
 
 
@@ -41,6 +44,34 @@ def check_method(serving: Serving) -> None:
             f'order="any": method {serving.method!r} streams what it knows through the steps, so they must come in '
             f"order; {instead}."
         )
+
+
+def allowance(baseline: Baseline, late: int | None) -> int:
+    """Steps by which completions may be late; ``late``, or if that is None what suits the baseline.
+
+    A completion that is later than its baseline looks back is of a policy that has nothing to do with the present one
+    any more, as far as the baseline knows.
+    """
+    if late is not None:
+        return check_whole("late", late, least=0, most=MAX_STEP)
+    reach = min(baseline.horizon, baseline.max_visits, MAX_STEP)
+    return max(math.ceil(reach), LEAST_ALLOWANCE) if reach < MAX_STEP else LEAST_ALLOWANCE
+
+
+def too_late(state: EstimatorState, method: str, samples: StepSamples, packing: Packing, step: int) -> str | None:
+    """What to tell of completions whose past may be gone from a state; None if there are none."""
+    history, late = state.history, state.late
+    if history is None or late is None or min(history.horizon, history.max_visits) == math.inf:
+        return None
+    oldest = int(_newest_versions(samples, packing, step).min())
+    behind = state.last_step - oldest
+    if behind <= late:
+        return None
+    return (
+        f"{method}: completions of step {oldest} came when step {state.last_step} had been recorded. The history is "
+        f"kept for completions that are up to {late} steps late, so the values of these have less of a past. If they "
+        f"are to have all of it, make the estimator with late={behind} or more."
+    )
 
 
 def advance(
@@ -147,10 +178,7 @@ def _computed(
     if history is None:
         visits = Visits.empty(groups)
         return None, visits, serving.compute(packing, groups, visits, step, None, largest)
-    newest, without = np.full(len(packing.keys), step), None
-    if samples.version is not None:
-        newest = np.zeros_like(newest)
-        np.maximum.at(newest, packing.codes, samples.version)
+    newest, without = _newest_versions(samples, packing, step), None
     if again:
         version = np.full(len(packing.codes), step) if samples.version is None else samples.version
         without = packing.codes, newest[packing.codes] - version
@@ -158,6 +186,15 @@ def _computed(
     whole = None if now is None or baseline.past_only else joined(groups, completions_of(now))
     carry = replayed_scores(baseline, visits, step)
     return history, visits, serving.compute(packing, groups, visits, step, carry, largest, whole)
+
+
+def _newest_versions(samples: StepSamples, packing: Packing, step: int) -> np.ndarray:
+    """The newest version among the completions of each prompt, shape (P,)."""
+    newest = np.full(len(packing.keys), step)
+    if samples.version is not None:
+        newest[:] = 0
+        np.maximum.at(newest, packing.codes, samples.version)
+    return newest
 
 
 def _recorded(

@@ -39,6 +39,7 @@ def opened_for(
         with_divergence=with_divergence,
         max_visits=baseline.max_visits,
         state_size=baseline.state_size,
+        late=state.late,
     )
     carry = state.carry
     for prior in sorted(state.priors, key=lambda prior: prior.step):

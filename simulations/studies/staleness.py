@@ -18,10 +18,11 @@ Design, written down before any run:
 - *Endpoints.* Value MSE; MSE of the gradient of the policy that is trained, without and with importance weights; each
   relative to the same method at staleness 0, and to RLOO (GRPO's mean, own reward left out) at the same staleness.
 
-A first look, at seed 0, showed that versions cost more than they gave: a history is kept as long as the bandwidth back
-from the newest step, so a late completion sees the less of it the later it is; and by arrival it sees rewards of later
+A first look, at seed 0, showed that versions cost more than they gave: a history was kept as long as the bandwidth back
+from the newest step, so a late completion saw the less of it the later it was; and by arrival it sees rewards of later
 versions, which with a version it does not. So two ways were added before the run that counts (seed 1): a history kept
-longer, and all that has arrived, on both sides of a completion's version.
+longer, and all that has arrived, on both sides of a completion's version. The first is what an estimator in any order
+does by itself since then (``late=``), so that with versions nothing else is left to measure.
 
 What is not in it: the policy's path is given, so a worse gradient does not make a worse policy.
 """
@@ -34,7 +35,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from kaestat import AdvantageEstimator, make_baseline
-from kaestat.kernels import CallableKernel
 from simulations.bandits.stale_policy import ARRIVALS, Sampled, delays, longest, policy_path
 from simulations.bandits.two_sided import two_sided_values
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
@@ -57,9 +57,9 @@ class Way:
     ----------
     method : str
     recorded : str
-        ``version``: under the version that is handed on. ``kept``: so, and the history is kept for as much longer as
-        completions may be late. ``arrival``: under the step of its arrival, as without a version. ``both``: no way of
-        the library's; all that has arrived counts by the distance of versions (`two_sided_values`).
+        ``version``: under the version that is handed on. ``arrival``: under the step of its arrival, as without a
+        version. ``both``: no way of the library's; all that has arrived counts by the distance of versions
+        (`two_sided_values`).
     importance : bool
     """
 
@@ -72,28 +72,21 @@ class Way:
         """As in the results."""
         return self.method + ", reweighted" * self.importance + ENDINGS[self.recorded]
 
-    def estimator(self, bandwidth: float, most: int) -> AdvantageEstimator:
-        """A new one, for completions that are late by so many steps at most."""
+    def estimator(self, bandwidth: float) -> AdvantageEstimator:
+        """A new one."""
         given: dict[str, object] = {"bandwidth": bandwidth} if self.method.startswith("kae") else {}
         given |= {"rho": RHO} if self.method == "spo" else {}
-        given |= {"kernel": kept_longer(most, bandwidth)} if self.recorded == "kept" else {}
         order = "strict" if self.recorded == "arrival" else "any"
         return AdvantageEstimator(self.method, order=order, scale="none", **given)
 
 
-def kept_longer(most: int, bandwidth: float) -> CallableKernel:
-    """The triangular kernel, with a history that is kept for so many steps beyond its bandwidth."""
-    return CallableKernel(lambda u: 2 * np.maximum(1 - u, 0), support=1 + most / bandwidth)
-
-
-ENDINGS = {"version": "", "kept": ", kept longer", "arrival": ", by arrival", "both": ", both sides"}
+ENDINGS = {"version": "", "arrival": ", by arrival", "both": ", both sides"}
 HISTORIES, RHO = ("kae", "kae_eb", "spo"), 0.9
 WAYS = (
     *(Way(method, recorded) for method in HISTORIES for recorded in ("version", "arrival")),
-    Way("kae_eb", "kept"),
     Way("kae", "both"),
     Way("bayes_filter", "arrival"),  # takes steps in order alone
-    *(Way("kae_eb", recorded, importance=True) for recorded in ("kept", "arrival")),
+    *(Way("kae_eb", recorded, importance=True) for recorded in ("version", "arrival")),
     *(Way(method, importance=importance) for method in (REFERENCE, "reinforce++") for importance in (False, True)),
     Way("none"),
 )
@@ -101,10 +94,10 @@ CONTRASTS = {
     "arrival to version, kae": ("kae, by arrival", "kae"),
     "arrival to version, kae_eb": ("kae_eb, by arrival", "kae_eb"),
     "arrival to version, spo": ("spo, by arrival", "spo"),
-    "arrival to kept longer": ("kae_eb, by arrival", "kae_eb, kept longer"),
     "both sides to arrival": ("kae, both sides", "kae, by arrival"),
+    "both sides to version": ("kae, both sides", "kae"),
     "importance to none, by arrival": ("kae_eb, reweighted, by arrival", "kae_eb, by arrival"),
-    "importance to none, kept longer": ("kae_eb, reweighted, kept longer", "kae_eb, kept longer"),
+    "importance to none, versions": ("kae_eb, reweighted", "kae_eb"),
     "importance to none, rloo": ("rloo, reweighted", "rloo"),
     "now to then": ("value now", "value then"),
 }
@@ -149,7 +142,7 @@ def assigned(way: Way, bandwidth: float, sampled: Sampled, n_steps: int) -> np.n
     """
     if way.recorded == "both":
         return two_sided_values(make_baseline(way.method, bandwidth=bandwidth), sampled)
-    estimator = way.estimator(bandwidth, int(sampled.used.max()) - n_steps + 1)
+    estimator = way.estimator(bandwidth)
     version, prompt, _ = (index.ravel() for index in np.indices(sampled.answer.shape))
     used, reward, importance = (part.ravel() for part in (sampled.used, sampled.reward, sampled.importance))
     order = np.argsort(used, kind="stable")

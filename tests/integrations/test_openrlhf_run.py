@@ -283,6 +283,39 @@ def test_integration_openrlhf_longer_queue_makes_policies_older_by_no_more_than_
         assert all(0 <= policy - step <= size for policy, step in zip(sorted(policies), own, strict=True))
 
 
+class SlowLock(Lock):
+    """Is given out when the trainer has done a step since the generator took its place in the queue."""
+
+    def __init__(self):
+        super().__init__()
+        acquire = self.acquire.method
+        self.acquire = Now(lambda: (time.sleep(0.05), acquire()))
+
+
+@pytest.mark.parametrize("lock", [Lock, SlowLock])
+def test_integration_openrlhf_groups_that_its_filter_drops_are_recorded_and_policies_older_by_one_at_most(
+    run, lock, monkeypatch
+):
+    monkeypatch.setattr(sys.modules[__name__], "Lock", lock)
+    world = World()
+    found = recorded(run(any_order(), world, episodes=6, filtering=True))
+    told = sum(count for count, _ in found.values()) // GROUP
+    trained = sum(len(e.index) for batch in world.batches for e in batch) // GROUP
+    of_prompt = {}
+    for prompt, rewards, policy in world.made[:told]:
+        of_prompt.setdefault(hash_prompt(prompt), []).append((policy, sum(rewards)))
+    older = []
+    for key, groups in of_prompt.items():
+        visits = sorted((step, *sums) for (name, step), sums in found.items() if name == key)
+        own = [step for step, count, _ in visits for _ in range(count // GROUP)]
+        older += [policy - step for (policy, _), step in zip(sorted(groups), own, strict=True)]
+        assert sum(total for *_, total in visits) == sum(total for _, total in groups)
+    assert set(older) <= {0, 1} and (1 in older) >= (lock is SlowLock)
+    assert told - trained >= 20  # dropped
+    # No batch comes after the last ones that were dropped.
+    assert len(world.made) - told <= 3 and all(sum(rewards) in (0.0, GROUP) for _, rewards, _ in world.made[told:])
+
+
 def test_integration_openrlhf_own_asynchronous_run_resumes_with_the_policies_counted_on(run):
     world = World()
     run(any_order(), world, episodes=2)

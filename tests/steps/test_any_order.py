@@ -237,6 +237,11 @@ def test_padding_is_neither_used_nor_recorded():
     assert advantages.tolist() == [1.0, -1.0, 0.0] and set(visits_of(estimator, 3)) == {("a", 0), ("a", 1)}
 
 
+def all_kept(estimator):
+    delta = estimator.history.as_delta()
+    return {(delta.keys[row], step) for row, step in zip(delta.row.tolist(), delta.step.tolist(), strict=True)}
+
+
 def test_what_no_step_to_come_can_reach_is_left_out_and_memory_stays_bounded():
     estimator = AdvantageEstimator("kae", bandwidth=5, order="any")
     for step in range(200):
@@ -244,7 +249,10 @@ def test_what_no_step_to_come_can_reach_is_left_out_and_memory_stays_bounded():
         estimator.observe(["a"], [1.0], step, version=[max(step - 3, 0)])
     estimator.observe(["a"], [1.0], 199, version=[17])
     assert set(visits_of(estimator, 200)) == {("a", v) for v in range(195, 200)} | {("b", 195)}
-    assert estimator.history.width <= 9
+    late = estimator.late
+    assert {key for key, _ in all_kept(estimator)} == {"a", "b"}
+    assert min(version for _, version in all_kept(estimator)) == 199 - late - 5
+    assert estimator.history.width <= late + 5 + 1
 
 
 def test_the_newest_visits_are_kept_where_their_number_is_limited():
@@ -254,8 +262,11 @@ def test_the_newest_visits_are_kept_where_their_number_is_limited():
     for version in versions:
         estimator.observe(["a"], [1.0], 199, version=[version])
         estimator.observe(["a"], [0.0], 199, version=[version])
-    assert set(visits_of(estimator, 200)) == {("a", v) for v in range(136, 200)}
-    assert all(sums["count"] == 2 for sums in visits_of(estimator, 200).values())
+    kept = visits_of(estimator, 200)
+    assert set(kept) == {("a", v) for v in range(199 - 64 - 64, 200)}  # 64 visits before a step late by 64
+    assert all(sums["count"] == 2 for sums in kept.values())
+    seen = estimator.history.visits_known(estimator.history.rows(["a"]), np.array([200]))
+    assert sorted(seen.lag[seen.count > 0].tolist()) == list(range(1, 65))
 
 
 def test_predictions_see_versions_before_now():

@@ -6,7 +6,6 @@ Every adapter, and every recipe, is a thin translation of what its trainer knows
 from __future__ import annotations
 
 import os
-import threading
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from itertools import count
@@ -17,7 +16,9 @@ import numpy as np
 from kaestat.advantage import AdvantageEstimator
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_whole
+from kaestat.history_delta import HistoryDelta
 from kaestat.integrations.shared.held_states import HeldStates
+from kaestat.integrations.shared.locked import Locked
 from kaestat.integrations.shared.metrics import step_metrics
 from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
 from kaestat.storage import encode_keys, load_state, save_state, unpack_arrays
@@ -33,10 +34,10 @@ class _Rows(NamedTuple):
     streams: list[int] | None
 
 
-class WatchedEstimator:
+class WatchedEstimator(Locked):
     """Advantages of one step's completions, with every way to train on a wrong history refused.
 
-    States may be asked for by another thread than the one that trains (`state_dict`, `save`).
+    States may be asked for by another thread than the one that trains (`state_dict`, `save`, `save_estimator`).
 
     Parameters
     ----------
@@ -66,20 +67,11 @@ class WatchedEstimator:
         if not isinstance(estimator, AdvantageEstimator):
             raise TypeError(f"estimator must be a kaestat.AdvantageEstimator, got {type(estimator).__name__}.")
         check_whole("states_kept", states_kept, least=0)
+        super().__init__()  # a history amid a step is in no state at all
         self.estimator = estimator
         self.metrics: dict[str, float] = {}
         self._watch = IdentityCheck()
         self._states = HeldStates(states_kept)
-        self._lock = threading.Lock()  # a history amid a step is in no state at all
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Everything but the lock, which belongs to a process."""
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """The inverse, with a lock of its own."""
-        vars(self).update(state)
-        self._lock = threading.Lock()
 
     @property
     def any_order(self) -> bool:
@@ -195,6 +187,12 @@ class WatchedEstimator:
             )
             self._keep_state()
 
+    def merge(self, delta: HistoryDelta) -> None:
+        """Add what came in elsewhere; as `AdvantageEstimator.merge`."""
+        with self._lock:
+            self.estimator.merge(delta)
+            self._keep_state()
+
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """The estimator's state as plain data (bytes, numbers, text), as of after ``step``.
 
@@ -228,10 +226,22 @@ class WatchedEstimator:
             self.estimator.load_state_dict(state)
             self._watch, self.metrics = IdentityCheck(), {}
             self._states.clear()
+            self._keep_state()
 
     def save(self, path: str | os.PathLike[str], step: int | None = None) -> None:
         """Write the state to a file, atomically and without pickle; ``step`` as in `state_dict`."""
         save_state(path, {"watched": unpack_arrays(self.state_dict(step))})
+
+    def save_estimator(self, path: str | os.PathLike[str]) -> None:
+        """Write the estimator to a file for `AdvantageEstimator.load`, with its state in ``"state"``.
+
+        The state alone, where it has a kernel or a baseline of the user's own, which no file can hold.
+        """
+        with self._lock:
+            try:
+                self.estimator.save(path)
+            except TypeError:
+                save_state(path, {"state": unpack_arrays(self.estimator.state_dict())})
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file of `save`.

@@ -12,15 +12,18 @@ import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.integrations.shared.held_states import HeldStates
-from kaestat.sampling import Policy, PromptSampler
+from kaestat.integrations.shared.locked import Locked
+from kaestat.sampling import Draw, Policy, PromptSampler
 from kaestat.storage import save_state, unpack_arrays
 
 SAMPLER_PARAMS = ("floor", "correction", "most")  # that a trainer's configuration can set
 NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 
 
-class WatchedSampler:
+class WatchedSampler(Locked):
     """The sampler of a run, told its rewards step by step.
+
+    It may be saved by another thread than the one that draws and observes.
 
     Parameters
     ----------
@@ -35,6 +38,7 @@ class WatchedSampler:
     """
 
     def __init__(self, sampler: PromptSampler, *, states_kept: int = 0):
+        super().__init__()
         self.sampler = sampler
         self.last_step = -1
         self._states = HeldStates(states_kept)
@@ -47,11 +51,34 @@ class WatchedSampler:
 
     def observe(self, prompt_ids: Sequence[Hashable], rewards: Sequence[float] | np.ndarray, step: int) -> None:
         """Take note of a step's scored completions; as `PromptSampler.observe`."""
-        self.sampler.observe(prompt_ids, rewards, step)
-        self.last_step = max(self.last_step, step)
-        if self._states.kept:
-            state = self.sampler.state_dict()
-            self._states.put(step, lambda: state)
+        with self._lock:
+            self.sampler.observe(prompt_ids, rewards, step)
+            self.last_step = max(self.last_step, step)
+            self._keep_state(step)
+
+    def draw(self, step: int, *, budget: int | None = None) -> Draw:
+        """Prompts for a step; as `PromptSampler.draw`."""
+        with self._lock:
+            return self.sampler.draw(step, budget=budget)
+
+    def sampler_state(self, step: int | None = None) -> dict[str, Any]:
+        """The state as of after ``step`` (None: as it is), for `load_sampler_state`.
+
+        Raises
+        ------
+        ValueError
+            If the state after that step is held no more.
+        """
+        with self._lock:
+            if step is None or self.last_step <= step:
+                return self.sampler.state_dict()
+            return self._states.after(step, self.last_step)()
+
+    def load_sampler_state(self, state: dict[str, Any]) -> None:
+        """Go on from a state of `sampler_state`."""
+        with self._lock:
+            self.sampler.load_state_dict(state)
+            self._begin_anew()
 
     def save(self, path: str | os.PathLike[str], step: int | None = None) -> None:
         """Write the state as of after ``step`` (None: as it is) to a file that `PromptSampler.load` reads.
@@ -61,16 +88,24 @@ class WatchedSampler:
         ValueError
             If the state after that step is held no more.
         """
-        if step is None or self.last_step <= step:
-            self.sampler.save(path)
-        else:
-            save_state(path, {"sampler": unpack_arrays(self._states.after(step, self.last_step)())})
+        save_state(path, {"sampler": unpack_arrays(self.sampler_state(step))})
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file of `save`."""
-        self.sampler.load(path)
+        with self._lock:
+            self.sampler.load(path)
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """What has been loaded is the state of all steps before the first that is observed from here on."""
         self.last_step = -1
         self._states.clear()
+        self._keep_state(-1)
+
+    def _keep_state(self, step: int) -> None:
+        if self._states.kept:
+            state = self.sampler.state_dict()
+            self._states.put(step, lambda: state)
 
 
 def sampler_of(

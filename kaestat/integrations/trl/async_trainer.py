@@ -12,7 +12,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import trl
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl.experimental.async_grpo import AsyncGRPOTrainer
 from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker, _AsyncRolloutLoop
@@ -21,7 +20,7 @@ from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.weights import LENGTH_ONLY, check_weights
 from kaestat.integrations.trl.group_scoring import GroupScorer, RecordingQueue, baseline_loop
-from kaestat.integrations.trl.trainer import STATE_FILE, save_estimator
+from kaestat.integrations.trl.trainer import STATE_FILE, TRL
 from kaestat.storage import load_state
 
 _HOOKS = (
@@ -35,10 +34,7 @@ _HOOKS = (
 )
 _missing = [f"{of.__name__}.{hook}" for of, hook in _HOOKS if not hasattr(of, hook)]
 if _missing:
-    raise ImportError(
-        f"kaestat.integrations.trl.async_trainer works with TRL 1.15 and 1.16; TRL {trl.__version__} has no "
-        f"{', '.join(_missing)}. Install trl==1.16.0."
-    )
+    raise ImportError(TRL.misfit(f"TRL has no {', '.join(_missing)}"))
 
 _OF_THE_BATCH = ("batch_std", "trl_batch", "informative")
 
@@ -116,7 +112,7 @@ class BaselineAsyncGRPOTrainer(AsyncGRPOTrainer):
         scorer = GroupScorer(self._watched, prompt_id, weights, self.check_prompts)
         worker._loop_cls = partial(baseline_loop, worker._loop_cls, scorer)  # pickled as the worker starts
         worker.stop = partial(_stop, worker, worker.stop)
-        self.rollout_queue = RecordingQueue(self.rollout_queue, advantage_estimator.merge)
+        self.rollout_queue = RecordingQueue(self.rollout_queue, self._watched.merge)
         self._go_on_counting()
 
     @property
@@ -134,7 +130,7 @@ class BaselineAsyncGRPOTrainer(AsyncGRPOTrainer):
         if self.args.should_save:
             folder = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
             folder = os.path.join(self._get_output_dir(trial=trial), folder)
-            save_estimator(self.advantage_estimator, os.path.join(folder, STATE_FILE))
+            self._watched.save_estimator(os.path.join(folder, STATE_FILE))
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:

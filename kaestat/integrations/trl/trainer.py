@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import trl
 from accelerate.utils import gather_object
 from datasets import Dataset, IterableDataset
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
 from kaestat.checks import check_whole
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
+from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.watched_sampler import sampler_of
 from kaestat.integrations.shared.weights import check_weights
@@ -26,10 +26,12 @@ from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_leng
 from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.integrations.trl.sampler import ReuseSampler
 from kaestat.sampling import Policy, PromptSampler
-from kaestat.storage import load_state, save_state, unpack_arrays
+from kaestat.storage import load_state
 
 STATE_FILE = "baseline_state"
 SAMPLER_FILE = "prompt_sampler_state"
+
+TRL = Upstream("TRL", "trl", "TRL 1.15.0 and 1.16.0")
 
 _HOOKS = (
     "_calculate_rewards",
@@ -41,10 +43,7 @@ _HOOKS = (
 )
 _missing = [hook for hook in _HOOKS if not hasattr(GRPOTrainer, hook)]
 if _missing:
-    raise ImportError(
-        f"kaestat.integrations.trl works with TRL 1.15 and 1.16; GRPOTrainer of TRL {trl.__version__} has no "
-        f"{', '.join(_missing)}. Install trl==1.16.0."
-    )
+    raise ImportError(TRL.misfit(f"TRL's GRPOTrainer has no {', '.join(_missing)}"))
 
 
 class _Scored(NamedTuple):
@@ -284,7 +283,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         if self.args.should_save:
             folder = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
             folder = os.path.join(self._get_output_dir(trial=trial), folder)
-            save_estimator(self.advantage_estimator, os.path.join(folder, STATE_FILE))
+            self._watched.save_estimator(os.path.join(folder, STATE_FILE))
             if self._drawn is not None:
                 self._drawn.sampler.save(os.path.join(folder, SAMPLER_FILE))
         super()._save_checkpoint(model, trial)
@@ -328,14 +327,6 @@ def _column_ids(rows: Sequence[Mapping[str, Any]], column: str) -> list[Hashable
     return [row[column] for row in rows]
 
 
-def save_estimator(estimator: AdvantageEstimator, path: str) -> None:
-    """Write what a checkpoint needs: the estimator, or its state alone."""
-    try:
-        estimator.save(path)
-    except TypeError:  # a kernel or baseline of the user's own: resuming takes no more than the state
-        save_state(path, {"state": unpack_arrays(estimator.state_dict())})
-
-
 def _check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> None:
     if not isinstance(estimator, AdvantageEstimator):
         raise TypeError(
@@ -348,7 +339,7 @@ def _check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> 
     check_whole("reuse", reuse)
 
 
-def _check_config(args: trl.GRPOConfig, estimator: AdvantageEstimator) -> None:
+def _check_config(args: GRPOConfig, estimator: AdvantageEstimator) -> None:
     if args.multi_objective_aggregation != "sum_then_normalize":
         raise ValueError(
             f"multi_objective_aggregation={args.multi_objective_aggregation!r} is a normalisation of its own; the "

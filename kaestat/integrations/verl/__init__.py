@@ -19,9 +19,10 @@ from __future__ import annotations
 import importlib
 import warnings
 
+from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.verl.after_import import after_import
 
-TESTED_VERL = "0.9.1"
+VERL = Upstream("verl", "verl", "verl 0.9.1")
 
 
 def _load(*modules: str) -> None:
@@ -31,7 +32,7 @@ def _load(*modules: str) -> None:
             importlib.import_module(f"{__name__}.{module}")
         except (ImportError, AttributeError) as error:
             warnings.warn(
-                f"kaestat could not register {module} with this verl ({error}); it was written for verl {TESTED_VERL}.",
+                VERL.misfit(f"kaestat could not register {module} with verl: {error}"),
                 stacklevel=2,
             )
 

@@ -49,7 +49,7 @@ class DrawnRows(WatchedSampler):
         if step != self._step:
             self._factor, self._step = {}, step
         size = self.sampler.group_size or 1
-        draw = self.sampler.draw(step, budget=n_groups * size)
+        draw = self.draw(step, budget=n_groups * size)
         names = draw.rows()[::size]
         uids = [str(uuid.uuid4()) for _ in names]
         self._factor.update(zip(uids, draw.correction_of(names).tolist(), strict=True))

@@ -6,16 +6,17 @@ import datetime
 import pickle
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, RewardHistory
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator, copies
+from kaestat.storage import encode_keys, load_state, unpack_arrays
 
 
 class ByPrompt:
@@ -147,6 +148,57 @@ def test_integration_watched_held_state_does_not_wait_for_the_step_that_is_runni
             go_on.set()
         training.result()
         assert present.result(60) == watched.state_dict(1) != held
+
+
+@pytest.mark.parametrize("save", ["save", "save_estimator"])
+def test_integration_watched_save_waits_for_the_visits_that_another_thread_merges(save, monkeypatch, tmp_path):
+    of_worker, watched = (AdvantageEstimator("kae", bandwidth=5, order="any", keep_deltas=True) for _ in range(2))
+    of_worker.observe(["a", "b"], [1.0, 0.0], 3)
+    watched = WatchedEstimator(watched)
+    amid, go_on, add = threading.Event(), threading.Event(), RewardHistory.add
+
+    def slow(history, delta):
+        amid.set()
+        assert go_on.wait(60)
+        add(history, delta)
+
+    monkeypatch.setattr(RewardHistory, "add", slow)
+    with ThreadPoolExecutor(2) as pool:
+        merging = pool.submit(watched.merge, of_worker.take_delta())
+        assert amid.wait(60)
+        saving = pool.submit(getattr(watched, save), tmp_path / "state")
+        done, _ = wait([saving], timeout=0.2)
+        go_on.set()
+        assert not done
+        merging.result(60), saving.result(60)
+    saved = load_state(tmp_path / "state")
+    assert saved["watched" if save == "save" else "state"]["history"]["keys"] == encode_keys(["a", "b"])
+
+
+def test_integration_watched_estimator_is_saved_whole_or_where_it_cannot_be_its_state_alone(tmp_path):
+    of_name = WatchedEstimator(kae())
+    of_function = WatchedEstimator(AdvantageEstimator("kae", bandwidth=5, kernel=lambda u: 2 * (1 - u) * (u < 1)))
+    for watched in (of_name, of_function):
+        step_of(watched, 0)
+        watched.save_estimator(tmp_path / "state")
+        np.testing.assert_equal(load_state(tmp_path / "state")["state"], unpack_arrays(watched.state_dict()))
+        if watched is of_name:
+            assert AdvantageEstimator.load(tmp_path / "state").last_step == 0
+        else:
+            with pytest.raises(ValueError, match="holds no AdvantageEstimator"):
+                AdvantageEstimator.load(tmp_path / "state")
+
+
+def test_integration_watched_state_that_was_loaded_is_held_as_that_of_its_step():
+    first, resumed = WatchedEstimator(kae()), WatchedEstimator(kae(), states_kept=2)
+    for step in range(3):
+        step_of(first, step)
+    resumed.load_state_dict(first.state_dict())
+    step_of(resumed, 3)
+    assert resumed.state_dict(2) == first.state_dict(2)
+    step_of(resumed, 4)
+    with pytest.raises(ValueError, match="states_kept"):
+        resumed.state_dict(2)
 
 
 def test_integration_watched_pickled_one_goes_on():

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+
 import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.watched_sampler import WatchedSampler, sampler_of
+from kaestat.storage import load_state, unpack_arrays
 
 IDS = [f"q{k}" for k in range(10)]
 
@@ -46,3 +51,48 @@ def test_integration_sampler_that_holds_no_states_saves_the_newest_alone(tmp_pat
     run.save(tmp_path / "state", 1)
     with pytest.raises(ValueError, match="states_kept"):
         run.save(tmp_path / "state", 0)
+
+
+def test_integration_sampler_that_was_loaded_is_held_as_of_before_the_next_step(tmp_path):
+    whole, resumed = watched(), watched()
+    expected = go(whole, range(8))
+    first = watched()
+    go(first, range(5))
+    first.save(tmp_path / "state")
+    resumed.load(tmp_path / "state")
+    go(resumed, [5])
+    resumed.save(tmp_path / "again", 4)
+    resumed.load(tmp_path / "again")
+    assert go(resumed, range(5, 8)) == expected[5:]
+
+
+@pytest.mark.parametrize(("step", "given"), [("observe", (IDS[:4], np.ones(4), 2)), ("draw", (3,))])
+def test_integration_sampler_is_saved_before_or_after_what_another_thread_does(step, given, monkeypatch, tmp_path):
+    run = watched()
+    go(run, range(2))
+    run.draw(2)
+    amid, go_on = threading.Event(), threading.Event()
+    inner = getattr(run.sampler, step)
+
+    def slow(*given, **named):
+        amid.set()
+        assert go_on.wait(60)
+        return inner(*given, **named)
+
+    monkeypatch.setattr(run.sampler, step, slow)
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(getattr(run, step), *given)
+        assert amid.wait(60)
+        saving = pool.submit(run.save, tmp_path / "state")
+        done, _ = wait([saving], timeout=0.2)
+        go_on.set()
+        assert not done
+        running.result(60), saving.result(60)
+    np.testing.assert_equal(load_state(tmp_path / "state")["sampler"], unpack_arrays(run.sampler.state_dict()))
+
+
+def test_integration_sampler_that_is_pickled_goes_on():
+    run = watched(states_kept=0)
+    expected = go(watched(), range(4))
+    go(run, range(2))
+    assert go(pickle.loads(pickle.dumps(run)), range(2, 4)) == expected[2:]

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import fields
 from types import SimpleNamespace
 
 import pytest
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, RewardHistory
 from kaestat.integrations.trl import STATE_FILE
-from kaestat.storage import load_state
+from kaestat.storage import encode_keys, load_state
 
 pytest.importorskip("trl.experimental.async_grpo.async_rollout_worker")
+from trl.experimental.async_grpo import AsyncGRPOTrainer
+from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
+
 from kaestat.integrations.trl.async_trainer import BaselineAsyncGRPOTrainer
+from kaestat.integrations.trl.group_scoring import RecordedSample, RecordingQueue
 from tests.helpers.tiny_async_trl import any_order, async_trainer, completions_server, stand_in, write_model
 
 BANDWIDTH = 20
@@ -29,6 +36,7 @@ class KeepsSamples(BaselineAsyncGRPOTrainer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.samples, source = [], self.rollout_queue
+        self.recorded = source._record
 
         def get(*args, **kwargs):
             self.samples.append(source.get(*args, **kwargs))
@@ -165,6 +173,33 @@ def test_a_warm_estimator_goes_on_counting(place, tmp_path):
     warm.step(["q0", "q0"], [1.0, 0.0], 7)
     trainer = trainer_of(place, tmp_path, warm)
     assert (trainer.model_version, trainer.rollout_worker.model_version) == (7, 7)
+
+
+def test_a_checkpoint_waits_for_the_visits_that_are_being_merged(place, tmp_path, monkeypatch):
+    trainer, worker = trainer_of(place, tmp_path), any_order()
+    worker.step(["q0", "q0"], [1.0, 0.0], 0)
+    sample = RecordedSample(**dict.fromkeys(of_sample.name for of_sample in fields(RolloutSample)))
+    sample.delta = worker.take_delta().to_bytes()
+    queue = RecordingQueue(SimpleNamespace(get=lambda: sample), trainer.recorded)
+    amid, go_on, add = threading.Event(), threading.Event(), RewardHistory.add
+
+    def slow(history, delta):
+        amid.set()
+        assert go_on.wait(60)
+        add(history, delta)
+
+    monkeypatch.setattr(RewardHistory, "add", slow)
+    monkeypatch.setattr(AsyncGRPOTrainer, "_save_checkpoint", lambda *given: None)
+    with ThreadPoolExecutor(2) as pool:
+        taking = pool.submit(queue.get)
+        assert amid.wait(60)
+        saving = pool.submit(trainer._save_checkpoint, None, None)
+        done, _ = wait([saving], timeout=0.2)
+        go_on.set()
+        assert not done
+        taking.result(60), saving.result(60)
+    (file,) = tmp_path.glob(f"**/checkpoint-0/{STATE_FILE}")
+    assert load_state(file)["state"]["history"]["keys"] == encode_keys(["q0"])
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,10 @@ def test_what_is_kept_of_the_results_follows_from_their_tables(kept):
 @pytest.mark.parametrize(
     ("table", "method", "column", "holds", "fails"),
     [
-        ("errors", "kae_eb, kept longer", "value_to_fresh", 1.0, 1.1),
         ("errors", "kae_eb, by arrival", "value_to_rloo", 0.9, 1.1),
-        ("contrasts", "arrival to kept longer", "value_ratio", 1.1, 0.9),
+        ("contrasts", "arrival to version, kae_eb", "value_ratio", 1.1, 0.9),
+        ("contrasts", "both sides to arrival", "gradient_ratio", 0.995, 0.98),
+        ("contrasts", "both sides to arrival", "reweighted_ratio", 1.1, 0.9),
         ("contrasts", "now to then", "reweighted_ratio", 0.9, 1.1),
     ],
 )

@@ -1,0 +1,53 @@
+"""Which versions of a framework an adapter knows, for the error when it meets another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """A framework that an adapter was written for.
+
+    Attributes
+    ----------
+    name : str
+        As its authors write it.
+    package : str
+        Of its distribution.
+    known : str
+        Versions and commits that the adapter was run with.
+    """
+
+    name: str
+    package: str
+    known: str
+
+    @property
+    def found(self) -> str:
+        """The version that is installed, in words."""
+        try:
+            return f"version {version(self.package)}"
+        except PackageNotFoundError:
+            return "no installed version (a folder of its source, if anything)"
+
+    def misfit(self, reason: object) -> str:
+        """The message where what is found is not what the adapter was written for."""
+        return f"{reason}. Of {self.name} there is {self.found}; kaestat's adapter was run with {self.known}."
+
+    @contextmanager
+    def imports(self) -> Iterator[None]:
+        """For what is imported from the framework, and looked up in it.
+
+        Raises
+        ------
+        ImportError
+            If something is not there.
+        """
+        try:
+            yield
+        except (ImportError, AttributeError) as error:
+            raise ImportError(self.misfit(error)) from error

@@ -1,0 +1,162 @@
+"""Completions that come late are given the values that they would have had in order, also where the past is limited."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kaestat import AdvantageEstimator
+from tests.helpers.arrivals import LEARNED, METHODS, Arrival, make, run
+
+seeds = st.integers(0, 2**32 - 1)
+LIMITED = [name for name in METHODS if make(name).baseline.horizon < 12]  # the run is longer
+CHECKED = 6  # calls of a run, at random among its second half: every one is computed from scratch
+
+
+def late_calls(steps: list[Arrival], late: int, seed: int) -> list[tuple[int, int, Arrival]]:
+    """Arrival, version and completions of each call: parts of every step, late by up to ``late`` steps."""
+    rng, calls = np.random.default_rng(seed), []
+    for version, whole in enumerate(steps):
+        part = rng.integers(0, 3, len(whole))
+        for number in np.unique(part):
+            calls.append((version + int(rng.integers(0, late + 1)), version, whole.part(part == number)))
+    return sorted(calls, key=lambda call: call[0])
+
+
+def from_scratch(name: str, before: list[tuple[int, int, Arrival]], call: tuple[int, int, Arrival]) -> np.ndarray:
+    """Values of a call's completions had all that has come in of versions up to theirs come in order."""
+    _, version, part = call
+    estimator = make(name, order="any" if name in LEARNED else "strict")
+    for step in range(version):
+        past = [earlier for _, of, earlier in before if of == step]
+        if past:
+            estimator.step(np.concatenate([p.ids for p in past]), np.concatenate([p.reward for p in past]), step)
+    group = [earlier.part(np.isin(earlier.ids, part.ids)) for _, of, earlier in before if of == version] + [part]
+    estimator.step(np.concatenate([p.ids for p in group]), np.concatenate([p.reward for p in group]), version)
+    return estimator.values[-len(part) :]
+
+
+def check_calls(name: str, calls: list[tuple[int, int, Arrival]], seed: int, estimator: AdvantageEstimator) -> None:
+    half = len(calls) // 2
+    checked = half + np.random.default_rng(seed).choice(len(calls) - half, CHECKED, replace=False)
+    for number, call in enumerate(calls):
+        now, version, part = call
+        estimator.step(part.ids, part.reward, now, version=np.full(len(part), version))
+        if number in checked:
+            wanted = from_scratch(name, calls[:number], call)
+            np.testing.assert_allclose(estimator.values, wanted, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", LIMITED)
+@given(seed=seeds)
+def test_late_parts_have_the_values_of_the_run_in_order(name, seed):
+    estimator = make(name, order="any")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # within the allowance nothing is said
+        check_calls(name, late_calls(run(seed, 50), estimator.late, seed), seed, estimator)
+
+
+@pytest.mark.parametrize("name", ["kae", "kae_eb"])
+@given(seed=seeds, late=st.sampled_from([0, 3, 40]))
+def test_so_they_have_with_an_allowance_that_is_given(name, seed, late):
+    check_calls(name, late_calls(run(seed, 50), late, seed), seed, make(name, order="any", late=late))
+
+
+@pytest.mark.slow
+def test_so_they_have_where_the_number_of_visits_is_limited():
+    estimator = make("kae, learned", order="any")
+    assert estimator.late == estimator.baseline.max_visits == 64
+    check_calls("kae, learned", late_calls(run(0, 170, n_prompts=2), 64, 0), 0, estimator)
+    assert estimator.history.width > 64
+
+
+def test_the_step_is_told_of_whose_values_have_less_of_a_past():
+    estimator = AdvantageEstimator("kae", bandwidth=20, order="any", late=5)
+    for step in range(60):
+        estimator.step(["a", "b"], [step % 2, 1.0], step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator.step(["b"], [1.0], 59, version=[54])
+        estimator.advantages(["b"], [1.0], 60, version=[54])
+        estimator.observe(["b"], [1.0], 59, version=[3])
+    with pytest.warns(UserWarning, match=r"kae: completions of step 40 came when step 59 .* late=19 or more"):
+        estimator.step(["a", "b"], [1.0, 1.0], 59, version=[40, 57])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # once
+        estimator.step(["a"], [1.0], 59, version=[41])
+    with pytest.warns(UserWarning, match="completions of step 30"):
+        again = AdvantageEstimator("kae", bandwidth=20, order="any", late=5)
+        again.load_state_dict(estimator.state_dict())
+        again.advantages(["a"], [1.0], 60, version=[30])
+
+
+def test_nothing_is_said_where_all_is_kept():
+    for method in ("kalman", "rloo", "kae:kernel=exponential"):
+        given = {} if method != "kae:kernel=exponential" else {"bandwidth": 4}
+        estimator = AdvantageEstimator(method, order="any", **given)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for version in (90, 2):
+                estimator.step(["a", "a"], [1.0, 0.0], 90, version=[version] * 2)
+
+
+def test_a_late_completion_of_step_60_looks_back_on_steps_10_to_59():
+    in_order, free = (AdvantageEstimator("kae", bandwidth=50, order=order) for order in ("strict", "any"))
+    rewards = np.random.default_rng(0).integers(0, 2, 101).astype(float)
+    for step in range(101):
+        if step < 60:
+            in_order.step(["a"], rewards[[step]], step)
+        if step != 60:
+            free.step(["a"], rewards[[step]], step)
+    for estimator in (in_order, free):
+        estimator.step(["a"], rewards[[60]], max(estimator.last_step, 60), **_version(estimator))
+    assert free.values[0] == pytest.approx(in_order.values[0], abs=1e-14)
+
+
+def _version(estimator):
+    return {"version": [60]} if estimator.order == "any" else {}
+
+
+def test_how_late_is_right_where_nobody_says():
+    assert AdvantageEstimator("kae", bandwidth=50, order="any").late == 50
+    assert AdvantageEstimator("kae", bandwidth=4, order="any").late == 16
+    assert AdvantageEstimator("kae_eb", order="any").late == 64
+    assert AdvantageEstimator("kae", bandwidth=50).late is None
+    with pytest.raises(ValueError, match='late: only with order="any"'):
+        AdvantageEstimator("kae", late=3)
+    with pytest.raises(ValueError, match="late must be a whole number"):
+        AdvantageEstimator("kae", order="any", late=-1)
+
+
+def test_the_allowance_is_saved_and_is_part_of_what_an_estimator_says_of_itself(tmp_path):
+    estimator = AdvantageEstimator("kae", bandwidth=9, order="any", late=30)
+    assert "order='any', late=30)" in repr(estimator)
+    for step in range(40):
+        estimator.step(["a"], [step % 2], step)
+    estimator.save(tmp_path / "state")
+    loaded = AdvantageEstimator.load(tmp_path / "state")
+    assert loaded.late == 30 and loaded.history.late == 30
+    for each in (estimator, loaded):
+        each.step(["a", "a"], [1.0, 0.0], 40, version=[12, 12])
+    np.testing.assert_array_equal(estimator.values, loaded.values)
+
+
+def test_a_state_of_any_order_goes_on_in_order_without_what_was_kept_for_late_completions():
+    free, strict = (AdvantageEstimator("kae", bandwidth=5, order=order) for order in ("any", "strict"))
+    for step in range(40):
+        for estimator in (free, strict):
+            estimator.step(["a", "b"], [step % 2, 1.0], step)
+    loaded = AdvantageEstimator("kae", bandwidth=5)
+    loaded.load_state_dict(free.state_dict())
+    np.testing.assert_equal(loaded.state_dict(), strict.state_dict())
+
+
+def test_a_state_in_order_is_kept_for_late_completions_from_then_on():
+    strict, free = (AdvantageEstimator("kae", bandwidth=5, order=order) for order in ("strict", "any"))
+    strict.step(["a"], [1.0], 0)
+    free.load_state_dict(strict.state_dict())
+    assert free.history.late == 16
