@@ -102,6 +102,13 @@ METHODS: dict[str, Method] = {
             preset={"without_own": False},
         ),
         Method(
+            "bnpo",
+            b.Bnpo,
+            "group mean, divided by a Beta density fitted to the batch (Xiao et al., 2025)",
+            "deviation",
+            preset={"without_own": False},
+        ),
+        Method(
             "grpo_passk",
             b.GrpoPassk,
             "best over second best of the group, divided by its std (Tang et al., 2025)",

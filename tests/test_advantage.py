@@ -235,6 +235,7 @@ SINGLETON_VALUES = {
     "dr_grpo": 1.0,
     "gpg": 1.0,
     "maxrl": 1.0,
+    "bnpo": 1.0,
     "grpo_passk": 1.0,
     "mc_grpo": 1.0,
     "qae": 1.0,

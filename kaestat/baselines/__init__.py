@@ -3,6 +3,7 @@
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.batch_mean import BatchMean
 from kaestat.baselines.bayes_filter import BayesFilter
+from kaestat.baselines.bnpo import Bnpo
 from kaestat.baselines.critic import Critic
 from kaestat.baselines.ebpo import Ebpo
 from kaestat.baselines.group_mean import GroupMean
@@ -29,6 +30,7 @@ __all__ = [
     "Baseline",
     "BatchMean",
     "BayesFilter",
+    "Bnpo",
     "Critic",
     "Ebpo",
     "GroupMean",

@@ -69,6 +69,7 @@ METHODS = [
     ),
     Method("grpo", lambda case: ref.group_mean(case, without_own=False), weighted=True, averages=True, sees_own=True),
     Method("maxrl", lambda case: ref.group_mean(case, without_own=False), weighted=True, averages=True, sees_own=True),
+    Method("bnpo", lambda case: ref.group_mean(case, without_own=False), weighted=True, averages=True, sees_own=True),
     Method("opo", lambda case: ref.opo(case), weighted=True, averages=True, sees_own=True),
     Method("mc_grpo", ref.mc_grpo, sees_own=True, by_rank=True),
     Method("qae", ref.qae, sees_own=True, by_rank=True),
