@@ -122,6 +122,11 @@ METHODS: dict[str, Method] = {
         ),
         Method("kalman", b.Kalman, "local-level Kalman filter across steps, binomial noise"),
         Method("spo", b.Spo, "Beta-Bernoulli with forgetting, advantages whitened (Xu and Ding, 2025)", "batch_std"),
+        Method(
+            "logit_shift",
+            b.LogitShift,
+            "first visit's rates, shifted in logits as the other prompts say (after a summary of BASIS)",
+        ),
         Method("bayes_filter", b.BayesFilter, "logit filter whose prior, rate of change and drift are learned (ours)"),
         Method("critic", b.Critic, "ridge regression on prompt features, learned along the run (A2C, PPO)"),
         Method("oracle", b.Oracle, "the true value, given"),

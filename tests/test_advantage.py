@@ -250,6 +250,7 @@ SINGLETON_VALUES = {
     "sieve": 0.5,
     "kalman": 0.5,  # the prior
     "spo": 0.5,
+    "logit_shift": 0.5,  # the other group's mean
     "critic": 0.0,  # nothing learnt yet
     "oracle": 0.25,
     "remax": 1.0,

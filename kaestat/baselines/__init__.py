@@ -15,6 +15,7 @@ from kaestat.baselines.kae_stream import KaeStream
 from kaestat.baselines.kalman import Kalman
 from kaestat.baselines.krpo import Krpo
 from kaestat.baselines.local_polynomial import LocalLinear, LocalPolynomial
+from kaestat.baselines.logit_shift import LogitShift
 from kaestat.baselines.maxrl import MaxRl
 from kaestat.baselines.mc_grpo import McGrpo
 from kaestat.baselines.opo import Opo
@@ -43,6 +44,7 @@ __all__ = [
     "Krpo",
     "LocalLinear",
     "LocalPolynomial",
+    "LogitShift",
     "MaxRl",
     "McGrpo",
     "Opo",

@@ -70,11 +70,11 @@ def value_risk(
     Notes
     -----
     A method that pools prompts (`Baseline.pools_prompts`: ``james_stein``, ``ebpo``, ``kae_eb``, ``reinforce++``,
-    ``critic``, ``bayes_filter``, and kernel methods whose bandwidth is selected) has its standard error and interval
-    from a delete-a-group jackknife: the log is replayed without each of 10 groups of prompts too, all at once, and the
-    interval is Student's with 9 degrees of freedom. What a whole run shares, such as a walk of all values together, is
-    not in it. Such a method takes up to ten times as long as without intervals. With fewer prompts each is a group, and
-    with a single one there is no interval (NaN).
+    ``critic``, ``logit_shift``, ``bayes_filter``, and kernel methods whose bandwidth is selected) has its standard
+    error and interval from a delete-a-group jackknife: the log is replayed without each of 10 groups of prompts too,
+    all at once, and the interval is Student's with 9 degrees of freedom. What a whole run shares, such as a walk of all
+    values together, is not in it. Such a method takes up to ten times as long as without intervals. With fewer prompts
+    each is a group, and with a single one there is no interval (NaN).
 
     Raises
     ------

@@ -89,6 +89,7 @@ METHODS = [
     ),
     Method("spo", ref.spo),
     Method("spo", ref.spo, {"rho": 0.5, "prior_mean": 0.9, "prior_count": 3.0}),
+    Method("logit_shift", ref.logit_shift),
     Method("critic", ref.critic, {"features": FEATURES, "forgetting": 0.8}, carries=True),
     Method("oracle", ref.oracle, {"value": TRUTH}),
     Method("remax", ref.remax, {"greedy": TRUTH}),
