@@ -23,6 +23,7 @@ class StoredEstimator:
     method: str
     baseline: Baseline
     order: str
+    objective: str
     values: Array | None
     record: StepRecord | None
     _named: bool
@@ -68,6 +69,7 @@ class StoredEstimator:
         plan = {
             "method": self.method if self._named else specification.dump(self.baseline),
             "scale": self._scale,
+            "objective": self.objective,
             "order": self.order,
             "keep_deltas": self._deltas is not None,
             "params": {name: specification.dump(value) for name, value in params.items()},
@@ -92,7 +94,7 @@ class StoredEstimator:
             method = specification.load(plan["method"])
             if isinstance(method, str):
                 params = dict(FIXED_PARAMETERS.get(method, {})) | params
-            chosen = {"order": plan.get("order", "strict"), "keep_deltas": plan.get("keep_deltas", False)}
+            chosen = {name: plan[name] for name in ("objective", "order", "keep_deltas") if name in plan}
             estimator = cls(method, scale=plan["scale"], **chosen, **params)  # type: ignore[call-arg]  # its own class's
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path}: its estimator cannot be built ({error}).") from error

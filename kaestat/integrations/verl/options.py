@@ -28,6 +28,8 @@ class Options:
         Parameters of its baseline. Text is read as on the command line, so that ``bandwidth: rate(c=2)`` works.
     scale : {"none", "group_std", "batch_std"}, optional
         Replaces the method's own scaling.
+    objective : {"mean", "log", "pass@K", "arcsin", "bnpo"}
+        What of each prompt's success rate is maximised (`kaestat.objective`).
     weights : {"none", "length", "score_norm"}
         Weight of each completion in averaging baselines: none; its number of response tokens, as in OPO; the squared
         norm of its score with respect to the logits (see `kaestat.integrations.verl.completion_weights`).
@@ -45,6 +47,7 @@ class Options:
     method: str
     params: Mapping[str, Any] = field(default_factory=dict)
     scale: str | None = None
+    objective: str = "mean"
     weights: str = "none"
     prompt_id: str = "auto"
     start_anew: bool = False
@@ -103,14 +106,15 @@ class Options:
         Raises
         ------
         ValueError
-            If a parameter, the scale or the weights are unknown, the method cannot use these weights or does not do
-            without, or it needs what verl has no place for.
+            If a parameter, the scale, the objective or the weights are unknown, the method cannot use these weights or
+            does not do without, or it needs what verl has no place for.
         """
-        estimator = AdvantageEstimator(self.method, scale=self.scale, **self.params)
+        chosen: dict[str, Any] = {"scale": self.scale, "objective": self.objective, **self.params}
+        estimator = AdvantageEstimator(self.method, **chosen)
         check_weights(estimator, self.weights, WEIGHTS, option="algorithm.kaestat.weights")
         if not any_order or estimator.baseline.in_order_only:
             return estimator
-        return AdvantageEstimator(self.method, scale=self.scale, order="any", **self.params)
+        return AdvantageEstimator(self.method, order="any", **chosen)
 
 
 def refuse_sampler_beside(algorithm: Any) -> None:
