@@ -61,7 +61,7 @@ def table(folder: Path) -> str:
         + " |",
         "|---|" + "--:|" * (8 + len(NOISE_SHOWN)),
     ]
-    for name in sorted(set(log["method"]), key=lambda name: known.loc[(name, 8, "all"), "mse"]):
+    for name in sorted(log["method"].unique(), key=lambda name: known.loc[(name, 8, "all"), "mse"]):
         cells = [_cell(known, (name, size, "all"), 1e3, 2) for size in (1, 2, 4, 8)]
         cells += [_cell(known, (name, size, "1-5"), 1e3, 1) for size in (1, 8)]
         cells += [_cell(over, (name, size), 1e3, 2) for size in (1, 8)]
