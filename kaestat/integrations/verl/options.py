@@ -10,6 +10,7 @@ from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.watched_estimator import looks_back
 from kaestat.integrations.shared.watched_sampler import check_sampler_params
 from kaestat.integrations.shared.weights import check_weights
+from kaestat.integrations.verl.prior import prior_of_data_file
 from kaestat.registry import METHODS, parse_method
 from kaestat.sampling.policies import make_policy
 
@@ -36,6 +37,8 @@ class Options:
     prompt_id : str
         What the history is kept by: ``"auto"`` (data source, split and index where the data set has an index, else a
         hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
+    prior : str, optional
+        Data file with pass rates from before the run (`kaestat.integrations.verl.prior`).
     start_anew : bool
         Whether a run resumed from a checkpoint that holds no history may begin one; else it is refused.
     prompt_sampler : str, optional
@@ -50,6 +53,7 @@ class Options:
     objective: str = "mean"
     weights: str = "none"
     prompt_id: str = "auto"
+    prior: str | None = None
     start_anew: bool = False
     prompt_sampler: str | None = None
     sampler_params: Mapping[str, Any] = field(default_factory=dict)
@@ -107,9 +111,10 @@ class Options:
         ------
         ValueError
             If a parameter, the scale, the objective or the weights are unknown, the method cannot use these weights or
-            does not do without, or it needs what verl has no place for.
+            does not do without, it needs what verl has no place for, or the prior cannot be read or used.
         """
-        chosen: dict[str, Any] = {"scale": self.scale, "objective": self.objective, **self.params}
+        prior = None if self.prior is None else prior_of_data_file(self.prior, self.prompt_id)
+        chosen: dict[str, Any] = {"scale": self.scale, "objective": self.objective, "prior": prior, **self.params}
         estimator = AdvantageEstimator(self.method, **chosen)
         check_weights(estimator, self.weights, WEIGHTS, option="algorithm.kaestat.weights")
         if not any_order or estimator.baseline.in_order_only:
