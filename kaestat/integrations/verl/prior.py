@@ -36,9 +36,8 @@ def prior_of_data_file(path: str, prompt_id: str) -> Prior:
     """
     table = table_of_file(path)
     if PROMPT not in table:
-        raise ValueError(
-            f"{path}: no column {PROMPT!r} among {', '.join(map(str, table.columns))}; give a data file as verl reads it."
-        )
+        found = ", ".join(map(str, table.columns))
+        raise ValueError(f"{path}: no column {PROMPT!r} among {found}; give a data file as verl reads it.")
     absent = [None] * len(table)
     columns = [table[name].tolist() if name in table else absent for name in ("data_source", "extra_info", PROMPT)]
     try:
