@@ -17,6 +17,7 @@ from kaestat.estimator_state import EstimatorState
 from kaestat.history import RewardHistory, whole_step
 from kaestat.history_delta import HistoryDelta
 from kaestat.imported_visits import ImportedVisits, warn_of_unmet
+from kaestat.objective import check_objective
 from kaestat.prediction import Prediction
 from kaestat.prior import Prior
 from kaestat.reach import ReturnWatch
@@ -43,6 +44,11 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
         Overrides the method's own scaling: none; division by the group's standard deviation; whitening over the
         batch; GPG's; TRL's two. Those that divide take an epsilon, as in ``"group_std(epsilon=1e-4)"``. None keeps
         the published one (`kaestat.registry.METHODS`).
+    objective : {"mean", "log", "pass@K", "arcsin", "bnpo"}
+        What of each prompt's success rate V is maximised: V itself, its logarithm, the chance of a success in K tries
+        (``"pass@8"``), what division by the standard deviation does, or BNPO's. Advantages are multiplied by the
+        objective's slope at the rate of the prompt's past (`kaestat.objective`), before any scaling; only for methods
+        with a history and rewards between 0 and 1.
     order : {"strict", "any"}
         Whether steps come in order, each prompt once a step, so that anything else is refused as a fault; or in any
         order and in parts: late rewards, completions of several policy versions, several calls for a prompt.
@@ -69,7 +75,8 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
     Raises
     ------
     ValueError
-        If the method, a parameter or the scale is unknown, or a parameter out of range; with ``order="any"``, if the
+        If the method, a parameter, the scale or the objective is unknown, a parameter out of range, or the objective
+        not the mean for a method without a history; with ``order="any"``, if the
         method streams what it knows through the steps; and for a prior as `add_prior` does.
 
     Examples
@@ -86,6 +93,7 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
         method: str | Baseline = "kae",
         *,
         scale: str | None = None,
+        objective: str = "mean",
         order: Literal["strict", "any"] = "strict",
         late: int | None = None,
         keep_deltas: bool = False,
@@ -105,6 +113,8 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
             make_scaling(scale if isinstance(scale, str) else repr(scale))
         if self.baseline.missing_input is not None:
             raise ValueError(f"method {self.method!r} needs {self.baseline.missing_input}.")
+        check_objective(objective, self.method, self.baseline)
+        self.objective = objective
         self._named, self._params, self._scale = isinstance(method, str), params, scale
         self.scale = own_scale if scale is None else scale
         self.values: Array | None = None
@@ -129,6 +139,7 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
         given = [repr(self.method if self._named else self.baseline)]
         given += [f"{name}={value!r}" for name, value in changed_parameters(self.baseline, self._params).items()]
         given += [] if self._scale is None else [f"scale={self._scale!r}"]
+        given += [] if self.objective == "mean" else [f"objective={self.objective!r}"]
         given += [] if self.order == "strict" else [f"order={self.order!r}"]
         given += [] if self._late is None else [f"late={self._late}"]
         when = "before its first step" if self.last_step < 0 else f"after step {self.last_step}"

@@ -23,6 +23,7 @@ class ImportedVisits:
     baseline: Baseline
     order: str
     scale: str
+    objective: str
     _state: EstimatorState
     _deltas: list[HistoryDelta] | None
 
@@ -116,7 +117,7 @@ class ImportedVisits:
 
     @property
     def _serving(self) -> Serving:
-        return Serving(self.method, self.baseline, self.scale)
+        return Serving(self.method, self.baseline, self.scale, self.objective)
 
     def _keep(self, delta: HistoryDelta | None) -> None:
         if self._deltas is not None and delta is not None:

@@ -269,6 +269,26 @@ class Prior:
         """The sums without weights."""
         return {name: self.sums[name] for name in PLAIN_SUMS}
 
+    def completions(self, low: float = 0.0, high: float = 1.0) -> Groups:
+        """Completions of the lowest and the highest reward with these sums.
+
+        Of a rate that is no multiple of ``1 / count``, one lies in between.
+
+        Raises
+        ------
+        ValueError
+            If the sums are not those of such rewards.
+        """
+        count, total, total_sq = (column[:, None] for column in self.plain_sums.values())
+        if (np.abs(total_sq - (total * (low + high) - low * high * count)) > 1e-9 * (1 + count)).any():
+            raise ValueError(
+                f"prior: completions are needed here, and of rewards other than {low:g} and {high:g} a prior has the "
+                "sums alone; record them at a step before the first with observe."
+            )
+        place = np.arange(int(count.max(initial=1)))
+        above = np.clip((total - low * count) / (high - low) - place, 0.0, 1.0)
+        return Groups(low + (high - low) * above, mask=place < count, prompt_ids=self.prompt_ids)
+
     def plain(self) -> dict[str, Any]:
         """As plain data and NumPy arrays.
 

@@ -102,6 +102,13 @@ METHODS: dict[str, Method] = {
             preset={"without_own": False},
         ),
         Method(
+            "bnpo",
+            b.Bnpo,
+            "group mean, divided by a Beta density fitted to the batch (Xiao et al., 2025)",
+            "deviation",
+            preset={"without_own": False},
+        ),
+        Method(
             "grpo_passk",
             b.GrpoPassk,
             "best over second best of the group, divided by its std (Tang et al., 2025)",
@@ -115,6 +122,11 @@ METHODS: dict[str, Method] = {
         ),
         Method("kalman", b.Kalman, "local-level Kalman filter across steps, binomial noise"),
         Method("spo", b.Spo, "Beta-Bernoulli with forgetting, advantages whitened (Xu and Ding, 2025)", "batch_std"),
+        Method(
+            "logit_shift",
+            b.LogitShift,
+            "first visit's rates, shifted in logits as the other prompts say (after a summary of BASIS)",
+        ),
         Method("bayes_filter", b.BayesFilter, "logit filter whose prior, rate of change and drift are learned (ours)"),
         Method("critic", b.Critic, "ridge regression on prompt features, learned along the run (A2C, PPO)"),
         Method("oracle", b.Oracle, "the true value, given"),

@@ -23,6 +23,7 @@ class StoredEstimator:
     method: str
     baseline: Baseline
     order: str
+    objective: str
     late: int | None
     values: Array | None
     record: StepRecord | None
@@ -69,6 +70,7 @@ class StoredEstimator:
         plan = {
             "method": self.method if self._named else specification.dump(self.baseline),
             "scale": self._scale,
+            "objective": self.objective,
             "order": self.order,
             "keep_deltas": self._deltas is not None,
             "params": {name: specification.dump(value) for name, value in params.items()},
@@ -93,7 +95,7 @@ class StoredEstimator:
             method = specification.load(plan["method"])
             if isinstance(method, str):
                 params = dict(FIXED_PARAMETERS.get(method, {})) | params
-            chosen = {name: plan[name] for name in ("order", "late", "keep_deltas") if name in plan}
+            chosen = {name: plan[name] for name in ("objective", "order", "late", "keep_deltas") if name in plan}
             estimator = cls(method, scale=plan["scale"], **chosen, **params)  # type: ignore[call-arg]  # its own class's
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path}: its estimator cannot be built ({error}).") from error

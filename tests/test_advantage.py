@@ -235,6 +235,7 @@ SINGLETON_VALUES = {
     "dr_grpo": 1.0,
     "gpg": 1.0,
     "maxrl": 1.0,
+    "bnpo": 1.0,
     "grpo_passk": 1.0,
     "mc_grpo": 1.0,
     "qae": 1.0,
@@ -249,6 +250,7 @@ SINGLETON_VALUES = {
     "sieve": 0.5,
     "kalman": 0.5,  # the prior
     "spo": 0.5,
+    "logit_shift": 0.5,  # the other group's mean
     "critic": 0.0,  # nothing learnt yet
     "oracle": 0.25,
     "remax": 1.0,

@@ -15,8 +15,8 @@ from kaestat.kernels import Exponential, Triangular
 from kaestat.registry import FIXED_PARAMETERS, METHODS, parse_method
 from kaestat.scaling import DEVIATION, SCALINGS
 
-DESIGN = """none reinforce++ grpo rloo dr_grpo gpg opo mc_grpo qae remax maxrl grpo_passk
-james_stein ebpo krpo kalman spo bayes_filter critic oracle
+DESIGN = """none reinforce++ grpo rloo dr_grpo gpg opo mc_grpo qae remax maxrl bnpo grpo_passk
+james_stein ebpo krpo kalman spo logit_shift bayes_filter critic oracle
 pooled kae kae_stream kae_eb local_linear local_polynomial sieve""".split()
 
 
@@ -51,7 +51,7 @@ def test_kaes_defaults_are_those_of_the_issue_and_its_fixed_bandwidth_the_papers
 
 def test_only_methods_that_keep_the_sample_in_fix_without_own_to_false():
     assert [name for name in DESIGN if METHODS[name].preset.get("without_own") is False] == [
-        "reinforce++", "grpo", "dr_grpo", "gpg", "opo", "mc_grpo", "qae", "maxrl", "grpo_passk",
+        "reinforce++", "grpo", "dr_grpo", "gpg", "opo", "mc_grpo", "qae", "maxrl", "bnpo", "grpo_passk",
     ]  # fmt: skip
 
 

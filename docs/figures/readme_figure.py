@@ -18,7 +18,7 @@ TABLE, PICTURE = FOLDER / "choice_real_run.csv", FOLDER / "real_run.png"
 OWN, OTHER, GROUP = "#0072B2", "#8C8C8C", "#D55E00"
 COLORS = {"kae": OWN, "kae_eb": OWN, "bayes_filter": OWN, "grpo": GROUP}
 # Equal here, or nearly: one bar.
-SAME = {"rloo": "grpo", "pooled": "grpo", "gpg": "dr_grpo", "maxrl": "dr_grpo", "kae_stream": "kae"}
+SAME = {"rloo": "grpo", "pooled": "grpo", "gpg": "dr_grpo", "maxrl": "dr_grpo", "bnpo": "dr_grpo", "kae_stream": "kae"}
 
 
 def picture() -> bytes:

@@ -28,6 +28,7 @@ METHODS = (
     "kae:bandwidth=20",
     "kalman",
     "spo",
+    "logit_shift",
 )
 N_EPOCHS, TURNS, N_PROMPTS, N_REPLICATES = 8, 10, 200, 6
 OTHER_POLICIES = [

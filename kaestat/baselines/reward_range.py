@@ -58,6 +58,21 @@ class RangedBaseline(Baseline):
         """By how much a mapped square may be off: squares of rewards far from 0 cancel."""
         return 1e-9 + 1e-15 * (max(abs(self.low), abs(self.high)) / (self.high - self.low)) ** 2
 
+    def check_in_unit(self, reason: str, groups: Groups, visits: Visits) -> None:
+        """Raise a ValueError, which gives the reason, unless rewards mapped by `to_unit` lie in [0, 1]."""
+        xp = groups.xp
+        # z^2 > z for every reward outside [0, 1]; completions are checked one by one, visits by their sums.
+        for total, total_sq, count in (
+            (visits.total, visits.total_sq, visits.count),
+            (groups.carried, groups.carried * groups.reward, groups.present),
+        ):
+            rounding = self.rounding * count
+            if bool(xp.any((total < -rounding) | (total_sq > total + rounding))):
+                raise ValueError(
+                    f"rewards: {reason}, so every reward must lie in [{self.low:g}, {self.high:g}]; give the range of "
+                    "others as low= and high=."
+                )
+
     def from_unit(self, value: Array) -> Array:
         """A value on [0, 1] on the rewards' own range."""
         return value if (self.low, self.high) == (0.0, 1.0) else self.low + (self.high - self.low) * value

@@ -78,17 +78,7 @@ class Spo(RangedBaseline):
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
         groups, visits = self.to_unit(groups, visits)
-        # z^2 > z for every reward outside [0, 1]; completions are checked one by one, visits by their sums.
-        for total, total_sq, count in (
-            (visits.total, visits.total_sq, visits.count),
-            (groups.carried, groups.carried * groups.reward, groups.present),
-        ):
-            rounding = self.rounding * count
-            if bool(xp.any((total < -rounding) | (total_sq > total + rounding))):
-                raise ValueError(
-                    f"rewards: spo tracks success probabilities, so every reward must lie in [{self.low:g}, "
-                    f"{self.high:g}]; give the range of others as low= and high=."
-                )
+        self.check_in_unit("spo tracks success probabilities", groups, visits)
         successes, count = self._tracked(visits, xp)
         return self.from_unit(successes / count + xp.zeros_like(groups.reward))
 

@@ -11,7 +11,8 @@ of them, and such intervals are too short; there the log is replayed again witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,12 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.order_statistic import OrderStatistic
 from kaestat.checks import check_whole
 from kaestat.logs.jackknife import jackknife_groups
+from kaestat.logs.prior_visits import log_with_prior
 from kaestat.logs.prompt_risks import PromptRisks, contributions, sized_mean
 from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
 from kaestat.logs.scoring import Measure, Scored, batches, visit_risks
+from kaestat.prior import Prior
 from kaestat.registry import make_baseline, parse_method
 from kaestat.spelling import named
 
@@ -39,6 +42,7 @@ def value_risk(
     n_boot: int = 1000,
     seed: int = 0,
     min_visits: int = 1,
+    prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
     """Unbiased mean squared error of the values that each method would have assigned along the run.
 
@@ -58,7 +62,10 @@ def value_risk(
     seed : int
         Seed of the bootstrap, and of the groups of prompts.
     min_visits : int
-        Only visits with at least this many earlier ones of the same prompt count, for every method alike.
+        Only visits with at least this many earlier ones of the same prompt count, for every method alike. A prior is
+        an earlier one.
+    prior : Prior, mapping or path, optional
+        What every method is given of prompts before the run (`kaestat.logs.prior_visits.log_with_prior`).
 
     Returns
     -------
@@ -70,11 +77,11 @@ def value_risk(
     Notes
     -----
     A method that pools prompts (`Baseline.pools_prompts`: ``james_stein``, ``ebpo``, ``kae_eb``, ``reinforce++``,
-    ``critic``, ``bayes_filter``, and kernel methods whose bandwidth is selected) has its standard error and interval
-    from a delete-a-group jackknife: the log is replayed without each of 10 groups of prompts too, all at once, and the
-    interval is Student's with 9 degrees of freedom. What a whole run shares, such as a walk of all values together, is
-    not in it. Such a method takes up to ten times as long as without intervals. With fewer prompts each is a group, and
-    with a single one there is no interval (NaN).
+    ``critic``, ``logit_shift``, ``bayes_filter``, and kernel methods whose bandwidth is selected) has its standard
+    error and interval from a delete-a-group jackknife: the log is replayed without each of 10 groups of prompts too,
+    all at once, and the interval is Student's with 9 degrees of freedom. What a whole run shares, such as a walk of all
+    values together, is not in it. Such a method takes up to ten times as long as without intervals. With fewer prompts
+    each is a group, and with a single one there is no interval (NaN).
 
     Raises
     ------
@@ -85,6 +92,7 @@ def value_risk(
         If ``log`` is neither, or ``methods`` no list.
     """
     n_boot = draws_of(n_boot)
+    log = log if prior is None else log_with_prior(as_log(log), prior)
     scored = prompt_risks(log, [*listed(methods), "grpo"], min_visits=min_visits, again=n_boot > 0, seed=seed)
     return scored.risk_table(n_boot=n_boot, seed=seed)
 
@@ -97,6 +105,7 @@ def risk_differences(
     n_boot: int = 1000,
     seed: int = 0,
     min_visits: int = 1,
+    prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
     """Paired differences of value MSE between methods and a reference, which share the data.
 
@@ -104,7 +113,7 @@ def risk_differences(
 
     Parameters
     ----------
-    log, methods, n_boot, seed, min_visits
+    log, methods, n_boot, seed, min_visits, prior
         As in `value_risk`.
     reference : str or Baseline
         The method that the others are compared with.
@@ -124,6 +133,7 @@ def risk_differences(
         are refused.
     """
     n_boot = draws_of(n_boot)
+    log = log if prior is None else log_with_prior(as_log(log), prior)
     scored = prompt_risks(
         log, [*listed(methods), reference], min_visits=min_visits, differences_only=True, again=n_boot > 0, seed=seed
     )

@@ -123,9 +123,9 @@ def _on_identification(scored: PromptRisks, left_out: Sequence[str]) -> Iterator
         yield (
             f"{' and '.join(LEAVE_ONE_OUT_METHODS)} enter in leave-one-out form, as in the paper, and so does whatever "
             "takes one reward of the group for its mean (mc_grpo, qae, grpo_passk), which is not recommended. Where a "
-            "value contains its completion's own reward with weight w (dr_grpo, gpg, maxrl, ebpo, krpo), 2 w Var(Z) is "
-            "added back, so that every row is the MSE of the value; such methods are not recommended, as their "
-            "gradient is biased. Methods that differ only in scaling have the same row."
+            "value contains its completion's own reward with weight w (dr_grpo, gpg, maxrl, bnpo, ebpo, krpo), "
+            "2 w Var(Z) is added back, so that every row is the MSE of the value; such methods are not recommended, as "
+            "their gradient is biased. Methods that differ only in scaling have the same row."
         )
         return
     yield (

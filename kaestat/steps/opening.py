@@ -149,15 +149,6 @@ def streams_through(baseline: Baseline) -> bool:
 
 
 def _completions(prior: Prior, baseline: Baseline) -> Groups:
-    """Completions of the lowest and the highest reward with the sums of a prior; of a rate that is no multiple of
-    ``1 / count``, one lies in between."""
+    """Completions of a prior for a baseline that must be shown them."""
     low, high = (baseline.low, baseline.high) if isinstance(baseline, RangedBaseline) else (0.0, 1.0)
-    count, total, total_sq = (column[:, None] for column in prior.plain_sums.values())
-    if (np.abs(total_sq - (total * (low + high) - low * high * count)) > 1e-9 * (1 + count)).any():
-        raise ValueError(
-            f"prior: this method is shown completions, and of rewards other than {low:g} and {high:g} a prior has the "
-            "sums alone; record them at a step before the first with observe."
-        )
-    place = np.arange(int(count.max(initial=1)))
-    above = np.clip((total - low * count) / (high - low) - place, 0.0, 1.0)
-    return Groups(low + (high - low) * above, mask=place < count, prompt_ids=prior.prompt_ids)
+    return prior.completions(low, high)

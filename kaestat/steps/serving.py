@@ -11,6 +11,7 @@ from kaestat.arrays import Groups, Visits
 from kaestat.baselines.base import Baseline, Served
 from kaestat.estimator_state import EstimatorState
 from kaestat.history import visit_sums
+from kaestat.objective import objective_slope, past_rates
 from kaestat.record import StepRecord
 from kaestat.samples import WEIGHTINGS, Packing, StepSamples
 from kaestat.scaling import DEVIATION, make_scaling
@@ -66,11 +67,14 @@ class Serving:
     baseline : Baseline
     scale : str
         As `kaestat.scaling.make_scaling` takes it, or "deviation".
+    objective : str
+        As `kaestat.objective.objective_slope` takes it.
     """
 
     method: str
     baseline: Baseline
     scale: str
+    objective: str = "mean"
 
     def compute(
         self,
@@ -109,7 +113,11 @@ class Serving:
                     f"method {self.method!r}: values have shape {served.values.shape}, rewards {asked.reward.shape}."
                 )
             values = served.values if whole is None else served.values[:, : groups.reward.shape[1]].copy()
-            advantages = self._scaled(groups.reward - values, groups, visits, step)
+            slope = objective_slope(self.objective)
+            weighed = groups.reward - values
+            if slope is not None:
+                weighed = weighed * slope(past_rates(self.baseline, groups, visits, step, carry))
+            advantages = self._scaled(weighed, groups, visits, step)
             of_samples = packing.unpack(advantages), packing.unpack(values)
             sums = {} if self.baseline.horizon == 0 else visit_sums(groups)
         self.check_finite(*sums.values(), *(() if served.carry is None else served.carry.values()))

@@ -35,6 +35,7 @@ EXCLUDED = {
     "qae": "a quantile of the group, which estimates no mean",
     "remax": "needs greedy completions",
     "maxrl": "the group mean, as grpo is here; it differs in the scale of advantages",
+    "bnpo": "the group mean, as grpo is here; it differs in the scale of advantages",
     "grpo_passk": "the best of the group, which estimates no mean",
     "pooled": "the leave-one-out group mean where a prompt has one group, as grpo is here",
     "critic": "needs features of the prompts, and learns along a whole run",

@@ -25,7 +25,7 @@ LEFT_OUT = ("oracle", "critic", "remax", "opo", "mc_grpo", "qae", "grpo_passk")
 def compared() -> dict[str, Baseline]:
     """Baselines by name, kae and kae_eb at fixed bandwidths; GRPO's family and REINFORCE++ leave-one-out."""
     # Names that share a baseline (grpo, rloo, ... at one group per prompt) appear once, under the best known one.
-    same = ("rloo", "dr_grpo", "gpg", "maxrl", "pooled")
+    same = ("rloo", "dr_grpo", "gpg", "maxrl", "bnpo", "pooled")
     return {
         name: make_baseline(name, **FIXED_PARAMETERS.get(name, {})).leave_one_out()
         for name in methods()

@@ -67,21 +67,49 @@ def values_and_weights(regime: Regime, streams: Streams) -> tuple[np.ndarray, np
     return expit(logits), right, right * regime.ratio * np.exp(regime.slope * logits + own)
 
 
-def simulate(cell: Cell, streams: Streams) -> Samples:
-    value, right, wrong = values_and_weights(REGIMES[cell["regime"]], streams)
-    size = cell["group_size"]
-    reward = (streams.uniform("rewards", N_VISITS, N_PROMPTS, size) < value[..., None]).astype(float)
-    spread = np.exp(NOISE * streams.normal("weights", N_VISITS, N_PROMPTS, size) - NOISE**2 / 2)
-    weight = np.where(reward > 0, right[..., None], wrong[..., None]) * spread
+@dataclass(frozen=True, eq=False)
+class World:
+    """Completions that were drawn, and what they were drawn from.
 
-    def noise(baseline: np.ndarray) -> np.ndarray:
+    Attributes
+    ----------
+    value, right, wrong : ndarray, shape (R, T, P)
+        Success rates, and mean weights of right and of wrong answers.
+    reward, weight : ndarray, shape (R, T, P, G)
+    """
+
+    value: np.ndarray
+    right: np.ndarray
+    wrong: np.ndarray
+    reward: np.ndarray
+    weight: np.ndarray
+
+    @property
+    def best(self) -> np.ndarray:
+        """Best baseline of each prompt and visit, (R, T, P, 1)."""
+        missed = self.value * self.right, (1 - self.value) * self.wrong
+        return (missed[0] / (missed[0] + missed[1]))[..., None]
+
+    def noise(self, baseline: np.ndarray) -> np.ndarray:
         """E[W (R - b)^2] given the baselines, (R, T, P, G) or broadcastable, over the scored visits; (R,)."""
-        missed = value * right, (1 - value) * wrong
+        missed = self.value * self.right, (1 - self.value) * self.wrong
         both = missed[0][..., None] * (1 - baseline) ** 2 + missed[1][..., None] * baseline**2
         return both[:, SCORED_FROM:].mean(axis=(1, 2, 3))
 
-    best = value * right / (value * right + (1 - value) * wrong)
-    columns = {f"{BOUND}|noise": noise(best[..., None]), f"{VALUE}|noise": noise(value[..., None])}
+
+def drawn(regime: Regime, size: int, streams: Streams) -> World:
+    """A world of groups of ``size`` completions."""
+    value, right, wrong = values_and_weights(regime, streams)
+    reward = (streams.uniform("rewards", N_VISITS, N_PROMPTS, size) < value[..., None]).astype(float)
+    spread = np.exp(NOISE * streams.normal("weights", N_VISITS, N_PROMPTS, size) - NOISE**2 / 2)
+    return World(value, right, wrong, reward, np.where(reward > 0, right[..., None], wrong[..., None]) * spread)
+
+
+def simulate(cell: Cell, streams: Streams) -> Samples:
+    size = cell["group_size"]
+    world = drawn(REGIMES[cell["regime"]], size, streams)
+    noise, reward, weight = world.noise, world.reward, world.weight
+    columns = {f"{BOUND}|noise": noise(world.best), f"{VALUE}|noise": noise(world.value[..., None])}
     for method in PLAIN:
         if method != "rloo" or size > 1:  # group means need two
             columns[f"{method}|noise"] = noise(served(make_baseline(method).leave_one_out(), reward))

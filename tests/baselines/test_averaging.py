@@ -6,7 +6,7 @@ from kaestat import make_baseline, methods
 from tests.helpers.cases import NO_PAST, groups
 
 AVERAGING = (
-    "none reinforce++ grpo dr_grpo gpg opo maxrl rloo pooled james_stein "
+    "none reinforce++ grpo dr_grpo gpg opo maxrl bnpo rloo pooled james_stein "
     "kae kae_eb kae_stream local_linear local_polynomial sieve"
 ).split()
 
@@ -28,7 +28,7 @@ def test_only_opo_does_not_do_without_weights():
 
 
 def test_baselines_of_groups_see_streams_apart_and_those_of_prompts_do_not():
-    by_group = "grpo dr_grpo gpg opo mc_grpo qae maxrl grpo_passk rloo james_stein ebpo krpo kae_stream".split()
+    by_group = "grpo dr_grpo gpg opo mc_grpo qae maxrl bnpo grpo_passk rloo james_stein ebpo krpo kae_stream".split()
     assert {name for name in methods() if make_baseline(name).unit == "group"} == set(by_group)
 
 

@@ -26,6 +26,7 @@ ADVANTAGES = {
     "informative": "times B / (B - M)",
 }
 DEVIATIONS = {
+    "bnpo": "over the Beta density at the group's mean",
     "krpo": "over the filter's standard deviation",
     "maxrl": "over the group's mean",
     "mc_grpo": "over the group's median absolute deviation",

@@ -414,6 +414,20 @@ def test_tables_of_the_warm_start_show_the_measured_numbers():
 
 
 @pytest.mark.slow
+def test_gradients_of_objectives_are_what_the_script_measures():
+    same(module("objective_numbers").gradients(), table("objective_gradients"))
+
+
+def test_page_on_objectives_tells_the_gradients():
+    page, kept = (DOCS / "guide" / "objectives.md").read_text(), table("objective_gradients")
+    for (objective, method), of_sizes in kept.groupby(["objective", "method"]):
+        parts = [row for _, row in of_sizes.sort_values("group_size").iterrows()]
+        cells = [f"{row[name]:.2f} ± {row[f'{name}_se']:.2f}" for name in ("scale", "cosine") for row in parts]
+        form = "`kae_eb`, `objective=`" if method.startswith("kae_eb") else f"`{method}`"
+        assert f"| {objective} | {form} | {' | '.join(cells)} |" in page
+
+
+@pytest.mark.slow
 def test_warm_starts_with_another_policy_are_what_the_script_measures():
     same(module("warm_start_numbers").other_policies(), table("warm_start_other_policy"))
 

@@ -22,6 +22,7 @@ METHODS = {
     "local_linear": ("local_linear", {"bandwidth": 8.0}),
     "local_polynomial": ("local_polynomial", {"bandwidth": 9.0, "degree": 2}),
     "sieve": ("sieve", {}),
+    "logit_shift": ("logit_shift", {}),
 }
 LEARNED = ("kae, learned", "kae_eb, learned")  # their strict form keeps scores from step to step
 WEIGHTED = ("kae", "kae, exponential", "kae, learned", "kae, forward_cv", "kae_eb", "kae_eb, learned")

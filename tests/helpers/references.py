@@ -416,6 +416,36 @@ def spo(case, *, rho=None, half_life=0.06, rho_min=0.875, rho_max=0.96, prior_me
     return per_completion(case, value)
 
 
+def logit_shift(case):
+    """The oldest visit's rate, its logit moved by what the oldest visits of the other prompts say."""
+
+    def logit(k):
+        rewards = case.past[k][0].rewards
+        return math.log((sum(rewards) + 0.5) / (len(rewards) - sum(rewards) + 0.5))
+
+    def expit(x):
+        return 1 / (1 + math.exp(-x))
+
+    def shift(beside):
+        if not beside:
+            return 0.0
+        found = -8.0
+        for k in range(160):
+            here, next_ = (
+                sum(sum(case.rewards[j]) - len(case.rewards[j]) * expit(logit(j) + s) for j in beside)
+                for s in (-8 + 0.1 * k, -8 + 0.1 * (k + 1))
+            )
+            found += 0.1 * min(max(here / (here - next_), 0.0), 1.0)
+        return found
+
+    def value(p, g):
+        if not case.past[p]:
+            return other_prompts_mean(case, p)
+        return expit(logit(p) + shift([j for j in range(len(case.past)) if j != p and case.past[j]]))
+
+    return per_completion(case, value)
+
+
 def critic(case, *, features, forgetting=0.98, ridge=1.0):
     """Ridge regression over every earlier completion, each weighted by its age in training steps taken."""
     size = len(next(iter(features.values()))) + 1

@@ -10,6 +10,7 @@ from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.watched_estimator import looks_back
 from kaestat.integrations.shared.watched_sampler import check_sampler_params
 from kaestat.integrations.shared.weights import check_weights
+from kaestat.integrations.verl.prior import prior_of_data_file
 from kaestat.registry import METHODS, parse_method
 from kaestat.sampling.policies import make_policy
 
@@ -28,12 +29,16 @@ class Options:
         Parameters of its baseline. Text is read as on the command line, so that ``bandwidth: rate(c=2)`` works.
     scale : {"none", "group_std", "batch_std"}, optional
         Replaces the method's own scaling.
+    objective : {"mean", "log", "pass@K", "arcsin", "bnpo"}
+        What of each prompt's success rate is maximised (`kaestat.objective`).
     weights : {"none", "length", "score_norm"}
         Weight of each completion in averaging baselines: none; its number of response tokens, as in OPO; the squared
         norm of its score with respect to the logits (see `kaestat.integrations.verl.completion_weights`).
     prompt_id : str
         What the history is kept by: ``"auto"`` (data source, split and index where the data set has an index, else a
         hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
+    prior : str, optional
+        Data file with pass rates from before the run (`kaestat.integrations.verl.prior`).
     start_anew : bool
         Whether a run resumed from a checkpoint that holds no history may begin one; else it is refused.
     prompt_sampler : str, optional
@@ -45,8 +50,10 @@ class Options:
     method: str
     params: Mapping[str, Any] = field(default_factory=dict)
     scale: str | None = None
+    objective: str = "mean"
     weights: str = "none"
     prompt_id: str = "auto"
+    prior: str | None = None
     start_anew: bool = False
     prompt_sampler: str | None = None
     sampler_params: Mapping[str, Any] = field(default_factory=dict)
@@ -103,14 +110,16 @@ class Options:
         Raises
         ------
         ValueError
-            If a parameter, the scale or the weights are unknown, the method cannot use these weights or does not do
-            without, or it needs what verl has no place for.
+            If a parameter, the scale, the objective or the weights are unknown, the method cannot use these weights or
+            does not do without, it needs what verl has no place for, or the prior cannot be read or used.
         """
-        estimator = AdvantageEstimator(self.method, scale=self.scale, **self.params)
+        prior = None if self.prior is None else prior_of_data_file(self.prior, self.prompt_id)
+        chosen: dict[str, Any] = {"scale": self.scale, "objective": self.objective, "prior": prior, **self.params}
+        estimator = AdvantageEstimator(self.method, **chosen)
         check_weights(estimator, self.weights, WEIGHTS, option="algorithm.kaestat.weights")
         if not any_order or estimator.baseline.in_order_only:
             return estimator
-        return AdvantageEstimator(self.method, scale=self.scale, order="any", **self.params)
+        return AdvantageEstimator(self.method, order="any", **chosen)
 
 
 def refuse_sampler_beside(algorithm: Any) -> None:

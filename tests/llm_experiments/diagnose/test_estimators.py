@@ -40,7 +40,7 @@ def test_every_method_of_the_library_is_compared_or_left_out_for_a_reason():
     assert all(EXCLUDED.values())
 
 
-@pytest.mark.parametrize("name", ["rloo", "dr_grpo", "gpg", "maxrl", "pooled"])
+@pytest.mark.parametrize("name", ["rloo", "dr_grpo", "gpg", "maxrl", "bnpo", "pooled"])
 def test_methods_left_out_as_duplicates_are_grpo_here(name):
     from kaestat import make_baseline
 

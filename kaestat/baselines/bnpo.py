@@ -1,0 +1,71 @@
+"""BNPO: the group mean, and advantages divided by a Beta density fitted to the batch (Xiao et al., 2025)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from array_api_compat import device, to_device
+
+from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
+from kaestat.baselines.base import Baseline
+from kaestat.baselines.group_mean import GroupMean
+
+LEAST_DENSITY = 1e-6  # the authors' code multiplies by at most 1e6
+
+
+@dataclass(frozen=True)
+class Bnpo(GroupMean):
+    """Group mean whose `deviation` is a Beta density at it, fitted to the means of all groups of the step.
+
+    Parameters
+    ----------
+    without_own : bool
+        As in `GroupMean`; the published method keeps the own reward in.
+    """
+
+    def deviation(self, groups: Groups, visits: Visits, *, step: int | Array) -> Array:
+        """Density at the group's unweighted mean p of a Beta distribution, at least 0.000001; shape (..., P, 1).
+
+        With m and v the mean and the unbiased variance of p over the groups of the step, the Beta distribution of
+        those moments has parameters ``a = c m`` and ``b = c (1 - m)``, ``c = m (1 - m) / v - 1``; the density is that
+        of ``max(1, 1 + a / 3)`` and ``max(1, 1 + b / 3)``. It is 1 where v is unknown, with one group, or 0.
+
+        Raises
+        ------
+        ValueError
+            If a reward is below 0 or above 1.
+        """
+        xp = groups.xp
+        reward = xp.where(groups.present > 0, groups.reward, xp.zeros_like(groups.reward))
+        if bool(xp.any((reward < 0) | (reward > 1))):
+            raise ValueError(
+                "rewards: bnpo takes them for successes, so they must lie between 0 and 1; shift and scale them."
+            )
+        p = ratio(xp.sum(reward, axis=-1, keepdims=True), groups.count, 0.0, xp)
+        alpha, beta = _fitted(groups, p)
+        tiny = float(xp.finfo(p.dtype).tiny)  # groups of equal rewards have advantage 0, whatever the density
+        success, failure = (xp.log(xp.clip(share, tiny, None)) for share in (p, 1 - p))
+        log_density = (alpha - 1) * success + (beta - 1) * failure - _log_beta(alpha, beta, xp)
+        return xp.clip(xp.exp(log_density), LEAST_DENSITY, None)
+
+    def leave_one_out(self) -> Baseline:
+        return GroupMean(without_own=True)
+
+
+def _fitted(groups: Groups, p: Array) -> tuple[Array, Array]:
+    """Parameters of the density, (..., 1, 1) each."""
+    xp = groups.xp
+    there = xp.astype(groups.count > 0, p.dtype)
+    n = groups.pooled(there)
+    mean = ratio(groups.pooled(there * p), n, 0.0, xp)
+    variance = ratio(groups.pooled(there * (p - mean) ** 2), n - 1, 0.0, xp)
+    concentration = ratio(mean * (1 - mean), variance, 1.0, xp) - 1
+    return tuple(xp.clip(1 + concentration * share / 3, 1.0, None) for share in (mean, 1 - mean))
+
+
+def _log_beta(alpha: Array, beta: Array, xp: Namespace) -> Array:
+    from scipy.special import betaln
+
+    found = betaln(np.asarray(to_device(alpha, "cpu")), np.asarray(to_device(beta, "cpu")))
+    return to_device(xp.asarray(found, dtype=alpha.dtype), device(alpha))

@@ -1,0 +1,53 @@
+"""Pass rates from before the run, from two more columns of a verl data file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kaestat.integrations.shared.prior_columns import prior_of_columns
+from kaestat.integrations.verl.prompts import read_prompt
+from kaestat.prior import Prior
+from kaestat.prior_table import table_of_file
+
+COLUMNS = ("prior_mean", "prior_count")
+PROMPT = "prompt"  # what verl's data.prompt_key is if left alone
+
+
+def prior_of_data_file(path: str, prompt_id: str) -> Prior:
+    """The prior in a data file of verl's format.
+
+    Parameters
+    ----------
+    path : str
+        Parquet or JSON lines, with the columns ``prompt``, ``data_source`` and ``extra_info`` of verl's data files, and
+        ``prior_mean`` and ``prior_count``: mean reward, from 0 to 1, and number of completions. A row in which one of
+        these two is missing has no prior.
+    prompt_id : str
+        As `Options.prompt_id`: rows are named as the run names them.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError, TypeError
+        If a column is missing, an id cannot be told, or as `prior_of_columns`.
+    """
+    table = table_of_file(path)
+    if PROMPT not in table:
+        found = ", ".join(map(str, table.columns))
+        raise ValueError(f"{path}: no column {PROMPT!r} among {found}; give a data file as verl reads it.")
+    absent = [None] * len(table)
+    columns = [table[name].tolist() if name in table else absent for name in ("data_source", "extra_info", PROMPT)]
+    try:
+        ids = [
+            read_prompt(prompt_id, source, info, _messages(raw)).id for source, info, raw in zip(*columns, strict=True)
+        ]
+        return prior_of_columns(ids, table, COLUMNS)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _messages(raw: Any) -> Any:
+    return raw.tolist() if isinstance(raw, np.ndarray) else raw

@@ -1,0 +1,62 @@
+"""A log that begins with what was known of its prompts before the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+
+from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.reward_range import reward_range
+from kaestat.prior import Prior, as_prior
+
+
+def log_with_prior(
+    log: RewardLog, prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str]
+) -> RewardLog:
+    """The log with one more visit of the prompts that a prior knows, at its date.
+
+    As to `AdvantageEstimator.add_prior`, a prior is a visit like any other; so in tables of risks it is the first of
+    its prompts, which is not scored, and what follows is as if the estimator had begun with it. Steps are counted from
+    the prior on where it lies before step 0. Prompts that are not in the log are left out.
+
+    Parameters
+    ----------
+    log : RewardLog
+        Without groups, weights or lengths, of which a prior knows nothing.
+    prior : Prior, mapping or path
+        As the argument of that name of `kaestat.AdvantageEstimator`, dated before the first step of the log.
+
+    Raises
+    ------
+    ValueError
+        If the log has groups or measures of completions, no prompt of it has a prior, the prior is not before it, or
+        its rewards are others than two of which the log consists.
+    TypeError
+        If it is no prior.
+    """
+    known, frame = as_prior(prior), log.frame
+    extra = [name for name in frame.columns if name not in ("prompt", "step", "reward", "group")]
+    if log.has_groups or extra:
+        raise ValueError(
+            f"prior: the log has {', '.join(extra) or 'groups'} for each completion, of which a prior knows nothing; "
+            "score a log of prompts, steps and rewards."
+        )
+    first = int(frame["step"].min())
+    if known.step >= first:
+        raise ValueError(
+            f"prior: its step {known.step} is not before the log's first, {first}; give it an earlier one."
+        )
+    here = set(log.prompts)
+    completions = known.completions(*reward_range(log))
+    of_log = np.array([key in here for key in known.prompt_ids], dtype=bool)
+    if not of_log.any():
+        raise ValueError("prior: none of the log's prompts has one; the ids must be those of the log.")
+    rows, _ = np.nonzero(np.asarray(completions.mask) & of_log[:, None])
+    reward = completions.reward[np.asarray(completions.mask) & of_log[:, None]]
+    ids = [known.prompt_ids[row] for row in rows.tolist()] + [log.prompts[code] for code in frame["prompt"].tolist()]
+    step = np.concatenate([np.full(len(rows), known.step), frame["step"].to_numpy()]) + max(0, -known.step)
+    whole = RewardLog(ids, step, np.concatenate([reward, frame["reward"].to_numpy()]))
+    whole.time_axis = log.time_axis
+    return whole

@@ -1,0 +1,26 @@
+"""What is compared, and how a method enters."""
+
+from __future__ import annotations
+
+from kaestat import methods
+from kaestat.baselines import Baseline
+from kaestat.logs.risk import risk_baseline
+from kaestat.registry import FIXED_PARAMETERS
+
+# These need features, true values or greedy completions, and opo lengths: there are none in rewards alone.
+NEED_MORE = ("critic", "oracle", "remax", "opo")
+REWARDS_ALONE = tuple(name for name in methods() if name not in NEED_MORE)
+
+NO_LEAVE_ONE_OUT = ("ebpo", "krpo")  # their own reward is in the value for good, and gradient noise is not defined so
+
+
+def baseline_of(name: str) -> Baseline:
+    """The baseline whose error stands for a method, kernel methods at a fixed bandwidth (`kaestat.value_risk`)."""
+    fixed = "".join(f":{key}={value:g}" for key, value in FIXED_PARAMETERS.get(name, {}).items())
+    return risk_baseline(name + fixed)
+
+
+def needs_a_group(name: str) -> bool:
+    """Whether a method knows nothing without other completions of the group."""
+    baseline = baseline_of(name)
+    return name == "pooled" or (baseline.horizon == 0 and baseline.unit == "group" and baseline.initial_carry() is None)

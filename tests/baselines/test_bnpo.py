@@ -1,0 +1,104 @@
+"""BNPO (Xiao et al., 2025): the numbers of the authors' code, its corners, and rewards that are no successes."""
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+
+from kaestat import AdvantageEstimator, Groups, make_baseline
+from tests.helpers.cases import NO_PAST, groups
+
+
+def authors(rewards, index):
+    """``compute_bnpo_outcome_advantage`` of changyi7231/BNPO (recipe/bnpo/src/bnpo_ray_trainer.py), in plain loops."""
+    of = {}
+    for reward, name in zip(rewards, index, strict=True):
+        of.setdefault(name, []).append(reward)
+    p = {name: statistics.fmean(group) for name, group in of.items()}
+    mean, variance = (statistics.fmean(p.values()), statistics.variance(p.values())) if len(p) > 1 else (0.0, 1.0)
+    a, b = ((mean * (1 - mean) / variance - 1) * share for share in (mean, 1 - mean))
+    density = torch.distributions.Beta(*(torch.tensor(max(1.0, 1 + x / 3), dtype=torch.double) for x in (a, b)))
+    weight = {name: density.log_prob(torch.tensor(of_p, dtype=torch.double)).exp() for name, of_p in p.items()}
+    return [min(float(1 / weight[k]), 1e6) * (z - p[k]) for z, k in zip(rewards, index, strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_advantages_are_the_authors_in_groups_of_two_and_more(seed):
+    rng = np.random.default_rng(seed)
+    n_prompts = (3, 5, 10, 40)[seed % 4]
+    rates = rng.beta(*rng.uniform(0.3, 5.0, 2), n_prompts)
+    index = np.repeat(np.arange(n_prompts), rng.integers(2, 9, n_prompts))
+    index = index[rng.permutation(len(index))].tolist()
+    rewards = (rng.random(len(index)) < rates[index]).astype(float) if seed < 4 else rng.random(len(index))
+    found = AdvantageEstimator("bnpo").step(index, rewards, 0)
+    np.testing.assert_allclose(found, authors(rewards.tolist(), index), rtol=1e-9, atol=1e-12)
+
+
+def test_a_step_of_one_group_is_left_as_it_is():
+    rewards = [1.0, 0.0, 0.0, 1.0]
+    found = AdvantageEstimator("bnpo").step(["a"] * 4, rewards, 0)
+    np.testing.assert_allclose(found, [0.5, -0.5, -0.5, 0.5], rtol=1e-12)
+    np.testing.assert_allclose(found, authors(rewards, ["a"] * 4), rtol=1e-12)
+
+
+def test_groups_that_do_as_well_as_each_other_are_left_as_they_are_where_the_authors_code_gives_no_number():
+    rewards, index = [1.0, 0.0, 0.0, 1.0], ["a", "a", "b", "b"]
+    assert AdvantageEstimator("bnpo").step(index, rewards, 0).tolist() == [0.5, -0.5, -0.5, 0.5]
+    with pytest.raises(ZeroDivisionError):
+        authors(rewards, index)
+
+
+def test_a_lone_completion_has_advantage_zero_and_its_reward_counts_among_the_means():
+    found = AdvantageEstimator("bnpo").step(["a", "b", "b", "c", "c"], [1.0, 1.0, 0.0, 0.0, 0.0], 0)
+    assert found[0] == 0.0
+    assert found.tolist() == pytest.approx(authors([1.0, 1.0, 0.0, 0.0, 0.0], list("abbcc")), rel=1e-9)
+
+
+def test_what_is_divided_by_is_a_density():
+    rates = np.array([0.2, 0.5, 0.8, 0.9])
+    packed = Groups(np.stack([rates, rates], axis=1))
+    mean, variance = rates.mean(), rates.var(ddof=1)
+    c = mean * (1 - mean) / variance - 1
+    alpha, beta = 1 + c * mean / 3, 1 + c * (1 - mean) / 3
+    mass = quad(lambda p: p ** (alpha - 1) * (1 - p) ** (beta - 1), 0, 1, epsabs=0)[0]
+    expected = rates ** (alpha - 1) * (1 - rates) ** (beta - 1) / mass
+    found = make_baseline("bnpo").deviation(packed, NO_PAST, step=0)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [-1.0, 1.5])
+def test_rewards_that_are_no_successes_are_refused_and_nothing_is_recorded(bad):
+    estimator = AdvantageEstimator("bnpo")
+    with pytest.raises(ValueError, match="rewards: bnpo takes them for successes"):
+        estimator.step(["a", "a"], [bad, 1.0], 0)
+    assert estimator.last_step == -1
+    assert estimator.step(["a"] * 3, [1.0, 0.0, bad], 0, mask=[True, True, False]).tolist() == [0.5, -0.5, 0.0]
+
+
+def test_groups_that_are_empty_or_left_out_do_not_enter_the_moments():
+    rows = [[1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 0, 0]]
+    baseline = make_baseline("bnpo")
+    alone = baseline.deviation(groups(*rows[:3]), NO_PAST, step=0)
+    reward = np.array(rows, dtype=float)
+    empty = Groups(reward, mask=np.arange(4)[:, None] < 3 * np.ones(3))
+    left_out = Groups(reward, among=np.arange(4)[:, None] < 3)
+    for packed in (empty, left_out):
+        np.testing.assert_allclose(baseline.deviation(packed, NO_PAST, step=0)[:3], alone, rtol=1e-12)
+    assert not math.isclose(baseline.deviation(Groups(reward), NO_PAST, step=0)[0, 0], alone[0, 0], rel_tol=1e-3)
+
+
+def test_torch_tensors_and_leading_axes_give_the_same():
+    reward = np.random.default_rng(0).integers(0, 2, (3, 5, 4)).astype(float)
+    baseline = make_baseline("bnpo")
+    each = np.stack([baseline.deviation(Groups(r), NO_PAST, step=0) for r in reward])
+    np.testing.assert_allclose(baseline.deviation(Groups(reward), NO_PAST, step=0), each, rtol=1e-12)
+    found = baseline.deviation(Groups(torch.from_numpy(reward)), NO_PAST, step=0)
+    np.testing.assert_allclose(found.numpy(), each, rtol=1e-12)
+
+
+def test_left_out_it_is_the_mean_of_the_others():
+    values = make_baseline("bnpo").leave_one_out().values(groups([1, 0, 1]), NO_PAST, step=0)
+    np.testing.assert_allclose(values, [[0.5, 1.0, 0.5]])

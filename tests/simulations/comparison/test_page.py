@@ -1,0 +1,63 @@
+"""The page is what the command writes from the tables, and every method has its sentence."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from kaestat import methods
+from simulations.comparison import page
+from simulations.comparison.__main__ import main
+from simulations.comparison.compared import REWARDS_ALONE
+from simulations.comparison.worlds import noise, paths
+
+ROOT = Path(__file__).parents[3]
+PAGE, RESULTS = ROOT / "docs" / "comparison.md", ROOT / "results" / "methods"
+
+
+def test_every_method_has_a_sentence_and_every_method_of_rewards_alone_a_row():
+    assert set(page.USE) == set(methods())
+    assert all(text.endswith(".") for text in page.USE.values())
+    for part in page.PARTS[:2]:
+        assert set(pd.read_csv(RESULTS / f"{part}.csv")["method"]) == set(REWARDS_ALONE)
+
+
+def test_the_page_has_the_tables_of_the_results():
+    assert page.written(PAGE.read_text(), RESULTS) == PAGE.read_text()
+
+
+def test_a_cell_is_the_number_of_the_file():
+    log = pd.read_csv(RESULTS / "real_log.csv").set_index(["method", "group_size", "visits"])
+    row = next(line for line in page.table(RESULTS).splitlines() if line.startswith("| [`kae_eb`]"))
+    mse, se = 1e3 * log.loc[("kae_eb", 1, "all"), ["mse", "se"]]
+    assert row.split(" | ")[1] == f"{mse:.2f} ± {se:.2f}"
+
+
+def test_a_page_without_marks_is_refused():
+    with pytest.raises(ValueError, match="needs one <!-- numbers -->"):
+        page.written("# Nothing", RESULTS)
+
+
+def test_the_command_keeps_what_is_there_and_writes_the_page(tmp_path):
+    shutil.copytree(RESULTS, tmp_path / "methods")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "methods").iterdir()}
+    shutil.copy(PAGE, tmp_path / "page.md")
+    app = typer.Typer()
+    app.command()(main)
+    arguments = ["no.json", "--out", str(tmp_path / "methods"), "--page", str(tmp_path / "page.md")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0 and result.output.count("kept") == 3
+    assert {file.name: file.read_bytes() for file in (tmp_path / "methods").iterdir()} == before
+    assert (tmp_path / "page.md").read_text() == PAGE.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "compute"), [("paths", paths), ("noise", noise)])
+def test_tables_of_simulated_worlds_are_what_the_command_computes(name, compute):
+    kept = pd.read_csv(RESULTS / f"{name}.csv")
+    pd.testing.assert_frame_equal(compute(), kept, rtol=1e-4, check_dtype=False)
