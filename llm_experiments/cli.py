@@ -92,7 +92,7 @@ def evaluate(
         Path | None,
         typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the sets, such as math500.jsonl."),
     ] = None,
-    workers: Annotated[int, typer.Option(help="Processes that grade.")] = 1,
+    workers: Annotated[int | None, typer.Option(help="Processes that grade; by default one for each core.")] = None,
     seed: Annotated[int, typer.Option(help="Of the answers.")] = 0,
     regrade: Annotated[bool, typer.Option("--regrade", help="Grade stored answers anew; sample nothing.")] = False,
     runs: Annotated[Path, typer.Option(help="Folder of answers.")] = Path("runs"),

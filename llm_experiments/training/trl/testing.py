@@ -49,13 +49,16 @@ class HeldOutTest:
         with torch.no_grad():
             greedy = policy.greedy(prompts)
             groups = policy.sample_groups(prompts, self.samples, seed=seed_of(self.seed, "test", step))
+        sampled = self._grade([each for group in groups for each in group], self.samples)
         return {
-            "greedy": [self._grade(problem, [each])[0] for problem, each in zip(self.problems, greedy, strict=True)],
-            "sampled": [self._grade(problem, group) for problem, group in zip(self.problems, groups, strict=True)],
+            "greedy": self._grade(greedy, 1),
+            "sampled": [sampled[start : start + self.samples] for start in range(0, len(sampled), self.samples)],
         }
 
-    def _grade(self, problem: Problem, completions: Sequence) -> list[float]:
-        return [float(value) for value in self.task.rewards(problem, [each.text for each in completions])]
+    def _grade(self, completions: Sequence, samples: int) -> list[float]:
+        """Rewards of the completions of all problems, ``samples`` of each in a row."""
+        problems = [problem for problem in self.problems for _ in range(samples)]
+        return self.task.grade(problems, [each.text for each in completions])
 
 
 def summarise(record: dict[str, list]) -> dict[str, float]:

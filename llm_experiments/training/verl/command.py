@@ -322,7 +322,7 @@ def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_text, value))}]"
     if not isinstance(value, str):
-        return repr(value)
+        return "null" if value is None else repr(value)
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.+/:-]*|/[A-Za-z0-9_.+/:-]+", value) and value.lower() not in _RESERVED:
         return value
     escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value)

@@ -20,7 +20,7 @@ from llm_experiments.training.config import RunConfig
 from llm_experiments.training.verl.command import ID_FIELD, prompt_style
 
 N_STAND_IN = 8  # rows of the validation file that verl wants even where nothing is tested
-_LIMITS = ("timeout", "memory_mib", "workers")  # options of tasks that are their verifier's
+_LIMITS = ("timeout", "memory_mib", "workers", "budget")  # options of tasks that are their verifier's
 
 
 @dataclass(frozen=True)

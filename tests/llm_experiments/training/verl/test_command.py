@@ -260,6 +260,10 @@ def test_prompts_are_512_tokens_in_gsm8k_and_1024_elsewhere_unless_given():
     assert command(changed("name", "x"), max_prompt_length=77)["data.max_prompt_length"] == "77"
 
 
+def test_checkpoints_that_all_stay_are_null_and_not_a_text():
+    assert command(changed("updates.keep_checkpoints", None))["trainer.max_actor_ckpt_to_keep"] == "null"
+
+
 def test_odd_paths_are_quoted():
     places = Places(Path("/a b/it's,1.parquet"), Path("/t"), Path("/c=1"), Path("/true"), ("/p", "/q"))
     found = dict(each.split("=", 1) for each in verl_overrides(changed("name", "x"), Machines(1), places))
