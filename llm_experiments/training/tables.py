@@ -10,10 +10,9 @@ import pandas as pd
 
 import kaestat
 from kaestat.integrations.shared.watched_estimator import copies
+from llm_experiments.training.identity import IDENTITY
 from llm_experiments.training.trl.gradient_noise import GradientNoise
 from llm_experiments.training.trl.testing import summarise
-
-IDENTITY = "identity.json"  # of a run's folder: its configuration
 
 # Our metric, taken when a step's completions were scored -> column of the curve.
 SCORED = {

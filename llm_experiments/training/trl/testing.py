@@ -24,14 +24,17 @@ class HeldOutTest:
     problems : sequence of Problem
         Those of the task's that training does not see.
     samples : int
-        Completions per problem at the policy's temperature.
+        Completions per problem.
     seed : int
+    temperature : float or None
+        Of these completions; None takes the policy's.
     """
 
     task: Task
     problems: Sequence[Problem]
     samples: int
     seed: int
+    temperature: float | None = None
 
     def run(self, policy: TransformersPolicy, step: int) -> dict[str, list]:
         """Rewards of greedy answers and of sampled ones, as plain data.
@@ -48,7 +51,8 @@ class HeldOutTest:
         prompts = [problem.prompt for problem in self.problems]
         with torch.no_grad():
             greedy = policy.greedy(prompts)
-            groups = policy.sample_groups(prompts, self.samples, seed=seed_of(self.seed, "test", step))
+            sampler = policy.at_temperature(self.temperature)
+            groups = sampler.sample_groups(prompts, self.samples, seed=seed_of(self.seed, "test", step))
         sampled = self._grade([each for group in groups for each in group], self.samples)
         return {
             "greedy": self._grade(greedy, 1),

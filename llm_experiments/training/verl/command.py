@@ -256,7 +256,7 @@ def _rollout(config: RunConfig) -> Options:
         options |= {
             f"{rollout}.val_kwargs.n": test.samples,
             f"{rollout}.val_kwargs.do_sample": True,
-            f"{rollout}.val_kwargs.temperature": sampling.temperature,
+            f"{rollout}.val_kwargs.temperature": test.temperature or sampling.temperature,
         }
     return options
 
@@ -278,7 +278,7 @@ def _trainer(config: RunConfig, machines: Machines, places: Places) -> Options:
         "trainer.total_training_steps": steps,
         "trainer.total_epochs": steps,  # as many as it takes: each has a step at least
         "trainer.save_freq": config.updates.save_every,
-        "trainer.max_actor_ckpt_to_keep": config.updates.keep_checkpoints,
+        **_kept(config),
         "trainer.default_local_dir": str(places.checkpoints),
         "trainer.resume_mode": "auto",
         "trainer.val_before_train": config.test is not None,
@@ -290,6 +290,21 @@ def _trainer(config: RunConfig, machines: Machines, places: Places) -> Options:
         f"{environment}.TENSORBOARD_DIR": str(places.tensorboard),
         # Also from a checkout that is not installed, and where entry points are off.
         f"{environment}.VERL_USE_EXTERNAL_MODULES": "kaestat.integrations.verl",
+    }
+
+
+def _kept(config: RunConfig) -> Options:
+    """Which checkpoints stay. With snapshots, our callback of verl's trainer sees to it, and says when to save."""
+    if not config.snapshot_steps:
+        return {"trainer.max_actor_ckpt_to_keep": config.updates.keep_checkpoints}
+    return {
+        "trainer.max_actor_ckpt_to_keep": None,
+        "trainer.checkpoint_callback_class": "llm_experiments.training.verl.snapshots.KeepsSnapshots",
+        "+trainer.snapshots.steps": list(config.snapshot_steps),
+        "+trainer.snapshots.save_every": config.updates.save_every,
+        "+trainer.snapshots.keep_checkpoints": config.updates.keep_checkpoints,
+        "+trainer.snapshots.dtype": config.model.dtype,
+        "actor_rollout_ref.actor.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
     }
 
 

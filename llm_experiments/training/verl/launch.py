@@ -24,13 +24,16 @@ import llm_experiments
 from kaestat.storage import write_atomically
 from llm_experiments.config import read_yaml
 from llm_experiments.training.config import RunConfig, load_run_config, run_label
+from llm_experiments.training.disk import check_disk, disk_use
+from llm_experiments.training.identity import IDENTITY, differences, identity
+from llm_experiments.training.trl.resources import shape_of
 from llm_experiments.training.verl.command import Machines, Places, verl_overrides
 from llm_experiments.training.verl.data import prepare_data
 
 MAIN = "verl.trainer.main_ppo"
 ROOT = Path(llm_experiments.__file__).resolve().parents[1]
 CONFIGS = Path(__file__).parents[2] / "configs" / "training"
-IDENTITY, SCRIPT = "identity.json", "launch.sh"
+SCRIPT = "launch.sh"
 
 
 def launch_verl(
@@ -70,12 +73,16 @@ def launch_verl(
             "alone with --dry-run."
         )
     verdict = check_with_verl(overrides)
+    shape = shape_of(run.model)
+    disk = [] if shape is None else [check_disk(disk_use(run, shape, backend="verl"), folder)]
     _claim(folder, run, machines)
     files = prepare_data(run, folder / "data", data=data)
     write_atomically(folder / SCRIPT, script(overrides))
     tested = f"{files.n_test} to test on" if files.n_test else "no test along the run"
     print(
-        f"{files.n_train} problems to train on, {tested}: {files.train.parent}\n{verdict}\nCommand: {folder / SCRIPT}"
+        f"{files.n_train} problems to train on, {tested}: {files.train.parent}\n{verdict}\nCommand: {folder / SCRIPT}",
+        *disk,
+        sep="\n",
     )
     return 0 if dry_run else _run([sys.executable, "-m", MAIN, *overrides])
 
@@ -184,17 +191,16 @@ def _claim(folder: Path, config: RunConfig, machines: Machines) -> None:
     """Refuse to go on with the checkpoints of another run: their history would be another one's."""
     path = folder / IDENTITY
     # verl's checkpoints are cut into as many parts as there are GPUs.
-    identity = config.model_dump(mode="json") | {"processes": machines.processes}
+    mine = identity(config) | {"processes": machines.processes}
     started = (folder / "checkpoints" / "latest_checkpointed_iteration.txt").exists()
     if started and path.exists():
-        found = json.loads(path.read_text())
-        differing = sorted(key for key in identity | found if identity.get(key) != found.get(key))
+        differing = differences(mine, json.loads(path.read_text()))
         if differing:
             raise ValueError(
                 f"{folder}: holds checkpoints of a run with other settings ({', '.join(differing)}). Give another "
                 "--out, or remove the folder."
             )
-    write_atomically(path, json.dumps(identity, indent=1))
+    write_atomically(path, json.dumps(mine, indent=1))
 
 
 def _run(command: list[str]) -> int:

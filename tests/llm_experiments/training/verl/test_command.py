@@ -101,6 +101,11 @@ def test_the_sizes_are_the_papers(name):
         found["actor_rollout_ref.model.path"],
     ) == SIZES[name]
     assert int(found["trainer.save_freq"]) == config.updates.save_every
+    kept = config.updates.keep_checkpoints
+    assert found["trainer.max_actor_ckpt_to_keep"] == ("null" if config.snapshot_steps else str(kept))
+    if config.snapshot_steps:
+        assert found["+trainer.snapshots.steps"] == f"[{','.join(map(str, config.snapshot_steps))}]"
+        assert found["+trainer.snapshots.keep_checkpoints"] == str(kept) == "2"
 
 
 # A different value for every setting of a run. `in_data` lists those that change the data and not the command.
@@ -144,10 +149,13 @@ OTHER = {
     "updates.lora_rank": 8,
     "updates.save_every": 10,
     "updates.keep_checkpoints": None,
+    "updates.snapshot_every": 4,
+    "diagnose": {"diagnostic": {"steps": [10]}},
     "test": None,
     "test.task": {"name": "gsm8k", "path": "other.jsonl"},
     "test.every": 6,
     "test.samples": 3,
+    "test.temperature": 0.5,
     "vllm_gpu_share": 0.4,
     "report_to": ["wandb"],
 }
@@ -158,7 +166,7 @@ def settings(section=RunConfig, prefix=""):
     for name, field in section.model_fields.items():
         kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
         inner = [kind for kind in kinds if hasattr(kind, "model_fields")]
-        if not inner or (name in ("pretraining", "task") and prefix):
+        if not inner or name == "diagnose" or (name in ("pretraining", "task") and prefix):
             yield prefix + name
         else:
             if type(None) in kinds:
