@@ -44,6 +44,7 @@ ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 Say = Callable[[str], None]
 Watch = Callable[[TransformersPolicy, int], None]
 LOG, MODEL, PROVENANCE = "log_history.json", "model", "provenance.json"
+TIED_MISSING = "missing keys in the checkpoint model loaded: ['lm_head.weight']."
 CURVE, GRADIENT, TEST = "curve.csv", "gradient.csv", "test.csv"
 
 
@@ -126,7 +127,8 @@ class TrainingRun:
                 )
             trainer.add_callback(_EachStep(self, policy, done))
             trainer.add_callback(SavesSnapshots(trainer, self.config, self.folder))
-            trainer.train(resume_from_checkpoint=last_whole_checkpoint(self.folder / "checkpoints"))
+            with _without_word_of_tied_weights(policy.model):
+                trainer.train(resume_from_checkpoint=last_whole_checkpoint(self.folder / "checkpoints"))
         if self.config.updates.lora_rank is None:
             trainer.save_model(str(self.folder / MODEL))  # by all processes: it gathers sharded weights
         elif is_main_process():
@@ -335,6 +337,22 @@ def _without_renaming_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*gradient_checkpointing` is deprecated", category=FutureWarning)
         yield
+
+
+@contextmanager
+def _without_word_of_tied_weights(model: Any) -> Iterator[None]:
+    """On resume transformers warns of the output layer as missing where it is the input's, which the checkpoint has."""
+    tied = model.config.get_text_config().tie_word_embeddings
+    trainer_log = logging.getLogger("transformers.trainer")
+
+    def passes(record: logging.LogRecord) -> bool:
+        return not (tied and TIED_MISSING in record.getMessage())
+
+    trainer_log.addFilter(passes)
+    try:
+        yield
+    finally:
+        trainer_log.removeFilter(passes)
 
 
 def _lora(config: RunConfig) -> Any:
