@@ -29,7 +29,7 @@ from llm_experiments.tasks.local_files import with_local_file
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.identity import IDENTITY, differences, identity
-from llm_experiments.training.tables import run_tables
+from llm_experiments.training.tables import LOG, MODEL, PROVENANCE, run_tables
 from llm_experiments.training.trl.data import ID_COLUMN, reward_function, training_set, without
 from llm_experiments.training.trl.resources import GIB, check_memory, shape_of
 from llm_experiments.training.trl.snapshots import SavesSnapshots
@@ -43,9 +43,7 @@ logger = logging.getLogger(__name__)
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 Say = Callable[[str], None]
 Watch = Callable[[TransformersPolicy, int], None]
-LOG, MODEL, PROVENANCE = "log_history.json", "model", "provenance.json"
 TIED_MISSING = "missing keys in the checkpoint model loaded: ['lm_head.weight']."
-CURVE, GRADIENT, TEST = "curve.csv", "gradient.csv", "test.csv"
 
 
 class TrainingRun:

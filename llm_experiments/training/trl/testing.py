@@ -71,16 +71,18 @@ def summarise(record: dict[str, list]) -> dict[str, float]:
     Returns
     -------
     dict
-        ``greedy, greedy_se, accuracy, accuracy_se, pass_at_samples, n_problems, samples``; errors over problems.
+        ``greedy, greedy_se, accuracy, accuracy_se, pass_at_samples, n_problems, samples``; errors over problems. Greedy
+        is NaN where no such answers were taken, as on verl.
     """
-    greedy, sampled = np.array(record["greedy"])[:, None], np.array(record["sampled"])
-    best, drawn = accuracy(greedy, n_boot=0), accuracy(sampled, n_boot=0)
+    sampled = np.array(record["sampled"])
+    drawn = accuracy(sampled, n_boot=0)
+    best = accuracy(np.array(record["greedy"])[:, None], n_boot=0) if "greedy" in record else None
     return {
-        "greedy": best.mean,
-        "greedy_se": best.se,
+        "greedy": np.nan if best is None else best.mean,
+        "greedy_se": np.nan if best is None else best.se,
         "accuracy": drawn.mean,
         "accuracy_se": drawn.se,
         "pass_at_samples": float(pass_at_k(sampled, sampled.shape[1]).mean()),
-        "n_problems": len(greedy),
+        "n_problems": len(sampled),
         "samples": sampled.shape[1],
     }

@@ -20,6 +20,7 @@ from llm_experiments.training.config import RunConfig, run_label
 ID_FIELD = "problem_id"  # of a row's extra_info: what the history is kept by
 REWARD = "pkg://llm_experiments.training.verl.reward"
 SCHEDULE = "pkg://kaestat.integrations.verl.dataset"
+ROLLOUTS, VALIDATION = "rollouts", "validation"  # folders of completions in a run's
 LOGGERS = ("tensorboard", "wandb", "mlflow", "swanlab", "clearml", "trackio")
 
 # Loss of TRL -> verl's aggregation over the tokens of an update.
@@ -63,6 +64,8 @@ class Places:
         Parquet files of `data.prepare_data`.
     checkpoints, tensorboard : Path
         Folders.
+    rollouts, validation : Path
+        Folders of completions, those of training and of tests.
     python_path : tuple of str
         Where the workers find this package.
     """
@@ -71,6 +74,8 @@ class Places:
     test: Path
     checkpoints: Path
     tensorboard: Path
+    rollouts: Path
+    validation: Path
     python_path: tuple[str, ...]
 
 
@@ -280,6 +285,8 @@ def _trainer(config: RunConfig, machines: Machines, places: Places) -> Options:
         "trainer.save_freq": config.updates.save_every,
         **_kept(config),
         "trainer.default_local_dir": str(places.checkpoints),
+        "trainer.rollout_data_dir": str(places.rollouts),
+        "trainer.validation_data_dir": None if config.test is None else str(places.validation),
         "trainer.resume_mode": "auto",
         "trainer.val_before_train": config.test is not None,
         "trainer.test_freq": -1 if config.test is None else config.test.every,

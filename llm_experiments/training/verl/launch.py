@@ -27,7 +27,7 @@ from llm_experiments.training.config import RunConfig, load_run_config, run_labe
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.identity import IDENTITY, differences, identity
 from llm_experiments.training.trl.resources import shape_of
-from llm_experiments.training.verl.command import Machines, Places, verl_overrides
+from llm_experiments.training.verl.command import ROLLOUTS, VALIDATION, Machines, Places, verl_overrides
 from llm_experiments.training.verl.data import prepare_data
 
 MAIN = "verl.trainer.main_ppo"
@@ -57,6 +57,7 @@ def launch_verl(
     option: Annotated[
         list[str] | None, typer.Option(help="A further option of verl, key=value; may be given several times.")
     ] = None,
+    results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and write everything; train nothing.")] = False,
 ) -> int:
     """Train on verl and Ray: write the data and the whole command, check it against verl, and run it.
@@ -84,7 +85,20 @@ def launch_verl(
         *disk,
         sep="\n",
     )
-    return 0 if dry_run else _run([sys.executable, "-m", MAIN, *overrides])
+    if dry_run:
+        return 0
+    code = _run([sys.executable, "-m", MAIN, *overrides])
+    if code == 0:
+        from llm_experiments.training.collect import collect
+        from llm_experiments.training.verl.records import write_tables
+
+        write_tables(folder)
+        place = folder
+        if out is None:  # beside the experiment's other runs
+            place = results / "training" / run.name
+            collect(folder.parent, place)
+        print(f"Results: {place}")
+    return code
 
 
 def verl_run_config(
@@ -127,6 +141,8 @@ def places_in(folder: Path) -> Places:
         test=folder / "data" / "test.parquet",
         checkpoints=folder / "checkpoints",
         tensorboard=folder / "tensorboard",
+        rollouts=folder / ROLLOUTS,
+        validation=folder / VALIDATION,
         python_path=tuple(path),
     )
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +31,7 @@ from llm_experiments.config import checked
 from llm_experiments.training.config import RunConfig
 from llm_experiments.training.snapshots import snapshots
 from llm_experiments.training.verl import launch as verl_launch
-from llm_experiments.training.verl.command import ID_FIELD, Machines, Places, verl_overrides
+from llm_experiments.training.verl.command import ID_FIELD, Machines, verl_overrides
 from llm_experiments.training.verl.data import prepare_data
 from llm_experiments.training.verl.launch import ROOT, check_with_verl, places_in, verl_run_config
 from llm_experiments.training.verl.snapshots import KeepsSnapshots
@@ -109,7 +110,7 @@ def test_adapters_are_in_verls_model_and_the_check_says_what_it_left_out_without
 def test_odd_names_survive_hydras_grammar():
     odd = ("/a b/it's,1.parquet", "/back\\", "/q\\'", "/c=1", "/${x}", "/[l]{m}", "/~t", "true", "/é")
     for text in odd:
-        places = Places(Path(text), PLACES.test, PLACES.checkpoints, PLACES.tensorboard, ("/p", text))
+        places = replace(PLACES, train=Path(text), python_path=("/p", text))
         config = compose_config(*verl_overrides(small(), Machines(2), places))
         assert config.data.train_files == text
         assert config.ray_kwargs.ray_init.runtime_env.env_vars.PYTHONPATH == f"/p:{text}"

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from kaestat.registry import parse_method
 from llm_experiments.config import checked
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.verl import launch
-from llm_experiments.training.verl.command import Machines, Places, paper_prompt_length, verl_overrides
+from llm_experiments.training.verl.command import Machines, paper_prompt_length, verl_overrides
 from llm_experiments.training.verl.data import prepare_data
 from llm_experiments.training.verl.launch import launch_verl, script, verl_run_config
 from tests.helpers.verl_runs import ALL, PAPER, PLACES, ROWS, RUNS, SMALL, write_rows
@@ -273,7 +274,14 @@ def test_checkpoints_that_all_stay_are_null_and_not_a_text():
 
 
 def test_odd_paths_are_quoted():
-    places = Places(Path("/a b/it's,1.parquet"), Path("/t"), Path("/c=1"), Path("/true"), ("/p", "/q"))
+    places = replace(
+        PLACES,
+        train=Path("/a b/it's,1.parquet"),
+        test=Path("/t"),
+        checkpoints=Path("/c=1"),
+        tensorboard=Path("/true"),
+        python_path=("/p", "/q"),
+    )
     found = dict(each.split("=", 1) for each in verl_overrides(changed("name", "x"), Machines(1), places))
     assert found["data.train_files"] == r"'/a b/it\'s,1.parquet'"
     assert found["trainer.default_local_dir"] == "'/c=1'"
@@ -338,13 +346,19 @@ def test_without_verl_a_run_is_refused_before_anything_is_written(tmp_path, data
 @pytest.mark.parametrize("code", [0, 3])
 def test_the_exit_code_of_the_training_is_passed_on(tmp_path, data, monkeypatch, code):
     (tmp_path / "stand_in.py").write_text(
-        f"import sys\nprint(len(sys.argv))\nsys.exit({code} if 'trainer.nnodes=1' in sys.argv else 9)\n"
+        "import json, pathlib, sys\n"
+        "folder = pathlib.Path(next(a for a in sys.argv if 'rollout_data_dir' in a).partition('=')[2])\n"
+        "folder.mkdir()\n"
+        "rows = [{'input': str(k), 'score': 1.0} for k in range(8) for _ in range(2)]\n"
+        "(folder / '1.jsonl').write_text('\\n'.join(map(json.dumps, rows)))\n"
+        f"print(len(sys.argv))\nsys.exit({code} if 'trainer.nnodes=1' in sys.argv else 9)\n"
     )
     monkeypatch.setattr(launch, "MAIN", "stand_in")
     monkeypatch.setattr(launch, "find_spec", lambda name: object())
     monkeypatch.setattr(launch, "check_with_verl", lambda overrides: "")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert launch_verl(small_file(tmp_path), gpus=2, out=tmp_path / "out", data=data) == code
+    assert (tmp_path / "out" / "curve.csv").exists() == (code == 0)
 
 
 def test_a_training_that_is_killed_gives_the_code_that_shells_give():
