@@ -15,6 +15,7 @@ from llm_experiments.config import checked
 from llm_experiments.console import print_table, timed_progress
 from llm_experiments.diagnose.config import load_config
 from llm_experiments.evaluation.config import EvaluationConfig
+from llm_experiments.paper.command import paper
 from llm_experiments.training.diagnostics import diagnostics_of
 from llm_experiments.training.verl.launch import launch_verl
 
@@ -95,6 +96,7 @@ def evaluate(
     batch_size: Annotated[int, typer.Option(help="Answers generated at once.")] = 64,
     dtype: Annotated[Dtype | None, typer.Option(help="By default bfloat16 on a GPU, float32 without.")] = None,
     chat: Annotated[bool | None, typer.Option(help="Use the chat template; by default a preset's choice.")] = None,
+    system: Annotated[str | None, typer.Option(help="System message; by default a preset's choice.")] = None,
     limit: Annotated[int | None, typer.Option(help="First problems of each set only.")] = None,
     data: Annotated[
         Path | None,
@@ -127,6 +129,7 @@ def evaluate(
                 "name": model,
                 "dtype": dtype or (Dtype.float32 if resolve_device("auto") == "cpu" else Dtype.bfloat16),
                 **({} if chat is None else {"chat": chat}),
+                **({} if system is None else {"system": system}),
             },
             "sampling": {
                 "engine": engine,
@@ -241,6 +244,7 @@ def compare(
 
 
 app.command("launch-verl")(launch_verl)
+app.command()(paper)
 
 
 def main() -> None:

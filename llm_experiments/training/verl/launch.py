@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,6 +58,7 @@ def launch_verl(
     option: Annotated[
         list[str] | None, typer.Option(help="A further option of verl, key=value; may be given several times.")
     ] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of runs, without --out.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and write everything; train nothing.")] = False,
 ) -> int:
@@ -66,7 +68,7 @@ def launch_verl(
     """
     run = verl_run_config(config, method=method, seed=seed, reuse=reuse, weights=weights, scale=scale)
     machines = Machines(gpus, nodes)
-    folder = (out or Path("runs") / "verl" / run.name / run_label(run)).absolute()
+    folder = (out or runs / "verl" / run.name / run_label(run)).absolute()
     overrides = [*verl_overrides(run, machines, places_in(folder)), *(option or [])]
     if not dry_run and find_spec("verl") is None:
         raise ModuleNotFoundError(
@@ -87,7 +89,7 @@ def launch_verl(
     )
     if dry_run:
         return 0
-    code = _run([sys.executable, "-m", MAIN, *overrides])
+    code = run_command([sys.executable, "-m", MAIN, *overrides])
     if code == 0:
         from llm_experiments.training.collect import collect
         from llm_experiments.training.verl.records import write_tables
@@ -219,9 +221,9 @@ def _claim(folder: Path, config: RunConfig, machines: Machines) -> None:
     write_atomically(path, json.dumps(mine, indent=1))
 
 
-def _run(command: list[str]) -> int:
+def run_command(command: Sequence[str], folder: Path | None = None) -> int:
     """Run a command to its end. Interrupts from the keyboard reach it by themselves, and it is given time to end."""
-    with subprocess.Popen(command) as process:
+    with subprocess.Popen(command, cwd=folder) as process:
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         while True:
             try:

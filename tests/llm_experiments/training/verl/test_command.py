@@ -362,7 +362,7 @@ def test_the_exit_code_of_the_training_is_passed_on(tmp_path, data, monkeypatch,
 
 
 def test_a_training_that_is_killed_gives_the_code_that_shells_give():
-    assert launch._run([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]) == 137
+    assert launch.run_command([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]) == 137
 
 
 def test_checkpoints_of_other_settings_are_not_gone_on_with(tmp_path, data):
