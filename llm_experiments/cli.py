@@ -75,7 +75,7 @@ def diagnose(
     from llm_experiments.diagnose.diagnosis import Diagnosis
 
     if (config is None) == (run is None):
-        raise ValueError("give either --config, a file of diagnostics, or --run, the folder of a training run.")
+        raise typer.BadParameter("give either --config, a file of diagnostics, or --run, the folder of a training run.")
     asked = load_config(config) if run is None else diagnostics_of(run, data=data)
     disable_progress_bar()  # those of loading and saving weights; ours tell what matters
     console = Console(stderr=True)

@@ -15,6 +15,7 @@ from llm_experiments.tasks.mathematics import mathematics
 from llm_experiments.verifiers import MathVerifier, NumberVerifier, final_number, read_number
 from llm_experiments.verifiers.final_answers import last_boxed, last_line, last_tagged
 from llm_experiments.verifiers.math_worker import prepare
+from llm_experiments.verifiers.units import split_unit
 from tests.helpers.tiers import slow_after
 
 DATA = Path(os.environ.get("KAESTAT_DATA", ""))
@@ -155,8 +156,9 @@ def test_another_unit_is_another_answer_and_none_agrees_with_any(verifier, answe
         assert NumberVerifier().rewards(answer, [text]) == [reward]
 
 
-def test_letters_that_are_no_units_are_left_to_mathematics(verifier):
-    assert verifier.rewards("x + m", [r"\boxed{m + x}"]) == [1]
+@pytest.mark.parametrize("text", ["x + m", "2 g h", "5 + m", r"\frac{m}{s}", "5 apples"])
+def test_letters_that_are_no_units_are_left_to_mathematics(text):
+    assert split_unit(text) == (text, None)
 
 
 @pytest.mark.parametrize(
