@@ -15,6 +15,8 @@ from llm_experiments.config import checked
 from llm_experiments.console import print_table, timed_progress
 from llm_experiments.diagnose.config import load_config
 from llm_experiments.evaluation.config import EvaluationConfig
+from llm_experiments.paper.command import paper
+from llm_experiments.training.diagnostics import diagnostics_of
 from llm_experiments.training.verl.launch import launch_verl
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
@@ -56,10 +58,14 @@ def _commands() -> None:
 
 @app.command()
 def diagnose(
-    config: Annotated[Path, typer.Option(help="YAML file, such as llm_experiments/configs/tiny.yaml.")],
+    config: Annotated[Path | None, typer.Option(help="YAML file, such as llm_experiments/configs/tiny.yaml.")] = None,
+    run: Annotated[Path | None, typer.Option(help="Folder of a training run with a section diagnose, instead.")] = None,
     stage: Annotated[Stage, typer.Option(help="What to do; all does one after the other, but for check.")] = Stage.all,
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and pools.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables, a run's in NAME below it.")] = Path("results"),
+    data: Annotated[
+        Path | None, typer.Option(envvar="KAESTAT_DATA", help="With --run: folder of local files of its task.")
+    ] = None,
 ) -> None:
     """How wrong each baseline's value is, and how noisy the gradient, at the checkpoints of a run.
 
@@ -69,9 +75,12 @@ def diagnose(
 
     from llm_experiments.diagnose.diagnosis import Diagnosis
 
+    if (config is None) == (run is None):
+        raise typer.BadParameter("give either --config, a file of diagnostics, or --run, the folder of a training run.")
+    asked = load_config(config) if run is None else diagnostics_of(run, data=data)
     disable_progress_bar()  # those of loading and saving weights; ours tell what matters
     console = Console(stderr=True)
-    diagnosis = Diagnosis(load_config(config), runs=runs, results=results, progress=partial(timed_progress, console))
+    diagnosis = Diagnosis(asked, runs=runs, results=results, progress=partial(timed_progress, console))
     for part in (Stage.pools, Stage.value, Stage.gradient, Stage.budget) if stage is Stage.all else (stage,):
         getattr(diagnosis, part)()
     console.print(f"Results: {diagnosis.results}", highlight=False, markup=False, soft_wrap=True)
@@ -88,12 +97,13 @@ def evaluate(
     batch_size: Annotated[int, typer.Option(help="Answers generated at once.")] = 64,
     dtype: Annotated[Dtype | None, typer.Option(help="By default bfloat16 on a GPU, float32 without.")] = None,
     chat: Annotated[bool | None, typer.Option(help="Use the chat template; by default a preset's choice.")] = None,
+    system: Annotated[str | None, typer.Option(help="System message; by default a preset's choice.")] = None,
     limit: Annotated[int | None, typer.Option(help="First problems of each set only.")] = None,
     data: Annotated[
         Path | None,
         typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the sets, such as math500.jsonl."),
     ] = None,
-    workers: Annotated[int, typer.Option(help="Processes that grade.")] = 1,
+    workers: Annotated[int | None, typer.Option(help="Processes that grade; by default one for each core.")] = None,
     seed: Annotated[int, typer.Option(help="Of the answers.")] = 0,
     regrade: Annotated[bool, typer.Option("--regrade", help="Grade stored answers anew; sample nothing.")] = False,
     runs: Annotated[Path, typer.Option(help="Folder of answers.")] = Path("runs"),
@@ -120,6 +130,7 @@ def evaluate(
                 "name": model,
                 "dtype": dtype or (Dtype.float32 if resolve_device("auto") == "cpu" else Dtype.bfloat16),
                 **({} if chat is None else {"chat": chat}),
+                **({} if system is None else {"system": system}),
             },
             "sampling": {
                 "engine": engine,
@@ -146,6 +157,9 @@ def train(
     weights: Annotated[str | None, typer.Option(help="With --method: none, length or score_norm.")] = None,
     scale: Annotated[str | None, typer.Option(help="With --method: none, group_std or batch_std.")] = None,
     reuse: Annotated[int | None, typer.Option(help="With --method: steps in a row with the same minibatch.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the tasks.")
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and records.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
 ) -> None:
@@ -168,7 +182,8 @@ def train(
     disable_progress_bar()
     console = Console(stderr=True)
     for each in wanted:
-        TrainingRun(each, runs=runs, progress=partial(timed_progress, console)).run()
+        talk = {"progress": partial(timed_progress, console), "say": partial(_say, console)}
+        TrainingRun(each, runs=runs, data=data, **talk).run()
         if not is_main_process():
             continue
         place = Path("training") / each.name
@@ -261,6 +276,7 @@ def compare(
 
 
 app.command("launch-verl")(launch_verl)
+app.command()(paper)
 
 
 def main() -> None:
@@ -273,6 +289,10 @@ def main() -> None:
         sys.exit(_fail(str(error), FAILED))
     except (KeyboardInterrupt, Abort):
         sys.exit(_fail("interrupted; run it again to go on.", INTERRUPTED))
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _fail(message: str, code: int) -> int:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from llm_experiments.policies.transformers_policy import TransformersPolicy
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
-GRADING = ("timeout", "memory_mib", "workers")  # options of verifiers: completions do not hang on them
+GRADING = ("timeout", "memory_mib", "workers", "budget")  # options of verifiers: completions do not hang on them
 STEP = 0  # of the pools: an evaluation has one checkpoint
 PROBLEMS_AT_ONCE = 64  # sampled together where few completions of each are wanted
 
@@ -133,9 +133,12 @@ class Evaluation:
             each.samples,
             seed=seed_of(self.config.seed, "evaluation", problems[0].id),
         )
-        for problem, group in zip(problems, groups, strict=True):
-            rewards = np.array(task.rewards(problem, [completion.text for completion in group]), dtype=float)
-            store.write(PromptPool(STEP, self._digest, problem.id, tuple(group), rewards))
+        rewards = task.grade(
+            [problem for problem in problems for _ in range(each.samples)],
+            [completion.text for group in groups for completion in group],
+        )
+        for problem, group, graded in zip(problems, groups, np.reshape(rewards, (-1, each.samples)), strict=True):
+            store.write(PromptPool(STEP, self._digest, problem.id, tuple(group), graded))
 
     def _chunks(self, problems: Sequence[Problem], samples: int) -> Iterator[Sequence[Problem]]:
         """Problems sampled together: always cut at the same places, so that a resumed run draws the same."""

@@ -10,17 +10,17 @@ import numpy as np
 import pandas as pd
 
 from llm_experiments.evaluation.accuracy import Estimate, accuracy, average, difference, pass_at_k
-from llm_experiments.evaluation.suites import EvaluationSet
+from llm_experiments.evaluation.suites import PAPER_SETS, EvaluationSet
 from llm_experiments.pools.store import PromptPool
 from llm_experiments.seeding import seed_of
 
-AVERAGE = "average"
+AVERAGE, PAPER_AVERAGE = "average", "paper_average"
 
 
 def accuracy_table(
     sets: Sequence[EvaluationSet], pools: Mapping[str, Sequence[PromptPool]], *, seed: int
 ) -> pd.DataFrame:
-    """Accuracy of each set, and their plain average.
+    """Accuracy of each set, and their plain average: the paper's own six sets where all are there, else all.
 
     Returns
     -------
@@ -28,6 +28,7 @@ def accuracy_table(
         ``set, accuracy, se, se_sampling, ci_low, ci_high, pass_at_samples, n_problems, n_problems_whole, samples,
         mean_length, finished``: see `accuracy.Estimate`; the chance that one of a problem's completions is right;
         problems graded and those of the whole set; tokens per completion, and the share that the model ended itself.
+        The last row is ``paper_average``, over `PAPER_SETS` alone, or else ``average``; a single set has none.
     """
     rows, estimates = [], []
     for each in sets:
@@ -46,8 +47,7 @@ def accuracy_table(
                 "finished": np.mean([completion.finished for completion in completions]),
             }
         )
-    if len(sets) > 1:
-        rows.append(_columns(AVERAGE, average(estimates)))
+    rows += _averages({each.task: estimate for each, estimate in zip(sets, estimates, strict=True)}, "accuracy")
     counts = {"n_problems": "Int64", "n_problems_whole": "Int64", "samples": "Int64"}
     return pd.DataFrame(rows).astype(counts)
 
@@ -76,7 +76,8 @@ def comparison_table(folder: Path, reference: Path, *, seed: int = 0) -> pd.Data
     Returns
     -------
     DataFrame
-        ``set, difference, se, se_sampling, ci_low, ci_high, n_problems``; the last row is the sets' average.
+        ``set, difference, se, se_sampling, ci_low, ci_high, n_problems``; the last row is an average, as in
+        `accuracy_table`.
 
     Raises
     ------
@@ -96,8 +97,7 @@ def comparison_table(folder: Path, reference: Path, *, seed: int = 0) -> pd.Data
         estimate = difference(mine[name].to_numpy(), theirs[name].to_numpy(), seed=seed_of(seed, name))
         estimates.append(estimate)
         rows.append({**_columns(name, estimate, mean="difference"), "n_problems": len(mine[name])})
-    if len(shared) > 1:
-        rows.append(_columns(AVERAGE, average(estimates), mean="difference"))
+    rows += _averages(dict(zip(shared, estimates, strict=True)), "difference")
     return pd.DataFrame(rows).astype({"n_problems": "Int64"})
 
 
@@ -111,6 +111,12 @@ def _rewards(folder: Path) -> dict[str, pd.DataFrame]:
         name: part.set_index(["problem", "sample"])["reward"].unstack("sample")  # noqa: PD010 - there is nothing to aggregate
         for name, part in frame.groupby("set", sort=False)
     }
+
+
+def _averages(estimates: Mapping[str, Estimate], mean: str) -> list[dict[str, float | str]]:
+    if set(PAPER_SETS) <= set(estimates):
+        return [_columns(PAPER_AVERAGE, average([estimates[name] for name in PAPER_SETS]), mean)]
+    return [_columns(AVERAGE, average(list(estimates.values())), mean)] if len(estimates) > 1 else []
 
 
 def _columns(name: str, estimate: Estimate, mean: str = "accuracy") -> dict[str, float | str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +120,14 @@ class TransformersPolicy(Policy):
                     groups[position].append(completion)
                 index += 1
         return groups
+
+    def at_temperature(self, temperature: float | None) -> TransformersPolicy:
+        """This policy, sharing its weights, at another temperature; None takes its own."""
+        if temperature in (None, self.sampling.temperature):
+            return self
+        other = copy(self)
+        other.sampling = replace(self.sampling, temperature=temperature)
+        return other
 
     def greedy(self, prompts: Sequence[str]) -> list[Completion]:
         """The likeliest token at every place, for each prompt; log-probabilities are not recorded.

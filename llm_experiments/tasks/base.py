@@ -42,3 +42,15 @@ class Task(ABC):
     @abstractmethod
     def rewards(self, problem: Problem, texts: Sequence[str]) -> list[float]:
         """Reward of each completion in [0, 1]; bounded in time and memory on any text."""
+
+    def grade(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[float]:
+        """As `rewards`, for a batch: each completion of the problem at its place."""
+        rows: dict[str, list[int]] = {}
+        for row, problem in enumerate(problems):
+            rows.setdefault(problem.id, []).append(row)
+        found = [0.0] * len(texts)
+        for of_problem in rows.values():
+            rewards = self.rewards(problems[of_problem[0]], [texts[row] for row in of_problem])
+            for row, reward in zip(of_problem, rewards, strict=True):
+                found[row] = float(reward)
+        return found

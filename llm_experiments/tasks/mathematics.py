@@ -12,6 +12,7 @@ from llm_experiments.verifiers.base import Verifier
 from llm_experiments.verifiers.final_answers import after_hashes, last_boxed
 from llm_experiments.verifiers.mathematics import MathVerifier
 from llm_experiments.verifiers.numbers import NumberVerifier
+from llm_experiments.verifiers.worker_pool import BUDGET
 
 from .base import Problem, Task
 from .rows import hub_rows, local_rows
@@ -29,6 +30,10 @@ class MathematicsTask(Task):
         """1.0 for each completion whose final answer equals the problem's, else 0.0."""
         return self.verifier.rewards(problem.answer, texts)
 
+    def grade(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[float]:
+        """As `rewards`, each completion of a problem of its own; all workers are at work at once."""
+        return self.verifier.grade([problem.answer for problem in problems], texts)
+
 
 def mathematics(
     name: str,
@@ -42,7 +47,8 @@ def mathematics(
     answer_column: str | None = None,
     timeout: float = 5.0,
     memory_mib: int = 1024,
-    workers: int = 1,
+    workers: int | None = None,
+    budget: float = BUDGET,
 ) -> MathematicsTask:
     """All problems of a set, in its order.
 
@@ -65,7 +71,7 @@ def mathematics(
         The prompt around ``{problem}``; None takes the source's.
     prompt_column, answer_column : str or None
         Columns of a file whose names differ from the source's.
-    timeout, memory_mib, workers
+    timeout, memory_mib, workers, budget
         Of `MathVerifier`, where the source is graded by it.
 
     Raises
@@ -88,7 +94,7 @@ def mathematics(
     verifier = (
         NumberVerifier()
         if source.verifier == "numbers"
-        else MathVerifier(timeout=timeout, memory_mib=memory_mib, workers=workers)
+        else MathVerifier(timeout=timeout, memory_mib=memory_mib, workers=workers, budget=budget)
     )
     return MathematicsTask(problems, verifier)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llm_experiments.verifiers.final_answers import last_boxed, last_line, last_tagged, tail
-from llm_experiments.verifiers.worker_pool import WorkerPool
+from llm_experiments.verifiers.worker_pool import BUDGET, WorkerPool
 
 from .base import Problem, Task
 
@@ -40,7 +40,7 @@ class ReasoningGymProblems(Sequence):
 
     def __getitem__(self, index: int) -> Problem:
         index = range(self.size)[index]
-        (made,) = self.pool.ask([["entry", index]])
+        (made,) = self.pool.ask([["entry", index]], patient=True)
         if made is None:
             raise RuntimeError(f"{self.prefix}: problem {index} could not be made within the limits; raise timeout.")
         question, answer = made
@@ -99,7 +99,8 @@ def reasoning_gym_task(
     template: str = TEMPLATE,
     timeout: float = 5.0,
     memory_mib: int = 1024,
-    workers: int = 1,
+    workers: int | None = None,
+    budget: float = BUDGET,
 ) -> ReasoningGymTask:
     """Problems of a `reasoning_gym` data set.
 
@@ -117,7 +118,7 @@ def reasoning_gym_task(
         Whether only a full score is rewarded; otherwise partial credit is.
     template : str
         The prompt around ``{problem}``.
-    timeout, memory_mib, workers
+    timeout, memory_mib, workers, budget
         As for `llm_experiments.verifiers.MathVerifier`.
 
     Raises
@@ -136,6 +137,7 @@ def reasoning_gym_task(
         timeout=timeout,
         memory_mib=memory_mib,
         workers=workers,
+        budget=budget,
     )
     problems = ReasoningGymProblems(pool, size, f"reasoning_gym/{dataset}/{_variant(arguments)}", template)
     try:

@@ -10,8 +10,8 @@ import pandas as pd
 from scipy.stats import t as student
 
 from kaestat.storage import write_atomically
-from llm_experiments.training.run import CURVE, GRADIENT, PROVENANCE, TEST
-from llm_experiments.training.tables import IDENTITY, reward_log
+from llm_experiments.training.identity import IDENTITY
+from llm_experiments.training.tables import CURVE, GRADIENT, PROVENANCE, TEST, reward_log
 from llm_experiments.training.value_error import value_errors
 
 KEYS = ["method", "weights", "scale", "reuse", "seed"]

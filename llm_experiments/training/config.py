@@ -13,6 +13,7 @@ from kaestat import AdvantageEstimator
 from kaestat.baselines import BatchMean
 from kaestat.registry import parse_method
 from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
+from llm_experiments.diagnose.config import DiagnosticConfig, EqualBudgetConfig, GradientDiagnosticConfig
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo"]
 Weights = Literal["none", "length", "score_norm"]
@@ -49,9 +50,12 @@ class OptimizationConfig(Section):
     lora_rank : int or None
         Trains low-rank adapters instead of all weights.
     save_every : int
-        Steps between checkpoints to go on from.
+        Steps between checkpoints to go on from: weights, optimizer and history.
     keep_checkpoints : int or None
-        How many of them stay, the last ones; None keeps all, to evaluate them later.
+        How many of them stay, the last ones; None keeps all.
+    snapshot_every : int or None
+        Steps between snapshots, weights alone in ``model.dtype``, which all stay, to evaluate them later. None takes
+        none but those that `RunConfig.diagnose` needs.
     """
 
     steps: PositiveInt
@@ -68,6 +72,7 @@ class OptimizationConfig(Section):
     lora_rank: PositiveInt | None = None
     save_every: PositiveInt = 50
     keep_checkpoints: PositiveInt | None = 2
+    snapshot_every: PositiveInt | None = None
 
     @model_validator(mode="after")
     def _batches_divide(self) -> OptimizationConfig:
@@ -105,7 +110,9 @@ class TestConfig(Section):
     every : int
         Training steps between tests; the first is before training, the last at its end.
     samples : int
-        Completions per problem at the run's temperature, for accuracy and pass@k; a greedy answer is taken besides.
+        Completions per problem, for accuracy and pass@k; a greedy answer is taken besides.
+    temperature : float or None
+        Of these completions; None takes the run's.
     """
 
     __test__ = False  # pytest: no test class
@@ -113,6 +120,7 @@ class TestConfig(Section):
     task: TaskConfig
     every: PositiveInt
     samples: PositiveInt = 1
+    temperature: PositiveFloat | None = None
 
 
 class GradientNoiseConfig(Section):
@@ -131,6 +139,23 @@ class GradientNoiseConfig(Section):
 
     every: PositiveInt = 50
     pairs: int = Field(default=4, ge=2)
+
+
+class RunDiagnosticConfig(Section):
+    """The diagnostics of a run's own policies (`llm_experiments.diagnose`), for which it keeps snapshots.
+
+    Attributes
+    ----------
+    n_prompts : int or None
+        Problems of the run's to diagnose; None takes all.
+    diagnostic, gradient, equal_budget
+        As in the configuration of diagnostics.
+    """
+
+    n_prompts: PositiveInt | None = None
+    diagnostic: DiagnosticConfig
+    gradient: GradientDiagnosticConfig = GradientDiagnosticConfig()
+    equal_budget: EqualBudgetConfig = EqualBudgetConfig()
 
 
 class RunConfig(Section):
@@ -157,6 +182,9 @@ class RunConfig(Section):
         None tests nothing along the run; evaluate its checkpoints afterwards.
     gradient : GradientNoiseConfig or None
         None measures no gradient noise.
+    diagnose : RunDiagnosticConfig or None
+        What to diagnose of the run's policies afterwards (`diagnose --run`); None keeps no snapshots for it. In an
+        experiment it belongs to the runs with the file's own method, and not to its other variants.
     vllm_gpu_share : float
         Share of each GPU's memory for vLLM, where it samples.
     report_to : tuple of str
@@ -175,6 +203,7 @@ class RunConfig(Section):
     updates: OptimizationConfig
     test: TestConfig | None = None
     gradient: GradientNoiseConfig | None = None
+    diagnose: RunDiagnosticConfig | None = None
     vllm_gpu_share: NonNegativeFloat = Field(default=0.3, le=0.9)
     report_to: tuple[str, ...] = ()
 
@@ -203,6 +232,37 @@ class RunConfig(Section):
                 f"{self.updates.copies} copies."
             )
         return self
+
+    @model_validator(mode="after")
+    def _snapshots_fit(self) -> RunConfig:
+        diagnostic = self.diagnose.diagnostic if self.diagnose else None
+        if diagnostic is not None and min(diagnostic.steps) <= diagnostic.history:
+            raise ValueError(
+                f"diagnose.diagnostic.steps {diagnostic.steps} must lie after step history = {diagnostic.history}: a "
+                "run keeps no snapshot of the model that it begins with."
+            )
+        last = max(self.snapshot_steps, default=0)
+        if last > self.updates.steps:
+            raise ValueError(f"diagnose.diagnostic wants step {last} of a run of updates.steps = {self.updates.steps}.")
+        if self.diagnose is not None and self.task.n_prompts is not None and self.diagnose.n_prompts is not None:
+            raise ValueError(
+                "diagnose.n_prompts: the run has its own task.n_prompts, and its diagnostics take the same; leave one "
+                "out."
+            )
+        if self.snapshot_steps and self.updates.lora_rank is not None:
+            raise ValueError(
+                "updates.snapshot_every and diagnose keep whole weights, which a run with updates.lora_rank does not "
+                "have along the way; leave them out, and set updates.keep_checkpoints to null: adapters are small."
+            )
+        return self
+
+    @property
+    def snapshot_steps(self) -> tuple[int, ...]:
+        """Training steps made when weights are kept, in order."""
+        sizes = self.updates
+        every = sizes.snapshot_every or sizes.steps + 1
+        needed = () if self.diagnose is None else self.diagnose.diagnostic.pool_sizes()
+        return tuple(sorted({*range(every, sizes.steps + 1, every), *needed}))
 
     def estimator(self) -> AdvantageEstimator:
         """A fresh estimator of the method."""
@@ -293,7 +353,19 @@ def _varied(content: dict, variant: Variant) -> dict:
     changed |= {key: value for key in ("weights", "scale") if (value := getattr(variant, key)) is not None}
     if variant.reuse is not None:
         changed["updates"] = changed.get("updates", {}) | {"reuse": variant.reuse}
-    return changed
+    return _without_others_diagnostics(content, changed)
+
+
+def _without_others_diagnostics(content: dict, changed: dict) -> dict:
+    """A file's diagnostics are of its own run, not of those with another baseline or schedule."""
+    same = _what_is_compared(content) == _what_is_compared(changed)
+    return changed if same else {key: value for key, value in changed.items() if key != "diagnose"}
+
+
+def _what_is_compared(content: dict) -> tuple[object, ...]:
+    method = content.get("method", RunConfig.model_fields["method"].default)
+    reuse = (content.get("updates") or {}).get("reuse", 1)
+    return method, content.get("weights", "none"), content.get("scale"), reuse
 
 
 def load_run_config(path: str | Path, **changes: object) -> RunConfig:
@@ -315,4 +387,4 @@ def load_run_config(path: str | Path, **changes: object) -> RunConfig:
     content = read_yaml(path)
     for plan in ("variants", "seeds"):  # of an experiment; a single run is asked for
         content.pop(plan, None)
-    return checked(RunConfig, str(path), content | changes)
+    return checked(RunConfig, str(path), _without_others_diagnostics(content, content | changes))

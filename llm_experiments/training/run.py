@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
 from kaestat.storage import write_atomically
-from llm_experiments.config import ModelConfig
+from llm_experiments.config import ModelConfig, TaskConfig
 from llm_experiments.policies import load_policy
 from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.transformers_policy import TransformersPolicy
@@ -24,20 +25,25 @@ from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import load_task, pretraining_examples
 from llm_experiments.tasks.base import Task
+from llm_experiments.tasks.local_files import with_local_file
 from llm_experiments.training.config import RunConfig, run_label
-from llm_experiments.training.tables import IDENTITY, run_tables
+from llm_experiments.training.disk import check_disk, disk_use
+from llm_experiments.training.identity import IDENTITY, differences, identity
+from llm_experiments.training.tables import LOG, MODEL, PROVENANCE, run_tables
 from llm_experiments.training.trl.data import ID_COLUMN, reward_function, training_set, without
 from llm_experiments.training.trl.resources import GIB, check_memory, shape_of
+from llm_experiments.training.trl.snapshots import SavesSnapshots
 from llm_experiments.training.trl.testing import HeldOutTest
 from llm_experiments.training.trl.trainer import RecordingTrainer
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState
 
+logger = logging.getLogger(__name__)
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
+Say = Callable[[str], None]
 Watch = Callable[[TransformersPolicy, int], None]
-LOG, MODEL, PROVENANCE = "log_history.json", "model", "provenance.json"
-CURVE, GRADIENT, TEST = "curve.csv", "gradient.csv", "test.csv"
+TIED_MISSING = "missing keys in the checkpoint model loaded: ['lm_head.weight']."
 
 
 class TrainingRun:
@@ -53,6 +59,10 @@ class TrainingRun:
     watch : callable, optional
         Called with the policy in training and the number of steps made, before the first step and after each; it may
         look at the policy, and must not change it.
+    say : callable
+        Takes a line for the user, such as what the run takes of the disk.
+    data : path or None
+        Folder of local files of the tasks; those that it lacks are read from their public source.
 
     Attributes
     ----------
@@ -60,10 +70,19 @@ class TrainingRun:
         Of this run.
     """
 
-    def __init__(self, config: RunConfig, *, runs: Path, progress: ProgressBar, watch: Watch | None = None):
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        runs: Path,
+        progress: ProgressBar,
+        watch: Watch | None = None,
+        say: Say = logger.info,
+        data: Path | None = None,
+    ):
         self.config, self._watch = config, watch
         self.folder = Path(runs) / "training" / config.name / run_label(config)
-        self._runs, self._progress = Path(runs), progress
+        self._runs, self._progress, self._say, self._data = Path(runs), progress, say, data
 
     def run(self) -> None:
         """Train to the end, or from the last checkpoint on, and write the tables.
@@ -84,6 +103,7 @@ class TrainingRun:
         if not (self.folder / LOG).exists():
             if is_main_process():
                 _warn_if_too_large(self.config)
+                self._check_disk()
             self._train()
         if is_main_process():
             for name, frame in run_tables(self.folder, sizes.updates_per_step).items():
@@ -97,8 +117,16 @@ class TrainingRun:
         with self._progress(f"{label} (steps)", steps) as done, _without_renaming_warnings():
             trainer = self._trainer(policy)
             trainer.remove_callback(PrinterCallback)  # the records hold what it prints
+            if self.config.test is not None and sharded() and is_main_process():
+                warnings.warn(
+                    "test: weights are spread over processes, none of which can sample alone, so nothing is tested "
+                    "along the run; set updates.snapshot_every, and evaluate the snapshots.",
+                    stacklevel=2,
+                )
             trainer.add_callback(_EachStep(self, policy, done))
-            trainer.train(resume_from_checkpoint=last_whole_checkpoint(self.folder / "checkpoints"))
+            trainer.add_callback(SavesSnapshots(trainer, self.config, self.folder))
+            with _without_word_of_tied_weights(policy.model):
+                trainer.train(resume_from_checkpoint=last_whole_checkpoint(self.folder / "checkpoints"))
         if self.config.updates.lora_rank is None:
             trainer.save_model(str(self.folder / MODEL))  # by all processes: it gathers sharded weights
         elif is_main_process():
@@ -118,39 +146,46 @@ class TrainingRun:
     def _tested(self, policy: TransformersPolicy, step: int) -> None:
         """Test the policy, unless that was done."""
         path = self.folder / "tests" / f"{step:06d}.json"
-        if self._test is not None and is_main_process() and not path.exists():
+        if self._test is not None and not sharded() and is_main_process() and not path.exists():
             write_atomically(path, json.dumps({"step": step} | self._test.run(policy, step)))
+
+    def _check_disk(self) -> None:
+        shape = shape_of(self.config.model)
+        if shape is not None:
+            self._say(check_disk(disk_use(self.config, shape, backend="trl"), self.folder))
 
     def _check_identity(self) -> None:
         """Refuse to go on with another configuration's run, before a model is loaded."""
         # Measuring the gradient's noise changes nothing in a run, so it may be added to one or left out.
-        path, identity = self.folder / IDENTITY, self.config.model_dump(mode="json", exclude={"gradient"})
+        path, mine = self.folder / IDENTITY, identity(self.config, exclude={"gradient"})
         if not path.exists():
             if is_main_process():
-                write_atomically(path, json.dumps(identity, indent=1))
+                write_atomically(path, json.dumps(mine, indent=1))
             return
-        found = json.loads(path.read_text())
-        differing = sorted(key for key in identity | found if identity.get(key) != found.get(key))
+        differing = differences(mine, json.loads(path.read_text()))
         if differing:
             raise ValueError(
                 f"{self.folder}: holds a run with other settings ({', '.join(differing)}). Give this one another name, "
                 "or remove the folder."
             )
 
+    def _local(self, task: TaskConfig) -> TaskConfig:
+        return task if self._data is None else with_local_file(task, self._data)
+
     @cached_property
     def _task(self) -> Task:
-        return load_task(self.config.task, seed=seed_of(self.config.seed, "task"))
+        return load_task(self._local(self.config.task), seed=seed_of(self.config.seed, "task"))
 
     @cached_property
     def _test(self) -> HeldOutTest | None:
         settings = self.config.test
         if settings is None:
             return None
-        task = load_task(settings.task, seed=seed_of(self.config.model_seed, "held out"))
+        task = load_task(self._local(settings.task), seed=seed_of(self.config.model_seed, "held out"))
         problems = without(task.problems, self._task.problems)
         if not problems:
             raise ValueError("test.task: every problem of it is trained on.")
-        return HeldOutTest(task, problems, settings.samples, self.config.seed)
+        return HeldOutTest(task, problems, settings.samples, self.config.seed, settings.temperature)
 
     @cached_property
     def _policy(self) -> TransformersPolicy:
@@ -206,9 +241,8 @@ def _warn_if_too_large(config: RunConfig) -> None:
         memory = torch.cuda.get_device_properties(0).total_memory
     else:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    sharded = any(os.environ.get(f"ACCELERATE_USE_{kind}") == "true" for kind in ("FSDP", "DEEPSPEED"))
     gpus = int(os.environ.get("WORLD_SIZE", "1"))
-    check_memory(config, shape, gpus=gpus, sharded=sharded, memory_gib=memory / GIB)
+    check_memory(config, shape, gpus=gpus, sharded=sharded(), memory_gib=memory / GIB)
 
 
 def _to_train(config: RunConfig) -> ModelConfig:
@@ -219,6 +253,11 @@ def _to_train(config: RunConfig) -> ModelConfig:
 def is_main_process() -> bool:
     """Whether this process writes what all share (the first one of accelerate or torchrun)."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def sharded() -> bool:
+    """Whether weights are spread over processes: none of them alone can then sample."""
+    return any(os.environ.get(f"ACCELERATE_USE_{kind}") == "true" for kind in ("FSDP", "DEEPSPEED"))
 
 
 def last_whole_checkpoint(folder: Path) -> str | None:
@@ -296,6 +335,22 @@ def _without_renaming_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*gradient_checkpointing` is deprecated", category=FutureWarning)
         yield
+
+
+@contextmanager
+def _without_word_of_tied_weights(model: Any) -> Iterator[None]:
+    """On resume transformers warns of the output layer as missing where it is the input's, which the checkpoint has."""
+    tied = model.config.get_text_config().tie_word_embeddings
+    trainer_log = logging.getLogger("transformers.trainer")
+
+    def passes(record: logging.LogRecord) -> bool:
+        return not (tied and TIED_MISSING in record.getMessage())
+
+    trainer_log.addFilter(passes)
+    try:
+        yield
+    finally:
+        trainer_log.removeFilter(passes)
 
 
 def _lora(config: RunConfig) -> Any:

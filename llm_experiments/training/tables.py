@@ -10,10 +10,12 @@ import pandas as pd
 
 import kaestat
 from kaestat.integrations.shared.watched_estimator import copies
+from llm_experiments.training.identity import IDENTITY
 from llm_experiments.training.trl.gradient_noise import GradientNoise
 from llm_experiments.training.trl.testing import summarise
 
-IDENTITY = "identity.json"  # of a run's folder: its configuration
+LOG, MODEL, PROVENANCE = "log_history.json", "model", "provenance.json"
+CURVE, GRADIENT, TEST = "curve.csv", "gradient.csv", "test.csv"
 
 # Our metric, taken when a step's completions were scored -> column of the curve.
 SCORED = {
@@ -42,16 +44,14 @@ def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
     -------
     dict of DataFrame
         ``curve``: ``step, mean_reward, se`` (over prompts), ``advantage_std, seconds`` and what `SCORED` and `UPDATED`
-        name, where it was logged. ``rewards``: see `reward_frame`; ``kaestat analyze`` reads it. ``test``: ``step`` and
-        the columns of `trl.testing.summarise`; absent without tests.
+        name, where it was logged: a run on verl has the first three. ``rewards``: see `reward_frame`;
+        ``kaestat analyze`` reads it. ``test``: ``step`` and the columns of `trl.testing.summarise`; absent without
+        tests.
         ``gradient``: ``step`` and the columns of `GradientNoise.summary`; absent where it was not measured.
     """
     records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("*.json"))]
     curve = pd.DataFrame([_point(record) for record in records])
-    log = pd.DataFrame([line for line in json.loads((folder / "log_history.json").read_text()) if "loss" in line])
-    named = [name for name in UPDATED if name in log]
-    by_step = log.groupby((log["step"] - 1) // updates_per_step)[named].mean().rename(columns=UPDATED)
-    frames = {"curve": curve.merge(by_step.rename_axis("step").reset_index(), on="step", how="left")}
+    frames = {"curve": _with_updates(curve, folder / LOG, updates_per_step)}
     frames["rewards"] = reward_frame(folder)
     tests = [json.loads(path.read_text()) for path in sorted((folder / "tests").glob("*.json"))]
     if tests:
@@ -83,15 +83,26 @@ def reward_frame(folder: Path) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def _with_updates(curve: pd.DataFrame, path: Path, updates_per_step: int) -> pd.DataFrame:
+    """The curve with what TRL logged of each step's updates; as it is, where there is no such log."""
+    if not path.exists():
+        return curve
+    log = pd.DataFrame([line for line in json.loads(path.read_text()) if "loss" in line])
+    named = [name for name in UPDATED if name in log]
+    by_step = log.groupby((log["step"] - 1) // updates_per_step)[named].mean().rename(columns=UPDATED)
+    return curve.merge(by_step.rename_axis("step").reset_index(), on="step", how="left")
+
+
 def _point(record: dict) -> dict[str, float]:
     rewards = pd.Series(record["rewards"]).groupby(record["ids"]).mean()
     se = rewards.std(ddof=1) / np.sqrt(len(rewards)) if len(rewards) > 1 else np.nan
-    named = {column: record["metrics"][name] for name, column in SCORED.items() if name in record["metrics"]}
+    metrics = record.get("metrics", {})
+    named = {column: metrics[name] for name, column in SCORED.items() if name in metrics}
     return {
         "step": record["step"],
         "mean_reward": float(np.mean(record["rewards"])),
         "se": float(se),
-        "advantage_std": record["advantage_std"],
+        **{name: record[name] for name in ("advantage_std",) if name in record},
         **named,
-        "seconds": record["seconds"],
+        **{name: record[name] for name in ("seconds",) if name in record},
     }

@@ -11,3 +11,6 @@ class Verifier(Protocol):
 
     def rewards(self, answer: str, texts: Sequence[str]) -> list[float]:
         """1.0 for each completion whose final answer equals ``answer``, else 0.0."""
+
+    def grade(self, answers: Sequence[str], texts: Sequence[str]) -> list[float]:
+        """As `rewards`, each completion with its own ground truth."""

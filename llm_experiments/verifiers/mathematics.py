@@ -6,8 +6,11 @@ ground truth comes near that length, and parsing takes long there.
 
 Passages equal to the ground truth but for spaces, ``\left``/``\right``, ``\dfrac``/``\tfrac`` and dollar signs are
 right without being parsed. Everything else is `math-verify`'s to say: numbers agree to six decimals, expressions
-symbolically, sets in any order; units are passed over. It also drops the base of ``52_8``, which is compared here where
-both have one.
+symbolically, sets in any order. It also drops the base of ``52_8`` and units, which are compared here where both have
+one (`units`).
+
+An answer that leaves the choice (``5 \text{ or } 6``) is right only if each of its alternatives is, unless the ground
+truth has several values itself.
 """
 
 from __future__ import annotations
@@ -15,19 +18,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .final_answers import last_boxed, tail
-from .worker_pool import WorkerPool
+from .alternatives import alternatives, is_several
+from .final_answers import after_answer_is, last_boxed, tail
+from .units import split_unit, units_differ
+from .worker_pool import BUDGET, Unanswered, WorkerPool
 
 MAX_PASSAGE = 1_000
 """Characters that are parsed."""
 
+Request = tuple[str, str, str]
+
 _NO_MEANING = re.compile(r"\\left(?![a-zA-Z])|\\right(?![a-zA-Z])|\\[,!;: ]|[\s$]|\.$")
 _IN_BASE = re.compile(r"(?P<digits>[0-9A-Za-z]+)_\{?(?P<base>[0-9]+)\}?")
+_SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
+_VALUE = re.compile(r"[0-9]|\\[a-z]+|\$")
 _FRACTIONS = re.compile(r"\\[dt]frac(?![a-zA-Z])")
 
 
 class MathVerifier:
-    """Grades mathematical answers; bounded on any completion.
+    """Grades mathematical answers; bounded on any completion, and on any number of them.
 
     Use it as a context manager, or leave its processes to end with it. Safe to use from several threads.
 
@@ -37,8 +46,12 @@ class MathVerifier:
         Seconds for each completion; one that takes longer grades 0.
     memory_mib : int
         Address space of each worker process; a completion that needs more grades 0.
-    workers : int
-        Worker processes.
+    workers : int or None
+        Worker processes; None takes as many as there are cores (`worker_pool.default_workers`). They start as needed.
+    budget : float
+        Seconds that a batch may wait for completions which take long or exceed a limit (`WorkerPool`). When half of
+        them are gone, ``timeout`` is shortened; when all are, the completions left grade 0 without being looked at, and
+        are counted by `ungraded`.
 
     Examples
     --------
@@ -47,9 +60,16 @@ class MathVerifier:
     [1.0, 0.0]
     """
 
-    def __init__(self, *, timeout: float = 5.0, memory_mib: int = 1024, workers: int = 1):
+    def __init__(
+        self, *, timeout: float = 5.0, memory_mib: int = 1024, workers: int | None = None, budget: float = BUDGET
+    ):
         self._pool = WorkerPool(
-            "llm_experiments.verifiers.math_worker", {}, timeout=timeout, memory_mib=memory_mib, workers=workers
+            "llm_experiments.verifiers.math_worker",
+            {},
+            timeout=timeout,
+            memory_mib=memory_mib,
+            workers=workers,
+            budget=budget,
         )
 
     def __enter__(self) -> MathVerifier:
@@ -82,14 +102,20 @@ class MathVerifier:
         """As `rewards`, each completion with its own ground truth. Equal pairs are compared once."""
         if not all(answer.strip() for answer in answers):
             raise ValueError("answer is empty: nothing can be compared with it; leave this problem out.")
-        requests = [_request(answer, text) for answer, text in zip(answers, texts, strict=True)]
-        asked = list(dict.fromkeys(each for each in requests if isinstance(each, tuple)))
+        requests = [_requests(answer, text) for answer, text in zip(answers, texts, strict=True)]
+        asked = list(dict.fromkeys(one for each in requests if not isinstance(each, bool) for one in each))
         correct = dict(zip(asked, self._pool.ask(asked), strict=True))
-        return [float(each if isinstance(each, bool) else correct[each] is True) for each in requests]
+        return [
+            float(each if isinstance(each, bool) else all(correct[one] is True for one in each)) for each in requests
+        ]
+
+    def ungraded(self) -> Unanswered:
+        """How many comparisons came to nothing, at a limit or for want of time, since the verifier was made."""
+        return self._pool.unanswered()
 
 
-def _request(answer: str, text: str) -> tuple[str, str, str] | bool:
-    """What to ask a worker; or the verdict, where there is nothing to parse."""
+def _requests(answer: str, text: str) -> list[Request] | bool:
+    """What to ask the workers, all of which must be right; or the verdict, where there is nothing to parse."""
     text = tail(text)
     content = last_boxed(text)
     kind, passage = ("text", tail(text, MAX_PASSAGE)) if content is None else ("box", content)
@@ -100,7 +126,24 @@ def _request(answer: str, text: str) -> tuple[str, str, str] | bool:
     bases = _IN_BASE.fullmatch(_plain(passage)), _IN_BASE.fullmatch(_plain(answer))
     if all(bases):
         return bases[0].group("digits", "base") == bases[1].group("digits", "base")
-    return answer, passage, kind
+    if is_several(answer):
+        return [(answer, passage, kind)]
+    number, unit = split_unit(answer)
+    requests = []
+    for each in alternatives(passage) if kind == "box" else _alternatives_in_prose(passage):
+        bare, other = split_unit(each)
+        if units_differ(unit, other):
+            return False
+        requests.append((answer, each, kind) if None in (unit, other) else (number, bare, kind))
+    return requests
+
+
+def _alternatives_in_prose(passage: str) -> list[str]:
+    """The alternatives of the sentence that says what the answer is; the whole passage where it leaves no choice."""
+    said = after_answer_is(passage)
+    parts = [] if said is None else alternatives(_SENTENCE_END.split(said)[0])
+    valued = [part for part in parts if _VALUE.search(part)]
+    return valued if len(valued) > 1 else [passage]
 
 
 def _plain(text: str) -> str:

@@ -66,6 +66,27 @@ FIGURES = {
         (("grpo", 1), ("grpo", 10), ("dr_grpo", 10), ("kae", 1), ("kae", 10)),
     ),
 }
+PAPER_SIZE = {
+    "one_shot_paper_size": CurveFigure(
+        "one_shot_qwen2.5_math_1.5b", (TRAINING, TEST), (("grpo", 1), ("kae_stream", 1), ("pooled", 1))
+    ),
+    **{
+        f"single_stream_{name}": CurveFigure(
+            experiment, (TRAINING, TEST), (("none", 1), ("none", 10), ("reinforce++", 1), ("kae", 10))
+        )
+        for name, experiment in {"gsm8k": "gsm8k_qwen2.5_1.5b_g1", "math": "math_qwen2.5_math_1.5b_g1"}.items()
+    },
+    "multi_stream_math": CurveFigure(
+        "math_qwen2.5_math_7b_g8",
+        (TRAINING, TEST),
+        (("grpo", 1), ("grpo", 10), ("dr_grpo", 1), ("gpg", 1), ("kae", 10)),
+    ),
+    "multi_stream_dapo": CurveFigure(
+        "dapo_qwen2.5_math_7b_g4", (TRAINING, TEST), (("grpo", 1), ("grpo", 8), ("dr_grpo", 1), ("gpg", 1), ("kae", 8))
+    ),
+}
+"""Of runs of the paper's own size, on TRL or verl; drawn where their results are there."""
+
 TABLES = {"table3_small": "tiny_multi_stream_g8", "table4_small": "tiny_multi_stream_g4"}
 TABLE_METHODS = ("dr_grpo", "gpg", "grpo", "kae", "kae_eb")
 CAPTION = (
@@ -139,7 +160,8 @@ def build(results: str | os.PathLike, out: str | os.PathLike) -> None:
     out : path
         Gets ``figures`` and ``tables``.
     """
-    for name, wanted in FIGURES.items():
+    there = {name: wanted for name, wanted in PAPER_SIZE.items() if (Path(results) / wanted.experiment).is_dir()}
+    for name, wanted in (FIGURES | there).items():
         write_figure(figure(Path(results) / wanted.experiment, wanted), out, name)
     for name, experiment in TABLES.items():
         final = read_results(Path(results) / experiment, ["final"])["final"]

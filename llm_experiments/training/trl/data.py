@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,15 +35,7 @@ def reward_function(task: Task) -> RewardFunction:
     problems = {problem.id: problem for problem in task.problems}
 
     def reward(completions: Sequence[Any], problem_id: Sequence[str], **_: Any) -> list[float]:
-        rows: defaultdict[str, list[int]] = defaultdict(list)
-        for row, name in enumerate(problem_id):
-            rows[name].append(row)
-        found = [0.0] * len(completions)
-        for name, of_problem in rows.items():
-            texts = [_text(completions[row]) for row in of_problem]
-            for row, value in zip(of_problem, task.rewards(problems[name], texts), strict=True):
-                found[row] = float(value)
-        return found
+        return task.grade([problems[name] for name in problem_id], [_text(each) for each in completions])
 
     reward.__name__ = "reward"  # TRL logs it under this name
     return reward

@@ -11,8 +11,6 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers import AutoConfig
-
 from llm_experiments.config import ModelConfig
 from llm_experiments.training.config import RunConfig
 
@@ -181,6 +179,8 @@ def shape_of(model: ModelConfig) -> ModelShape | None:
     if model.name.lower() in SHAPES:
         return SHAPES[model.name.lower()]
     if (Path(model.name) / "config.json").is_file():
+        from transformers import AutoConfig
+
         return ModelShape.of_config(AutoConfig.from_pretrained(model.name, local_files_only=True))
     return None
 
@@ -190,9 +190,15 @@ def _state_bytes(config: RunConfig, shape: ModelShape) -> float:
     rank = config.updates.lora_rank
     if rank is None:
         return 16.0 * shape.parameters  # all in float32
+    half = 2.0 if config.model.dtype == "bfloat16" else 4.0
+    return half * shape.parameters + 16.0 * adapter_parameters(shape, rank)
+
+
+def adapter_parameters(shape: ModelShape, rank: int) -> int:
+    """Number of weights in low-rank adapters of all linear layers."""
     wide, narrow = shape.heads * shape.head_dim, shape.key_value_heads * shape.head_dim
     ends = (2 * (shape.hidden + wide)) + 2 * (shape.hidden + narrow) + 3 * (shape.hidden + shape.feed_forward)
-    return (2.0 if config.model.dtype == "bfloat16" else 4.0) * shape.parameters + 16.0 * rank * ends * shape.layers
+    return rank * ends * shape.layers
 
 
 def _hours(config: RunConfig, shape: ModelShape, gpus: int, prompt_tokens: int, accelerator: Accelerator) -> float:

@@ -24,14 +24,17 @@ class HeldOutTest:
     problems : sequence of Problem
         Those of the task's that training does not see.
     samples : int
-        Completions per problem at the policy's temperature.
+        Completions per problem.
     seed : int
+    temperature : float or None
+        Of these completions; None takes the policy's.
     """
 
     task: Task
     problems: Sequence[Problem]
     samples: int
     seed: int
+    temperature: float | None = None
 
     def run(self, policy: TransformersPolicy, step: int) -> dict[str, list]:
         """Rewards of greedy answers and of sampled ones, as plain data.
@@ -48,14 +51,18 @@ class HeldOutTest:
         prompts = [problem.prompt for problem in self.problems]
         with torch.no_grad():
             greedy = policy.greedy(prompts)
-            groups = policy.sample_groups(prompts, self.samples, seed=seed_of(self.seed, "test", step))
+            sampler = policy.at_temperature(self.temperature)
+            groups = sampler.sample_groups(prompts, self.samples, seed=seed_of(self.seed, "test", step))
+        sampled = self._grade([each for group in groups for each in group], self.samples)
         return {
-            "greedy": [self._grade(problem, [each])[0] for problem, each in zip(self.problems, greedy, strict=True)],
-            "sampled": [self._grade(problem, group) for problem, group in zip(self.problems, groups, strict=True)],
+            "greedy": self._grade(greedy, 1),
+            "sampled": [sampled[start : start + self.samples] for start in range(0, len(sampled), self.samples)],
         }
 
-    def _grade(self, problem: Problem, completions: Sequence) -> list[float]:
-        return [float(value) for value in self.task.rewards(problem, [each.text for each in completions])]
+    def _grade(self, completions: Sequence, samples: int) -> list[float]:
+        """Rewards of the completions of all problems, ``samples`` of each in a row."""
+        problems = [problem for problem in self.problems for _ in range(samples)]
+        return self.task.grade(problems, [each.text for each in completions])
 
 
 def summarise(record: dict[str, list]) -> dict[str, float]:
@@ -64,16 +71,18 @@ def summarise(record: dict[str, list]) -> dict[str, float]:
     Returns
     -------
     dict
-        ``greedy, greedy_se, accuracy, accuracy_se, pass_at_samples, n_problems, samples``; errors over problems.
+        ``greedy, greedy_se, accuracy, accuracy_se, pass_at_samples, n_problems, samples``; errors over problems. Greedy
+        is NaN where no such answers were taken, as on verl.
     """
-    greedy, sampled = np.array(record["greedy"])[:, None], np.array(record["sampled"])
-    best, drawn = accuracy(greedy, n_boot=0), accuracy(sampled, n_boot=0)
+    sampled = np.array(record["sampled"])
+    drawn = accuracy(sampled, n_boot=0)
+    best = accuracy(np.array(record["greedy"])[:, None], n_boot=0) if "greedy" in record else None
     return {
-        "greedy": best.mean,
-        "greedy_se": best.se,
+        "greedy": np.nan if best is None else best.mean,
+        "greedy_se": np.nan if best is None else best.se,
         "accuracy": drawn.mean,
         "accuracy_se": drawn.se,
         "pass_at_samples": float(pass_at_k(sampled, sampled.shape[1]).mean()),
-        "n_problems": len(greedy),
+        "n_problems": len(sampled),
         "samples": sampled.shape[1],
     }

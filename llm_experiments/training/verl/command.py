@@ -20,6 +20,7 @@ from llm_experiments.training.config import RunConfig, run_label
 ID_FIELD = "problem_id"  # of a row's extra_info: what the history is kept by
 REWARD = "pkg://llm_experiments.training.verl.reward"
 SCHEDULE = "pkg://kaestat.integrations.verl.dataset"
+ROLLOUTS, VALIDATION = "rollouts", "validation"  # folders of completions in a run's
 LOGGERS = ("tensorboard", "wandb", "mlflow", "swanlab", "clearml", "trackio")
 
 # Loss of TRL -> verl's aggregation over the tokens of an update.
@@ -63,6 +64,8 @@ class Places:
         Parquet files of `data.prepare_data`.
     checkpoints, tensorboard : Path
         Folders.
+    rollouts, validation : Path
+        Folders of completions, those of training and of tests.
     python_path : tuple of str
         Where the workers find this package.
     """
@@ -71,6 +74,8 @@ class Places:
     test: Path
     checkpoints: Path
     tensorboard: Path
+    rollouts: Path
+    validation: Path
     python_path: tuple[str, ...]
 
 
@@ -256,7 +261,7 @@ def _rollout(config: RunConfig) -> Options:
         options |= {
             f"{rollout}.val_kwargs.n": test.samples,
             f"{rollout}.val_kwargs.do_sample": True,
-            f"{rollout}.val_kwargs.temperature": sampling.temperature,
+            f"{rollout}.val_kwargs.temperature": test.temperature or sampling.temperature,
         }
     return options
 
@@ -278,8 +283,10 @@ def _trainer(config: RunConfig, machines: Machines, places: Places) -> Options:
         "trainer.total_training_steps": steps,
         "trainer.total_epochs": steps,  # as many as it takes: each has a step at least
         "trainer.save_freq": config.updates.save_every,
-        "trainer.max_actor_ckpt_to_keep": config.updates.keep_checkpoints,
+        **_kept(config),
         "trainer.default_local_dir": str(places.checkpoints),
+        "trainer.rollout_data_dir": str(places.rollouts),
+        "trainer.validation_data_dir": None if config.test is None else str(places.validation),
         "trainer.resume_mode": "auto",
         "trainer.val_before_train": config.test is not None,
         "trainer.test_freq": -1 if config.test is None else config.test.every,
@@ -290,6 +297,21 @@ def _trainer(config: RunConfig, machines: Machines, places: Places) -> Options:
         f"{environment}.TENSORBOARD_DIR": str(places.tensorboard),
         # Also from a checkout that is not installed, and where entry points are off.
         f"{environment}.VERL_USE_EXTERNAL_MODULES": "kaestat.integrations.verl",
+    }
+
+
+def _kept(config: RunConfig) -> Options:
+    """Which checkpoints stay. With snapshots, our callback of verl's trainer sees to it, and says when to save."""
+    if not config.snapshot_steps:
+        return {"trainer.max_actor_ckpt_to_keep": config.updates.keep_checkpoints}
+    return {
+        "trainer.max_actor_ckpt_to_keep": None,
+        "trainer.checkpoint_callback_class": "llm_experiments.training.verl.snapshots.KeepsSnapshots",
+        "+trainer.snapshots.steps": list(config.snapshot_steps),
+        "+trainer.snapshots.save_every": config.updates.save_every,
+        "+trainer.snapshots.keep_checkpoints": config.updates.keep_checkpoints,
+        "+trainer.snapshots.dtype": config.model.dtype,
+        "actor_rollout_ref.actor.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
     }
 
 
@@ -322,7 +344,7 @@ def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_text, value))}]"
     if not isinstance(value, str):
-        return repr(value)
+        return "null" if value is None else repr(value)
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.+/:-]*|/[A-Za-z0-9_.+/:-]+", value) and value.lower() not in _RESERVED:
         return value
     escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value)

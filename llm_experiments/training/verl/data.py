@@ -14,13 +14,13 @@ from llm_experiments.config import TaskConfig
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import load_task
 from llm_experiments.tasks.base import Problem
-from llm_experiments.tasks.rows import READERS
+from llm_experiments.tasks.local_files import with_local_file
 from llm_experiments.tasks.sources import SOURCES
 from llm_experiments.training.config import RunConfig
 from llm_experiments.training.verl.command import ID_FIELD, prompt_style
 
 N_STAND_IN = 8  # rows of the validation file that verl wants even where nothing is tested
-_LIMITS = ("timeout", "memory_mib", "workers")  # options of tasks that are their verifier's
+_LIMITS = ("timeout", "memory_mib", "workers", "budget")  # options of tasks that are their verifier's
 
 
 @dataclass(frozen=True)
@@ -141,35 +141,6 @@ def grader(task: TaskConfig) -> str:
     if task.name in SOURCES and SOURCES[task.name].verifier == "mathematics":
         return _grader("mathematics", {key: task.options[key] for key in _LIMITS if key in task.options})
     return _grader("numbers", {})
-
-
-def with_local_file(task: TaskConfig, data: Path | None) -> TaskConfig:
-    """The task, reading a file in a folder of local data where there is one.
-
-    A relative ``path`` that does not exist is looked for in the folder; without a path, a file called
-    ``NAME_SPLIT.jsonl``, ``.json`` or ``.parquet``, such as ``gsm8k_train.jsonl``.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such folder, or neither place has the ``path``.
-    """
-    if data is not None and not data.is_dir():
-        raise FileNotFoundError(f"data {data}: no such folder.")
-    if task.path is not None:
-        places = [task.path] + ([] if data is None else [data / task.path])
-        found = next((place for place in places if place.is_file()), None)
-        if found is None:
-            raise FileNotFoundError(
-                f"task.path {task.path}: no such file here"
-                + (f" or in {data}." if data else "; give its folder: --data.")
-            )
-        return task.model_copy(update={"path": found})
-    if data is None or task.name not in SOURCES:
-        return task
-    split = task.split or SOURCES[task.name].split
-    found = next((path for kind in READERS if (path := data / f"{task.name}_{split}{kind}").is_file()), None)
-    return task if found is None else task.model_copy(update={"path": found})
 
 
 def write_parquet(path: Path, rows: Sequence[dict[str, Any]]) -> None:

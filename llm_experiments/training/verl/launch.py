@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,13 +25,16 @@ import llm_experiments
 from kaestat.storage import write_atomically
 from llm_experiments.config import read_yaml
 from llm_experiments.training.config import RunConfig, load_run_config, run_label
-from llm_experiments.training.verl.command import Machines, Places, verl_overrides
+from llm_experiments.training.disk import check_disk, disk_use
+from llm_experiments.training.identity import IDENTITY, differences, identity
+from llm_experiments.training.trl.resources import shape_of
+from llm_experiments.training.verl.command import ROLLOUTS, VALIDATION, Machines, Places, verl_overrides
 from llm_experiments.training.verl.data import prepare_data
 
 MAIN = "verl.trainer.main_ppo"
 ROOT = Path(llm_experiments.__file__).resolve().parents[1]
 CONFIGS = Path(__file__).parents[2] / "configs" / "training"
-IDENTITY, SCRIPT = "identity.json", "launch.sh"
+SCRIPT = "launch.sh"
 
 
 def launch_verl(
@@ -54,6 +58,8 @@ def launch_verl(
     option: Annotated[
         list[str] | None, typer.Option(help="A further option of verl, key=value; may be given several times.")
     ] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of runs, without --out.")] = Path("runs"),
+    results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and write everything; train nothing.")] = False,
 ) -> int:
     """Train on verl and Ray: write the data and the whole command, check it against verl, and run it.
@@ -62,7 +68,7 @@ def launch_verl(
     """
     run = verl_run_config(config, method=method, seed=seed, reuse=reuse, weights=weights, scale=scale)
     machines = Machines(gpus, nodes)
-    folder = (out or Path("runs") / "verl" / run.name / run_label(run)).absolute()
+    folder = (out or runs / "verl" / run.name / run_label(run)).absolute()
     overrides = [*verl_overrides(run, machines, places_in(folder)), *(option or [])]
     if not dry_run and find_spec("verl") is None:
         raise ModuleNotFoundError(
@@ -70,14 +76,31 @@ def launch_verl(
             "alone with --dry-run."
         )
     verdict = check_with_verl(overrides)
+    shape = shape_of(run.model)
+    disk = [] if shape is None else [check_disk(disk_use(run, shape, backend="verl"), folder)]
     _claim(folder, run, machines)
     files = prepare_data(run, folder / "data", data=data)
     write_atomically(folder / SCRIPT, script(overrides))
     tested = f"{files.n_test} to test on" if files.n_test else "no test along the run"
     print(
-        f"{files.n_train} problems to train on, {tested}: {files.train.parent}\n{verdict}\nCommand: {folder / SCRIPT}"
+        f"{files.n_train} problems to train on, {tested}: {files.train.parent}\n{verdict}\nCommand: {folder / SCRIPT}",
+        *disk,
+        sep="\n",
     )
-    return 0 if dry_run else _run([sys.executable, "-m", MAIN, *overrides])
+    if dry_run:
+        return 0
+    code = run_command([sys.executable, "-m", MAIN, *overrides])
+    if code == 0:
+        from llm_experiments.training.collect import collect
+        from llm_experiments.training.verl.records import write_tables
+
+        write_tables(folder)
+        place = folder
+        if out is None:  # beside the experiment's other runs
+            place = results / "training" / run.name
+            collect(folder.parent, place)
+        print(f"Results: {place}")
+    return code
 
 
 def verl_run_config(
@@ -120,6 +143,8 @@ def places_in(folder: Path) -> Places:
         test=folder / "data" / "test.parquet",
         checkpoints=folder / "checkpoints",
         tensorboard=folder / "tensorboard",
+        rollouts=folder / ROLLOUTS,
+        validation=folder / VALIDATION,
         python_path=tuple(path),
     )
 
@@ -184,22 +209,21 @@ def _claim(folder: Path, config: RunConfig, machines: Machines) -> None:
     """Refuse to go on with the checkpoints of another run: their history would be another one's."""
     path = folder / IDENTITY
     # verl's checkpoints are cut into as many parts as there are GPUs.
-    identity = config.model_dump(mode="json") | {"processes": machines.processes}
+    mine = identity(config) | {"processes": machines.processes}
     started = (folder / "checkpoints" / "latest_checkpointed_iteration.txt").exists()
     if started and path.exists():
-        found = json.loads(path.read_text())
-        differing = sorted(key for key in identity | found if identity.get(key) != found.get(key))
+        differing = differences(mine, json.loads(path.read_text()))
         if differing:
             raise ValueError(
                 f"{folder}: holds checkpoints of a run with other settings ({', '.join(differing)}). Give another "
                 "--out, or remove the folder."
             )
-    write_atomically(path, json.dumps(identity, indent=1))
+    write_atomically(path, json.dumps(mine, indent=1))
 
 
-def _run(command: list[str]) -> int:
+def run_command(command: Sequence[str], folder: Path | None = None) -> int:
     """Run a command to its end. Interrupts from the keyboard reach it by themselves, and it is given time to end."""
-    with subprocess.Popen(command) as process:
+    with subprocess.Popen(command, cwd=folder) as process:
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         while True:
             try:

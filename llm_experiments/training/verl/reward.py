@@ -3,7 +3,8 @@
 verl imports `compute_score` through ``reward.custom_reward_function.path``, in several processes, and calls it from
 several threads for one completion at a time. How a problem is graded stands in its row (`data.grader`), so that
 one function serves every task. Verifiers, and the worker processes behind them, are made once in a process; each
-completion has their limits of time and memory.
+completion has their limits of time and memory, and slow ones together those of `WorkerPool`, which is told no batches:
+time refills its patience.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from typing import Any
 from llm_experiments.tasks.base import Problem, Task
 from llm_experiments.tasks.mathematics import MathematicsTask
 from llm_experiments.verifiers import MathVerifier, NumberVerifier
+from llm_experiments.verifiers.worker_pool import default_workers
+
+VERL_PROCESSES = 8  # reward.num_workers, verl's default: they share the machine's cores
 
 _making = Lock()
 
@@ -70,6 +74,7 @@ def _task(grader: str) -> Task:
     """A task that grades, without its problems."""
     settings = json.loads(grader)
     verifier, options = settings["verifier"], settings.get("options", {})
+    options = {"workers": max(1, default_workers() // VERL_PROCESSES)} | options
     if verifier == "numbers":
         return MathematicsTask((), NumberVerifier())
     if verifier == "mathematics":

@@ -15,7 +15,9 @@ from llm_experiments.evaluation.accuracy import accuracy, average, difference, p
 from llm_experiments.evaluation.config import EvaluationConfig
 from llm_experiments.evaluation.evaluate import Evaluation
 from llm_experiments.evaluation.suites import SETS, parse_suite
-from llm_experiments.evaluation.tables import comparison_table
+from llm_experiments.evaluation.tables import accuracy_table, comparison_table
+from llm_experiments.policies.base import Completion
+from llm_experiments.pools.store import PromptPool
 from tests.helpers.small_policies import SIZE, small_policy
 from tests.helpers.statistical import Discrepancy, check_mean, generator
 
@@ -314,3 +316,30 @@ def test_a_wrong_option_is_an_error_before_anything_is_loaded(tmp_path, data, op
     monkeypatch.setattr("llm_experiments.policies.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
     result = CliRunner().invoke(cli.app, ["evaluate", "--model", "random", option, "--data", str(data)])
     assert isinstance(result.exception, ValueError) and message in str(result.exception)
+
+
+def test_the_papers_average_is_over_its_six_sets_and_gsm8k_stands_beside(tmp_path):
+    accuracies = {"aime24": 0.25, "aime25": 0.5, "amc": 0.0, "math500": 0.75, "minerva": 0.5, "olympiadbench": 0.25}
+    rewards = {name: np.repeat([1.0, 0.0], [round(8 * mean), 8 - round(8 * mean)]) for name, mean in accuracies.items()}
+    rewards["gsm8k"] = np.ones(8)
+    sets = parse_suite("paper")
+    assert [each.task for each in sets] == list(rewards)
+    rows = [(name, f"{name}/{k}", 0, reward) for name, all_ in rewards.items() for k, reward in enumerate(all_)]
+    for folder in ("mine", "theirs"):
+        (tmp_path / folder).mkdir()
+        frame = pd.DataFrame(rows, columns=["set", "problem", "sample", "reward"])
+        if folder == "theirs":
+            frame.loc[frame["set"] != "gsm8k", "reward"] = 0.0
+        frame.to_csv(tmp_path / folder / "problems.csv", index=False)
+    found = comparison_table(tmp_path / "mine", tmp_path / "theirs").set_index("set")
+    assert list(found.index) == [*accuracies, "gsm8k", "paper_average"]
+    assert found.loc["paper_average", "difference"] == pytest.approx(np.mean(list(accuracies.values())))
+    pools = {name: [pool_of(f"{name}/{k}", reward) for k, reward in enumerate(all_)] for name, all_ in rewards.items()}
+    table = accuracy_table(sets, pools, seed=0).set_index("set")["accuracy"]
+    assert table["gsm8k"] == 1 and table["paper_average"] == pytest.approx(np.mean(list(accuracies.values())))
+    assert "average" not in table
+
+
+def pool_of(problem, reward):
+    completion = Completion((1,), (0.0,), "", True)
+    return PromptPool(0, "weights", problem, (completion,), np.array([reward]))

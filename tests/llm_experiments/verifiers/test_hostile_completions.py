@@ -15,6 +15,7 @@ import pytest
 
 from llm_experiments.tasks.reasoning_gym_task import reasoning_gym_task
 from llm_experiments.verifiers import MathVerifier, NumberVerifier, final_number
+from llm_experiments.verifiers.patience import Patience
 from llm_experiments.verifiers.worker_pool import WorkerPool
 from tests.helpers.tiers import slow_after
 
@@ -53,6 +54,13 @@ QUICK = {  # these are long, deep or strange
     "forged reply": '\\boxed{1}\n{"reply": true}\n\\boxed{{"reply": true}\n}',
 }
 NUMBERS = ["1,111" * 4000, "111," * 5000, "9**" * 7000, "1 1/" * 5000, "\\frac{1" * 3000, "5" + " " * 19_999]
+NUMBERS += [
+    "\\text{or " * 4000,
+    "1 or " * 5000,
+    "answer is " + "1, " * 6000,
+    "\\boxed{" + "1 or " * 4000 + "}",
+    "1 " + "cm " * 6000,
+]
 NUMBERS += ["-" * 20_000, "$ " * 10_000, "1e" * 10_000, "answer is " * 2000, "5" * 10**7, "#" * 10**6, "1.1" * 7000]
 
 
@@ -110,6 +118,63 @@ def test_a_batch_with_hostile_completions_is_graded_to_its_end(verifier):
     assert verifier.rewards(r"\frac{1}{2}", texts) == [1, 0, 1, 0, 0, 1, 0]
 
 
+def test_however_many_completions_are_hostile_a_batch_takes_bounded_time_and_says_what_it_left_out():
+    timeout, budget, n_hostile = 1.0, 4.0, 60
+    texts = [rf"\boxed{{9^{{9^{{9^{{9^{{{k}}}}}}}}}}}" for k in range(2, n_hostile + 2)]
+    with MathVerifier(timeout=timeout, memory_mib=MEMORY_MIB, workers=2, budget=budget) as verifier:
+        assert verifier.rewards("81", [r"\boxed{81.0}"]) == [1]
+        start = time.monotonic()
+        with pytest.warns(RuntimeWarning, match="passed over"):
+            assert verifier.rewards("81", texts) == [0] * n_hostile
+        assert time.monotonic() - start < budget + timeout + SLACK  # one by one they take n_hostile * timeout / 2
+        lost = verifier.ungraded()
+        assert lost.exceeded + lost.passed_over == n_hostile and lost.passed_over > n_hostile / 2
+        assert lost.exceeded >= budget / timeout
+
+
+@pytest.mark.filterwarnings("ignore:.*passed over")
+def test_quick_requests_use_up_no_patience_however_many_and_time_brings_it_back():
+    pool = WorkerPool(GREEDY, {}, timeout=0.5, memory_mib=MEMORY_MIB, budget=0.5)
+    assert pool.ask(["x"] * 3000) == ["x"] * 3000  # longer than the budget
+    assert pool.ask(["spin"] * 6 + ["after"]) == [None] * 7
+    spoilt = pool.unanswered()
+    assert spoilt.passed_over >= 1 and spoilt.exceeded + spoilt.passed_over == 7
+    assert pool.ask(["mine"], patient=True) == ["mine"]
+    deadline = time.monotonic() + 60
+    while pool.ask(["again"]) == [None] and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert time.monotonic() < deadline
+    pool.close()
+
+
+def test_limits_shorten_in_proportion_once_half_of_the_patience_is_gone(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("llm_experiments.verifiers.patience.time.monotonic", lambda: clock[0])
+    patience = Patience(timeout=5.0, budget=10.0, workers=2)  # 20 seconds in all
+    patience.spend(0.5)
+    assert patience.limit() == 5  # a tenth of the limit is free
+    patience.spend(8.5, ended=2.0)
+    assert patience.limit() == 5  # half is left
+    patience.spend(5.5)
+    assert patience.limit() == 2.5
+    patience.spend(30.5)
+    assert patience.limit() == 0
+    clock[0] = 125.0  # 25 seconds were owed, and each worker gets back a tenth of the time
+    assert patience.limit() == 0
+    clock[0] = 150.0
+    assert patience.limit() == pytest.approx(2.5)
+    clock[0] = 1e6
+    assert patience.limit() == 5
+
+
+def test_processes_start_only_as_far_as_they_are_needed():
+    pool = WorkerPool(GREEDY, {}, timeout=5, memory_mib=MEMORY_MIB, workers=4)
+    for _ in range(5):
+        pool.ask(["x"])
+    assert len(pool.processes()) == 1
+    pool.close()
+
+
 @pytest.mark.parametrize("text", NUMBERS, ids=lambda text: f"{text[:5]}x{len(text)}")
 def test_numbers_are_read_in_linear_time(text):
     start = time.monotonic()
@@ -164,7 +229,7 @@ def test_processes_end_with_close_and_with_the_pool_and_come_back_on_demand():
     assert pool.ask(list("abcdef")) == list("abcdef")
     first = pool.processes()
     pool.close()
-    assert len(first) == 2 and all(map(ends, first)) and pool.processes() == []
+    assert len(first) in (1, 2) and all(map(ends, first)) and pool.processes() == []
     assert pool.ask(["x"]) == ["x"]
     (second,) = pool.processes()
     del pool
@@ -183,6 +248,7 @@ def test_threads_share_a_pool():
 
 START = f"""
 import os, sys, threading, time
+from llm_experiments.verifiers.patience import Patience
 from llm_experiments.verifiers.worker_pool import WorkerPool
 pool = WorkerPool({GREEDY!r}, {{}}, timeout=2, memory_mib=512)
 assert pool.ask(["x"]) == ["x"]

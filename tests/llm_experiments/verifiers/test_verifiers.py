@@ -15,6 +15,7 @@ from llm_experiments.tasks.mathematics import mathematics
 from llm_experiments.verifiers import MathVerifier, NumberVerifier, final_number, read_number
 from llm_experiments.verifiers.final_answers import last_boxed, last_line, last_tagged
 from llm_experiments.verifiers.math_worker import prepare
+from llm_experiments.verifiers.units import split_unit
 from tests.helpers.tiers import slow_after
 
 DATA = Path(os.environ.get("KAESTAT_DATA", ""))
@@ -90,6 +91,97 @@ def test_final_numbers_are_read_by_the_documented_rules(text, number):
 )
 def test_expressions_are_not_evaluated_and_their_operands_are_no_answers(text):
     assert final_number(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\boxed{42 \text{ or } 43}",
+        r"\boxed{x = 42 \text{ or } x = 43}",
+        r"\boxed{42, 43}",
+        r"\boxed{42 \text{ and } 43}",
+        r"\boxed{42 \pm 1}",
+        r"\boxed{42\text{ dollars or }43\text{ dollars}}",
+        "#### 42 or 43",
+        "#### 42; 43",
+        "The answer is 42 or 43.",
+        "The answer is either 41, 42 or 43.",
+        "The answer is 42 or 40 + 3 = 43.",
+        "So it is 43, or maybe 42",
+    ],
+)
+def test_who_leaves_the_choice_has_not_answered(text):
+    assert final_number(text) is None
+    assert NumberVerifier().rewards("42", [text]) == [0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\boxed{42 \text{ or } 42.0}",
+        "The answer is 84/2 or 42",
+        "The answer is 42 hours or 2520 minutes",
+        "The answer is 42 or so",
+        "The answer is 42. Or 6 for each of 7",
+        "The answer is 42 apples, not 15 or 16",
+        "The answer is 42, 3 of which are red",
+        "It is 40 or 41 and 1 or 2 more: 42",
+        r"\boxed{42\text{ dollars in 3 days}}",
+    ],
+)
+def test_the_same_number_in_other_words_leaves_no_choice(text):
+    assert NumberVerifier().rewards("42", [text]) == [1]
+
+
+UNITS = [
+    ("5 m", r"\boxed{5 cm}", 0),
+    ("5 cm", r"\boxed{5\text{ m}}", 0),
+    ("5 cm", r"\boxed{5\text{ centimeters}}", 1),
+    ("5 cm", r"\boxed{5}", 1),
+    ("5", r"\boxed{5 \mathrm{cm}}", 1),
+    ("5 cm", r"\boxed{5\text{ cm}^2}", 0),
+    ("5\\text{ square feet}", r"\boxed{5 \text{ ft}^2}", 1),
+    ("60 km/h", r"\boxed{60\text{ kilometers per hour}}", 1),
+    ("60 km/h", r"\boxed{60\text{ mph}}", 0),
+    ("90^\\circ", r"\boxed{90\text{ degrees}}", 1),
+    ("5 cm", "The answer is 5 m.", 0),
+    ("5 cm", "The answer is 5 in total.", 1),
+]
+
+
+@pytest.mark.parametrize(("answer", "text", "reward"), UNITS)
+def test_another_unit_is_another_answer_and_none_agrees_with_any(verifier, answer, text, reward):
+    assert verifier.rewards(answer, [text]) == [reward]
+    if "circ" not in answer:
+        assert NumberVerifier().rewards(answer, [text]) == [reward]
+
+
+@pytest.mark.parametrize("text", ["x + m", "2 g h", "5 + m", r"\frac{m}{s}", "5 apples"])
+def test_letters_that_are_no_units_are_left_to_mathematics(text):
+    assert split_unit(text) == (text, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "reward"),
+    [
+        ("5", r"\boxed{5 \text{ (or perhaps } 6)}", 0),
+        ("6", r"\boxed{x = 5 \lor x = 6}", 0),
+        ("18", r"\boxed{18\text{ dollars or } 19 \text{ dollars}}", 0),
+        (r"\frac{1}{2}", r"\boxed{0.5 \text{ or } \frac{1}{2}}", 1),
+        ("1, 2", r"\boxed{x = 2 \text{ or } x = 1}", 1),
+        ("5", "The answer is 5 or 6.", 0),
+        ("5", "The answer is 5 or so.", 1),
+    ],
+)
+def test_a_choice_is_right_only_where_each_of_it_is(verifier, answer, text, reward):
+    assert verifier.rewards(answer, [text]) == [reward]
+
+
+def test_numbers_of_a_batch_are_graded_as_one_by_one():
+    texts = ["#### 5", "#### 6", "the answer is 5 cm", "5 or 6"]
+    answers = ["5", "5", "5 m", "6"]
+    one_by_one = [NumberVerifier().rewards(answer, [text])[0] for answer, text in zip(answers, texts, strict=True)]
+    assert NumberVerifier().grade(answers, texts) == one_by_one == [1, 0, 0, 0]
 
 
 @given(st.fractions(max_denominator=10**6), st.booleans())

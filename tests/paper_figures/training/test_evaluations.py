@@ -18,14 +18,14 @@ def evaluation(folder: Path, name: str, accuracies: dict[str, float]) -> Path:
 
 
 def test_evaluations_stand_in_the_papers_layout(tmp_path):
-    mine = evaluation(tmp_path, "kae", {"math500": 0.772, "aime24": 0.2969, "average": 0.5345})
-    theirs = evaluation(tmp_path, "grpo", {"math500": 0.754, "aime24": 0.2844, "average": 0.5192})
+    mine = evaluation(tmp_path, "kae", {"math500": 0.772, "aime24": 0.2969, "paper_average": 0.5345, "gsm8k": 0.9})
+    theirs = evaluation(tmp_path, "grpo", {"math500": 0.754, "aime24": 0.2844, "paper_average": 0.5192, "gsm8k": 0.8})
     out = tmp_path / "out"
     result = CliRunner().invoke(app(evaluations.main), [str(theirs), str(mine), "--out", str(out)])
     assert result.exit_code == 0
     lines = result.output.splitlines()
-    assert "| Method | AIME24 | MATH | Avg |" in lines
-    assert "| kae | 0.2969 ± 0.0100 | 0.7720 ± 0.0100 | 0.5345 ± 0.0100 |" in lines
+    assert "| Method | AIME24 | MATH | Avg | GSM8K |" in lines
+    assert "| kae | 0.2969 ± 0.0100 | 0.7720 ± 0.0100 | 0.5345 ± 0.0100 | 0.9000 ± 0.0100 |" in lines
     assert (out / "tables" / "evaluations.tex").is_file()
 
 

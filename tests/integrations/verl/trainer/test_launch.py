@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+from verl.trainer.ppo.checkpoint_callback import build_checkpoint_callback
 from verl.trainer.ppo.core_algos import agg_loss
 from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.trainer.ppo.utils import create_rl_dataset, create_rl_sampler
@@ -27,10 +29,12 @@ from kaestat.integrations.verl.prompts import read_prompt
 from kaestat.schedules import reuse
 from llm_experiments.config import checked
 from llm_experiments.training.config import RunConfig
+from llm_experiments.training.snapshots import snapshots
 from llm_experiments.training.verl import launch as verl_launch
-from llm_experiments.training.verl.command import ID_FIELD, Machines, Places, verl_overrides
+from llm_experiments.training.verl.command import ID_FIELD, Machines, verl_overrides
 from llm_experiments.training.verl.data import prepare_data
 from llm_experiments.training.verl.launch import ROOT, check_with_verl, places_in, verl_run_config
+from llm_experiments.training.verl.snapshots import KeepsSnapshots
 from tests.helpers.tiny_verl import compose_config
 from tests.helpers.verl_runs import PLACES, ROWS, RUNS, SMALL, write_rows
 
@@ -65,11 +69,33 @@ def test_what_verl_or_the_estimator_refuses_is_refused_before_the_start(changes,
         check_with_verl([*overrides, *changes])
 
 
+def test_verl_makes_our_callback_which_says_when_to_save_next(tmp_path):
+    run = verl_run_config("math_qwen2.5_math_7b_g8")
+    config = compose_config(*verl_overrides(run, Machines(4), places_in(tmp_path)))
+    callback = build_checkpoint_callback(config)
+    assert isinstance(callback, KeepsSnapshots)
+    saved = []
+    for step in range(1, 21):
+        if step % config.trainer.save_freq == 0:
+            saved.append(step)
+            model = tmp_path / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface"
+            model.mkdir(parents=True)
+            (model / "config.json").write_text("{}")
+            callback.on_save(trainer=None, global_step=step, checkpoint_dir="", async_save=False)
+            (tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text(str(step))
+    assert saved == [6, 7, 8, 9, 10, 20]
+    assert list(snapshots(tmp_path)) == [6, 7, 8, 9, 10]
+    assert len(list((tmp_path / "checkpoints").glob("global_step_*"))) == 2
+    resumed = compose_config(*verl_overrides(run, Machines(4), places_in(tmp_path)))
+    build_checkpoint_callback(resumed)
+    assert resumed.trainer.save_freq == 30
+
+
 def test_the_further_options_of_the_page_are_verls():
     page = (ROOT / "docs" / "experiments" / "verl.md").read_text(encoding="utf-8")
     given = [each.replace("=N", "=4") for each in re.findall(r"--option ([a-z][\w.]+=\w+)", page)]
     overrides = verl_overrides(verl_run_config("math_qwen2.5_math_7b_g8"), Machines(1), PLACES)
-    assert len(given) == 4
+    assert len(given) == 3
     assert check_with_verl([*overrides, *given]) == "Checked by verl 0.9.1."
 
 
@@ -84,7 +110,7 @@ def test_adapters_are_in_verls_model_and_the_check_says_what_it_left_out_without
 def test_odd_names_survive_hydras_grammar():
     odd = ("/a b/it's,1.parquet", "/back\\", "/q\\'", "/c=1", "/${x}", "/[l]{m}", "/~t", "true", "/é")
     for text in odd:
-        places = Places(Path(text), PLACES.test, PLACES.checkpoints, PLACES.tensorboard, ("/p", text))
+        places = replace(PLACES, train=Path(text), python_path=("/p", text))
         config = compose_config(*verl_overrides(small(), Machines(2), places))
         assert config.data.train_files == text
         assert config.ray_kwargs.ray_init.runtime_env.env_vars.PYTHONPATH == f"/p:{text}"

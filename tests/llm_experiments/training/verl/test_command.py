@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from kaestat.registry import parse_method
 from llm_experiments.config import checked
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.verl import launch
-from llm_experiments.training.verl.command import Machines, Places, paper_prompt_length, verl_overrides
+from llm_experiments.training.verl.command import Machines, paper_prompt_length, verl_overrides
 from llm_experiments.training.verl.data import prepare_data
 from llm_experiments.training.verl.launch import launch_verl, script, verl_run_config
 from tests.helpers.verl_runs import ALL, PAPER, PLACES, ROWS, RUNS, SMALL, write_rows
@@ -101,6 +102,11 @@ def test_the_sizes_are_the_papers(name):
         found["actor_rollout_ref.model.path"],
     ) == SIZES[name]
     assert int(found["trainer.save_freq"]) == config.updates.save_every
+    kept = config.updates.keep_checkpoints
+    assert found["trainer.max_actor_ckpt_to_keep"] == ("null" if config.snapshot_steps else str(kept))
+    if config.snapshot_steps:
+        assert found["+trainer.snapshots.steps"] == f"[{','.join(map(str, config.snapshot_steps))}]"
+        assert found["+trainer.snapshots.keep_checkpoints"] == str(kept) == "2"
 
 
 # A different value for every setting of a run. `in_data` lists those that change the data and not the command.
@@ -144,10 +150,13 @@ OTHER = {
     "updates.lora_rank": 8,
     "updates.save_every": 10,
     "updates.keep_checkpoints": None,
+    "updates.snapshot_every": 4,
+    "diagnose": {"diagnostic": {"steps": [10]}},
     "test": None,
     "test.task": {"name": "gsm8k", "path": "other.jsonl"},
     "test.every": 6,
     "test.samples": 3,
+    "test.temperature": 0.5,
     "vllm_gpu_share": 0.4,
     "report_to": ["wandb"],
 }
@@ -158,7 +167,7 @@ def settings(section=RunConfig, prefix=""):
     for name, field in section.model_fields.items():
         kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
         inner = [kind for kind in kinds if hasattr(kind, "model_fields")]
-        if not inner or (name in ("pretraining", "task") and prefix):
+        if not inner or name == "diagnose" or (name in ("pretraining", "task") and prefix):
             yield prefix + name
         else:
             if type(None) in kinds:
@@ -260,8 +269,19 @@ def test_prompts_are_512_tokens_in_gsm8k_and_1024_elsewhere_unless_given():
     assert command(changed("name", "x"), max_prompt_length=77)["data.max_prompt_length"] == "77"
 
 
+def test_checkpoints_that_all_stay_are_null_and_not_a_text():
+    assert command(changed("updates.keep_checkpoints", None))["trainer.max_actor_ckpt_to_keep"] == "null"
+
+
 def test_odd_paths_are_quoted():
-    places = Places(Path("/a b/it's,1.parquet"), Path("/t"), Path("/c=1"), Path("/true"), ("/p", "/q"))
+    places = replace(
+        PLACES,
+        train=Path("/a b/it's,1.parquet"),
+        test=Path("/t"),
+        checkpoints=Path("/c=1"),
+        tensorboard=Path("/true"),
+        python_path=("/p", "/q"),
+    )
     found = dict(each.split("=", 1) for each in verl_overrides(changed("name", "x"), Machines(1), places))
     assert found["data.train_files"] == r"'/a b/it\'s,1.parquet'"
     assert found["trainer.default_local_dir"] == "'/c=1'"
@@ -326,17 +346,23 @@ def test_without_verl_a_run_is_refused_before_anything_is_written(tmp_path, data
 @pytest.mark.parametrize("code", [0, 3])
 def test_the_exit_code_of_the_training_is_passed_on(tmp_path, data, monkeypatch, code):
     (tmp_path / "stand_in.py").write_text(
-        f"import sys\nprint(len(sys.argv))\nsys.exit({code} if 'trainer.nnodes=1' in sys.argv else 9)\n"
+        "import json, pathlib, sys\n"
+        "folder = pathlib.Path(next(a for a in sys.argv if 'rollout_data_dir' in a).partition('=')[2])\n"
+        "folder.mkdir()\n"
+        "rows = [{'input': str(k), 'score': 1.0} for k in range(8) for _ in range(2)]\n"
+        "(folder / '1.jsonl').write_text('\\n'.join(map(json.dumps, rows)))\n"
+        f"print(len(sys.argv))\nsys.exit({code} if 'trainer.nnodes=1' in sys.argv else 9)\n"
     )
     monkeypatch.setattr(launch, "MAIN", "stand_in")
     monkeypatch.setattr(launch, "find_spec", lambda name: object())
     monkeypatch.setattr(launch, "check_with_verl", lambda overrides: "")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert launch_verl(small_file(tmp_path), gpus=2, out=tmp_path / "out", data=data) == code
+    assert (tmp_path / "out" / "curve.csv").exists() == (code == 0)
 
 
 def test_a_training_that_is_killed_gives_the_code_that_shells_give():
-    assert launch._run([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]) == 137
+    assert launch.run_command([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]) == 137
 
 
 def test_checkpoints_of_other_settings_are_not_gone_on_with(tmp_path, data):

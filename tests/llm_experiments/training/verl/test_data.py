@@ -14,11 +14,12 @@ from llm_experiments.config import TaskConfig, checked
 from llm_experiments.policies.presets import STEP_BY_STEP
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import load_task
+from llm_experiments.tasks.local_files import with_local_file
 from llm_experiments.training.config import RunConfig
 from llm_experiments.training.trl.data import training_set
 from llm_experiments.training.verl import reward
 from llm_experiments.training.verl.command import ID_FIELD
-from llm_experiments.training.verl.data import N_STAND_IN, prepare_data, verl_rows, with_local_file, write_parquet
+from llm_experiments.training.verl.data import N_STAND_IN, prepare_data, verl_rows, write_parquet
 from llm_experiments.training.verl.reward import compute_score
 from tests.helpers.tiers import slow_after
 

@@ -1,0 +1,49 @@
+"""What a run's folder says of the run in it: its configuration, by which it is known again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from llm_experiments.config import checked
+from llm_experiments.policies.presets import prompt_style
+from llm_experiments.training.config import RunConfig
+
+IDENTITY = "identity.json"
+
+
+def identity(config: RunConfig, *, exclude: Collection[str] = ()) -> dict[str, Any]:
+    """A run's configuration as plain data, with the prompt style that a preset may have chosen."""
+    return config.model_dump(mode="json", exclude=set(exclude)) | {"prompt_style": list(prompt_style(config.model))}
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """The settings in which two identities differ."""
+    return sorted(key for key in one | other if one.get(key) != other.get(key))
+
+
+def run_config_of(folder: Path) -> RunConfig:
+    """The configuration of the run in a folder, whichever framework it was trained on.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder holds no run.
+    """
+    content = _read(folder)
+    return checked(RunConfig, str(folder), {key: content[key] for key in RunConfig.model_fields if key in content})
+
+
+def prompt_style_of(folder: Path) -> tuple[bool, str | None]:
+    """Whether a run's prompts went through the chat template, and their system message."""
+    chat, system = _read(folder)["prompt_style"]
+    return chat, system
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = Path(folder) / IDENTITY
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; name the folder of a training run.")
+    return json.loads(path.read_text())

@@ -1,0 +1,49 @@
+"""How long slow requests may keep a pool waiting: a store of seconds that they use up, and that time refills."""
+
+from __future__ import annotations
+
+import time
+from threading import Lock
+
+QUICK = 0.1
+"""Share of a request's limit of time up to which it is quick, and uses nothing up."""
+
+REFILL = 0.1
+"""Seconds that come back in each second."""
+
+
+class Patience:
+    """Limits of time for requests, which get shorter when many are slow.
+
+    Of ``n`` requests on ``workers`` processes, none is refused where all are quick; however slow they are, they take no
+    longer than about ``(n * QUICK * timeout / workers + budget) / (1 - REFILL)`` seconds. Safe to use from several
+    threads.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds for a request, as long as half of the budget is left; from there on, in proportion to what is left.
+    budget : float
+        Seconds of each worker.
+    workers : int
+    """
+
+    def __init__(self, *, timeout: float, budget: float, workers: int):
+        self._timeout, self._full, self._workers = timeout, budget * workers, workers
+        self._left, self._at, self._lock = self._full, time.monotonic(), Lock()
+
+    def limit(self) -> float:
+        """Seconds for the next request; 0 where nothing is left for it."""
+        with self._lock:
+            return self._timeout * min(1.0, max(0.0, 2 * self._refilled() / self._full))
+
+    def spend(self, seconds: float, *, ended: float = 0.0) -> None:
+        """Count the time of a request, and that of replacing the process that it ended."""
+        with self._lock:
+            self._left = self._refilled() - max(0.0, seconds - QUICK * self._timeout) - ended
+
+    def _refilled(self) -> float:
+        now = time.monotonic()
+        self._left = min(self._full, self._left + REFILL * self._workers * (now - self._at))
+        self._at = now
+        return self._left

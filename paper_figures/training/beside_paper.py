@@ -1,0 +1,144 @@
+"""``python -m paper_figures.training.beside_paper table3 FOLDER...``: accuracies of one's own runs beside the paper's.
+
+Seeds of a variant are pooled. The standard error joins that over problems, with all completions of all seeds of a
+problem as one cluster, and that over seeds; with a single seed the second is not known, and is left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+
+try:
+    import typer
+
+    from paper_figures.shared import paper
+    from paper_figures.shared.output import markdown, write_csv, write_table
+    from paper_figures.training.results import method_label
+except ImportError as error:
+    sys.exit(f"error: {error.name} is not installed; tables need: pip install -e '.[simulations]'")
+
+SETS = {"aime24": "aime24", "aime25": "aime25", "amc": "amc", "math500": "math", "minerva": "minerva"}
+SETS |= {"olympiadbench": "olympiad"}  # name here -> in the paper's table
+AVERAGE = "average"
+CAPTION = (
+    "Table {number}: ours with standard errors over problems and seeds, and the paper's after the bar. The average is "
+    "over the paper's six sets; it is left out where some were not asked."
+)
+
+
+def pooled(folders: list[Path]) -> pd.DataFrame:
+    """Accuracy of the runs of one variant, a row for each set and for the paper's average.
+
+    Parameters
+    ----------
+    folders : list of Path
+        Results of their evaluations.
+
+    Returns
+    -------
+    DataFrame
+        ``set, accuracy, se, se_problems, se_seeds, n_seeds``; se_seeds is NaN with one seed.
+    """
+    frames = [pd.read_csv(folder / "problems.csv") for folder in folders]
+    rows = []
+    for name in frames[0]["set"].unique():
+        by_problem = pd.concat(
+            [frame[frame["set"] == name].groupby("problem")["reward"].mean() for frame in frames], axis=1
+        )
+        if by_problem.isna().any(axis=None):
+            raise ValueError(f"set {name}: the seeds were evaluated on different problems; evaluate all on the same.")
+        over_problems = by_problem.mean(axis=1)
+        rows.append((name, over_problems.mean(), _se(over_problems), _se(by_problem.mean()), len(frames)))
+    found = pd.DataFrame(rows, columns=["set", "accuracy", "se_problems", "se_seeds", "n_seeds"])
+    six = found[found["set"].isin(SETS)]
+    if len(six) == len(SETS):
+        means = [
+            np.mean([frame[frame["set"] == name].groupby("problem")["reward"].mean().mean() for name in SETS])
+            for frame in frames
+        ]
+        se = float(np.sqrt((six["se_problems"] ** 2).sum()) / len(SETS))  # the sets are independent samples
+        average = (AVERAGE, six["accuracy"].mean(), se, _se(pd.Series(means)), len(frames))
+        found.loc[len(found)] = average
+    found["se"] = np.sqrt(found["se_problems"] ** 2 + found["se_seeds"].fillna(0) ** 2)
+    return found[["set", "accuracy", "se", "se_problems", "se_seeds", "n_seeds"]]
+
+
+def beside_paper(number: int, evaluations: dict[tuple[str, int], list[Path]]) -> pd.DataFrame:
+    """Ours and the paper's, a row for each variant and set.
+
+    Parameters
+    ----------
+    number : int
+        3 or 4.
+    evaluations : dict
+        From method and reuse to the results folders of the seeds' evaluations.
+
+    Returns
+    -------
+    DataFrame
+        ``method, reuse``, the columns of `pooled`, and ``paper``: the paper's number, NaN where it has none.
+    """
+    printed = paper.accuracies()
+    printed = printed[printed["table"] == number].set_index(["method", "benchmark"])["accuracy"]
+    parts = []
+    for (method, reuse), folders in evaluations.items():
+        part = pooled(folders)
+        name = method.partition(":")[0]
+        # The paper trains KAE on its schedule, and the others without.
+        theirs = (name == "kae") == (reuse > 1)
+        keys = [(name, SETS.get(each, each)) for each in part["set"]]
+        part["paper"] = [printed.get(key, np.nan) if theirs else np.nan for key in keys]
+        part.insert(0, "reuse", reuse)
+        part.insert(0, "method", method)
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def shown(frame: pd.DataFrame) -> pd.DataFrame:
+    """Text cells: variants in rows, sets in columns."""
+    rows = []
+    for (method, reuse), part in frame.groupby(["method", "reuse"], sort=False):
+        row = {"Method": method_label(method) + (f", J = {reuse}" if reuse > 1 else "")}
+        for each in part.itertuples():
+            name = paper.LABELS.get(SETS.get(each.set, each.set), each.set)
+            ours = f"{each.accuracy:.4f}" + ("" if np.isnan(each.se) else f" ± {each.se:.4f}")
+            row[name] = ours if np.isnan(each.paper) else f"{ours} / {each.paper:.4f}"
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _se(values: pd.Series) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
+
+
+def main(
+    table: Annotated[str, typer.Argument(help="table3 or table4.")],
+    folders: Annotated[list[Path], typer.Argument(help="Results folders of evaluations.")],
+    variant: Annotated[list[str], typer.Option(help="METHOD|J of each folder, in their order.")],
+    out: Annotated[Path, typer.Option(help="Folder of the table.")] = Path("results/beside_paper"),
+) -> None:
+    """Write and print the table."""
+    try:
+        if table not in ("table3", "table4"):
+            raise ValueError(f"table {table!r}: give table3 or table4.")
+        if len(variant) != len(folders):
+            raise ValueError(f"{len(folders)} folders and {len(variant)} variants; give one for each.")
+        evaluations: dict[tuple[str, int], list[Path]] = {}
+        for folder, text in zip(folders, variant, strict=True):
+            method, _, reuse = text.rpartition("|")
+            evaluations.setdefault((method, int(reuse)), []).append(folder)
+        frame, caption = beside_paper(int(table[-1]), evaluations), CAPTION.format(number=table[-1])
+        write_csv(frame, out, table)
+        write_table(shown(frame), out, table, caption)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    print(markdown(shown(frame), caption))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,214 @@
+"""Snapshots of runs, what runs take of the disk, and the way from a run to the diagnostics of its own policies."""
+
+import json
+from collections import namedtuple
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from llm_experiments import cli
+from llm_experiments.config import checked
+from llm_experiments.training.config import RunConfig, load_experiment, load_run_config
+from llm_experiments.training.diagnostics import diagnostics_of
+from llm_experiments.training.disk import check_disk, disk_use
+from llm_experiments.training.identity import IDENTITY, identity
+from llm_experiments.training.snapshots import snapshot, snapshots
+from llm_experiments.training.trl.resources import GIB, SHAPES
+from llm_experiments.training.verl.kept import LATEST, Kept
+
+CONFIGS = Path(cli.__file__).parent / "configs" / "training"
+RUN = {
+    "name": "small",
+    "model": {"name": "tiny", "chat": False, "pretraining": {"steps": 200, "batch_size": 32, "width": 32, "layers": 2}},
+    "task": {"name": "arithmetic", "n_prompts": 8, "options": {"kinds": ["add-1"], "style": "bare"}},
+    "sampling": {"temperature": 1.0, "max_new_tokens": 4, "batch_size": 64},
+    "method": "kae:bandwidth=10",
+    "updates": {
+        "steps": 6, "prompts": 8, "ppo_prompts": 4, "group_size": 2, "learning_rate": 1e-3, "micro_batch": 8,
+        "save_every": 4, "keep_checkpoints": 1, "snapshot_every": 5,
+    },
+    "diagnose": {
+        "diagnostic": {
+            "steps": [4], "history": 2, "group_size": 2, "n_oracle": 8, "n_estimation": 4, "n_history": 4,
+            "repeats": 5, "n_boot": 20, "bandwidths": [5], "kernels": ["triangular"],
+        },
+        "gradient": {"repeats": 5},
+        "equal_budget": {"group_sizes": [2], "past_sizes": [2]},
+    },
+}  # fmt: skip
+
+
+def changed(**changes) -> RunConfig:
+    updates = RUN["updates"] | changes.pop("updates", {})
+    return checked(RunConfig, "small", RUN | changes | {"updates": updates})
+
+
+# --- which ------------------------------------------------------------------------------------------------------------
+
+
+def test_snapshots_are_those_asked_for_and_those_that_the_diagnostics_need():
+    assert changed().snapshot_steps == (2, 3, 4, 5)
+    assert changed(diagnose=None, updates={"snapshot_every": 2}).snapshot_steps == (2, 4, 6)
+    assert changed(diagnose=None, updates={"snapshot_every": None}).snapshot_steps == ()
+
+
+def test_the_papers_runs_keep_what_tables_1_and_2_need():
+    for name in ("gsm8k_qwen2.5_1.5b_g1", "math_qwen2.5_math_7b_g8"):
+        kept = set(load_run_config(CONFIGS / f"{name}.yaml").snapshot_steps)
+        assert {step for target in (10, 90, 170) for step in range(target - 4, target + 1)} < kept
+
+
+def test_diagnostics_belong_to_the_files_own_run_alone(tmp_path):
+    path = tmp_path / "run.yaml"
+    variants = [{"method": "kae:bandwidth=10"}, {"method": "rloo"}, {"method": "kae:bandwidth=10", "reuse": 2}]
+    path.write_text(yaml.safe_dump(RUN | {"variants": variants, "seeds": [0, 1]}))
+    runs = load_experiment(path)
+    assert [run.diagnose is not None for run in runs] == [True, False, False] * 2
+    assert runs[1].snapshot_steps == (5,)
+    assert load_run_config(path).diagnose is not None and load_run_config(path, method="rloo").diagnose is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"updates": {"steps": 3}}, "step 4 of a run"),
+        ({"updates": {"lora_rank": 4}}, "keep_checkpoints to null"),
+        ({"diagnose": {"diagnostic": RUN["diagnose"]["diagnostic"] | {"steps": [2]}}}, "no snapshot of the model"),
+        ({"diagnose": RUN["diagnose"] | {"n_prompts": 4}}, "the same; leave one"),
+    ],
+)
+def test_snapshots_that_can_not_be_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        changed(**changes)
+
+
+# --- disk -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_disk_is_counted_from_weights_and_what_stays_of_them():
+    run = load_run_config(CONFIGS / "math_qwen2.5_math_7b_g8.yaml")
+    shape = SHAPES["qwen2.5-math-7b"]
+    weights = 7_615_616_512
+    assert len(run.snapshot_steps) == 19
+    on_trl, on_verl = (disk_use(run, shape, backend=backend) for backend in ("trl", "verl"))
+    assert on_trl.checkpoints == 3 * 12 * weights and on_trl.snapshots == 19 * 2 * weights
+    assert on_trl.model == 4 * weights
+    assert on_verl.checkpoints == 3 * 16 * weights and on_verl.total < 700 * GIB
+    everything = run.model_copy(
+        update={"updates": run.updates.model_copy(update={"keep_checkpoints": None, "save_every": 5})}
+    )
+    assert disk_use(everything, shape, backend="trl").checkpoints == 40 * 12 * weights
+
+
+def test_a_run_that_does_not_fit_on_the_disk_is_refused_with_the_remedy(tmp_path, monkeypatch):
+    use = disk_use(load_run_config(CONFIGS / "math_qwen2.5_math_7b_g8.yaml"), SHAPES["qwen2.5-math-7b"], backend="trl")
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(0, 0, use.total + 1))
+    assert "Takes 553" in check_disk(use, tmp_path / "not" / "there")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(0, 0, use.total - 100))
+    with pytest.raises(ValueError, match=r"553.* GiB of disk .* Make room"):
+        check_disk(use, tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint").write_bytes(b"0" * 200)  # what is there already is not needed again
+    check_disk(use, tmp_path / "run")
+
+
+# --- verl -------------------------------------------------------------------------------------------------------------
+
+
+def verl_checkpoint(folder: Path, step: int, value: float) -> None:
+    model = folder / f"global_step_{step}" / "actor" / "huggingface"
+    model.mkdir(parents=True, exist_ok=True)
+    save_file({"weight": torch.full((2,), value)}, model / "model.safetensors")
+    (model / "config.json").write_text('{"dtype": "float32"}')
+    (folder / LATEST).write_text(str(step))
+
+
+def test_verl_saves_at_each_due_step_and_at_no_other_and_keeps_the_last():
+    kept = Kept(Path("/none"), steps=(6, 7, 8, 30), save_every=5, keep_checkpoints=2, dtype="bfloat16")
+    saved, frequency = [], kept.next_due(0)
+    for step in range(1, 36):
+        if step % frequency == 0:  # verl's own rule
+            saved.append(step)
+            frequency = kept.next_due(step)
+    assert saved == [5, 6, 7, 8, 10, 15, 20, 25, 30, 35]
+    resumed, frequency = [], kept.next_due(7)
+    for step in range(8, 36):
+        if step % frequency == 0:
+            resumed.append(step)
+            frequency = kept.next_due(step)
+    assert resumed == saved[3:]
+
+
+def test_snapshots_stay_and_old_checkpoints_of_verl_go(tmp_path):
+    kept = Kept(tmp_path / "checkpoints", steps=(2, 3), save_every=2, keep_checkpoints=2, dtype="bfloat16")
+    verl_checkpoint(kept.checkpoints, 99, 0.0)  # begun by a run that was killed
+    (kept.checkpoints / LATEST).unlink()
+    assert kept.latest() == 0
+    for step in (2, 3, 4, 6):
+        verl_checkpoint(kept.checkpoints, step, float(step))
+        kept.keep(step)
+        kept.keep(step)  # once more after a kill
+    assert sorted(path.name for path in kept.checkpoints.glob("global*")) == [f"global_step_{k}" for k in (4, 6, 99)]
+    assert list(snapshots(tmp_path)) == [2, 3] and kept.latest() == 6
+    weight = load_file(snapshot(tmp_path, 3) / "model.safetensors")["weight"]
+    assert weight.dtype == torch.bfloat16 and weight.tolist() == [3.0, 3.0]
+    assert json.loads((snapshot(tmp_path, 3) / "config.json").read_text())["dtype"] == "bfloat16"
+
+
+# --- from a run to its tables -----------------------------------------------------------------------------------------
+
+
+def command(*arguments) -> None:
+    result = CliRunner().invoke(cli.app, [str(each) for each in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.slow
+def test_one_configuration_leads_from_a_run_to_its_own_tables_1_and_2(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(RUN))
+    places = ["--runs", tmp_path / "runs", "--results", tmp_path / "results"]
+    command("train", "--config", path, *places)
+    run = tmp_path / "runs" / "training" / "small" / "kae-bandwidth10-J1-seed-0"
+    assert list(snapshots(run)) == [2, 3, 4, 5]
+    assert [each.name for each in (run / "checkpoints").glob("checkpoint-*")] == ["checkpoint-12"]  # optimizer updates
+    first, later = (load_file(path / "model.safetensors") for path in (snapshots(run)[2], snapshots(run)[4]))
+    assert any(not np.array_equal(first[name], later[name]) for name in first)
+    command("diagnose", "--run", run, *places)
+    (found,) = (tmp_path / "results").glob("small-kae*")
+    value, gradient = (pd.read_csv(found / f"{name}.csv") for name in ("value_mse", "gradient_mse"))
+    assert set(value["step"]) == set(gradient["step"]) == {4}
+    assert {"kae", "grpo"} <= set(value["method"])
+
+
+def test_diagnostics_take_what_the_run_had(tmp_path):
+    run = changed(seed=3)
+    (tmp_path / IDENTITY).write_text(json.dumps(identity(run)))
+    with pytest.raises(FileNotFoundError, match="lacks the snapshots of steps 2, 3, 4"):
+        diagnostics_of(tmp_path)
+    for step in (2, 3, 4):
+        snapshot(tmp_path, step).mkdir(parents=True)
+    found = diagnostics_of(tmp_path)
+    assert (found.seed, found.task, found.sampling) == (3, run.task, run.sampling)
+    assert found.checkpoints == str(tmp_path / "snapshots" / "step-{step}") and not found.model.chat
+    (tmp_path / IDENTITY).write_text(json.dumps(identity(changed(diagnose=None))))
+    with pytest.raises(ValueError, match="no section diagnose"):
+        diagnostics_of(tmp_path)
+    with pytest.raises(FileNotFoundError, match="folder of a training run"):
+        diagnostics_of(tmp_path / "none")
+
+
+def test_diagnostics_of_a_preset_keep_its_system_message(tmp_path):
+    run = load_run_config(CONFIGS / "math_qwen2.5_math_7b_g8.yaml")
+    (tmp_path / IDENTITY).write_text(json.dumps(identity(run)))
+    for step in run.snapshot_steps:
+        snapshot(tmp_path, step).mkdir(parents=True)
+    found = diagnostics_of(tmp_path)
+    assert found.model.system and "step by step" in found.model.system and found.task.n_prompts == 256
