@@ -244,7 +244,7 @@ def study(
 
 @app.command()
 def half_hour(
-    config: Annotated[Path, typer.Option(help="YAML file with the pieces.")] = CONFIGS / "half_hour.yaml",
+    config: Annotated[Path, typer.Option(help="YAML file with the pieces.")] = CONFIGS / "queue" / "half_hour.yaml",
     minutes: Annotated[float, typer.Option(help="Stop after them.")] = 9.0,
     folder: Annotated[Path, typer.Option(help="Folder to work in.")] = Path("half_hour"),
     pieces: Annotated[Path | None, typer.Option(help="Archive of an earlier call, to go on from.")] = None,

@@ -339,14 +339,14 @@ def test_what_is_said_of_exact_weights_and_of_the_second_world_holds_in_the_stud
     page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
     readme = (DOCS.parent / "README.md").read_text()
     speeds = pd.read_csv(RESULTS / "studies" / study / "speed.csv").query("base == 'all'").set_index("design")
-    for design in ("kae_eb_1", "kae_eb_1_exact", "none_1"):
+    for design in ("kae_eb_1", "kae_eb_1_exact", "kae_eb_1_adam", "none_1"):
         share = interval(speeds.loc[design].rename({"low": "ratio_low", "high": "ratio_high"}), "ratio")
         assert share in page
-        assert share in readme or design == "none_1"
+        assert share in readme
     assert speeds.loc["kae_eb_1", "high"] < 0.7
     gaps = pd.read_csv(RESULTS / "studies" / study / "differences.csv")
     gaps = gaps.query("base == 'all' and endpoint == 'area' and reference == 'none_1'").set_index("design")
-    for design in ("kae_eb_1", "kae_eb_1_exact"):
+    for design in ("kae_eb_1", "kae_eb_1_exact", "kae_eb_1_adam"):
         row = gaps.loc[design]
         assert f"{abs(row['difference']):.3f} ± {row['se']:.3f}".replace("0.", ".") in page
     assert gaps.loc["kae_eb_1_exact", "difference"] > gaps.loc["kae_eb_1", "difference"]
@@ -354,7 +354,10 @@ def test_what_is_said_of_exact_weights_and_of_the_second_world_holds_in_the_stud
 
 @pytest.mark.parametrize(
     ("study", "designs"),
-    [("habits", ("kae_eb_1", "kae_eb_1_neyman", "kae_eb_1_exact")), ("columns", ("kae_eb_1", "kae_eb_1_exact"))],
+    [
+        ("habits", ("kae_eb_1", "kae_eb_1_neyman", "kae_eb_1_exact", "kae_eb_1_adam")),
+        ("columns", ("kae_eb_1", "kae_eb_1_neyman", "kae_eb_1_exact", "kae_eb_1_adam")),
+    ],
 )
 def test_what_is_said_of_a_completions_cost_holds_in_the_studies(study, designs):
     page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
@@ -362,6 +365,23 @@ def test_what_is_said_of_a_completions_cost_holds_in_the_studies(study, designs)
     assert (cost["tokens"].round(2) == cost["tokens"].round(2).iloc[0]).all()
     for design in designs:
         assert f"{cost.loc[design, 'ratio']:.2f} ± {cost.loc[design, 'ratio_se']:.2f}" in page
+
+
+def test_what_is_said_of_weights_in_adams_units_holds_on_each_base_model():
+    page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
+    gaps = pd.read_csv(RESULTS / "studies" / "habits" / "differences.csv", dtype={"base": str})
+    gaps = gaps.query("endpoint == 'area' and reference == 'none_1' and design == 'kae_eb_1_adam' and base != 'all'")
+    told = ", ".join(f"{each:.3f}" for each in gaps["difference"]).replace("0.", ".")
+    assert f"({told})" in page and (gaps["difference"] > 0).all()
+
+
+def test_what_is_said_of_a_mostly_solved_world_holds_in_the_study():
+    page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
+    gaps = pd.read_csv(RESULTS / "studies" / "columns_solved" / "differences.csv")
+    gaps = gaps.query("endpoint == 'area' and reference == 'none_1' and base == 'all'").set_index("design")
+    behind, level = gaps.loc["kae_eb_1"], gaps.loc["kae_eb_1_exact"]
+    assert f"{-behind['difference']:.3f} ± {behind['se']:.3f} ahead of KAE-EB".replace("0.", ".") in page
+    assert f"weights is {abs(level['difference']):.3f} ± {level['se']:.3f} from it".replace("0.", ".") in page
 
 
 def test_what_is_said_of_a_real_language_model_holds_in_its_runs():

@@ -11,7 +11,7 @@ from llm_experiments import half_hour
 from llm_experiments.config import checked
 from llm_experiments.half_hour import HalfHour, Queue, load_half_hour
 
-SHIPPED = Path(half_hour.__file__).parent / "configs" / "half_hour.yaml"
+SHIPPED = Path(half_hour.__file__).parent / "configs" / "queue" / "half_hour.yaml"
 FAILS = ["timeit", "--no-such-option"]
 
 
@@ -155,7 +155,7 @@ def test_every_command_of_the_shipped_queue_is_one(monkeypatch):
         result = CliRunner().invoke(cli.app, [*arguments, "--help"])
         assert result.exit_code == 0, (name, result.output)
         options = dict(zip(arguments[1::2], arguments[2::2], strict=True))
-        readers[arguments[0]](SHIPPED.parents[2] / options["--config"])
+        readers[arguments[0]](SHIPPED.parents[3] / options["--config"])
 
 
 @pytest.mark.slow
