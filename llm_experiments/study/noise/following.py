@@ -74,7 +74,7 @@ def follow(
     leader = every[noise.path]
     watching = [each for name, each in every.items() if name != noise.path]
     for each in watching:
-        each.parameters = leader.parameters  # the very tensors that the leader's updates change
+        each.follow(leader)
     for at in _steps(noise.at, study.completions):
         while leader.step < at:
             for each in watching:

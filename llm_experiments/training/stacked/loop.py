@@ -156,6 +156,7 @@ class StackedTraining:
         self.runs = [Run(config, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
         self._prompts = [codec.tokens([each.prompt for each in run.problems]).to(device) for run in self.runs]
         self._optimizer = StackedOptimizer(self.parameters.values(), config.optimizer, rates, config.max_grad_norm)
+        self._held: dict[str, torch.Tensor] | None = None  # mean squares that copies have from what they copy
         self.step = 0
 
     @property
@@ -203,6 +204,10 @@ class StackedTraining:
         norms = flat.norm(dim=1)
         return flat * (self.config.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)[:, None], norms
 
+    def follow(self, leader: StackedTraining) -> None:
+        """From here on have the parameters of another training, and the units of its optimiser, as they change."""
+        self.parameters, self._optimizer = leader.parameters, leader._optimizer
+
     def copies(self, run: int, seeds: Sequence[int]) -> StackedTraining:
         """One run as it stands, as often as there are seeds: with its history, and other random numbers for each."""
         other = copy.copy(self)
@@ -211,6 +216,11 @@ class StackedTraining:
             for name, each in self.parameters.items()
         }
         other.runs, other._prompts = [self.runs[run].copy(seed) for seed in seeds], [self._prompts[run]] * len(seeds)
+        squares = self._squares()
+        if squares is not None:
+            other._held = {
+                name: each[run : run + 1].expand(len(seeds), *each.shape[1:]) for name, each in squares.items()
+            }
         other.rates, config = (self.rates[run],) * len(seeds), self.config
         other._optimizer = StackedOptimizer(
             other.parameters.values(), config.optimizer, other.rates, config.max_grad_norm
@@ -247,8 +257,10 @@ class StackedTraining:
 
     def _squares(self) -> dict[str, torch.Tensor] | None:
         """AdamW's mean squares, for weights in its units; before its first step there are none."""
-        squares = self._optimizer.squares() if self.config.design.weights == "adam" else None
-        return None if squares is None else dict(zip(self.parameters, squares, strict=True))
+        if self.config.design.weights != "adam":
+            return None
+        squares = self._optimizer.squares()
+        return self._held if squares is None else dict(zip(self.parameters, squares, strict=True))
 
     def _sampled(self, active: Sequence[int]) -> list[Groups]:
         """A step's completions of some runs, graded."""

@@ -176,3 +176,23 @@ def test_steps_have_whole_groups():
 def test_each_seed_needs_a_model_and_a_pool(folders, pools, codec):
     with pytest.raises(ValueError, match="each of the 3 seeds"):
         StackedTraining(config(DESIGNS["group"]), folders[:2], pools, SEEDS, codec, RATES)
+
+
+def test_copies_and_followers_weigh_in_the_units_of_the_one_that_learns(folders, pools, codec, monkeypatch):
+    easy(monkeypatch)
+    adam = config(DESIGNS["weights in Adam's units"])
+    leader = StackedTraining(config(DESIGNS["history"]), folders[:2], pools[:2], SEEDS[:2], codec, RATES[:2])
+    follower = StackedTraining(adam, folders[:2], pools[:2], SEEDS[:2], codec, RATES[:2])
+    follower.follow(leader)
+    assert follower._squares() is None  # nobody has learnt yet
+    leader.advance()
+    squares = follower._squares()
+    own = StackedTraining(adam, folders[:2], pools[:2], SEEDS[:2], codec, RATES[:2])
+    for training in (own, leader):
+        training.advance()
+    assert follower._squares().keys() == squares.keys()
+    assert any(not torch.equal(each, squares[name]) for name, each in follower._squares().items())
+    for training in (follower, own):
+        copied = training.copies(1, (7, 8))._squares()
+        for name, each in training._squares().items():
+            torch.testing.assert_close(copied[name], each[1:].expand(2, *each.shape[1:]))
