@@ -220,8 +220,15 @@ def _panel(
         axes.plot([x["ratio"]] * 2, [y["low"], y["high"]], color=color, linewidth=1)
         axes.plot(x["ratio"], y["ratio"], color=color, marker="o" if reached else "^", markersize=4)
         if design in named:
+            crowded = design == list(named)[-1]  # the path's design is among others: its name stands apart
             axes.annotate(
-                named[design].split(",")[0], (x["ratio"], y["ratio"]), (4, 5), textcoords="offset points", fontsize=7
+                named[design].split(",")[0],
+                (x["ratio"], y["ratio"]),
+                (-12, 20) if crowded else (4, 5),
+                textcoords="offset points",
+                fontsize=7,
+                horizontalalignment="right" if crowded else "left",
+                arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": GREY} if crowded else None,
             )
 
 

@@ -375,6 +375,21 @@ def test_what_is_said_of_weights_in_adams_units_holds_on_each_base_model():
     assert f"({told})" in page and (gaps["difference"] > 0).all()
 
 
+def test_what_is_said_of_plain_gradient_descent_holds_in_the_study():
+    page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
+    folder = RESULTS / "studies" / "habits_sgd"
+    speeds = pd.read_csv(folder / "speed.csv").query("base == 'all'").set_index("design")
+    for design, said in (("kae_eb_1", "KAE-EB needs {} of GRPO's completions"), ("none_1", "no baseline {}, and")):
+        row = speeds.loc[design].rename({"low": "ratio_low", "high": "ratio_high"})
+        assert said.format(interval(row, "ratio")) in page
+    gaps = pd.read_csv(folder / "differences.csv").query(
+        "base == 'all' and endpoint == 'area' and reference == 'none_1'"
+    )
+    row = gaps.set_index("design").loc["kae_eb_1"]
+    assert f"{-row['difference']:.3f} ± {row['se']:.3f} behind it".replace("0.", ".") in page
+    assert not pd.read_csv(folder / "rates.csv")["at_edge"].any()
+
+
 def test_what_is_said_of_a_mostly_solved_world_holds_in_the_study():
     page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
     gaps = pd.read_csv(RESULTS / "studies" / "columns_solved" / "differences.csv")
@@ -382,6 +397,20 @@ def test_what_is_said_of_a_mostly_solved_world_holds_in_the_study():
     behind, level = gaps.loc["kae_eb_1"], gaps.loc["kae_eb_1_exact"]
     assert f"{-behind['difference']:.3f} ± {behind['se']:.3f} ahead of KAE-EB".replace("0.", ".") in page
     assert f"weights is {abs(level['difference']):.3f} ± {level['se']:.3f} from it".replace("0.", ".") in page
+    folder = RESULTS / "studies" / "columns_solved"
+    other, curves = pd.read_csv(folder / "other_rates.csv"), pd.read_csv(folder / "curves.csv")
+    adam, first = other.query("design == 'kae_eb_1_adam'"), curves.query("design == 'kae_eb_1_adam' and base == 1")
+    for said, runs in (
+        ("with exact weights at that rate (mean accuracy {})", other.query("design == 'kae_eb_1_exact'")),
+        ("as in Adam's units ({})", first),
+        ("weights in Adam's units have {} over both base models", adam),
+        ("over both base models, no baseline {}", curves.query("design == 'none_1'")),
+    ):
+        heights = [
+            np.trapezoid(run["matched"], run["generated"]) / 4800
+            for _, run in runs.sort_values("generated").groupby(["base", "seed"])
+        ]
+        assert said.format(f"{np.mean(heights):.3f}".lstrip("0")) in page
 
 
 def test_what_is_said_of_a_real_language_model_holds_in_its_runs():
