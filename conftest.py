@@ -2,4 +2,8 @@
 
 from importlib.util import find_spec
 
-collect_ignore = [f"kaestat/integrations/{name}" for name in ("trl", "verl") if find_spec(name) is None]
+NEEDS = {
+    "trl": ("kaestat/integrations/trl",),
+    "verl": ("kaestat/integrations/verl", "llm_experiments/training/verl/snapshots.py"),
+}
+collect_ignore = [path for name, paths in NEEDS.items() if find_spec(name) is None for path in paths]
