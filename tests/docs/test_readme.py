@@ -11,6 +11,7 @@ import pytest
 from kaestat.datasets import simulated_run
 from kaestat.registry import METHODS
 from kaestat.report.cli import run
+from paper_figures.policies import overview
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -67,6 +68,13 @@ def test_the_picture_is_that_of_the_table():
     table = (ROOT / "docs" / "figures" / "choice_real_run.csv").read_bytes()
     picture = (ROOT / "docs" / "figures" / "real_run.png").read_bytes()
     assert hashlib.sha256(table).hexdigest().encode() in picture, "run python docs/figures/readme_figure.py"
+
+
+def test_the_picture_of_learning_is_that_of_the_studies():
+    tables = [ROOT / "results" / "studies" / name for name in overview.WORLDS]
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in tables)).hexdigest()
+    picture = (ROOT / "docs" / "figures" / "learning.png").read_bytes()
+    assert digest.encode() in picture, "run python -m paper_figures.policies.overview"
 
 
 def test_plain_array_example_gives_the_kernel_mean():
