@@ -119,6 +119,11 @@ class StackedDecoder:
         Returns
         -------
         Tensor
+
+        Raises
+        ------
+        ValueError
+            If a row has more tokens than `CONTEXT`.
         """
         runs, rows, length = tokens.shape
         embedding = parameters[EMBEDDING]
@@ -126,6 +131,8 @@ class StackedDecoder:
         tapped = _Tapped(parameters, self.config.rms_norm_eps, taps)
         x = tapped.embedded(tokens.flatten(1), embedding)
         start = cache[0][0].shape[2] if cache else 0
+        if start + length > CONTEXT:
+            raise ValueError(f"tokens: {start + length} in a row; stacked runs take at most {CONTEXT}.")
         turn = tuple(each[start : start + length].to(x.device) for each in self._turns)
         for number in range(self.config.num_hidden_layers):
             layer = f"model.layers.{number}."

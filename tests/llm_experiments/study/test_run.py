@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from safetensors.torch import load_file
 
 from llm_experiments.config import checked
 from llm_experiments.study import confirmation, cost
@@ -69,6 +70,19 @@ def test_every_run_of_every_design_has_its_tests(finished):
     accuracies = table[["matched", "greedy", "sampled"]]
     assert ((accuracies >= 0) & (accuracies <= 1)).all(axis=None)
     assert table.groupby("generated")["passed"].apply(lambda each: each.notna().all()).tolist() == [True, False, True]
+
+
+def test_base_models_may_begin_with_a_language_model(finished, tmp_path):
+    """Each is taught its own world's examples, and then goes through the study as one from scratch does."""
+    start = finished[0].bases()[0]
+    world = SMALL["world"] | {"start": str(start)}
+    study = Study(small(world=world), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent)
+    folders = study.bases()
+    assert len({*folders}) == 2 and all(each.name.startswith("taught-") for each in folders)
+    before, after = (load_file(each / "model.safetensors") for each in (start, folders[0]))
+    assert before.keys() == after.keys() and any(not before[name].equal(after[name]) for name in before)
+    table = study.compare(["kae_eb_1"])
+    assert set(table["base"]) == {0, 1} and table["generated"].max() == 32
 
 
 def test_designs_of_one_seed_begin_alike(finished):

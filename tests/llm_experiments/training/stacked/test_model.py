@@ -98,6 +98,12 @@ def test_a_cache_changes_nothing(folders, tokens):
     torch.testing.assert_close(torch.cat(parts, 2), whole[:, :, :5], rtol=1e-5, atol=1e-6)
 
 
+def test_rows_that_are_too_long_are_refused(folders):
+    model, parameters = StackedDecoder.load(folders[:1])
+    with pytest.raises(ValueError, match="257 in a row"):
+        model.logits(parameters, torch.zeros(1, 1, 257, dtype=torch.long))
+
+
 def test_models_of_several_shapes_are_refused(folders, tmp_path):
     tokenizer = tiny_tokenizer()
     save_model(tmp_path / "wide", tiny_model(tokenizer, 0, TinySize(width=32, layers=2)), tokenizer)
