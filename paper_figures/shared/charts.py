@@ -45,6 +45,7 @@ LABELS = paper.LABELS | {
     "krpo": "KRPO",
     "kalman": "Kalman filter",
     "spo": "SPO",
+    "logit_shift": "Logit shift",
     "local_linear": "Local linear",
     "local_polynomial": "Local polynomial",
     "sieve": "Sieve",
