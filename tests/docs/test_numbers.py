@@ -367,6 +367,20 @@ def test_what_is_said_of_a_completions_cost_holds_in_the_studies(study, designs)
         assert f"{cost.loc[design, 'ratio']:.2f} ± {cost.loc[design, 'ratio_se']:.2f}" in page
 
 
+def test_what_is_said_of_other_designs_in_the_second_world_holds_in_the_study():
+    page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
+    folder = RESULTS / "studies" / "columns"
+    speeds = pd.read_csv(folder / "speed.csv").query("base == 'all'").set_index("design")
+    for design in ("kae_1", "spo_1", "kae_eb_1_neyman", "kae_eb_1_weights", "kae_eb_4"):
+        assert interval(speeds.loc[design].rename({"low": "ratio_low", "high": "ratio_high"}), "ratio") in page
+    assert not np.isfinite(speeds.loc[["kae_eb_8", "rloo_8"], "ratio"]).any()
+    gaps = pd.read_csv(folder / "differences.csv").query("base == 'all' and endpoint == 'area'")
+    row = gaps.query("reference == 'none_1' and design == 'kae_eb_1_weights'").iloc[0]
+    assert f"{-row['difference']:.3f} ± {row['se']:.3f} behind no baseline".replace("0.", ".") in page
+    rates = pd.read_csv(folder / "rates.csv")
+    assert rates.loc[rates["at_edge"], "design"].tolist() == ["kae_eb_4"]
+
+
 def test_what_is_said_of_weights_in_adams_units_holds_on_each_base_model():
     page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
     gaps = pd.read_csv(RESULTS / "studies" / "habits" / "differences.csv", dtype={"base": str})
