@@ -15,6 +15,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -205,13 +206,13 @@ class Queue:
         """Ask what still runs to end, with all its children, and then make it."""
         self._collect()
         for process in self._running.values():
-            os.killpg(process.pid, signal.SIGTERM)
+            _signal(process, signal.SIGTERM)
         patience = time.monotonic() + PATIENCE
         for name, process in self._running.items():
             try:
                 process.wait(max(0.0, patience - time.monotonic()))
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+                _signal(process, signal.SIGKILL)
                 process.wait()
             self.say(f"cut off: {name}")
         self._running.clear()
@@ -224,3 +225,9 @@ class Queue:
 
     def _log(self, name: str) -> Path:
         return self.folder / "output" / f"{name}.txt"
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """To a piece and all its children, unless they have just ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
