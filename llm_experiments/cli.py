@@ -248,9 +248,7 @@ def half_hour(
     minutes: Annotated[float, typer.Option(help="Stop after them.")] = 9.0,
     folder: Annotated[Path, typer.Option(help="Folder to work in.")] = Path("half_hour"),
     pieces: Annotated[Path | None, typer.Option(help="Archive of an earlier call, to go on from.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the archive; by default beside the one to work in.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the archive; by default beside that one.")] = None,
 ) -> None:
     """A queue of experiments in the minutes of a lent machine, gone on with at the next call, there or elsewhere."""
     from llm_experiments.half_hour import Queue, load_half_hour
