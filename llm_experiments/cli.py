@@ -211,7 +211,10 @@ def study(
     runs: Annotated[Path, typer.Option(help="Folder of models and single curves.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
     device: Annotated[
-        str, typer.Option(help="cpu, or cuda for large models; auto takes a GPU if there is one.")
+        str,
+        typer.Option(
+            help="cpu, or cuda for large models (noise and confirm stay on the CPU); auto takes a GPU if there is one."
+        ),
     ] = "cpu",
 ) -> None:
     """Which design learns more from the same number of completions, over many seeds and base models.

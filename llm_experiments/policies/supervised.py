@@ -89,14 +89,15 @@ def taught_folder(
     ----------
     cache : str or Path
     start : str or Path
-        Model folder that teaching begins with; known by its name.
+        Folder with the ``model.safetensors`` that teaching begins with; known by their content.
     examples, config, seed, progress
         As for `fit_answers`.
     device : str or torch.device
     """
-    start = Path(start)
+    with (Path(start) / "model.safetensors").open("rb") as weights:
+        known = hashlib.file_digest(weights, "sha256").hexdigest()
     taught = config.model_dump(include={"steps", "batch_size", "learning_rate"})
-    key = json.dumps([start.name, taught, seed, [list(each) for each in examples]], sort_keys=True)
+    key = json.dumps([known, taught, seed, [list(each) for each in examples]], sort_keys=True)
     folder = Path(cache) / f"taught-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     if not folder.is_dir():
         with no_progress_bars():

@@ -53,7 +53,7 @@ class Study:
     progress : callable
         Makes a progress display from a part's name and its number of units.
     device : str
-        Where base models are made and runs are trained.
+        Where base models are made and runs are trained; the parts `noise` and `confirm` stay on the CPU.
 
     Raises
     ------

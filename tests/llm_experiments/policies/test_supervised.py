@@ -44,6 +44,10 @@ def test_a_taught_model_is_made_once(start, tmp_path):
     assert not steps
     assert taught_folder(tmp_path, start, LETTERS, quick, 1) != made
     assert taught_folder(tmp_path, start, LETTERS[:3], quick, 0) != made
+    other = tmp_path / "elsewhere" / start.name
+    tokenizer = tiny_tokenizer()
+    save_model(other, tiny_model(tokenizer, 1, SIZE), tokenizer)
+    assert taught_folder(tmp_path, other, LETTERS, quick, 0) != made, "another model of the same name was taken for it"
 
 
 def test_examples_that_do_not_fit_are_refused():
