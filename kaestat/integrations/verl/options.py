@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.shared.watched_estimator import looks_back
+from kaestat.integrations.shared.watched_rows import looks_back
 from kaestat.integrations.shared.watched_sampler import check_sampler_params
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.verl.prior import prior_of_data_file
