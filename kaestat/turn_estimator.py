@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ class TurnEstimator:
                 f"{given[0]}: of prompts, not of turns; leave it out (a prior can be told to estimators[0].add_prior)."
             )
         self.gamma = check_share("gamma", gamma, allow_zero=True)
-        self._make: Callable[[], AdvantageEstimator] = lambda: AdvantageEstimator(method, scale=scale, **params)
+        self._make = partial(AdvantageEstimator, method, scale=scale, **params)
         self._estimators = [self._make()]
         self.values: list[np.ndarray] = []
 

@@ -1,6 +1,7 @@
 """`TurnEstimator`: an ordinary estimator for each turn, an unbiased gradient, and a state that is whole."""
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -196,6 +197,14 @@ def test_a_step_that_fails_at_a_late_turn_records_no_turn():
 def test_returns_that_overflow_are_refused():
     with pytest.raises(ValueError, match="finite"):
         TurnEstimator("rloo").step(["a"], [[1e308, 1e308]], 0)
+
+
+def test_it_travels_to_another_process():
+    turns = TurnEstimator("kae", bandwidth=3.0)
+    turns.step(["a", "a"], [[0.0, 1.0], [1.0]], 0)
+    there = pickle.loads(pickle.dumps(turns))
+    found, expected = (each.step(["a"], [[0.0, 0.0]], 1) for each in (there, turns))
+    assert found[0].tolist() == expected[0].tolist()
 
 
 def test_what_is_observed_is_in_the_past_as_if_it_had_been_trained_on():

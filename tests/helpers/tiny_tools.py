@@ -86,6 +86,8 @@ def tool_trainer(
     trainer_options: dict | None = None,
     n_prompts: int = 4,
     reward=parity_reward,
+    response_template: dict | None = None,
+    dataset: Dataset | None = None,
     **config,
 ) -> BaselineGRPOTrainer:
     """A trainer whose generation batch has 8 completions of four prompts, each of one turn or several."""
@@ -93,18 +95,19 @@ def tool_trainer(
     if isinstance(estimator, TurnEstimator):
         options["turn_rewards"] = turn_rewards
     prompts = [[{"role": "user", "content": f"{k}+1="}] for k in range(n_prompts)]
+    questions = Dataset.from_dict({"prompt": prompts, "question_id": [f"q{k}" for k in range(n_prompts)]})
     trainer = tiny_trainer(
         folder,
         estimator,
-        dataset=Dataset.from_dict({"prompt": prompts, "question_id": [f"q{k}" for k in range(n_prompts)]}),
+        dataset=questions if dataset is None else dataset,
         reward=reward,
         trainer_class=trainer_class,
         trainer_options=options,
         chat_template=CHAT,
-        response_template=CALLS,
+        response_template=CALLS if response_template is None else response_template,
         size=TinySize(width=16, layers=1, heads=2, key_value_heads=1, feed_forward=16, context=256),
         **{"max_completion_length": 48, "max_tool_calling_iterations": 5} | config,
     )
-    ends = [trainer._tokenizer.eos_token_id, *(end for end in ENDS)]
+    ends = [trainer._tokenizer.eos_token_id, *ENDS]
     trainer.generation_config.eos_token_id = trainer.eos_token_ids = ends
     return trainer
