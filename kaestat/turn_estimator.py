@@ -44,8 +44,10 @@ class TurnEstimator:
         they stay between 0 and 1, with rewards of every turn they do not, which methods for success rates refuse.
     gamma : float
         Discount per turn, from 0 to 1.
-    scale, order, late, keep_deltas, **params
-        As for `AdvantageEstimator`. A scaling over the batch is one over the completions that came to the same turn.
+    scale : str, optional
+        As for `AdvantageEstimator`. One over the batch is one over the completions that came to the same turn.
+    **params
+        Parameters of the baseline, and ``order``, ``late`` and ``keep_deltas`` of `AdvantageEstimator`.
 
     Attributes
     ----------

@@ -34,9 +34,10 @@ class TurnGRPOTrainer(BaselineGRPOTrainer):
 
     Parameters
     ----------
-    *args, prompt_id, reuse, prior_columns, **kwargs
-        As for `BaselineGRPOTrainer`; ``reward_funcs`` (or the environment's ``get_reward``) give the reward of the
-        outcome, which the last turn earns. A prior is one of whole completions.
+    *args, **kwargs
+        As for `BaselineGRPOTrainer`: those of ``GRPOTrainer``, ``prompt_id``, ``reuse`` and ``prior_columns``.
+        ``reward_funcs`` (or the environment's ``get_reward``) give the reward of the outcome, which the last turn
+        earns. A prior is one of whole completions.
     turn_estimator : TurnEstimator
         With its state, which goes into every checkpoint and comes back on resume.
     turn_rewards : callable, optional
