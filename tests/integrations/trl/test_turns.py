@@ -222,3 +222,34 @@ def test_what_is_no_function_or_no_estimator_of_turns_is_refused(tmp_path):
             tool_trainer(tmp_path, estimator(), turn_rewards=wrong)
     with pytest.raises(TypeError, match="TurnEstimator, got AdvantageEstimator"):
         RecordingTurns(turn_estimator=AdvantageEstimator("kae"))
+
+
+def test_a_rollout_of_ones_own_tells_its_turns_by_env_mask(tmp_path):
+    mask = [1, 1, 0, 0, 1, 0, 1, 1]
+
+    def rollout(prompts, trainer):
+        ids = [[65 + k] * len(mask) for k in range(len(prompts))]
+        return {
+            "prompt_ids": [[49, 50]] * len(ids),
+            "completion_ids": ids,
+            "logprobs": None,
+            "env_mask": [mask] * len(ids),
+        }
+
+    trainer = tiny_trainer(
+        tmp_path,
+        TurnEstimator("rloo"),
+        trainer_class=RecordingTurns,
+        trainer_options={
+            "rollout_func": rollout,
+            "turn_rewards": lambda completion_ids, **_: [[0.0, float(ids[0] % 2), 0.0] for ids in completion_ids],
+        },
+        reward=lambda completions, **_: [0.0] * len(completions),
+        max_completion_length=len(mask),
+        max_steps=1,
+    )
+    trainer.train()
+    (batch,) = trainer.batches
+    earned = [1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]  # of the first two turns, before the others' is left out
+    expected = torch.tensor(earned) * torch.tensor([[1.0], [-1.0]] * 4)
+    assert torch.equal(batch["output"]["advantages"], expected)
