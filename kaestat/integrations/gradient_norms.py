@@ -86,21 +86,21 @@ def mean_squares(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, torch.T
     Raises
     ------
     ValueError
-        If the optimiser has taken steps and keeps no mean squares of its parameters' shapes.
+        If the optimiser does not keep mean squares of its parameters' shapes.
     """
-    state = getattr(optimizer, "optimizer", optimizer).state  # within accelerate's wrapper
-    if not state:
+    optimizer = getattr(optimizer, "optimizer", optimizer)  # within accelerate's wrapper
+    state = optimizer.state
+    if not state and "betas" in optimizer.defaults:
         return None
     found = {
         parameter: own["exp_avg_sq"]
         for parameter, own in state.items()
         if isinstance(own.get("exp_avg_sq"), torch.Tensor) and own["exp_avg_sq"].shape == parameter.shape
     }
-    if len(found) < len(state):
-        kind = type(getattr(optimizer, "optimizer", optimizer)).__name__
+    if not found or len(found) < len(state):
         raise ValueError(
-            f"optimizer: {kind} does not keep a mean square of each coordinate (exp_avg_sq), as torch's Adam and AdamW "
-            "do; take one of these, or norms that are not in an optimiser's units."
+            f"optimizer: {type(optimizer).__name__} does not keep a mean square of each coordinate (exp_avg_sq), as "
+            "torch's Adam and AdamW do; take one of these, or norms that are not in an optimiser's units."
         )
     return found
 

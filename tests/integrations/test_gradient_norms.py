@@ -182,11 +182,13 @@ def test_before_its_first_step_an_optimizer_has_no_units():
 
 def test_an_optimizer_without_mean_squares_is_named():
     model = qwen2()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    Batch(model).scores().sum().backward()
-    optimizer.step()
-    with pytest.raises(ValueError, match="SGD does not keep a mean square"):
-        mean_squares(optimizer)
+    for momentum in (0.0, 0.9):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+        for _ in range(2):  # before and after its first step
+            with pytest.raises(ValueError, match="SGD does not keep a mean square"):
+                mean_squares(optimizer)
+            Batch(model).scores().sum().backward()
+            optimizer.step()
 
 
 def test_gradient_checkpointing_is_refused():
