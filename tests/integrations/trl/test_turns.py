@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.trl import BaselineGRPOTrainer
@@ -167,6 +168,23 @@ def test_completions_that_are_cut_off_count_with_the_turns_they_had(tmp_path):
         expected = plain.step(batch["ids"], earned, step)
     for found, wanted in zip(trainer.turn_advantages, expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_prior_is_one_of_whole_completions(tmp_path):
+    prompts = [[{"role": "user", "content": f"{k}+1="}] for k in range(4)]
+    known = {"prior_mean": [0.25, 0.5, 0.75, None], "prior_count": [8, 8, 8, None]}
+    trainer = tool_trainer(
+        tmp_path,
+        estimator(),
+        turn_rewards=None,
+        dataset=Dataset.from_dict({"prompt": prompts, "question_id": [f"q{k}" for k in range(4)]} | known),
+        trainer_options={"prior_columns": ("prior_mean", "prior_count")},
+    )
+    first = trainer.turn_estimator.estimators[0]
+    np.testing.assert_allclose(first.predict(["q0", "q1", "q2"], 0).value, [0.25, 0.5, 0.75])
+    trainer.train()
+    assert trainer.state.log_history[0]["baseline/known_prompts"] == 0.75
+    assert trainer.state.log_history[0].get("baseline/turn_1/known_prompts") == 0.0
 
 
 def test_completions_that_no_function_scores_are_in_no_past(tmp_path):
