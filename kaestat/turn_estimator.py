@@ -32,8 +32,8 @@ class TurnEstimator:
 
     Whether a completion comes to turn k is settled before it writes a token of it. With ``gamma=1`` the sum over turns
     of advantage times score is therefore an unbiased gradient of the expected sum of the rewards, for every method that
-    leaves a completion's own reward out. With ``gamma < 1`` later rewards count less, as ever where discounts are left
-    out of the distribution over states, and rewards that are far off are noise no more.
+    leaves a completion's own reward out. With ``gamma < 1`` it is biased towards rewards that come soon, and has less
+    noise.
 
     With one turn per completion it is the ordinary estimator, bit for bit.
 
@@ -248,6 +248,7 @@ class TurnEstimator:
         for name, column in (("prompt_ids", prompt_ids), ("stream_ids", stream_ids), ("version", version)):
             if column is not None and len(column) != size:
                 raise ValueError(f"{name} has {len(column)} entries for {size} completions; give one each.")
+        names, streams = _listed(prompt_ids), None if stream_ids is None else _listed(stream_ids)
         checked = None if mask is None else check_mask(mask, size)
         keep = np.ones(size, dtype=bool) if checked is None else checked
         returns, heavy = returns_of_padded(rewards, self.gamma), None
@@ -258,12 +259,12 @@ class TurnEstimator:
         for turn in range(max(int(counts[keep].max(initial=0)), 1)):
             rows = np.flatnonzero(keep & (counts > turn))
             places = rows.tolist()
-            columns: dict[str, Any] = {} if stream_ids is None else {"stream_ids": [stream_ids[row] for row in places]}
+            columns: dict[str, Any] = {} if streams is None else {"stream_ids": [streams[row] for row in places]}
             if heavy is not None:
                 columns["weights"] = heavy[rows, turn]
             if version is not None:
                 columns["version"] = np.asarray(version)[rows]
-            called.append((rows, [prompt_ids[row] for row in places], returns[rows, turn], columns))
+            called.append((rows, [names[row] for row in places], returns[rows, turn], columns))
         return called
 
     @contextmanager
@@ -280,3 +281,8 @@ class TurnEstimator:
                 estimator.load_state_dict(state())
             del self._estimators[len(before) :]
             raise
+
+
+def _listed(ids: Sequence[Hashable]) -> Sequence[Hashable]:
+    """Arrays as lists, whose numbers a state can hold."""
+    return ids.tolist() if isinstance(ids, np.ndarray) else ids

@@ -199,6 +199,17 @@ def test_returns_that_overflow_are_refused():
         TurnEstimator("rloo").step(["a"], [[1e308, 1e308]], 0)
 
 
+def test_ids_of_an_array_are_those_of_a_list(tmp_path):
+    rewards = [[0.0, 1.0], [1.0], [0.0]]
+    states = []
+    for ids in ([3, 3, 5], np.array([3, 3, 5])):
+        turns = TurnEstimator("kae", bandwidth=3.0)
+        turns.step(ids, rewards, 0, stream_ids=np.array(ids))
+        turns.save(tmp_path / "state")
+        states.append((tmp_path / "state").read_bytes())
+    assert states[0] == states[1]
+
+
 def test_it_travels_to_another_process():
     turns = TurnEstimator("kae", bandwidth=3.0)
     turns.step(["a", "a"], [[0.0, 1.0], [1.0]], 0)
