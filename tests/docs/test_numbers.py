@@ -459,7 +459,8 @@ def test_what_is_said_of_trls_runs_holds_in_their_table():
     table = (RESULTS / "studies" / "habits" / "tables" / "confirmed.md").read_text()
     for said in (".073 ± .012", ".069 ± .008", ".083 ± .009", ".080 ± .008", ".087 ± .009", ".085 ± .009"):
         assert said in page and f"+0{said.replace('± .', '± 0.')}" in table
-    runs = endpoints(pd.read_csv(RESULTS / "studies" / "habits" / "confirmed.csv"), 16000)["area"].unstack("design")
+    runs = endpoints(pd.read_csv(RESULTS / "studies" / "habits" / "confirmed.csv"), 16000)["area"].reset_index()
+    runs = runs.pivot_table(index=["base", "seed"], columns="design", values="area")
     for design, said in (("none_1", "{} ahead of no baseline by TRL"), ("kae_eb_1", "{} ahead of KAE-EB without")):
         gap = runs["kae_eb_1_adam"] - runs[design]
         assert said.format(f"{gap.mean():.3f} ± {gap.sem():.3f}".replace("0.", ".")) in page
