@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
 
 DIGITS = 5
+Numbers: TypeAlias = np.ndarray | Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -18,18 +21,18 @@ class Line:
     Attributes
     ----------
     label : str
-    y : sequence of float
+    y : ndarray or sequence of float
         NaN where there is no value.
-    low, high : sequence of float, optional
+    low, high : ndarray or sequence of float, optional
         Ends of an interval, drawn as a band.
     dash : tuple of int
         Lengths of dashes and gaps; empty for a solid line.
     """
 
     label: str
-    y: Sequence[float]
-    low: Sequence[float] | None = None
-    high: Sequence[float] | None = None
+    y: Numbers
+    low: Numbers | None = None
+    high: Numbers | None = None
     dash: tuple[int, ...] = ()
 
     def plain(self) -> dict[str, Any]:
@@ -48,7 +51,7 @@ class Chart:
     ----------
     title : str
     x_label, y_label : str
-    x : sequence of float
+    x : ndarray or sequence of float
         Ascending.
     lines : sequence of Line
     x_log, y_log : bool
@@ -60,11 +63,11 @@ class Chart:
     title: str
     x_label: str
     y_label: str
-    x: Sequence[float]
+    x: Numbers
     lines: Sequence[Line]
     x_log: bool = False
     y_log: bool = False
-    y_range: tuple[float, float] | None = field(default=None)
+    y_range: tuple[float, float] | None = None
 
     @property
     def json(self) -> str:
@@ -83,5 +86,8 @@ class Chart:
         )
 
 
-def _numbers(values: Sequence[float]) -> list[float | None]:
-    return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in values]
+def _numbers(values: Numbers) -> list[float | None]:
+    return [
+        float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+        for value in np.asarray(values, dtype=float).tolist()
+    ]

@@ -154,7 +154,7 @@ def _shown() -> Iterator[Any]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Put off an interruption until what is under way is done, so that no step is taken by half; a second one is not."""
+    """Put off an interruption until what is under way is done, so that no step is taken by half; not a second one."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -12,7 +12,7 @@ import numpy as np
 import kaestat
 from kaestat.report.charts import Chart, Line
 from kaestat.report.html_page import Cell, environment
-from kaestat.report.method_cells import method_cell
+from kaestat.report.method_cells import glossary, method_cell
 from kaestat.report.watch_text import watch_facts, watch_header, watch_headline, watch_notes, watch_rows, watch_unit
 from kaestat.watch import RunMonitor, RunSummary
 
@@ -48,6 +48,7 @@ def watch_page(monitor: RunMonitor, source: str, command: str, *, following: boo
             rows=[[method_cell(row[0]), *map(Cell, row[1:])] for row in watch_rows(summary)],
             charts=charts(monitor.steps, summary),
             notes=list(watch_notes(summary)),
+            glossary=glossary(row.method for row in summary.methods),
         )
     )
 

@@ -57,7 +57,7 @@ def watch_facts(summary: RunSummary) -> Iterator[str]:
     yield f"{newest}: {', '.join(told)}."
     if summary.late:
         yield (
-            f"{summary.late:,} completions came for steps that were over and do not count here; `kaestat analyze` "
+            f"{summary.late:,} completions came for steps that were over and do not count here; kaestat analyze "
             "takes them in."
         )
     yield from summary.told
@@ -83,7 +83,7 @@ def watch_headline(summary: RunSummary) -> str:
     if summary.dead.mean >= HALF:
         told.append(
             f"{_percent(summary.dead)} of the newest groups teach nothing: sampling by predicted values would draw "
-            "others (`kaestat analyze --sampling` tells what that is worth)."
+            "others (kaestat analyze --sampling tells what that is worth)."
         )
     return " ".join(told)
 
@@ -113,7 +113,7 @@ def watch_notes(summary: RunSummary) -> Iterator[str]:
         "Value MSE: how far each method's values would have been from the prompts' true ones, from the rewards alone "
         "and without bias, at visits with an earlier one; averaged within prompts, then over prompts. The number "
         "behind ± is its standard error over prompts, too small for methods that pool prompts (kae_eb, reinforce++): "
-        "`kaestat analyze` gives intervals that hold for these."
+        "kaestat analyze gives intervals that hold for these."
     )
     yield "A group is dead where all of its rewards are alike: a method without a history gets no gradient from it."
     if summary.measured_by:

@@ -111,6 +111,8 @@ def _after(log: RewardLog, step: int) -> RewardLog | None:
     frame = log.frame[log.frame["step"] > step]
     if frame.empty:
         return None
-    columns = {part: frame[part].to_numpy() for part in ("weight", "length", "importance") if part in frame}
+    columns: dict[str, Any] = {
+        part: frame[part].to_numpy() for part in ("weight", "length", "importance") if part in frame
+    }
     prompts = [log.prompts[code] for code in frame["prompt"].tolist()]
     return RewardLog(prompts, frame["step"], frame["reward"], **columns)

@@ -15,6 +15,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.integrations.shared.metrics import step_metrics
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_baseline
+from kaestat.reach import reached
 from kaestat.visit_error import unbiased_error
 from kaestat.watch.prompt_sums import PromptSums
 from kaestat.watch.step_rows import StepRows
@@ -156,17 +157,15 @@ class RunMonitor:
     def _note(self, rows: StepRows, returned: np.ndarray, errors: np.ndarray, noises: np.ndarray) -> None:
         """Add the step's own figures to those of all steps."""
         dead, right = rows.dead_groups(self._highest)
-        seen: dict[str, float] = {}
-        if self._looking is not None:
-            seen = step_metrics(self._looking.estimator.record)
+        reach, history = (math.nan, math.nan) if self._looking is None else _reach(self._looking)
         figures = {
             "step": float(rows.step),
             "reward": float(rows.reward.mean()),
             "dead": dead,
             "right": right,
             "returned": float(returned.mean()),
-            "reached": seen.get("known_prompts", math.nan),
-            "effective_history": seen.get("effective_history", math.nan),
+            "reached": reach,
+            "effective_history": history,
         }
         for method, error, noise in zip(self._methods, errors.tolist(), noises.tolist(), strict=True):
             figures |= {f"error:{method.name}": error, f"noise:{method.name}": noise}
@@ -180,6 +179,7 @@ class RunMonitor:
         newest = {name: Recent.of(np.array(self.steps[name][-recent:])) for name in RECENT}
         errors = self._errors.means
         absolute = len(errors[1]) > 0
+        errors = errors if absolute else self._raw.means
         names = [method.name for method in self._methods]
         return RunSummary(
             n_completions=self._completions,
@@ -192,9 +192,7 @@ class RunMonitor:
             absolute=absolute,
             measured_by=self._measure,
             reference=names[-1],
-            methods=method_figures(
-                names, errors if absolute else self._raw.means, self._noises.means, absolute=absolute
-            ),
+            methods=method_figures(names, errors, self._noises.means, absolute=absolute),
             late=self._late,
             told=tuple(dict.fromkeys(self._told)),
         )
@@ -217,12 +215,25 @@ def _served(method: _Method, rows: StepRows, weight: np.ndarray | None) -> tuple
     """Values of the step's completions, and their derivatives in their own rewards."""
     estimator, baseline = method.estimator, method.baseline
     given = weight if baseline.needs_weights else None
-    estimator.step(rows.prompt, rows.reward, rows.step, stream_ids=rows.stream, weights=given)
+    prompts: Any = rows.prompt  # arrays of whole numbers are the quickest ids
+    streams: Any = rows.stream
+    estimator.step(prompts, rows.reward, rows.step, stream_ids=streams, weights=given)
     record = estimator.record
     assert record is not None and estimator.values is not None  # a step has completions
     own = record.baseline.own_derivative(record.groups, record.visits, step=record.step, carry=record.carry)
     packed = np.broadcast_to(np.asarray(own, dtype=float), record.groups.reward.shape)
     return np.asarray(estimator.values), record.packing.unpack(packed)
+
+
+def _reach(method: _Method) -> tuple[float, float]:
+    """Share of the step's prompts with a past that still counts, and the mean number of completions it counts as."""
+    record = method.estimator.record
+    assert record is not None
+    history = step_metrics(record).get("effective_history", math.nan)
+    if not record.visits.count.shape[-1]:
+        return 0.0, history
+    newest = record.visits.lag[:, -1]
+    return float(((record.visits.count[:, -1] > 0) & reached(record.baseline, newest)).mean()), history
 
 
 def _means(figures: np.ndarray, counted: np.ndarray) -> np.ndarray:

@@ -49,7 +49,7 @@ function draw(figure) {
         y: { distr: spec.yLog ? 3 : 1, range: spec.yRange ? () => spec.yRange : undefined },
       },
       axes: [axis(spec.xLabel, 40, spec.xLog), axis(spec.yLabel, 56, spec.yLog)],
-      cursor: { drag: { x: false, y: false }, points: { size: 7 } },
+      cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     },
     data,
     figure,
