@@ -16,7 +16,7 @@ from kaestat.bandwidth import BandwidthSelection
 from kaestat.registry import METHODS, make_baseline
 from kaestat.report.analysis import Analysis
 from kaestat.report.gradient_text import NOISE_HEADER, NOISE_TITLE, noise_rows, noise_unit_line
-from kaestat.report.headline import headline, paste_lines, paste_notes
+from kaestat.report.headline import headline_parts, paste_lines, paste_notes
 from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, sampling_rows, sampling_unit_line
 from kaestat.report.tables import (
     PATH_HEADER,
@@ -74,7 +74,8 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool) -> None:
     for note in analysis.notes:
         terminal.print(Text(note, style="dim"))
     terminal.print()
-    terminal.print(Text(headline(analysis), style="bold"))
+    for part in headline_parts(analysis):
+        terminal.print(Text(part, style="bold"))
     for where, line in paste_lines(analysis):
         terminal.print(Text(f"{where}:"))
         terminal.print(Text(f"  {line}"), soft_wrap=True)

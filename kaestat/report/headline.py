@@ -16,13 +16,19 @@ NAMED = 4  # tied rows; the others are counted
 
 
 def headline(analysis: Analysis) -> str:
-    """What to use and what it is worth, in a few sentences; first for the gradient where values are not enough."""
-    told = _on_value(analysis)
+    """What to use and what it is worth, in a few sentences."""
+    return " ".join(headline_parts(analysis))
+
+
+def headline_parts(analysis: Analysis) -> list[str]:
+    """The same by subject: value, gradient and sampling; the gradient first where values are not enough."""
+    parts = [_on_value(analysis)]
     if analysis.gradient is not None:
         weighing = on_weights(analysis.gradient, analysis.facts)
         first = analysis.gradient.matter or analysis.gradient.misled
-        told = f"{weighing} By the value alone: {told}" if first else f"{told} {weighing}".rstrip()
-    return told if analysis.sampling is None else f"{told} {on_sampling(analysis.sampling, analysis.facts)}"
+        parts = [weighing, f"By the value alone: {parts[0]}"] if first else [*parts, weighing]
+    sampled = [] if analysis.sampling is None else [on_sampling(analysis.sampling, analysis.facts)]
+    return [part for part in (*parts, *sampled) if part]
 
 
 def _on_value(analysis: Analysis) -> str:

@@ -1,4 +1,4 @@
-"""Names of methods in the tables of a page: each with what it is, and a link to where that stands in the page."""
+"""Names of methods and policies in the tables of a page: each with what it is, methods with a link to that."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from kaestat.registry import METHODS
 from kaestat.report.html_page import Cell
+from kaestat.sampling.policies import POLICIES
 
 
 def method_cell(shown: str) -> Cell:
@@ -15,6 +16,11 @@ def method_cell(shown: str) -> Cell:
     if name is None:
         return Cell(shown)
     return Cell(shown, href=f"#{anchor(name)}", note=METHODS[name].summary)
+
+
+def policy_cell(name: str) -> Cell:
+    """The cell of a sampling policy, with the first line of what its class says."""
+    return Cell(name, note=(POLICIES[name].__doc__ or "").strip().splitlines()[0].replace("``", ""))
 
 
 def method_of(shown: str) -> str | None:
