@@ -15,6 +15,15 @@ from rich.text import Text
 from kaestat.bandwidth import BandwidthSelection
 from kaestat.registry import METHODS, make_baseline
 from kaestat.report.analysis import Analysis
+from kaestat.report.comparison import RunComparison
+from kaestat.report.comparison_text import (
+    comparison_header,
+    comparison_headline,
+    comparison_notes,
+    error_rows,
+    error_unit,
+    figure_rows,
+)
 from kaestat.report.gradient_text import NOISE_HEADER, NOISE_TITLE, noise_rows, noise_unit_line
 from kaestat.report.headline import headline_parts, paste_lines, paste_notes
 from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, sampling_rows, sampling_unit_line
@@ -81,6 +90,22 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool) -> None:
         terminal.print(Text(f"  {line}"), soft_wrap=True)
     for note in paste_notes(analysis):
         terminal.print(Text(note))
+
+
+def show_comparison(found: RunComparison) -> None:
+    """Two runs beside each other."""
+    terminal = screen()
+    terminal.print(_table(comparison_header(found), figure_rows(found)))
+    if not found.errors.empty:
+        terminal.print()
+        terminal.print(Text(f"Value MSE of each method, in units of {error_unit(found).name}"))
+        terminal.print(_table(("method", *comparison_header(found)[1:]), error_rows(found)))
+    terminal.print()
+    for note in comparison_notes(found):
+        terminal.print(Text(note, style="dim"))
+    terminal.print()
+    for part in comparison_headline(found):
+        terminal.print(Text(part, style="bold"))
 
 
 def show_run(summary: RunSummary, waiting: str) -> None:

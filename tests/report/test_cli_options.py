@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import kaestat
-from kaestat.report import commands, out_folder
+from kaestat.report import commands, options, out_folder
 from kaestat.report.cli import run
 
 HEADER = "prompt,step,reward\n"
