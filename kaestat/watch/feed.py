@@ -56,8 +56,6 @@ class Feed:
 
         Raises
         ------
-        FileNotFoundError
-            If the log was there and is no more.
         ValueError
             If the content is invalid; with ``last``, also if the format cannot be told.
         """
@@ -65,6 +63,8 @@ class Feed:
             told = self._begin(last=last)
             if self._source is None:
                 return Reading(waiting=told)
+        if not self._path.exists():
+            return Reading(waiting=f"{self._path}: was there, and is no more.")
         return self._source.read(last=last)
 
     def _begin(self, *, last: bool) -> str:

@@ -130,8 +130,7 @@ class RunMonitor:
 
     def _take(self, rows: StepRows) -> None:
         visits = rows.visits()
-        more = max(0, len(self._number) - len(self._visits))
-        self._visits = np.pad(self._visits, (0, max(more, len(self._visits)) if more else 0))
+        self._make_room()
         earlier = self._visits[visits.prompt]
         eligible = earlier > 0
         several = eligible & (visits.count > 1)
@@ -153,6 +152,12 @@ class RunMonitor:
         self._completions += len(rows.reward)
         self._highest = max(self._highest, float(rows.reward.max()))
         self._note(rows, eligible, _means(errors, several), _means(noises, eligible))
+
+    def _make_room(self) -> None:
+        """Let every prompt have its number of visits, in an array that at least doubles when it grows."""
+        known, needed = len(self._visits), len(self._number)
+        if needed > known:
+            self._visits = np.pad(self._visits, (0, max(needed, 2 * known) - known))
 
     def _note(self, rows: StepRows, returned: np.ndarray, errors: np.ndarray, noises: np.ndarray) -> None:
         """Add the step's own figures to those of all steps."""

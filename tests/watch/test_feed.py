@@ -132,6 +132,17 @@ def test_what_is_not_there_yet_is_waited_for(tmp_path):
     assert rows_of(source.read().log) == [("a", 0, 1.0)]
 
 
+def test_a_log_that_is_deleted_is_waited_for_and_the_next_one_read_anew(tmp_path):
+    path = write(tmp_path / "run.csv", csv_text(ROWS))
+    source = Feed(path)
+    everything(source)
+    path.unlink()
+    assert "is no more" in source.read().waiting
+    write(path, csv_text(ROWS[:8]))
+    reading = source.read()
+    assert reading.anew and len(rows_of(reading.log)) == 8
+
+
 def test_a_format_that_cannot_be_told_is_an_error_at_the_last_look_only(tmp_path):
     path = tmp_path / "run.txt"
     path.write_text("something\n")
