@@ -5,6 +5,7 @@ visited twice, with lengths. Timed, at its end: one look of the command's `Follo
 (reading the new rows, four estimators' step, the sums), with the summary and both files of ``--out`` written; and what
 would have to be done again without a state: `read_log`, `value_risk` of the same four methods without a bootstrap, and
 `gradient_risk` of them. A whole ``kaestat analyze`` replays thirty methods, with intervals, and takes longer.
+Times are those of the processor.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def run(size: str = "full") -> list[Row]:
         updates = []
         for rows in steps[-n_updates:]:
             rows.to_csv(log, mode="a", header=False, index=False)
-            begin = time.perf_counter()
+            begin = time.process_time()
             follower.look()
             watch_line(follower.monitor.summary())
-            updates.append(time.perf_counter() - begin)
+            updates.append(time.process_time() - begin)
         names = [row.method for row in follower.monitor.summary().methods]
         again = [_analysis(log, names) for _ in range(repetitions)]
     update, analysis = np.array(updates), np.array(again)
@@ -57,11 +58,11 @@ def run(size: str = "full") -> list[Row]:
 
 
 def _analysis(log: Path, names: list[str]) -> float:
-    begin = time.perf_counter()
+    begin = time.process_time()
     whole = read_log(log)
     value_risk(whole, names, n_boot=0)
     gradient_risk(whole, names, n_boot=0)
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def _steps(n_prompts: int, at_once: int, visits: int) -> list[pd.DataFrame]:

@@ -25,7 +25,7 @@ from kaestat.report.comparison_text import (
     figure_rows,
 )
 from kaestat.report.gradient_text import NOISE_HEADER, NOISE_TITLE, noise_rows, noise_unit_line
-from kaestat.report.headline import headline_parts, paste_lines, paste_notes
+from kaestat.report.headline import headline_parts, paste_lines, paste_notes, sampling_hint
 from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, sampling_rows, sampling_unit_line
 from kaestat.report.tables import (
     PATH_HEADER,
@@ -88,7 +88,7 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool) -> None:
     for where, line in paste_lines(analysis):
         terminal.print(Text(f"{where}:"))
         terminal.print(Text(f"  {line}"), soft_wrap=True)
-    for note in paste_notes(analysis):
+    for note in filter(None, (*paste_notes(analysis), sampling_hint(analysis))):
         terminal.print(Text(note))
 
 

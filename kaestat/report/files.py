@@ -16,7 +16,7 @@ from kaestat.report.analysis import Analysis
 from kaestat.report.bandwidth_chart import bandwidth_chart
 from kaestat.report.gradient import GradientAnalysis
 from kaestat.report.gradient_text import NOISE_HEADER, NOISE_TITLE, noise_rows, noise_unit, noise_unit_line
-from kaestat.report.headline import headline_parts, paste_lines, paste_notes
+from kaestat.report.headline import headline_parts, paste_lines, paste_notes, sampling_hint
 from kaestat.report.html_page import Cell, Download, environment
 from kaestat.report.interval_marks import interval_marks
 from kaestat.report.json_output import to_json
@@ -86,7 +86,7 @@ def html_report(analysis: Analysis, provenance: Provenance) -> str:
         .render(
             headline=headline_parts(analysis),
             paste_lines=paste_lines(analysis),
-            paste_notes=list(paste_notes(analysis)),
+            paste_notes=list(filter(None, (*paste_notes(analysis), sampling_hint(analysis)))),
             facts=list(fact_lines(analysis.facts)),
             unit=unit_line(analysis),
             header=header,

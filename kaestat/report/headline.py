@@ -12,6 +12,7 @@ from kaestat.report.setting import VERL_WEIGHTS
 from kaestat.report.tables import unit_of
 
 RIVALS = {"grpo": "GRPO's group mean", "reinforce++": "REINFORCE++'s batch mean"}  # both leave the completion out
+MANY_DEAD = 0.25  # of the groups
 NAMED = 4  # tied rows; the others are counted
 
 
@@ -88,6 +89,17 @@ def paste_notes(analysis: Analysis) -> Iterator[str]:
             "The log counts visits, training counts steps: drift_variance is its default, 0.0002, divided by the steps "
             "from one visit of a prompt to the next (steps per epoch)."
         )
+
+
+def sampling_hint(analysis: Analysis) -> str:
+    """How to ask what sampling would save; empty where it was asked, prompts do not return, or few groups are dead."""
+    dead = analysis.facts.dead_groups or 0.0
+    if analysis.sampling is not None or analysis.facts.return_gap is None or dead < MANY_DEAD:
+        return ""
+    return (
+        f"{_percent(dead)} of the groups were dead: kaestat analyze --sampling tells how many completions it would "
+        "save to draw prompts by their predicted values."
+    )
 
 
 def _keep(analysis: Analysis) -> str:
