@@ -20,7 +20,7 @@ from kaestat.logs.readers import FORMATS
 from kaestat.report import console
 from kaestat.report.json_output import to_json
 from kaestat.report.options import Hint, app, check_out, hints_by_name, interruptible
-from kaestat.report.watch_page import watch_page
+from kaestat.report.watch_page import binned, watch_page
 from kaestat.report.watch_text import watch_line
 from kaestat.storage import write_atomically
 from kaestat.watch import Feed, RunMonitor, RunSummary
@@ -124,12 +124,13 @@ class Follower:
         self.write(following=False)
 
     def write(self, *, following: bool) -> None:
-        """Write both files, each in one go."""
+        """Write both files, each in one go; along a long run, means of neighbouring steps."""
         if self._out is None:
             return
-        page = watch_page(self.monitor, self._run.name, self._command, following=following)
+        summary, along = self.monitor.summary(), binned(self.monitor.steps)
+        page = watch_page(summary, along, self._run.name, self._command, following=following)
         write_atomically(self._out / "watch.html", page)
-        document = {"summary": asdict(self.monitor.summary()), "steps": self.monitor.steps}
+        document = {"summary": asdict(summary), "steps": {name: column.tolist() for name, column in along[1].items()}}
         write_atomically(self._out / "watch.json", to_json(document) + "\n")
 
 

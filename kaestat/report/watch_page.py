@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,50 +15,56 @@ from kaestat.report.charts import Chart, Line
 from kaestat.report.html_page import Cell, environment
 from kaestat.report.method_cells import glossary, method_cell
 from kaestat.report.watch_text import watch_facts, watch_header, watch_headline, watch_notes, watch_rows, watch_unit
-from kaestat.watch import RunMonitor, RunSummary
+from kaestat.watch import RunSummary
 
 POINTS = 300
+Figures: TypeAlias = dict[str, np.ndarray]
 REFRESH = 30  # seconds after which a browser loads the page again
 SHORTEST = 2  # points that make a line
 
 
-def watch_page(monitor: RunMonitor, source: str, command: str, *, following: bool) -> str:
+def watch_page(
+    summary: RunSummary, along: tuple[np.ndarray, Figures], source: str, command: str, *, following: bool
+) -> str:
     """One HTML page that needs no other file.
 
     Parameters
     ----------
-    monitor : RunMonitor
+    summary : RunSummary
+    along : (ndarray, dict of ndarray)
+        The run's figures along its steps, from `binned`.
     source, command : str
         Name of the log, and what was called.
     following : bool
         Whether the page will be written again, and so reloads itself.
     """
-    summary = monitor.summary()
-    return (
-        environment("kaestat.report", charts=True)
-        .get_template("watch.html")
-        .render(
-            source=source,
-            command=command,
-            version=kaestat.__version__,
-            written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
-            refresh=REFRESH if following else 0,
-            headline=watch_headline(summary),
-            facts=list(watch_facts(summary)),
-            header=[Cell(name) for name in watch_header(summary)],
-            rows=[[method_cell(row[0]), *map(Cell, row[1:])] for row in watch_rows(summary)],
-            charts=charts(monitor.steps, summary),
-            notes=list(watch_notes(summary)),
-            glossary=glossary(row.method for row in summary.methods),
-        )
+    return _template().render(
+        source=source,
+        command=command,
+        version=kaestat.__version__,
+        written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+        refresh=REFRESH if following else 0,
+        headline=watch_headline(summary),
+        facts=list(watch_facts(summary)),
+        header=[Cell(name) for name in watch_header(summary)],
+        rows=[[method_cell(row[0]), *map(Cell, row[1:])] for row in watch_rows(summary)],
+        charts=charts(along, summary),
+        notes=list(watch_notes(summary)),
+        glossary=glossary(row.method for row in summary.methods),
     )
 
 
-def charts(steps: Mapping[str, Sequence[float]], summary: RunSummary) -> list[Chart]:
-    """Figures over training steps; those of which nothing is known are left out."""
-    if len(steps["step"]) < SHORTEST:
+@cache
+def _template() -> Any:
+    """Compiled once: that takes longer than everything else."""
+    return environment("kaestat.report", charts=True).get_template("watch.html")
+
+
+def charts(along: tuple[np.ndarray, Figures], summary: RunSummary) -> list[Chart]:
+    """Figures over training steps, from `binned`; those of which nothing is known are left out."""
+    step, columns = along
+    if len(step) < SHORTEST:
         return []
-    step, columns = binned(steps)
     names = [row.method for row in summary.methods]
     unit = watch_unit(summary)
     error = {name: columns[f"error:{name}"] / 10.0**unit.power for name in names}
@@ -87,7 +94,7 @@ def charts(steps: Mapping[str, Sequence[float]], summary: RunSummary) -> list[Ch
     return [chart for chart in made if any(np.isfinite(line.y).any() for line in chart.lines)]
 
 
-def binned(steps: Mapping[str, Sequence[float]]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def binned(steps: Mapping[str, Sequence[float]]) -> tuple[np.ndarray, Figures]:
     """Means over runs of neighbouring steps, at most `POINTS` of them.
 
     Returns
@@ -98,6 +105,8 @@ def binned(steps: Mapping[str, Sequence[float]]) -> tuple[np.ndarray, dict[str, 
         NaN where none of the steps has the figure.
     """
     step = np.array(steps["step"])
+    if len(step) == 0:
+        return step, {name: step for name in steps}
     place = np.arange(len(step)) // math.ceil(len(step) / POINTS)
     last = np.flatnonzero(np.diff(place, append=place[-1] + 1))
     figures = {}
