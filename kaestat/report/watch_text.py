@@ -82,7 +82,7 @@ def watch_headline(summary: RunSummary) -> str:
         )
     if summary.dead.mean >= HALF:
         told.append(
-            f"{_percent(summary.dead)} of the newest groups teach nothing: sampling by predicted values would draw "
+            f"{_percent(summary.dead)} of the newest groups are dead: sampling by predicted values would draw "
             "others (kaestat analyze --sampling tells what that is worth)."
         )
     return " ".join(told)
