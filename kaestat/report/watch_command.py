@@ -74,8 +74,7 @@ def watch(
         with _uninterrupted():
             follower.finish()
         console.show_run(follower.monitor.summary(), follower.waiting)
-        if out is not None:
-            context.obj.outcome = f"the last summary is in {out}"
+        context.obj.outcome = "that was the last summary" if out is None else f"the last summary is in {out}"
         raise
 
 
