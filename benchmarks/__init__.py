@@ -7,6 +7,7 @@ BENCHMARKS = (
     "array_formula",
     "risk_path",
     "analyze",
+    "watch_step",
     "history_memory",
     "import_time",
     "state_file",

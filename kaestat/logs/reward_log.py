@@ -53,6 +53,8 @@ class RewardLog:
         Columns ``prompt`` (code into ``prompts``), ``step``, ``reward`` and ``group`` (code, 0 without groups), and
         those of ``weight``, ``length``, ``importance`` that were given; sorted by step, then prompt, then group; the
         order of completions within a group is kept.
+    groups : list
+        Distinct groups, in order of first appearance; empty without groups.
     group_size_inferred : bool
         Whether the number of completions of a visit was inferred, by a reader of accuracies.
 
@@ -208,6 +210,7 @@ class RewardLog:
             columns = {name: column[order] for name, column in columns.items()}
         self.frame = pd.DataFrame(columns, copy=False)
         self.prompts = prompt.distinct
+        self.groups = [] if group is None else group.distinct
         self.time_axis = time_axis
         self.has_groups = group is not None
 
@@ -234,7 +237,7 @@ class RewardLog:
         frame["prompt"] = (np.cumsum(kept) - 1)[frame["prompt"].to_numpy()]
         part = object.__new__(type(self))  # what `__init__` checks and sorts is checked and sorted
         part.prompts = [prompt for prompt, keep in zip(self.prompts, kept.tolist(), strict=True) if keep]
-        part.frame, part.time_axis, part.has_groups = frame, self.time_axis, self.has_groups
+        part.frame, part.time_axis, part.has_groups, part.groups = frame, self.time_axis, self.has_groups, self.groups
         return part
 
     @property

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
-from importlib.util import find_spec
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated
 
 import typer
 from rich.progress import track
@@ -17,7 +15,7 @@ from kaestat.bandwidth import SELECTORS
 from kaestat.baselines.base import Baseline
 from kaestat.datasets import simulated_run
 from kaestat.kernels import KERNELS
-from kaestat.logs.readers import FORMATS, read_log
+from kaestat.logs.readers import read_log
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.selection import select_bandwidth
 from kaestat.provenance import Provenance, checksum, versions
@@ -25,38 +23,10 @@ from kaestat.report import console
 from kaestat.report.analysis import analyze as analyze_log
 from kaestat.report.files import write_report
 from kaestat.report.json_output import analysis_document, to_json
-from kaestat.report.out_folder import check_folder, replace_files
+from kaestat.report.options import Format, Hint, Json, Log, Simulated, app, check_out, hints_by_name, interruptible
+from kaestat.report.out_folder import replace_files
 
-UsageError: Any = typer.BadParameter.__base__  # typer exports it under no name of its own
-Interruption = typer.Abort
 SIMULATED = "simulated run"
-
-app = typer.Typer(rich_markup_mode=None)
-
-Log = Annotated[Path | None, typer.Argument(metavar="LOG", help="Reward log: a file or folder.", show_default=False)]
-Simulated = Annotated[bool, typer.Option("--simulated", help="Use the simulated run instead of LOG.")]
-Format = Annotated[str, typer.Option(metavar="NAME", help=f"Format of LOG: auto, {', '.join(FORMATS)}.")]
-Hint = Annotated[
-    list[str],
-    typer.Option(metavar="KEY=VALUE", help="What LOG cannot tell: group_size=8, prompt=question, ...; repeatable."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-
-
-P = ParamSpec("P")
-
-
-def _interruptible(command: Callable[P, None]) -> Callable[P, None]:
-    """Typer makes a mere status of KeyboardInterrupt, and its message is lost."""
-
-    @wraps(command)
-    def call(*arguments: P.args, **options: P.kwargs) -> None:
-        try:
-            command(*arguments, **options)
-        except KeyboardInterrupt as cause:
-            raise Interruption from cause
-
-    return call
 
 
 def _show_version(wanted: bool) -> None:
@@ -75,7 +45,7 @@ def kaestat_command(
 
 
 @app.command()
-@_interruptible
+@interruptible
 def analyze(
     context: typer.Context,
     log: Log = None,
@@ -104,7 +74,7 @@ def analyze(
 ) -> None:
     """Value MSE of every method on LOG, with intervals, from its rewards alone."""
     if out is not None:
-        _check_out(out)
+        check_out(out)
     rewards = _read(log, format, hint, simulated, quiet=as_json)
     analysis = analyze_log(
         rewards,
@@ -140,7 +110,7 @@ def analyze(
 
 
 @app.command()
-@_interruptible
+@interruptible
 def bandwidth(
     log: Log = None,
     selector: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(SELECTORS)}.")] = "forward_cv",
@@ -171,7 +141,7 @@ def bandwidth(
 
 
 @app.command()
-@_interruptible
+@interruptible
 def methods() -> None:
     """Names of all methods, with their values and sources."""
     console.show_methods()
@@ -183,34 +153,7 @@ def _read(log: Path | None, format: str, hints: list[str], simulated: bool, *, q
     if log is None:
         return simulated_run().log
     with console.stage(f"Reading {log.name}", quiet=quiet):
-        return read_log(log, format=format, **_hints(hints))
-
-
-def _hints(texts: list[str]) -> dict[str, Any]:
-    """Hints by name; one that is given several times is a list."""
-    found: dict[str, list[Any]] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not (key and equals and value):
-            raise ValueError(f"--hint {text!r}: write KEY=VALUE, for example group_size=8.")
-        found.setdefault(key, []).append(_hint_value(key, value))
-    return {key: values if len(values) > 1 or key == "reward_weights" else values[0] for key, values in found.items()}
-
-
-def _hint_value(key: str, value: str) -> str | int | float:
-    kinds: dict[str, type[int] | type[float]] = {"group_size": int, "reward_weights": float}
-    try:
-        return kinds[key](value) if key in kinds else value
-    except ValueError:
-        raise ValueError(f"--hint {key}={value}: {key} must be a number.") from None
-
-
-def _check_out(out: Path) -> None:
-    """Fail before the work, not after it."""
-    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
-    if missing:
-        raise ModuleNotFoundError(f"--out needs {' and '.join(missing)}: pip install 'kaestat[plots]'")
-    check_folder(out)
+        return read_log(log, format=format, **hints_by_name(hints))
 
 
 def _progress(baselines: Sequence[Baseline]) -> Iterable[Baseline]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -15,8 +15,17 @@ from rich.text import Text
 from kaestat.bandwidth import BandwidthSelection
 from kaestat.registry import METHODS, make_baseline
 from kaestat.report.analysis import Analysis
+from kaestat.report.comparison import RunComparison
+from kaestat.report.comparison_text import (
+    comparison_header,
+    comparison_headline,
+    comparison_notes,
+    error_rows,
+    error_unit,
+    figure_rows,
+)
 from kaestat.report.gradient_text import NOISE_HEADER, NOISE_TITLE, noise_rows, noise_unit_line
-from kaestat.report.headline import headline, paste_lines, paste_notes
+from kaestat.report.headline import headline_parts, paste_lines, paste_notes, sampling_hint
 from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, sampling_rows, sampling_unit_line
 from kaestat.report.tables import (
     PATH_HEADER,
@@ -28,6 +37,8 @@ from kaestat.report.tables import (
     unit_of,
 )
 from kaestat.report.unit import Unit
+from kaestat.report.watch_text import watch_facts, watch_header, watch_headline, watch_rows
+from kaestat.watch import RunSummary
 
 STDERR = Console(stderr=True)
 WIDTH_OF_FILES = 120  # where the output is no terminal, and so has no width of its own
@@ -47,52 +58,84 @@ def stage(what: str, *, quiet: bool = False) -> Iterator[None]:
 
 def show_analysis(analysis: Analysis, *, source: str, with_paths: bool) -> None:
     """Facts, tables and notes."""
-    screen = _screen()
-    screen.print(Text(source, style="bold"))
+    terminal = screen()
+    terminal.print(Text(source, style="bold"))
     for line in fact_lines(analysis.facts):
-        screen.print(Text(line))
-    screen.print()
-    screen.print(_table(*comparison(analysis)))
-    screen.print(Text(unit_line(analysis), style="dim"))
-    screen.print()
+        terminal.print(Text(line))
+    terminal.print()
+    terminal.print(_table(*comparison(analysis)))
+    terminal.print(Text(unit_line(analysis), style="dim"))
+    terminal.print()
     if analysis.gradient is not None:
-        screen.print(Text(NOISE_TITLE))
-        screen.print(_table(NOISE_HEADER, noise_rows(analysis.gradient)))
-        screen.print(Text(noise_unit_line(analysis.gradient), style="dim"))
-        screen.print()
+        terminal.print(Text(NOISE_TITLE))
+        terminal.print(_table(NOISE_HEADER, noise_rows(analysis.gradient)))
+        terminal.print(Text(noise_unit_line(analysis.gradient), style="dim"))
+        terminal.print()
     if analysis.sampling is not None:
-        screen.print(Text(SAMPLING_TITLE))
-        screen.print(_table(SAMPLING_HEADER, sampling_rows(analysis.sampling)))
-        screen.print(Text(sampling_unit_line(), style="dim"))
-        screen.print()
+        terminal.print(Text(SAMPLING_TITLE))
+        terminal.print(_table(SAMPLING_HEADER, sampling_rows(analysis.sampling)))
+        terminal.print(Text(sampling_unit_line(), style="dim"))
+        terminal.print()
     if with_paths:
         for kernel, selection in analysis.paths.items():
             title = f"MSE of kae, {kernel} kernel, at visits with an earlier one"
-            _show_path(screen, selection, title, unit_of(analysis))
+            _show_path(terminal, selection, title, unit_of(analysis))
     for note in analysis.notes:
-        screen.print(Text(note, style="dim"))
-    screen.print()
-    screen.print(Text(headline(analysis), style="bold"))
+        terminal.print(Text(note, style="dim"))
+    terminal.print()
+    for part in headline_parts(analysis):
+        terminal.print(Text(part, style="bold"))
     for where, line in paste_lines(analysis):
-        screen.print(Text(f"{where}:"))
-        screen.print(Text(f"  {line}"), soft_wrap=True)
-    for note in paste_notes(analysis):
-        screen.print(Text(note))
+        terminal.print(Text(f"{where}:"))
+        terminal.print(Text(f"  {line}"), soft_wrap=True)
+    for note in filter(None, (*paste_notes(analysis), sampling_hint(analysis))):
+        terminal.print(Text(note))
+
+
+def show_comparison(found: RunComparison) -> None:
+    """Two runs beside each other."""
+    terminal = screen()
+    terminal.print(_table(comparison_header(found), figure_rows(found)))
+    if not found.errors.empty:
+        terminal.print()
+        terminal.print(Text(f"Value MSE of each method, in units of {error_unit(found).name}"))
+        terminal.print(_table(("method", *comparison_header(found)[1:]), error_rows(found)))
+    terminal.print()
+    for note in comparison_notes(found):
+        terminal.print(Text(note, style="dim"))
+    terminal.print()
+    for part in comparison_headline(found):
+        terminal.print(Text(part, style="bold"))
+
+
+def show_run(summary: RunSummary, waiting: str) -> None:
+    """The last summary of a run that was followed."""
+    terminal = screen()
+    terminal.print(run_table(summary, waiting))
+
+
+def run_table(summary: RunSummary, waiting: str) -> Group:
+    """A run so far."""
+    parts: list[RenderableType] = [Text(line) for line in watch_facts(summary)]
+    if summary.n_steps:
+        parts += [Text(), _table(watch_header(summary), watch_rows(summary))]
+    parts += [Text(), Text(watch_headline(summary), style="bold")]
+    return Group(*parts, *([Text(waiting, style="dim")] if waiting else []))
 
 
 def show_written(paths: Sequence[Path]) -> None:
     """Which files were written, the report last."""
-    screen = _screen()
-    screen.print(Text(f"Written to {paths[0].parent}: {', '.join(path.name for path in paths)}"), soft_wrap=True)
+    terminal = screen()
+    terminal.print(Text(f"Written to {paths[0].parent}: {', '.join(path.name for path in paths)}"), soft_wrap=True)
 
 
 def show_selection(selection: BandwidthSelection, kernel: str) -> None:
     """The selected bandwidth and its risk path."""
-    screen = _screen()
+    terminal = screen()
     if len(selection.path):
         title = f"Risk of selector {selection.selector}, {kernel} kernel"
-        _show_path(screen, selection, title, Unit.of(selection.path["risk"]))
-    screen.print(Text(selection_line(selection, kernel), style="bold"))
+        _show_path(terminal, selection, title, Unit.of(selection.path["risk"]))
+    terminal.print(Text(selection_line(selection, kernel), style="bold"))
 
 
 def show_methods() -> None:
@@ -102,13 +145,13 @@ def show_methods() -> None:
         baseline = make_baseline(method.name)
         needs = "weights of completions" if baseline.needs_weights else baseline.missing_input
         rows.append((method.name, method.summary + (f"; needs {needs}" if needs else "")))
-    _screen().print(_table(("method", "value, scaling, source"), rows, numeric=False))
+    screen().print(_table(("method", "value, scaling, source"), rows, numeric=False))
 
 
-def _show_path(screen: Console, selection: BandwidthSelection, title: str, unit: Unit) -> None:
-    screen.print(Text(f"{title} (bandwidth in {selection.time_axis}s; the rest in units of {unit.name})"))
-    screen.print(_table(PATH_HEADER, path_rows(selection, unit)))
-    screen.print()
+def _show_path(terminal: Console, selection: BandwidthSelection, title: str, unit: Unit) -> None:
+    terminal.print(Text(f"{title} (bandwidth in {selection.time_axis}s; the rest in units of {unit.name})"))
+    terminal.print(_table(PATH_HEADER, path_rows(selection, unit)))
+    terminal.print()
 
 
 def _table(header: Iterable[str], rows: Iterable[Sequence[str]], *, numeric: bool = True) -> Table:
@@ -120,6 +163,7 @@ def _table(header: Iterable[str], rows: Iterable[Sequence[str]], *, numeric: boo
     return table
 
 
-def _screen() -> Console:
-    screen = Console(highlight=False)
-    return screen if screen.is_terminal else Console(highlight=False, width=WIDTH_OF_FILES)
+def screen() -> Console:
+    """Standard output; where it is no terminal, of a width that suits a file."""
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=WIDTH_OF_FILES)

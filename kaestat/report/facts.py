@@ -26,6 +26,8 @@ class LogFacts:
         Mean reward over the first and the last tenth of the completions, in the order of time.
     return_gap : float or None
         Median number of steps between two visits of a prompt; None where none comes back.
+    dead_groups : float or None
+        Share of groups of two completions or more whose rewards are all alike; None where there are none.
     """
 
     n_completions: int
@@ -39,6 +41,7 @@ class LogFacts:
     reward_start: float
     reward_end: float
     return_gap: float | None
+    dead_groups: float | None
 
     @classmethod
     def of(cls, log: RewardLog) -> LogFacts:
@@ -58,4 +61,12 @@ class LogFacts:
             reward_start=float(reward[:tenth].mean()),
             reward_end=float(reward[-tenth:].mean()),
             return_gap=float(np.median(return_gaps(log))) if visits.max() > 1 else None,
+            dead_groups=_dead_groups(log),
         )
+
+
+def _dead_groups(log: RewardLog) -> float | None:
+    units = log.group_units
+    low, high = np.minimum.reduceat(units.reward, units.first), np.maximum.reduceat(units.reward, units.first)
+    several = units.counts > 1
+    return float((low == high)[several].mean()) if several.any() else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,17 @@ import pandas as pd
 
 from kaestat.provenance import Provenance
 from kaestat.report.analysis import Analysis
+from kaestat.report.bandwidth_chart import bandwidth_chart
 from kaestat.report.gradient import GradientAnalysis
 from kaestat.report.gradient_text import NOISE_HEADER, NOISE_TITLE, noise_rows, noise_unit, noise_unit_line
-from kaestat.report.headline import headline, paste_lines, paste_notes
+from kaestat.report.headline import headline_parts, paste_lines, paste_notes, sampling_hint
 from kaestat.report.html_page import Cell, Download, environment
 from kaestat.report.interval_marks import interval_marks
 from kaestat.report.json_output import to_json
+from kaestat.report.method_cells import glossary, method_cell, policy_cell
 from kaestat.report.plots import render, risk_against_bandwidth
 from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, SamplingAnalysis, sampling_rows, sampling_unit_line
-from kaestat.report.tables import comparison, fact_lines, selection_line, unit_line, unit_of
+from kaestat.report.tables import DIFFERENCE, comparison, fact_lines, selection_line, unit_line, unit_of
 from kaestat.report.unit import Unit
 from kaestat.storage import write_atomically
 
@@ -74,17 +76,17 @@ def html_report(analysis: Analysis, provenance: Provenance) -> str:
     """One HTML page that needs no other file: tables and provenance can be downloaded from the page itself."""
     files = {name: Download(name, text.encode()) for name, text in text_files(analysis, provenance).items()}
     header, rows, drawn = _drawn_table(analysis)
-    figures = {
-        kernel: base64.b64encode(render(risk_against_bandwidth(analysis, [kernel]), "svg")).decode()
+    figures = [
+        (bandwidth_chart(analysis, kernel), _still(render(risk_against_bandwidth(analysis, [kernel]), "svg")))
         for kernel in analysis.paths
-    }
+    ]
     return (
-        environment("kaestat.report")
+        environment("kaestat.report", charts=bool(analysis.paths))
         .get_template("report.html")
         .render(
-            headline=headline(analysis),
+            headline=headline_parts(analysis),
             paste_lines=paste_lines(analysis),
-            paste_notes=list(paste_notes(analysis)),
+            paste_notes=list(filter(None, (*paste_notes(analysis), sampling_hint(analysis)))),
             facts=list(fact_lines(analysis.facts)),
             unit=unit_line(analysis),
             header=header,
@@ -97,10 +99,15 @@ def html_report(analysis: Analysis, provenance: Provenance) -> str:
             figure_files=[files["bandwidth.csv"]] if analysis.paths else [],
             selection_lines=[selection_line(selection, kernel) for kernel, selection in analysis.paths.items()],
             notes=analysis.notes,
+            glossary=glossary(text[0] for text in comparison(analysis)[1]),
             provenance=provenance,
             provenance_files=[files["provenance.json"]],
         )
     )
+
+
+def _still(svg: bytes) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
 def _drawn_table(analysis: Analysis) -> tuple[list[Cell], list[list[Cell]], str]:
@@ -110,7 +117,7 @@ def _drawn_table(analysis: Analysis) -> tuple[list[Cell], list[list[Cell]], str]
         shown, estimate, what = analysis.risk, "mse", "MSE"
     else:
         to_kae = analysis.differences["reference"] == "kae"
-        shown, estimate, what = analysis.differences[to_kae], "difference", "MSE - kae"
+        shown, estimate, what = analysis.differences[to_kae], "difference", DIFFERENCE
     unit = unit_of(analysis)
     numbers = [(shown[column] / 10.0**unit.power).tolist() for column in (estimate, "ci_low", "ci_high")]
     return _with_marks(names, texts, numbers, what, unit, place=2)
@@ -133,7 +140,9 @@ def _gradient(gradient: GradientAnalysis, file: Download) -> dict[str, Any]:
 def _sampling(found: SamplingAnalysis, file: Download) -> dict[str, Any]:
     """What the page shows of sampling policies."""
     ends = [found.table[column].tolist() for column in ("worth", "ci_low", "ci_high")]
-    header, rows, drawn = _with_marks(SAMPLING_HEADER, sampling_rows(found), ends, "worth", Unit(0), place=2)
+    header, rows, drawn = _with_marks(
+        SAMPLING_HEADER, sampling_rows(found), ends, "worth", Unit(0), place=2, first=policy_cell
+    )
     return {
         "title": SAMPLING_TITLE,
         "header": header,
@@ -151,6 +160,7 @@ def _with_marks(
     unit: Unit,
     *,
     place: int,
+    first: Callable[[str], Cell] = method_cell,
 ) -> tuple[list[Cell], list[list[Cell]], str]:
     """A table with one more column of drawings, beside the estimate, so that a phone shows it without scrolling."""
     axis, marks, logarithmic = interval_marks(*numbers)
@@ -159,7 +169,7 @@ def _with_marks(
     header.insert(place, Cell(f"{what} and 95 % interval, drawn", css="drawing", drawing=axis))
     rows = []
     for text, mark in zip(texts, marks, strict=True):
-        row = [Cell(cell, key=0.0 if cell == "reference" else None) for cell in text]
+        row = [first(text[0]), *(Cell(cell, key=0.0 if cell == "reference" else None) for cell in text[1:])]
         row.insert(place, Cell("", css="drawing", drawing=mark))
         rows.append(row)
     shown = f", in units of {unit.name}" if unit.power else ""

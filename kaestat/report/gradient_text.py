@@ -10,7 +10,10 @@ from kaestat.report.facts import LogFacts
 from kaestat.report.gradient import SAFEST, GradientAnalysis
 from kaestat.report.unit import Unit
 
-NOISE_HEADER = ("method", "weights", "noise", "se", "95 % interval", "/ grpo", "95 % interval", "/ none")
+NOISE_HEADER = (
+    "method", "weights", "noise", "standard error", "95 % interval", "noise over grpo's", "its 95 % interval",
+    "noise over none's",
+)  # fmt: skip
 NOISE_TITLE = "Noise of the gradient, E[W (R - b)^2] per completion"
 HOW_TO_LOG = (
     "How much noise each baseline leaves in the gradient cannot be told, as the log has no weights: log the squared "
@@ -40,7 +43,7 @@ def noise_unit_line(gradient: GradientAnalysis) -> str:
     if gradient.by_length:
         what = "the completion's length, a stand-in for its squared score norm, and so are these noises"
     unit = noise_unit(gradient).name
-    return f"In units of {unit}, but for ratios; se is the standard error over prompts. W is {what}."
+    return f"In units of {unit}, but for ratios; standard errors are over prompts. W is {what}."
 
 
 def noise_notes() -> Iterator[str]:

@@ -12,17 +12,24 @@ from kaestat.report.setting import VERL_WEIGHTS
 from kaestat.report.tables import unit_of
 
 RIVALS = {"grpo": "GRPO's group mean", "reinforce++": "REINFORCE++'s batch mean"}  # both leave the completion out
+MANY_DEAD = 0.25  # of the groups
 NAMED = 4  # tied rows; the others are counted
 
 
 def headline(analysis: Analysis) -> str:
-    """What to use and what it is worth, in a few sentences; first for the gradient where values are not enough."""
-    told = _on_value(analysis)
+    """What to use and what it is worth, in a few sentences."""
+    return " ".join(headline_parts(analysis))
+
+
+def headline_parts(analysis: Analysis) -> list[str]:
+    """The same by subject: value, gradient and sampling; the gradient first where values are not enough."""
+    parts = [_on_value(analysis)]
     if analysis.gradient is not None:
         weighing = on_weights(analysis.gradient, analysis.facts)
         first = analysis.gradient.matter or analysis.gradient.misled
-        told = f"{weighing} By the value alone: {told}" if first else f"{told} {weighing}".rstrip()
-    return told if analysis.sampling is None else f"{told} {on_sampling(analysis.sampling, analysis.facts)}"
+        parts = [weighing, f"By the value alone: {parts[0]}"] if first else [*parts, weighing]
+    sampled = [] if analysis.sampling is None else [on_sampling(analysis.sampling, analysis.facts)]
+    return [part for part in (*parts, *sampled) if part]
 
 
 def _on_value(analysis: Analysis) -> str:
@@ -82,6 +89,17 @@ def paste_notes(analysis: Analysis) -> Iterator[str]:
             "The log counts visits, training counts steps: drift_variance is its default, 0.0002, divided by the steps "
             "from one visit of a prompt to the next (steps per epoch)."
         )
+
+
+def sampling_hint(analysis: Analysis) -> str:
+    """How to ask what sampling would save; empty where it was asked, prompts do not return, or few groups are dead."""
+    dead = analysis.facts.dead_groups or 0.0
+    if analysis.sampling is not None or analysis.facts.return_gap is None or dead < MANY_DEAD:
+        return ""
+    return (
+        f"{_percent(dead)} of the groups were dead: kaestat analyze --sampling tells how many completions it would "
+        "save to draw prompts by their predicted values."
+    )
 
 
 def _keep(analysis: Analysis) -> str:

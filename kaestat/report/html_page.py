@@ -1,7 +1,7 @@
 """What the HTML reports share: layout, style, sortable tables, and files that can be downloaded from the page itself.
 
 A page made here is one file. It asks for nothing over the network, and a content security policy in its head keeps it
-so: only the images in the page are shown, and only the script of this package runs, whatever a log calls its prompts.
+so: only the images in the page are shown, and only the scripts of this package run, whatever a log calls its prompts.
 """
 
 from __future__ import annotations
@@ -38,12 +38,18 @@ class Cell:
         What to sort by, where the text does not begin with that number.
     drawing : str
         SVG shown instead of the text, made by `kaestat.report.interval_marks`; never text from outside.
+    href : str
+        Where the text leads; empty for no link.
+    note : str
+        What stands below the text, in small print, where there is room.
     """
 
     text: str
     css: str = ""
     key: float | None = None
     drawing: str = ""
+    href: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,13 +79,15 @@ class Download:
         return f"{length} bytes" if length < 1000 else f"{length / 1000:.0f} kB"
 
 
-def environment(package: str) -> Environment:
+def environment(package: str, *, charts: bool = False) -> Environment:
     """Jinja with the templates of a package and, behind them, those of kaestat: ``layout.html`` and ``parts.html``.
 
     Parameters
     ----------
     package : str
         Name of an importable package with a folder ``templates``.
+    charts : bool
+        Whether pages have figures of `kaestat.report.charts`, for which uPlot (50 kB) goes into each.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -92,10 +100,17 @@ def environment(package: str) -> Environment:
         lstrip_blocks=True,
     )
     templates = files("kaestat.report") / "templates"
-    script = (templates / "sorting.js").read_text(encoding="utf-8")
+    names = ["sorting.js", "copying.js", *(("uplot.js", "charts.js") if charts else ())]
+    scripts = [(templates / name).read_text(encoding="utf-8") for name in names]
+    styles = ["style.css", *(("uplot.css", "charts.css") if charts else ())]
     made.globals |= {
-        "style": Markup((templates / "style.css").read_text(encoding="utf-8")),
-        "script": Markup(script),
-        "script_hash": f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
+        "style": Markup("\n".join((templates / name).read_text(encoding="utf-8") for name in styles)),
+        "scripts": [Markup(script) for script in scripts],
+        "script_hashes": [_hash(script) for script in scripts],
     }
     return made
+
+
+def _hash(script: str) -> str:
+    """What the content security policy knows a script by."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"

@@ -51,7 +51,7 @@ def risk_against_bandwidth(analysis: Analysis, kernels: Sequence[str] | None = N
         raise ValueError("the analysis has no bandwidth paths: call analyze with bandwidth_paths=True.")
     kernels = list(analysis.paths) if kernels is None else list(kernels)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(4.6 * len(kernels), 3.6), layout="constrained")
+        figure = Figure(figsize=(4.6 * len(kernels), 4.2), layout="constrained")
         panels = figure.subplots(1, len(kernels), sharey=True, squeeze=False)[0]
         for axes, kernel in zip(panels, kernels, strict=True):
             _draw(axes, analysis, kernel)
@@ -80,39 +80,25 @@ def _draw(axes: Axes, analysis: Analysis, kernel: str) -> None:
     axes.fill_between(
         bandwidth, risk - NORMAL_975 * se, risk + NORMAL_975 * se, color=KAE_COLOR, alpha=0.25, linewidth=0
     )
-    axes.plot(bandwidth, risk, color=KAE_COLOR, linewidth=2)
     best = int(np.argmin(risk))
+    lowest = f"KAE, lowest {risk[best]:.2f} at {bandwidth[best]:.1f} {analysis.facts.time_axis}s"
+    axes.plot(bandwidth, risk, color=KAE_COLOR, linewidth=2, label=lowest)
     axes.plot(bandwidth[best], risk[best], "o", color=KAE_COLOR, markersize=5)
-    axes.annotate(
-        f"KAE, lowest {risk[best]:.2f}\nat {bandwidth[best]:.1f} {analysis.facts.time_axis}s",
-        (bandwidth[best], risk[best]),
-        xytext=(0, -9),
-        textcoords="offset points",
-        ha="center",
-        va="top",
-        color=KAE_COLOR,
-    )
     assert levels is not None  # where there are paths, there are levels
     row: Any
     for row in levels.itertuples():
         label, color, dashes = LEVEL_STYLES[row.method]
         axes.axhspan(row.ci_low / unit, row.ci_high / unit, color=color, alpha=0.15, linewidth=0)
-        axes.axhline(row.mse / unit, color=color, linestyle=dashes, linewidth=1.6)
-        axes.annotate(
-            f"{label}, {row.mse / unit:.1f}",
-            (1.0, row.mse / unit),
-            xycoords=("axes fraction", "data"),
-            xytext=(-2, 4),
-            textcoords="offset points",
-            ha="right",
-            va="bottom",
-            color=color,
-        )
+        told = f"{label}, {row.mse / unit:.1f}"
+        axes.axhline(row.mse / unit, color=color, linestyle=dashes, linewidth=1.6, label=told)
     axes.set_xscale("log")
     _plain_ticks(axes.xaxis)
     axes.grid(axis="y", color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_title(f"{kernel.capitalize()} kernel", loc="left", fontsize=10, fontweight="bold")
+    axes.legend(
+        loc="upper left", bbox_to_anchor=(0, -0.2), frameon=False, fontsize=9
+    )  # labels in the panel may collide
     axes.set_xlabel(f"Bandwidth ({analysis.facts.time_axis}s, log scale)")
 
 

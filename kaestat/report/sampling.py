@@ -16,7 +16,16 @@ POLICIES = ("neyman", "spo", "pools", "greso", "uniform")
 OURS, REFERENCE = "neyman", "uniform"
 BUDGET = 0.5
 SAMPLING_TITLE = "Half of the completions, drawn by predicted values and corrected for"
-SAMPLING_HEADER = ("policy", "worth", "se", "95 % interval", "all alike", "signal", "effective", "correction up to")
+SAMPLING_HEADER = (
+    "policy",
+    "worth",
+    "standard error",
+    "95 % interval",
+    "all alike",
+    "signal",
+    "effective",
+    "correction up to",
+)
 SAMPLING_LINE = ("TRL, which prompts", f'BaselineGRPOTrainer(..., prompt_sampler="{OURS}")')
 NO_RETURNS = "Sampling: every prompt occurs once, so there is no history that a sampler could predict from."
 

@@ -11,10 +11,13 @@ from kaestat.report.analysis import Analysis
 from kaestat.report.facts import LogFacts
 from kaestat.report.unit import Unit
 
-RISK_HEADER = ("method", "MSE", "se", "95 % interval", "/ grpo", "- kae", "95 % interval")
-DIFFERENCE_HEADER = ("method", "MSE - kae", "se", "95 % interval")
+DIFFERENCE = "MSE less kae's"
+RISK_HEADER = (
+    "method", "MSE", "standard error", "95 % interval", "MSE over grpo's", DIFFERENCE, "its 95 % interval",
+)  # fmt: skip
+DIFFERENCE_HEADER = ("method", DIFFERENCE, "standard error", "95 % interval")
 NO_PAST = " (no past in reach)"
-PATH_HEADER = ("bandwidth", "risk", "se", "se of difference to lowest")
+PATH_HEADER = ("bandwidth", "risk", "standard error", "standard error of the difference to the lowest")
 
 
 def fact_lines(facts: LogFacts) -> Iterator[str]:
@@ -31,6 +34,12 @@ def fact_lines(facts: LogFacts) -> Iterator[str]:
         f"Mean {'accuracy' if facts.binary else 'reward'}: {facts.reward_start:.3f} over the first tenth of the "
         f"completions, {facts.reward_end:.3f} over the last."
     )
+    if facts.dead_groups is not None:
+        alike = "all right or all wrong" if facts.binary else "with all rewards alike"
+        yield (
+            f"Dead groups ({alike}; without a history they give no gradient): {100 * facts.dead_groups:.0f} % of those "
+            "of two completions or more."
+        )
 
 
 def unit_of(analysis: Analysis) -> Unit:
@@ -40,8 +49,8 @@ def unit_of(analysis: Analysis) -> Unit:
 
 def unit_line(analysis: Analysis) -> str:
     """What the numbers of the main table are."""
-    ratio = "" if analysis.risk is None else ", but for the ratio to grpo"
-    return f"In units of {unit_of(analysis).name}{ratio}; se is the standard error over prompts."
+    ratio = "" if analysis.risk is None else ", but for the ratio to grpo's MSE"
+    return f"In units of {unit_of(analysis).name}{ratio}; standard errors are over prompts."
 
 
 def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

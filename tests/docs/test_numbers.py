@@ -529,3 +529,10 @@ def test_the_chain_from_noise_to_speed_holds_for_weights():
     assert "and need {}, {} and {}".format(*took) in said
     errors = [noise.loc[(design, "value_error"), "ratio"] for design in designs]
     assert errors == sorted(errors)
+
+
+def test_cost_of_following_a_run_is_that_of_the_benchmark():
+    measured = json.loads((DOCS.parent / "benchmarks/watch/results.json").read_text())["benchmarks"]["watch_step"]
+    (value,) = (row["value"] for row in measured["rows"] if row["unit"] == "ratio")
+    said = "{median:.4f} ({low:.4f} – {high:.4f})".format(**value)
+    assert said in (DOCS / "guide" / "watch.md").read_text()

@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from kaestat.datasets import simulated_run
@@ -64,6 +65,38 @@ def test_the_numbers_are_those_of_the_committed_tables():
         assert paper == "{} to {}".format(*(pick(printed, key=float) for pick in (min, max)))
 
 
+def test_the_three_numbers_at_the_top_are_those_of_the_committed_tables():
+    risk = pd.read_csv(ROOT / "docs" / "figures" / "choice_real_run.csv").set_index("method")
+    error = [f"{1e3 * risk.loc[name, 'mse']:.2f} ± {1e3 * risk.loc[name, 'se']:.2f}" for name in ("kae_eb", "grpo")]
+    budget = pd.read_csv(ROOT / "results" / "smollm2" / "equal_budget.csv")
+    (design,) = budget.query("method == 'kae_eb' and group_size == 1 and past == 8").itertuples()
+    noise = short(design.relative, design.relative_low, design.relative_high)
+    speeds = pd.read_csv(ROOT / "results" / "studies" / "habits" / "speed.csv").query("base == 'all'")
+    shares = {row.design: short(row.ratio, row.low, row.high) for row in speeds.itertuples()}
+    rows = re.findall(
+        r"^\| [^|]* \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", README[: README.index("## Do your")], re.MULTILINE
+    )
+    assert rows[1:] == [tuple(error), (noise, "1"), (shares["kae_eb_1"], "1")]
+    assert f"completions](docs/experiments/what_a_history_buys.md), {shares['none_1']}" in README
+
+
+def short(*numbers):
+    """An estimate with its interval, as the README writes it."""
+    return "{:.2f} [{:.2f}, {:.2f}]".format(*numbers).replace("0.", ".")
+
+
+def test_effect_sizes_and_who_should_not_use_it_stand_in_the_first_third():
+    first = README[: len(README) // 3]
+    for said in (
+        "These are small experiments",
+        "no baseline at all",
+        "Who should not use it",
+        "Do your prompts come back?",
+    ):
+        assert said in first
+    assert README.index("pip install .") < README.index("make reproduce")
+
+
 def test_the_picture_is_that_of_the_table():
     table = (ROOT / "docs" / "figures" / "choice_real_run.csv").read_bytes()
     picture = (ROOT / "docs" / "figures" / "real_run.png").read_bytes()
@@ -89,7 +122,7 @@ def test_every_kaestat_command_runs_as_it_stands(tmp_path, monkeypatch, capsys):
     frame = simulated_run(n_prompts=30, n_epochs=8).log.frame
     frame[["prompt", "step", "reward"]].to_csv("rewards.csv", index=False)
     commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("kaestat ")]
-    assert len(commands) == 4
+    assert len(commands) == 6
     for command in commands:
         assert run(shlex.split(command)[1:]) == 0, capsys.readouterr().err
     assert (tmp_path / "report" / "report.html").exists()

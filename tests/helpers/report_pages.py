@@ -1,4 +1,4 @@
-"""Both reports at a size at which they take no time, and what their files say."""
+"""All reports at a size at which they take no time, and what their files say."""
 
 from pathlib import Path
 
@@ -8,7 +8,9 @@ import pytest
 from kaestat.datasets import simulated_run
 from kaestat.provenance import Provenance, versions
 from kaestat.report.analysis import analyze
+from kaestat.report.cli import run
 from kaestat.report.files import write_report
+from kaestat.report.watch_command import Follower
 from paper_figures.report import logs, reproduce
 from paper_figures.report.sections import SECTIONS
 
@@ -36,6 +38,32 @@ def reproduce_page(folder: Path) -> Path:
         report = reproduce.reproduce(folder, scale=0.02, jobs=1, sections=sections)
     assert not report.failures
     return folder / "index.html"
+
+
+def watch_page(folder: Path) -> Path:
+    """Follow a simulated log to its end; return the page."""
+    folder.mkdir()
+    log = folder / "run.csv"
+    _written(0, log)
+    follower = Follower(log, "auto", {}, ["kae_eb", "kae:bandwidth=20,kernel=exponential"], folder, "kaestat watch")
+    follower.look()
+    follower.finish()
+    return folder / "watch.html"
+
+
+def compare_page(folder: Path) -> Path:
+    """Compare two simulated logs; return the page."""
+    folder.mkdir()
+    logs = [str(_written(seed, folder / f"{name}.csv")) for seed, name in enumerate(("before", "after"))]
+    assert run(["compare", *logs, "--n-boot", "40", "--out", str(folder)]) == 0
+    return folder / "compare.html"
+
+
+def _written(seed: int, path: Path) -> Path:
+    frame = simulated_run(n_prompts=60, n_epochs=12, seed=seed).log.frame
+    frame = frame.assign(length=100 - 50 * frame["reward"])
+    frame[["prompt", "step", "reward", "length"]].to_csv(path, index=False)
+    return path
 
 
 def risk_in_thousandths(folder: Path) -> pd.Series:

@@ -11,7 +11,7 @@ import pytest
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MISSING = [name for name, there in (("Chromium", CHROMIUM), ("playwright", find_spec("playwright"))) if not there]
-collect_ignore = ["test_pages_in_browser.py"] if MISSING else []
+collect_ignore = ["test_charts_in_browser.py", "test_pages_in_browser.py"] if MISSING else []
 
 
 def pytest_report_header():
@@ -44,6 +44,22 @@ def reproduce(tmp_path_factory):
     from tests.helpers.report_pages import reproduce_page
 
     return reproduce_page(tmp_path_factory.mktemp("reproduce") / "report")
+
+
+@pytest.fixture(scope="session")
+def watch(tmp_path_factory):
+    """The page of ``kaestat watch --out``."""
+    from tests.helpers.report_pages import watch_page
+
+    return watch_page(tmp_path_factory.mktemp("watch") / "report")
+
+
+@pytest.fixture(scope="session")
+def compare(tmp_path_factory):
+    """The page of ``kaestat compare --out``."""
+    from tests.helpers.report_pages import compare_page
+
+    return compare_page(tmp_path_factory.mktemp("compare") / "report")
 
 
 @pytest.fixture(params=["analyze", "reproduce"])

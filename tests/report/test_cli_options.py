@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import kaestat
-from kaestat.report import commands, out_folder
+from kaestat.report import commands, options, out_folder
 from kaestat.report.cli import run
 
 HEADER = "prompt,step,reward\n"
@@ -151,7 +151,7 @@ def test_hints_given_several_times_are_lists(command, tmp_path):
     assert (status, err) == (0, "")
     log = kaestat.read_log(path, reward=["right", "form"], reward_weights=[1, 0.5])
     assert sorted(set(log.frame["reward"])) == [0.25, 1.25]
-    assert commands._hints([h for h in hints if h != "--hint"]) == {
+    assert options.hints_by_name([h for h in hints if h != "--hint"]) == {
         "reward": ["right", "form"],
         "reward_weights": [1.0, 0.5],
     }

@@ -232,7 +232,8 @@ def test_the_command_line_prints_writes_and_downloads_it(tmp_path, capsys):
     page = (out / "report.html").read_text()
     assert "<h2>Noise of the gradient" in page and 'download="gradient.csv"' in page
     for row in table.itertuples():
-        assert f"<td>{row.method}</td><td>{row.weights}</td><td>{1e3 * row.noise:.2f}</td>" in page
+        assert f"</td><td>{row.weights}</td><td>{1e3 * row.noise:.2f}</td>" in page
+        assert f">{row.method}<wbr></a>" in page
     assert run(["analyze", str(path), *words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)["gradient"]
     assert document["matter"] and document["weights"] == "score_norm" and document["setting"]["method"] == "kae"

@@ -62,12 +62,15 @@ def test_provenance_can_be_read_back(written):
 
 def test_page_needs_no_other_file_and_shows_every_method(analysis, written):
     page = written["report.html"].read_text()
-    assert not re.search(r"""(src|href)\s*=\s*["'](?!data:)""", page) and "url(" not in page
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!data:|#method-)""", page) and "url(" not in page
     scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
-    allowed = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
-    assert len(scripts) == page.count("<script") == 1 and f"script-src 'sha256-{allowed}'" in page
+    allowed = [f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'" for code in scripts]
+    assert len(scripts) == page.count("<script>") == 4 and f"script-src {' '.join(allowed)} ;" in page
     for row in analysis.risk.itertuples():
-        assert f"<td>{row.method}</td><td>{1e3 * row.mse:.2f}</td>" in page
+        name = row.method.replace(",", ",<wbr>") + "<wbr>"
+        assert re.search(rf">{re.escape(name)}</a>[^\n]*?</td><td>{1e3 * row.mse:.2f}</td>", page), row.method
+    targets = set(re.findall(r'<dt id="(method-[^"]+)"', page))
+    assert set(re.findall(r'href="#(method-[^"]+)"', page)) == targets
     figures = re.findall(r'data:image/svg\+xml;base64,([^"]+)"', page)
     assert len(figures) == 2 and all(b"<svg" in base64.b64decode(figure) for figure in figures)
     assert "ab12" in page and "seed 0" in page and "kaestat analyze run.csv" in page

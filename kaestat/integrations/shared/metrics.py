@@ -31,6 +31,9 @@ def step_metrics(record: StepRecord | None) -> dict[str, float]:
         (ddof 1) and ``c_g`` the derivative of the value in its own reward; see `unbiased_error`.
         ``squared_error``: ``mean_g (Z_g - V_g)^2``, averaged over all rows: the reward variance plus the error.
         ``nonzero_advantages``: share of completions whose advantage is not 0.
+        ``dead_groups``: share of rows with two completions or more whose rewards are all alike.
+        With weights W of completions, ``gradient_noise``: ``mean W_g (Z_g - V_g)^2`` over all completions, where no
+        value contains its own reward.
         With a history: ``known_prompts``, share of rows with a visit in reach; ``past_completions``, mean
         number of completions in those visits; and for kernel methods ``effective_history``, the same with each
         completion weighted by ``K(lag / bandwidth) / K(0)``.
@@ -47,11 +50,15 @@ def step_metrics(record: StepRecord | None) -> dict[str, float]:
         "squared_error": float(loss.mean()),
         "nonzero_advantages": float((np.abs(advantages) > ZERO).mean()),
     }
+    own = np.asarray(baseline.own_derivative(groups, visits, step=record.step, carry=record.carry), dtype=float)
     several = count > 1
     if several.any():
-        own = np.asarray(baseline.own_derivative(groups, visits, step=record.step, carry=record.carry), dtype=float)
-        own = (present * own).sum(axis=1) / count
-        found["error"] = float(unbiased_error(loss, own, _variance(groups))[several].mean())
+        own_mean, variance = (present * own).sum(axis=1) / count, _variance(groups)
+        found["error"] = float(unbiased_error(loss, own_mean, variance)[several].mean())
+        found["dead_groups"] = float(_alike(groups)[several].mean())
+    if groups.weight is not None and not np.any(present * own):
+        noise = np.where(present > 0, groups.weight * error**2, 0.0)
+        found["gradient_noise"] = float(noise.sum() / count.sum())
     if baseline.horizon > 0:
         completions = visits.count.sum(axis=-1)
         found |= {"known_prompts": float((completions > 0).mean()), "past_completions": float(completions.mean())}
@@ -66,6 +73,13 @@ def _variance(groups: Groups) -> np.ndarray:
     mean = (present * groups.reward).sum(axis=1, keepdims=True) / count
     squares = (present * (groups.reward - mean) ** 2).sum(axis=1)
     return squares / np.maximum(count[:, 0] - 1, 1)
+
+
+def _alike(groups: Groups) -> np.ndarray:
+    """Whether all rewards of a row are equal, shape (P,)."""
+    first = groups.reward[:, :1]
+    same = groups.reward == first if groups.mask is None else (groups.reward == first) | ~groups.mask
+    return np.asarray(same.all(axis=1))
 
 
 def _effective_history(baseline: KernelBaseline, record: StepRecord) -> float:

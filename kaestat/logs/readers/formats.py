@@ -120,13 +120,24 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder.")
-    known = _detect(path) if format == "auto" else _named(format)
+    known = format_of(path, format)
     if path.is_dir() and not known.takes_folder:
         raise ValueError(f"{path}: is a folder, but format {known.name!r} reads one file; give its path.")
     for hint in hints:
         if hint not in known.hints:
             raise ValueError(f"unknown hint {hint!r}: format {known.name!r} takes {', '.join(known.hints)}.")
     return known.read(path, **hints)
+
+
+def format_of(path: Path, name: str = "auto") -> Format:
+    """The format of that name, or the one that a path is of.
+
+    Raises
+    ------
+    ValueError
+        If it is unknown, or cannot be told.
+    """
+    return _detect(path) if name == "auto" else _named(name)
 
 
 def _named(name: str) -> Format:

@@ -35,7 +35,7 @@ _ODD_GROUPS = 0.1
 def recognises(path: Path) -> bool:
     """Whether this is a folder with TRL's files (or the trainer's output folder above it), or one such file."""
     if path.is_dir():
-        return bool(_files(path))
+        return bool(completion_files(path))
     return parquet.recognises(path) and set(_OWN) <= set(parquet.column_names(path))
 
 
@@ -76,7 +76,7 @@ def read_trl(
     ValueError
         If a file is torn, a column is missing, or the sum of several columns does not explain the advantages.
     """
-    files = _files(path) if path.is_dir() else [path]
+    files = completion_files(path) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path}: holds no {_PATTERN}; give the folder that TRL wrote them to.")
     measures = _measures(files[0], {"weight": weight, "length": length, "importance": importance})
@@ -101,7 +101,8 @@ def read_trl(
     return RewardLog.of_labels(prompts, log["step"].to_numpy(), log["reward"].to_numpy(), measures=columns)
 
 
-def _files(folder: Path) -> list[Path]:
+def completion_files(folder: Path) -> list[Path]:
+    """TRL's files in the trainer's output folder, or in its folder ``completions``, in the order of their steps."""
     inner = folder / "completions"
     return sorted((inner if inner.is_dir() else folder).glob(_PATTERN), key=lambda file: (len(file.name), file.name))
 

@@ -28,7 +28,7 @@ _NO_ROLLOUT = re.compile(r"pad[0-9a-f]{32}_\d+_\d+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-
 def recognises(path: Path) -> bool:
     """Whether this is a folder with numbered JSONL files, or one such file with verl's columns."""
     if path.is_dir():
-        return bool(_numbered(path))
+        return bool(numbered(path))
     return jsonl.recognises(path) and _COLUMNS <= set(jsonl.column_names(path))
 
 
@@ -63,7 +63,7 @@ def read_verl(
     ValueError
         If there is no such file, one is empty or cut off, or a key is missing or invalid.
     """
-    files = _numbered(path) if path.is_dir() else [path]
+    files = numbered(path) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path}: no file named after its step (1.jsonl, 2.jsonl, ...) is in this folder.")
     hints = {"weight": weight, "length": length, "importance": importance}
@@ -82,7 +82,8 @@ def read_verl(
     )
 
 
-def _numbered(folder: Path) -> list[Path]:
+def numbered(folder: Path) -> list[Path]:
+    """The files of a dump, in the order of their steps."""
     return sorted((f for f in folder.glob("*.jsonl") if re.fullmatch(r"\d+", f.stem)), key=lambda f: int(f.stem))
 
 

@@ -176,3 +176,18 @@ def test_integration_metrics_do_not_select_the_bandwidth_again(monkeypatch):
     assert share == 1.0 and bandwidth != ForwardCv()._fallback()
     weight = np.maximum(1 - past.lag / bandwidth, 0) * past.count
     assert found["effective_history"] == pytest.approx(weight.sum(axis=1).mean())
+
+
+def test_integration_metrics_dead_groups_are_those_of_equal_rewards_among_groups_of_several():
+    ids = ["a", "a", "b", "b", "b", "c"]
+    found = measured(AdvantageEstimator("rloo"), ids, [1.0, 1.0, 0.0, 1.0, 0.0, 0.0], 0)
+    assert found["dead_groups"] == 0.5  # a; c has one completion, and does not count
+    assert "dead_groups" not in measured(AdvantageEstimator("none"), ["a", "b"], [1.0, 1.0], 0)
+
+
+def test_integration_metrics_gradient_noise_by_hand_and_only_with_weights_and_leave_one_out_values():
+    ids, rewards, weights = ["a", "a", "a", "b", "b"], [1.0, 0.0, 0.0, 1.0, 1.0], np.array([2.0, 1.0, 4.0, 3.0, 5.0])
+    found = measured(AdvantageEstimator("none"), ids, rewards, 0, weights=weights)
+    assert found["gradient_noise"] == pytest.approx((2.0 + 3.0 + 5.0) / 5)
+    assert "gradient_noise" not in measured(AdvantageEstimator("none"), ids, rewards, 0)
+    assert "gradient_noise" not in measured(AdvantageEstimator("opo"), ids, rewards, 0, weights=weights)

@@ -288,6 +288,7 @@ def test_integration_watched_metrics_by_hand():
         "baseline/squared_error": pytest.approx(0.5),  # values 0, 1 and 1, 1 against 1, 0 and 1, 1
         "baseline/error": pytest.approx(0.25),  # less the variance, 1/2 in p and 0 in q
         "baseline/nonzero_advantages": 0.5,
+        "baseline/dead_groups": 0.5,  # q's rewards are alike
         "baseline/known_prompts": 0.0,
         "baseline/past_completions": 0.0,
         "baseline/effective_history": 0.0,

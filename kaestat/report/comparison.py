@@ -1,0 +1,173 @@
+"""Two runs beside each other, from their reward logs alone: what `kaestat compare` computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from kaestat.bootstrap import NORMAL_975, cluster_bootstrap, mean_with_interval
+from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.risk import draws_of, value_risk
+from kaestat.report.facts import LogFacts
+from kaestat.report.reward_curve import RewardCurve, reaching
+
+METHODS = ("kae_eb", "kae", "grpo", "reinforce++")
+PART = 0.1  # of the completions, at the beginning and at the end
+ENOUGH_COMMON = 10  # prompts of both runs that make a difference paired
+COLUMNS = [
+    "quantity", "before", "before_low", "before_high", "after", "after_low", "after_high", "difference", "low", "high",
+    "n_common",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class RunComparison:
+    """A run before a change and one after it.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the two logs, before and after.
+    facts : tuple of LogFacts
+    figures : DataFrame
+        One row per quantity: both values with 95 % intervals over prompts; the difference, after less before, with its
+        interval; and ``n_common``, the prompts that it is paired over, 0 where the runs count as independent.
+    errors : DataFrame
+        The same of the value MSE of each of `METHODS` that is known in both runs; never paired.
+    curves : tuple of RewardCurve
+        Mean reward against completions.
+    level : float
+        Mean reward at the end of the run before.
+    share, share_low, share_high : float
+        Completions after which the run after reaches that level, over those after which the run before does; infinite
+        if it does not reach it. A 95 % interval by bootstrap over prompts.
+    """
+
+    names: tuple[str, str]
+    facts: tuple[LogFacts, LogFacts]
+    figures: pd.DataFrame
+    errors: pd.DataFrame
+    curves: tuple[RewardCurve, RewardCurve]
+    level: float
+    share: float
+    share_low: float
+    share_high: float
+
+
+def compare_runs(
+    before: RewardLog,
+    after: RewardLog,
+    names: tuple[str, str] = ("before", "after"),
+    *,
+    n_boot: int = 1000,
+    seed: int = 0,
+) -> RunComparison:
+    """Compare two runs by rewards, dead groups, value errors, and completions to an equal mean reward.
+
+    Parameters
+    ----------
+    before, after : RewardLog
+        Prompts of the same name are taken for the same prompt.
+    names : pair of str
+    n_boot, seed
+        Bootstrap draws of prompts, and their seed; 0 draws give no interval of the share of completions, and Student's
+        intervals of the rest.
+
+    Examples
+    --------
+    >>> from kaestat.datasets import simulated_run
+    >>> runs = [simulated_run(n_prompts=40, n_epochs=8, seed=seed).log for seed in (0, 1)]
+    >>> compare_runs(*runs, n_boot=0).figures["quantity"].tolist()[:2]
+    ['mean reward, first tenth', 'mean reward, last tenth']
+    """
+    n_boot = draws_of(n_boot)
+    per_prompt = [_prompt_figures(log) for log in (before, after)]
+    rows = [_figure(name, per_prompt[0][name], per_prompt[1][name], n_boot, seed) for name in per_prompt[0]]
+    curves = RewardCurve.of(before), RewardCurve.of(after)
+    level, (share, low, high) = reaching(*curves, n_boot=n_boot, seed=seed)
+    return RunComparison(
+        names=names,
+        facts=(LogFacts.of(before), LogFacts.of(after)),
+        figures=pd.DataFrame([row for row in rows if row is not None], columns=COLUMNS),
+        errors=_errors(before, after, n_boot, seed),
+        curves=curves,
+        level=level,
+        share=share,
+        share_low=low,
+        share_high=high,
+    )
+
+
+def _prompt_figures(log: RewardLog) -> dict[str, pd.Series]:
+    """Mean of each quantity for each prompt that has it, by prompt."""
+    frame = log.frame
+    part = max(1, int(PART * len(frame)))
+    prompts = pd.Index(log.prompts, dtype=object, tupleize_cols=False)
+
+    def means(rows: pd.DataFrame, column: str) -> pd.Series:
+        found = rows.groupby("prompt")[column].mean()
+        return pd.Series(found.to_numpy(dtype=float), index=prompts[found.index])
+
+    units = log.group_units
+    low, high = (pick.reduceat(units.reward, units.first) for pick in (np.minimum, np.maximum))
+    dead = pd.DataFrame({"prompt": units.visit_prompt, "dead": low == high})[units.counts > 1]
+    return {
+        "mean reward, first tenth": means(frame.head(part), "reward"),
+        "mean reward, last tenth": means(frame.tail(part), "reward"),
+        "dead groups": means(dead, "dead"),
+        "mean length": means(frame, "length") if "length" in frame else pd.Series(dtype=float),
+    }
+
+
+def _figure(
+    quantity: str, before: pd.Series, after: pd.Series, n_boot: int, seed: int
+) -> tuple[str | float, ...] | None:
+    if before.empty or after.empty:
+        return None
+    sides = [_mean(side.to_numpy(), n_boot, seed) for side in (before, after)]
+    common = before.index.intersection(after.index)
+    if len(common) >= ENOUGH_COMMON:
+        gap = _mean((after[common] - before[common]).to_numpy(), n_boot, seed)
+        return _row(quantity, sides, gap, len(common))
+    return _row(quantity, sides, _independent(sides), 0)
+
+
+Found = tuple[float, float, float, float]  # mean, standard error, and the ends of an interval
+
+
+def _row(quantity: str, sides: Sequence[Found], gap: Found, n_common: int) -> tuple[str | float, ...]:
+    shown = [(mean, low, high) for mean, _, low, high in (*sides, gap)]
+    return (quantity, *(number for three in shown for number in three), n_common)
+
+
+def _mean(samples: np.ndarray, n_boot: int, seed: int) -> Found:
+    column = samples[:, None]
+    draws = cluster_bootstrap(column, n_boot=n_boot, seed=seed)
+    mean, se, low, high = (float(part[0]) for part in mean_with_interval(column, draws))
+    return mean, se, low, high
+
+
+def _independent(sides: Sequence[Found]) -> Found:
+    """The difference of two means that share nothing."""
+    gap, se = sides[1][0] - sides[0][0], math.hypot(sides[0][1], sides[1][1])
+    return gap, se, gap - NORMAL_975 * se, gap + NORMAL_975 * se
+
+
+def _errors(before: RewardLog, after: RewardLog, n_boot: int, seed: int) -> pd.DataFrame:
+    """Value MSE of each method in both runs; empty where one of them does not identify it."""
+    try:
+        tables = [value_risk(log, METHODS, n_boot=n_boot, seed=seed) for log in (before, after)]
+    except ValueError:  # one completion per visit, or no prompt that comes back
+        return pd.DataFrame([], columns=COLUMNS)
+    sides = [table[["mse", "se", "ci_low", "ci_high"]].to_numpy().tolist() for table in tables]
+    return pd.DataFrame(
+        [
+            _row(method, pair, _independent(pair), 0)
+            for method, pair in zip(METHODS, zip(*sides, strict=True), strict=True)
+        ],
+        columns=COLUMNS,
+    )

@@ -1,0 +1,124 @@
+"""What a comparison of two runs says, in rows and sentences: the same on the terminal and on its page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from kaestat.report.comparison import RunComparison
+from kaestat.report.unit import Unit
+
+PERCENT = 100.0
+
+
+def comparison_header(found: RunComparison) -> tuple[str, ...]:
+    """Names of the columns."""
+    return (
+        "quantity",
+        found.names[0],
+        "95 % interval",
+        found.names[1],
+        "95 % interval",
+        "difference",
+        "its 95 % interval",
+    )
+
+
+def figure_rows(found: RunComparison) -> list[tuple[str, ...]]:
+    """Rewards, dead groups and lengths."""
+    row: Any
+    rows = []
+    for row in found.figures.itertuples():
+        rows.append(_shown(row, Unit(0), digits=3 if row.quantity != "mean length" else 1))
+    return rows
+
+
+def error_rows(found: RunComparison) -> list[tuple[str, ...]]:
+    """Value MSE of each method, in `error_unit`."""
+    unit = error_unit(found)
+    return [_shown(row, unit, digits=2) for row in found.errors.itertuples()]
+
+
+def error_unit(found: RunComparison) -> Unit:
+    """The unit of the value errors."""
+    return Unit.of(pd.concat([found.errors["before"], found.errors["after"]]).astype(float))
+
+
+def comparison_headline(found: RunComparison) -> list[str]:
+    """What is different, in a few sentences."""
+    first, second = found.names
+    told = []
+    if math.isfinite(found.share):
+        told.append(
+            f"{second} reaches the mean reward that {first} ends at ({found.level:.3f}) after {found.share:.2f}"
+            f"{_interval(found.share_low, found.share_high)} of the completions that {first} takes."
+        )
+    else:
+        told.append(f"{second} does not reach the mean reward that {first} ends at ({found.level:.3f}).")
+    row: Any
+    for row in found.figures.itertuples():
+        if row.quantity in ("mean reward, last tenth", "dead groups"):
+            told.append(_change(row, "Mean reward at the end" if "reward" in row.quantity else "Share of dead groups"))
+    return told
+
+
+def comparison_notes(found: RunComparison) -> Iterator[str]:
+    """How to read the numbers."""
+    common = int(found.figures["n_common"].max())
+    yield (
+        f"Differences are {found.names[1]} less {found.names[0]}. "
+        + (
+            f"Of rewards and dead groups they are paired over the prompts that both runs have (up to {common:,}); "
+            if common
+            else "The runs have too few prompts in common to pair them; "
+        )
+        + "value errors count as independent. Intervals are over prompts, and hold for these two runs: two runs of one "
+        "configuration differ too, by what only further seeds can tell."
+    )
+    yield (
+        "Mean rewards are those of the completions that were sampled: where a sampler chooses prompts by their values, "
+        "or a filter drops groups, they are no measure of the policy. Compare test accuracies then."
+    )
+    yield (
+        "Completions to the same mean reward: the first at which the running mean over a tenth of the run is at the "
+        "level that the first run ends at, over those of the first run itself; 95 % interval by bootstrap over prompts."
+    )
+    if not found.errors.empty:
+        yield "Value MSE of a method in each run, as kaestat analyze has it: how well values could be known there."
+
+
+def _shown(row: Any, unit: Unit, *, digits: int) -> tuple[str, ...]:
+    scale = 10.0**unit.power
+
+    def number(value: float, sign: str = "") -> str:
+        return "-" if math.isnan(value) else f"{value / scale + 0.0:{sign}.{digits}f}"
+
+    def span(low: float, high: float) -> str:
+        return "-" if math.isnan(low) else f"{number(low)} to {number(high)}"
+
+    return (
+        str(row.quantity),
+        number(row.before),
+        span(row.before_low, row.before_high),
+        number(row.after),
+        span(row.after_low, row.after_high),
+        number(row.difference, "+"),
+        span(row.low, row.high),
+    )
+
+
+def _interval(low: float, high: float) -> str:
+    if math.isnan(low):
+        return ""
+    if math.isinf(low):
+        return " (95 % interval: not reached)"
+    return f" (95 % interval {low:.2f} to {'not reached' if math.isinf(high) else f'{high:.2f}'})"
+
+
+def _change(row: Any, what: str) -> str:
+    shown = row.low > 0 or row.high < 0
+    told = f"{what}: {row.before:.3f} before, {row.after:.3f} after"
+    return f"{told}{'' if shown else ', not shown to differ'}."

@@ -1,0 +1,122 @@
+"""Mean reward of a run against its completions, and how many completions another run takes to the same level."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from kaestat.bootstrap import NORMAL_975
+from kaestat.checks import check_seed
+from kaestat.logs.reward_log import RewardLog
+
+BINS = 50
+WINDOW = 5  # bins of a running mean: a tenth of the run
+QUANTILES = (0.025, 0.975)
+
+
+@dataclass(frozen=True, eq=False)
+class RewardCurve:
+    """Rewards of a run by prompt and part of the run.
+
+    Attributes
+    ----------
+    prompts : list of hashables, length P
+    total, count : ndarray, shape (P, B)
+        Sum of the rewards, and number of completions, in each of B parts of the run of equally many completions.
+    completions : ndarray, shape (B,)
+        Completions up to the end of each part.
+    """
+
+    prompts: list[Hashable]
+    total: np.ndarray
+    count: np.ndarray
+    completions: np.ndarray
+
+    @classmethod
+    def of(cls, log: RewardLog) -> RewardCurve:
+        """The curve of a log, in at most `BINS` parts; a step is never cut."""
+        frame = log.frame
+        place, n = np.arange(len(frame)), len(frame)
+        first = np.searchsorted(frame["step"].to_numpy(), frame["step"].to_numpy())
+        part = np.unique(first * BINS // n, return_inverse=True)[1]
+        n_parts = int(part.max()) + 1
+        at = frame["prompt"].to_numpy().astype(np.int64) * n_parts + part
+        shape = (len(log.prompts), n_parts)
+        count = np.bincount(at, minlength=shape[0] * shape[1]).reshape(shape)
+        total = np.bincount(at, weights=frame["reward"], minlength=shape[0] * shape[1]).reshape(shape)
+        ends = np.append(place[1:][part[1:] != part[:-1]], n)
+        return cls(log.prompts, total, count, ends)
+
+    def means(self, times: np.ndarray | None = None) -> np.ndarray:
+        """Running mean of the rewards over `WINDOW` parts, shape (..., B).
+
+        Parameters
+        ----------
+        times : ndarray, shape (..., P), optional
+            How often each prompt counts.
+        """
+        times = np.ones(len(self.prompts)) if times is None else times
+        total, count = (np.cumsum(times @ sums, axis=-1) for sums in (self.total, self.count))
+        for sums in (total, count):
+            sums[..., WINDOW:] -= sums[..., :-WINDOW].copy()
+        return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+
+    def errors(self) -> np.ndarray:
+        """Half the width of a 95 % interval of `means`, over prompts, shape (B,)."""
+        mean = self.means()
+        total, count = (np.cumsum(sums, axis=1, dtype=float) for sums in (self.total, self.count))
+        for sums in (total, count):
+            sums[:, WINDOW:] -= sums[:, :-WINDOW].copy()
+        residual = total - mean * count
+        n = np.sum(count > 0, axis=0)
+        spread = np.sqrt((residual**2).sum(axis=0) * n / np.maximum(n - 1, 1)) / count.sum(axis=0)
+        return np.asarray(NORMAL_975 * np.where(n > 1, spread, np.nan))
+
+
+def reaching(
+    before: RewardCurve, after: RewardCurve, *, n_boot: int, seed: int
+) -> tuple[float, tuple[float, float, float]]:
+    """The level that the run before ends at, and the share of its completions that the run after takes to it.
+
+    Returns
+    -------
+    level : float
+        Running mean of ``before`` at its end.
+    share, low, high : float
+        First completions at which the running mean of ``after`` is at the level, over those of ``before``; infinite if
+        it never is. Interval: percentiles of a bootstrap over prompts, a prompt of both runs being drawn for both; NaN
+        without draws.
+    """
+    level = float(before.means()[-1])
+    share = float(_shares(before, after, None, None))
+    names = list(dict.fromkeys([*before.prompts, *after.prompts]))
+    if n_boot == 0 or len(names) < 2:
+        return level, (share, math.nan, math.nan)
+    place = {name: k for k, name in enumerate(names)}
+    sides = [np.array([place[name] for name in curve.prompts]) for curve in (before, after)]
+    rng = check_seed(seed)
+    n = len(names)
+    drawn = np.array([np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(n_boot)])
+    found = np.sort(_shares(before, after, drawn[:, sides[0]], drawn[:, sides[1]]))
+    # Order statistics, not means of two: one of them may be infinite.
+    low, high = (float(found[min(int(q * n_boot), n_boot - 1)]) for q in QUANTILES)
+    return level, (share, low, high)
+
+
+def _shares(
+    before: RewardCurve, after: RewardCurve, times_before: np.ndarray | None, times_after: np.ndarray | None
+) -> np.ndarray:
+    levels = before.means(times_before)
+    level = levels[..., -1:]
+    needed = [_first(curve, means >= level) for curve, means in ((before, levels), (after, after.means(times_after)))]
+    return np.asarray(needed[1] / needed[0])
+
+
+def _first(curve: RewardCurve, there: np.ndarray) -> np.ndarray:
+    """Completions at the first part where something holds from a whole window on; infinite if nowhere."""
+    whole = np.arange(there.shape[-1]) >= min(WINDOW, there.shape[-1]) - 1
+    found = there & whole
+    return np.where(found.any(axis=-1), curve.completions[found.argmax(axis=-1)], np.inf)

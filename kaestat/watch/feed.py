@@ -1,0 +1,100 @@
+"""The log or folder of a run that may not have begun, followed as it grows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from kaestat.logs.readers.formats import format_of
+from kaestat.watch.growing_file import GrowingFile
+from kaestat.watch.reading import Reading
+from kaestat.watch.rollout_folder import RolloutFolder
+from kaestat.watch.whole_file import WholeFile
+
+GROWING = ("csv", "jsonl", "verl")
+APPENDED = (".csv", ".tsv", ".jsonl", ".ndjson")
+ROW = 2**16  # bytes in which a first line ends, if it does not hold whole completions
+
+
+class Feed:
+    """What is new in a run's log at each look, in all formats of `kaestat.read_log`.
+
+    CSV and JSONL files are read from where the last look ended, folders of verl and TRL file by file. Other files
+    (Parquet, JSON, packed ones) cannot be read by parts: each change makes all of them new.
+
+    Parameters
+    ----------
+    path : path
+        It may not exist yet.
+    format, **hints
+        As `kaestat.read_log` takes them.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.csv"
+    >>> feed = Feed(file)
+    >>> feed.read().log is None
+    True
+    >>> _ = file.write_text("prompt,step,reward\\na,0,1\\na,0,0\\nb,1,")
+    >>> feed.read().log
+    RewardLog(2 completions, 1 prompts, 1 visits, 1 steps)
+    """
+
+    def __init__(self, path: str | os.PathLike[str], format: str = "auto", **hints: Any):
+        self._path, self._format, self._hints = Path(path), format, hints
+        self._source: GrowingFile | RolloutFolder | WholeFile | None = None
+
+    def read(self, *, last: bool = False) -> Reading:
+        """What is new.
+
+        Parameters
+        ----------
+        last : bool
+            Whether there will be no other look: what may be half written is read too, as far as that is possible.
+
+        Raises
+        ------
+        ValueError
+            If the content is invalid; with ``last``, also if the format cannot be told.
+        """
+        if self._source is None:
+            told = self._begin(last=last)
+            if self._source is None:
+                return Reading(waiting=told)
+        if not self._path.exists():
+            return Reading(waiting=f"{self._path}: was there, and is no more.")
+        return self._source.read(last=last)
+
+    def _begin(self, *, last: bool) -> str:
+        """Find out how to read the log, or say what is missing."""
+        path = self._path
+        if not path.exists():
+            return f"{path}: no such file or folder yet."
+        if path.is_file():
+            with open(path, "rb") as file:
+                start = file.read(ROW)
+            by_lines = path.suffix.lower() in APPENDED
+            if not start.strip() or (by_lines and not last and len(start) < ROW and b"\n" not in start):
+                return f"{path}: nothing is in it yet."
+        elif not any(path.iterdir()):
+            return f"{path}: an empty folder so far."
+        try:
+            known = format_of(path, self._format)
+        except ValueError as error:
+            if last:
+                raise
+            return str(error)
+        for hint in self._hints:
+            if hint not in known.hints:
+                raise ValueError(f"unknown hint {hint!r}: format {known.name!r} takes {', '.join(known.hints)}.")
+        if path.is_dir() and not known.takes_folder:
+            raise ValueError(f"{path}: is a folder, but format {known.name!r} reads one file; give its path.")
+        kind: type[GrowingFile | RolloutFolder | WholeFile] = WholeFile
+        if path.is_dir():
+            kind = RolloutFolder
+        elif known.name in GROWING and path.suffix.lower() != ".gz":
+            kind = GrowingFile
+        self._source = kind(path, known.name, self._hints)
+        return ""

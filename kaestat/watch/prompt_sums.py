@@ -1,0 +1,50 @@
+"""What is kept of each prompt of a run: sums of its visits' figures, one row for each method."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_FIRST_SIZE = 1024
+
+
+class PromptSums:
+    """Sums over visits by method and prompt, in arrays that grow with the prompts.
+
+    Parameters
+    ----------
+    n_methods : int
+    """
+
+    def __init__(self, n_methods: int):
+        self._sums = np.zeros((n_methods, _FIRST_SIZE))
+        self._size = np.zeros(_FIRST_SIZE)
+
+    def add(self, prompt: np.ndarray, figures: np.ndarray, size: np.ndarray) -> None:
+        """Add the visits of some distinct prompts.
+
+        Parameters
+        ----------
+        prompt : ndarray of int, shape (P,)
+        figures : ndarray, shape (M, P)
+            Mean figure of each visit.
+        size : ndarray, shape (P,)
+            How often each visit counts.
+        """
+        if len(prompt) == 0:
+            return
+        self._grow(int(prompt.max()) + 1)
+        self._sums[:, prompt] += size * figures
+        self._size[prompt] += size
+
+    @property
+    def means(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean figure of each prompt that has any, shape (M, C), and its size, shape (C,)."""
+        known = np.flatnonzero(self._size)
+        size = self._size[known]
+        return self._sums[:, known] / size, size
+
+    def _grow(self, needed: int) -> None:
+        more = max(needed, 2 * len(self._size)) - len(self._size)
+        if needed > len(self._size):
+            self._sums = np.pad(self._sums, ((0, 0), (0, more)))
+            self._size = np.pad(self._size, (0, more))

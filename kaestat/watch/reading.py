@@ -1,0 +1,32 @@
+"""What a look at a log that is being written brings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kaestat.logs.reward_log import RewardLog
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What is new in a log.
+
+    Attributes
+    ----------
+    log : RewardLog or None
+        Completions that were not there before; None where there are none, or none that can be read yet.
+    anew : bool
+        Whether the log began anew (it was cut, overwritten or rewritten): what was read before counts no more.
+    whole_steps : bool
+        Whether the log's steps are complete; otherwise the newest may go on.
+    more : bool
+        Whether there is more to read at once.
+    waiting : str
+        Why nothing could be read; empty where something was, or nothing is amiss.
+    """
+
+    log: RewardLog | None = None
+    anew: bool = False
+    whole_steps: bool = False
+    more: bool = False
+    waiting: str = ""

@@ -1,0 +1,131 @@
+"""The completions of one step, and what they are as visits of prompts and as groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kaestat.logs.reward_log import RewardLog
+
+
+@dataclass(frozen=True, eq=False)
+class StepVisits:
+    """The step's prompts, each visited once.
+
+    Attributes
+    ----------
+    prompt : ndarray of int, shape (P,)
+        Distinct, in ascending order.
+    place : ndarray of int, shape (N,)
+        Position of each completion's prompt.
+    count : ndarray of int, shape (P,)
+    variance : ndarray, shape (P,)
+        Sample variance of the rewards (ddof 1); NaN for a lone completion.
+    """
+
+    prompt: np.ndarray
+    place: np.ndarray
+    count: np.ndarray
+    variance: np.ndarray
+
+    def mean(self, figures: np.ndarray) -> np.ndarray:
+        """Mean over each prompt's completions, shape (P,)."""
+        return np.bincount(self.place, weights=figures, minlength=len(self.prompt)) / self.count
+
+
+@dataclass(frozen=True, eq=False)
+class StepRows:
+    """Completions of one step.
+
+    Attributes
+    ----------
+    step : int
+    prompt : ndarray of int, shape (N,)
+        Number of each completion's prompt in the run.
+    reward : ndarray, shape (N,)
+    stream : ndarray of int, shape (N,), or None
+        Number of each completion's group in the run; None for logs without groups.
+    weights : dict of str to ndarray
+        What the log's completions can be weighed by (`RewardLog.weightings`), the better one first.
+    """
+
+    step: int
+    prompt: np.ndarray
+    reward: np.ndarray
+    stream: np.ndarray | None
+    weights: dict[str, np.ndarray]
+
+    @classmethod
+    def of_log(cls, log: RewardLog, number: dict[Any, int], stream: dict[Any, int]) -> Iterator[StepRows]:
+        """The steps of a log in their order; new prompts and groups are entered into the numbers of the run."""
+        frame = log.frame
+        numbers = np.array([number.setdefault(prompt, len(number)) for prompt in log.prompts])
+        prompt, steps, reward = numbers[frame["prompt"]], frame["step"].to_numpy(), frame["reward"].to_numpy()
+        streams = None
+        if log.has_groups:
+            names = np.array([stream.setdefault(group, len(stream)) for group in log.groups])
+            streams = names[frame["group"]]
+        weights = {name: log.completion_weights(name) for name in log.weightings}
+        bounds = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1, append=steps[-1] + 1))
+        for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            part = slice(begin, end)
+            yield cls(
+                int(steps[begin]),
+                prompt[part],
+                reward[part],
+                None if streams is None else streams[part],
+                {name: column[part] for name, column in weights.items()},
+            )
+
+    @classmethod
+    def joined(cls, parts: list[StepRows]) -> StepRows:
+        """Parts of one step; groups and weights that some of them lack are left out."""
+        if len(parts) == 1:
+            return parts[0]
+        streams = [part.stream for part in parts if part.stream is not None]
+        return cls(
+            parts[0].step,
+            np.concatenate([part.prompt for part in parts]),
+            np.concatenate([part.reward for part in parts]),
+            np.concatenate(streams) if len(streams) == len(parts) else None,
+            {
+                name: np.concatenate([part.weights[name] for part in parts])
+                for name in parts[0].weights
+                if all(name in part.weights for part in parts)
+            },
+        )
+
+    @property
+    def measure(self) -> str:
+        """The better one of what completions can be weighed by; empty if there is nothing."""
+        return next(iter(self.weights), "")
+
+    def visits(self) -> StepVisits:
+        """The completions by prompt."""
+        prompt, place = np.unique(self.prompt, return_inverse=True)
+        count = np.bincount(place)
+        deviation = self.reward - (np.bincount(place, weights=self.reward) / count)[place]
+        squares = np.bincount(place, weights=deviation**2)
+        variance = np.where(count > 1, squares / np.maximum(count - 1, 1), np.nan)
+        return StepVisits(prompt, place, count, variance)
+
+    def dead_groups(self, highest: float) -> tuple[float, float]:
+        """Share of groups of two or more whose rewards are alike, and alike at the highest; NaN without any group."""
+        group = self.prompt if self.stream is None else _pairs(self.prompt, self.stream)
+        order = np.argsort(group, kind="stable")
+        first = np.flatnonzero(np.diff(group[order], prepend=group[order[0]] - 1))
+        reward = self.reward[order]
+        low, high = np.minimum.reduceat(reward, first), np.maximum.reduceat(reward, first)
+        several = np.diff(first, append=len(reward)) > 1
+        if not several.any():
+            return math.nan, math.nan
+        alike = (low == high)[several]
+        return float(alike.mean()), float((alike & (high[several] >= highest)).mean())
+
+
+def _pairs(prompt: np.ndarray, stream: np.ndarray) -> np.ndarray:
+    return prompt.astype(np.int64) * (int(stream.max()) + 1) + stream

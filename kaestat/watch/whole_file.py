@@ -1,0 +1,53 @@
+"""A file that is written as a whole: Parquet, JSON, anything packed. Each change makes all of it new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kaestat.logs.readers import read_log
+from kaestat.watch.reading import Reading
+
+
+class WholeFile:
+    """A log in one file that cannot be read by parts.
+
+    Parameters
+    ----------
+    path : Path
+    format : str
+        A name in `kaestat.logs.readers.FORMATS`.
+    hints : dict
+        As `kaestat.read_log` takes them.
+    """
+
+    def __init__(self, path: Path, format: str, hints: dict[str, Any]):
+        self._path, self._format, self._hints = path, format, hints
+        self._seen: tuple[int, int, int] | None = None
+        self._read_before = False
+
+    def read(self, *, last: bool = False) -> Reading:
+        """The whole log if the file has changed.
+
+        Parameters
+        ----------
+        last : bool
+            Whether there will be no other look, so that a file that cannot be read is an error.
+
+        Raises
+        ------
+        ValueError
+            If it cannot be read and ``last``; otherwise it may be half written.
+        """
+        stat = self._path.stat()
+        found = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        if found == self._seen:
+            return Reading()
+        try:
+            log = read_log(self._path, format=self._format, **self._hints)
+        except ValueError as error:
+            if last:
+                raise
+            return Reading(waiting=str(error))
+        anew, self._seen, self._read_before = self._read_before, found, True
+        return Reading(log, anew=anew)

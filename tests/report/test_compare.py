@@ -1,0 +1,125 @@
+"""``kaestat compare``: what is known of two runs, by other ways; and what it prints and writes."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kaestat import RewardLog, value_risk
+from kaestat.report.cli import run
+from kaestat.report.comparison import METHODS, compare_runs
+from kaestat.report.comparison_text import comparison_headline
+from kaestat.report.reward_curve import RewardCurve, reaching
+
+
+def made(rate, *, seed=0, prompts="q", group=8, n_steps=60) -> RewardLog:
+    """A run whose logits rise by ``rate`` a step."""
+    rng = np.random.default_rng(seed)
+    n_prompts = 60
+    logit = np.random.default_rng(5).normal(-0.7, 1.5, n_prompts)
+    chosen = np.array([rng.choice(n_prompts, 24, replace=False) for _ in range(n_steps)])
+    step, prompt = np.repeat(np.arange(n_steps), 24 * group), np.repeat(chosen.ravel(), group)
+    value = 1 / (1 + np.exp(-logit[prompt] - rate * step))
+    return RewardLog([f"{prompts}{k}" for k in prompt], step, (rng.random(len(step)) < value).astype(float))
+
+
+@pytest.fixture(scope="module")
+def found():
+    return compare_runs(made(0.02), made(0.04, seed=1), ("slow", "fast"), n_boot=200)
+
+
+def test_a_run_that_learns_twice_as_fast_takes_half_the_completions(found):
+    assert found.share_low < 0.55 < found.share_high < 0.85
+    assert found.share_low < found.share < found.share_high
+    assert "fast reaches the mean reward that slow ends at" in comparison_headline(found)[0]
+
+
+def test_a_run_that_never_gets_there_is_said_to_be_one():
+    back = compare_runs(made(0.04, seed=1), made(0.0), ("fast", "flat"), n_boot=0)
+    assert math.isinf(back.share) and math.isnan(back.share_low)
+    assert comparison_headline(back)[0].startswith("flat does not reach the mean reward that fast ends at")
+
+
+def test_a_run_beside_itself_differs_by_nothing(found):
+    same = compare_runs(made(0.02), made(0.02), n_boot=50)
+    assert (same.figures["difference"] == 0).all() and same.share == same.share_low == same.share_high == 1.0
+    assert "not shown to differ" in comparison_headline(same)[1]
+
+
+def test_figures_are_means_over_prompts_and_differences_paired_where_prompts_are_common(found):
+    before, after = made(0.02), made(0.04, seed=1)
+    last = []
+    for log in (before, after):
+        tail = log.frame.tail(len(log.frame) // 10)
+        names = np.array(log.prompts)[tail["prompt"]]
+        last.append(tail.groupby(names)["reward"].mean())
+    row = found.figures.set_index("quantity").loc["mean reward, last tenth"]
+    common = last[0].index.intersection(last[1].index)
+    assert row["before"] == pytest.approx(last[0].mean()) and row["after"] == pytest.approx(last[1].mean())
+    assert row["n_common"] == len(common)
+    assert row["difference"] == pytest.approx((last[1][common] - last[0][common]).mean())
+    assert row["low"] > 0
+
+
+def test_runs_on_other_prompts_count_as_independent():
+    other = compare_runs(made(0.02), made(0.02, seed=1, prompts="other"), n_boot=50)
+    assert (other.figures["n_common"] == 0).all()
+    row = other.figures.set_index("quantity").loc["dead groups"]
+    assert row["difference"] == pytest.approx(row["after"] - row["before"]) and row["low"] < 0 < row["high"]
+
+
+def test_value_errors_are_those_of_each_log(found):
+    expected = value_risk(made(0.02), METHODS, n_boot=200)
+    np.testing.assert_allclose(found.errors["before"].astype(float), expected["mse"], rtol=1e-12)
+    np.testing.assert_allclose(found.errors["before_high"].astype(float), expected["ci_high"], rtol=1e-12)
+    single = compare_runs(made(0.02, group=1), made(0.04, group=1, seed=1), n_boot=0)
+    assert single.errors.empty and len(single.figures) == 2
+
+
+def test_curves_are_running_means_by_a_slow_way():
+    log = made(0.05, n_steps=100)
+    curve = RewardCurve.of(log)
+    reward = log.frame["reward"].to_numpy()
+    ends = [0, *curve.completions.tolist()]
+    slow = [reward[ends[max(0, k - 4)] : ends[k + 1]].mean() for k in range(len(curve.completions))]
+    np.testing.assert_allclose(curve.means(), slow, rtol=1e-12)
+    assert curve.completions[-1] == len(reward) and len(curve.completions) == 50
+
+
+def test_errors_of_curves_are_those_of_a_bootstrap_over_prompts():
+    curve = RewardCurve.of(made(0.03, n_steps=100))
+    rng, n = np.random.default_rng(0), len(curve.prompts)
+    drawn = np.array([np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(2000)])
+    spread = curve.means(drawn).std(axis=0)
+    assert np.median(curve.errors() / 1.96 / spread) == pytest.approx(1.0, abs=0.1)
+
+
+def test_intervals_of_the_share_cover_that_of_many_runs():
+    """Four of five short intervals or more contain the share of the mean curves."""
+    pairs = [(RewardCurve.of(made(0.02, seed=s)), RewardCurve.of(made(0.04, seed=100 + s))) for s in range(12)]
+    shares = [reaching(*pair, n_boot=100, seed=0)[1] for pair in pairs]
+    center = np.median([share for share, _, _ in shares])
+    assert np.mean([low <= center <= high for _, low, high in shares]) >= 0.8
+
+
+def test_the_command_prints_and_writes(tmp_path, capsys):
+    for name, log in (("a.csv", made(0.02)), ("b.csv", made(0.04, seed=1))):
+        frame = log.frame
+        frame.assign(prompt=np.array(log.prompts)[frame["prompt"]])[["prompt", "step", "reward"]].to_csv(
+            tmp_path / name, index=False
+        )
+    logs = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
+    assert run(["compare", *logs, "--n-boot", "50", "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    page = (tmp_path / "out" / "compare.html").read_text()
+    assert "b.csv reaches the mean reward that a.csv ends at" in printed and "kae_eb" in printed
+    assert "reaches the mean reward that a.csv ends at" in page and "SHA-256" in page
+    assert run(["compare", *logs, "--n-boot", "50", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    shown = pd.DataFrame(document["figures"]).set_index("quantity")
+    assert f"{shown.loc['dead groups', 'before']:.3f}" in printed and document["completions"]["share"] < 1
+    assert run(["compare", logs[0], str(tmp_path / "none.csv")]) == 2
