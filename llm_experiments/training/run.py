@@ -29,9 +29,10 @@ from llm_experiments.tasks.local_files import with_local_file
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.identity import IDENTITY, differences, identity
+from llm_experiments.training.shapes import GIB, shape_of
 from llm_experiments.training.tables import LOG, MODEL, PROVENANCE, run_tables
 from llm_experiments.training.trl.data import ID_COLUMN, reward_function, training_set, without
-from llm_experiments.training.trl.resources import GIB, check_memory, shape_of
+from llm_experiments.training.trl.resources import check_memory
 from llm_experiments.training.trl.snapshots import SavesSnapshots
 from llm_experiments.training.trl.testing import HeldOutTest
 from llm_experiments.training.trl.trainer import RecordingTrainer

@@ -31,11 +31,11 @@ from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.tiny import tiny_tokenizer
 from llm_experiments.training.config import RunConfig
 from llm_experiments.training.run import TrainingRun
-from llm_experiments.training.trl.resources import GIB
+from llm_experiments.training.shapes import GIB
 from llm_experiments.training.trl.trainer import RecordingTrainer
 
 PARTS = ("generation", "passes", "optimizer")
-STEPS = 4  # the first is not counted: what it alone needs, libraries' own tables and plans, is made in it
+STEPS = 3  # the first is not counted: what it alone needs, libraries' own tables and plans, is made in it
 MIB = str(2**20)
 PACKAGES = ("torch", "transformers", "trl", "accelerate")
 RESULTS = Path(__file__).parents[3] / "results" / "resources"
@@ -99,19 +99,19 @@ SMOLLM2 = {"hidden": 576, "layers": 30, "feed_forward": 1536, "vocabulary": 4915
 CASES = (
     Case("fit", 192, 6, 512, 4096, prompts=16, micro_batch=16, new_tokens=64),
     Case("fit", 192, 6, 512, 4096, prompts=64, micro_batch=16, new_tokens=16),
-    Case("fit", 384, 8, 1024, 8192, prompts=16, micro_batch=8, new_tokens=64),
-    Case("fit", 384, 8, 1024, 8192, prompts=8, group_size=8, micro_batch=32, new_tokens=32),
-    Case("fit", 768, 8, 2048, 4096, prompts=16, micro_batch=16, new_tokens=32),
-    Case("fit", 768, 8, 2048, 4096, prompts=4, group_size=4, micro_batch=8, new_tokens=96),
-    Case("check", 192, 12, 512, 1024, prompts=32, micro_batch=32, new_tokens=128),
-    Case("check", 384, 4, 1536, 32768, prompts=16, micro_batch=16, new_tokens=48),
-    Case("check", 576, 10, 1536, 8192, prompts=32, micro_batch=32, new_tokens=64),
-    Case("check", 576, 10, 1536, 8192, prompts=32, micro_batch=32, new_tokens=64, checkpointing=True),
-    Case("check", 576, 10, 1536, 8192, prompts=32, micro_batch=32, new_tokens=64, dtype="bfloat16"),
-    Case("check", 960, 6, 2560, 8192, prompts=4, group_size=2, micro_batch=4, new_tokens=192),
-    Case("check", **SMOLLM2, prompts=8, micro_batch=8, new_tokens=48),
-    Case("check", **SMOLLM2, prompts=4, group_size=4, micro_batch=8, new_tokens=96),
-    Case("check", **SMOLLM2, prompts=4, group_size=4, micro_batch=8, new_tokens=96, checkpointing=True),
+    Case("fit", 384, 8, 1024, 8192, prompts=16, micro_batch=8, new_tokens=32),
+    Case("fit", 384, 8, 1024, 8192, prompts=4, group_size=8, micro_batch=32, new_tokens=24),
+    Case("fit", 768, 8, 2048, 4096, prompts=8, micro_batch=8, new_tokens=24),
+    Case("fit", 768, 8, 2048, 4096, prompts=4, group_size=2, micro_batch=4, new_tokens=48),
+    Case("check", 192, 12, 512, 1024, prompts=32, micro_batch=32, new_tokens=64),
+    Case("check", 384, 4, 1536, 32768, prompts=16, micro_batch=16, new_tokens=24),
+    Case("check", 576, 10, 1536, 8192, prompts=16, micro_batch=16, new_tokens=32),
+    Case("check", 576, 10, 1536, 8192, prompts=16, micro_batch=16, new_tokens=32, checkpointing=True),
+    Case("check", 576, 10, 1536, 8192, prompts=16, micro_batch=16, new_tokens=32, dtype="bfloat16"),
+    Case("check", 960, 6, 2560, 8192, prompts=2, group_size=2, micro_batch=4, new_tokens=96),
+    Case("check", **SMOLLM2, prompts=4, micro_batch=4, new_tokens=24),
+    Case("check", **SMOLLM2, prompts=2, group_size=4, micro_batch=4, new_tokens=48),
+    Case("check", **SMOLLM2, prompts=2, group_size=4, micro_batch=4, new_tokens=48, checkpointing=True),
 )
 """Those of the last kind have SmolLM2-135M's shape: time and memory hang on no weight's value."""
 

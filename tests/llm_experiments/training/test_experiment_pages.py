@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from llm_experiments import cli
 from llm_experiments.training.config import load_run_config
-from llm_experiments.training.trl.resources import estimate, shape_of
+from llm_experiments.training.shapes import shape_of
+from llm_experiments.training.trl.resources import estimate
 
 ROOT = Path(cli.__file__).parents[1]
 PAGE = (ROOT / "docs" / "experiments" / "trl.md").read_text()
