@@ -71,7 +71,8 @@ def _bars(axes: Axes, rows: pd.DataFrame, faint: str) -> None:
 def _ratios(axes: Axes, own: pd.DataFrame, sizes: list[int]) -> None:
     from matplotlib.colors import LogNorm
 
-    ratio = (own["mse"] / own["least"]).unstack("group_size").reindex(list(KINDS))[sizes]
+    own = own.reset_index().assign(ratio=lambda rows: rows["mse"] / rows["least"])
+    ratio = own.pivot_table(index="path", columns="group_size", values="ratio").reindex(list(KINDS))[sizes]
     axes.imshow(ratio.clip(upper=FULL), norm=LogNorm(1, FULL), cmap="Oranges", aspect="auto")
     for row, kind in enumerate(KINDS):
         for place, size in enumerate(sizes):

@@ -1,11 +1,10 @@
 """The numbers of the methods' figures: bias and variance of each method's value, on six kinds of paths.
 
 ``PYTHONPATH=. python docs/figures/method_numbers.py`` adds to ``method_spread.csv`` beside this file what methods it
-lacks, seconds for each, and to their pages the figures, which the site's build draws. ``--all`` computes everything
-anew.
+lacks, seconds for each, and to their pages the figures, which the site's build draws. ``--all`` computes all anew.
 
-Worlds as in `simulations.comparison`: 30 visits of every prompt, values of a path. Rewards of each world are drawn again
-and again, so that a value's mean and its variance over rewards are known: bias is what the mean misses.
+Worlds as in `simulations.comparison`: 30 visits of every prompt, values of a path. Rewards of each world are drawn
+again and again, so that a value's mean and its variance over rewards are known: bias is what the mean misses.
 """
 
 from __future__ import annotations
@@ -76,9 +75,9 @@ def section(name: str) -> str:
 ![{text}]({picture}_dark.svg#only-dark)
 </div>
 
-Value MSE in squared bias and variance on six kinds of paths of 30 visits, and on the right that MSE divided by that of the best
-method of [the comparison](../comparison.md); 1 is where it wins. Kernel methods at a fixed bandwidth, errors in
-`docs/figures/method_spread.csv`.
+Value MSE in squared bias and variance on six kinds of paths of 30 visits, and on the right that MSE divided by that
+of the best method of [the comparison](../comparison.md); 1 is where it wins. Kernel methods at a fixed bandwidth, errors
+in `docs/figures/method_spread.csv`.
 
 """
 

@@ -243,21 +243,14 @@ def _prompt_tokens(run: MeasuredRun) -> int:
     return max(len(tokenizer(problem.prompt).input_ids) for problem in run._task.problems)
 
 
-def machine() -> dict[str, float]:
-    """What this machine reaches: ``flops`` of a large product of matrices, ``bandwidth`` of a large copy, bytes/s."""
-    square, long = torch.randn(2048, 2048), torch.randn(2**26)
-    product = _best(lambda: square @ square)
-    copied = _best(lambda: long.clone())
-    return {"flops": 2 * 2048**3 / product, "bandwidth": 2 * 4 * long.numel() / copied}
-
-
-def _best(call: Callable[[], object]) -> float:
-    seconds = []
+def flops() -> float:
+    """Floating-point operations per second of a large product of matrices, the best of five."""
+    square, seconds = torch.randn(2048, 2048), []
     for _ in range(5):
         begin = time.process_time()
-        call()
+        square @ square
         seconds.append(time.process_time() - begin)
-    return min(seconds)
+    return 2 * 2048**3 / min(seconds)
 
 
 def _apart(case: Case) -> dict[str, Any]:
@@ -277,7 +270,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.case is not None:
         with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(measure(Case(**arguments.case), Path(folder)) | machine()))
+            print(json.dumps(measure(Case(**arguments.case), Path(folder)) | {"flops": flops()}))
         return
     rows = []
     for case in CASES:
