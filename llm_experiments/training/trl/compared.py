@@ -7,6 +7,7 @@ table of the page beside that file.
 
 from __future__ import annotations
 
+import argparse
 import math
 from dataclasses import fields
 from pathlib import Path
@@ -161,11 +162,14 @@ def table(frame: pd.DataFrame) -> str:
 
 
 def main() -> None:
-    """Write the comparison."""
-    frame = compared(pd.read_csv(RESULTS / "steps.csv"))
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=RESULTS, help="folder of steps.csv")
+    folder = parser.parse_args().folder
+    frame = compared(pd.read_csv(folder / "steps.csv"))
     text = frame.to_csv(index=False, float_format="%.4g", lineterminator="\n")
-    write_atomically(RESULTS / "compared.csv", text)
-    write_atomically(RESULTS / "tables" / "compared.md", table(frame))
+    write_atomically(folder / "compared.csv", text)
+    write_atomically(folder / "tables" / "compared.md", table(frame))
     print(table(frame))
 
 
