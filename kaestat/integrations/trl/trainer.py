@@ -22,7 +22,15 @@ from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.watched_sampler import sampler_of
 from kaestat.integrations.shared.weights import check_weights
-from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
+from kaestat.integrations.trl.completion_weights import (
+    NORMS,
+    WEIGHTS,
+    check_parameter_norms,
+    completion_lengths,
+    keep_square_sums,
+    parameter_norms,
+    score_norms,
+)
 from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.integrations.trl.sampler import ReuseSampler
 from kaestat.sampling import Policy, PromptSampler
@@ -71,9 +79,11 @@ class BaselineGRPOTrainer(GRPOTrainer):
     prompt_id : str, optional
         Column of the data set that identifies the prompt, the same through the whole run. None takes a hash of the
         prompt that the model sees, images included.
-    weights : {"none", "length", "score_norm"}
+    weights : {"none", "length", "score_norm", "exact", "adam"}
         Weight of each completion in averaging baselines: none; its number of tokens in the loss; the squared norm of
-        its score with respect to the logits (one more forward pass per generation, without gradients).
+        its score with respect to the logits (one more forward pass per generation, without gradients), in all trained
+        parameters, or in these in the units that Adam takes them in, over its mean (one more forward and backward pass
+        each).
     reuse : int
         J: how many generations in a row use the same minibatch of prompts, each with fresh completions.
     prompt_sampler : str, Policy or PromptSampler, optional
@@ -98,7 +108,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         Number of the next generation, 0-based: the estimator's step.
     measures : dict of str to list
         Of the last generation's completions, all processes': ``completion_length``, tokens in the loss, and with
-        ``weights="score_norm"`` ``score_norm``. They are columns of TRL's logged completions (``log_completions``), so
+        weights by norms ``score_norm``. They are columns of TRL's logged completions (``log_completions``), so
         that `kaestat.read_log` finds them; in evaluations ``score_norm`` is missing.
 
     Raises
@@ -137,6 +147,8 @@ class BaselineGRPOTrainer(GRPOTrainer):
         _check_config(self.args, advantage_estimator)
         if weights == "score_norm":
             keep_square_sums(self)
+        elif weights in NORMS:
+            check_parameter_norms(self)
         if prior_columns is not None and advantage_estimator.last_step < 0:
             prior = prior_of_columns(self._dataset_ids("prior_columns"), self.train_dataset, prior_columns)
             advantage_estimator.add_prior(prior)
@@ -246,13 +258,20 @@ class BaselineGRPOTrainer(GRPOTrainer):
         lengths = self.accelerator.gather(completion_lengths(output))
         self.measures = {"completion_length": lengths.long().tolist()}
         weights = lengths if self.weights == "length" else None
-        if self.weights == "score_norm":
-            training = self.model.training
-            weights = self.accelerator.gather(score_norms(self, output)) if training else None
+        if self.weights in NORMS:
+            weights = self.accelerator.gather(self._norms(output)) if self.model.training else None
+            if weights is not None and self.weights == "adam":
+                weights = weights / weights.mean().clamp(min=torch.finfo(weights.dtype).tiny)  # the units change
             self.measures["score_norm"] = [None] * len(lengths) if weights is None else weights.tolist()
         for name, values in self.measures.items():
             self._logs["extra"][name].extend(values)  # holds one generation, as TRL's own columns
         return weights
+
+    def _norms(self, output: dict[str, Any]) -> torch.Tensor:
+        """Squared norm of each completion's score, of this process, shape (n,)."""
+        if self.weights == "score_norm":
+            return score_norms(self, output)
+        return parameter_norms(self, output, in_adams_units=self.weights == "adam")
 
     def _advantages(self, scored: _Scored, weights: torch.Tensor | None) -> torch.Tensor:
         """Advantages of all processes' completions, shape (N,); the same in every process, as are its states."""
