@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from llm_experiments.training.shapes import GIB, ModelShape
 from llm_experiments.training.trl import compared, measured_steps
 from llm_experiments.training.trl.measured_steps import CASES, Case
-from llm_experiments.training.trl.resources import KNOWN_ERROR, estimate
+from llm_experiments.training.trl.resources import KNOWN_ERROR, Accelerator, _Run, estimate
 
 MEASURED = pd.read_csv(compared.RESULTS / "steps.csv")
 COMPARED = pd.read_csv(compared.RESULTS / "compared.csv")
@@ -100,10 +101,6 @@ def test_what_a_layer_keeps_is_what_autograd_saves(feed_forward):
         hidden = model.model(torch.zeros(tokens, dtype=torch.long)).last_hidden_state
     assert hidden.requires_grad
     case = Case("check", 192, layers, feed_forward, 128)
-    from pathlib import Path
-
-    from llm_experiments.training.trl.resources import Accelerator, _Run
-
     formula = _Run(case.run_config(Path("x")), shape, 1, False, 4, 1.0, Accelerator()).layer_bytes() * layers
     assert sum(kept.values()) / (tokens[0] * tokens[1]) == pytest.approx(formula, rel=0.1)
 
