@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def test_there_really_are_two_processes(folder):
     assert set(first["prompts"][0]) != set(second["prompts"][0])
 
 
-@pytest.mark.parametrize("name", ["whole", "resumed"])
+@pytest.mark.parametrize("name", ["whole", "resumed", "weighed"])
 def test_both_processes_end_with_the_same_state(name, folder):
     first, second = ((folder / f"{name}-{rank}.state").read_bytes() for rank in (0, 1))
     assert first == second
@@ -63,6 +64,19 @@ def test_advantages_are_those_of_one_process_with_all_rows(folder):
         rewards = first["rewards"][step].sum(axis=1).astype(float)
         assert len(set(lengths.tolist())) > 1
         expected = plain.step(prompts.tolist(), rewards, step, weights=lengths.astype(float))
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_norms_in_adams_units_are_those_of_all_processes_completions(folder):
+    first, second = (np.load(folder / f"weights-{rank}.npy") for rank in (0, 1))
+    np.testing.assert_array_equal(first, second)
+    assert first.shape == (5, 12) and first.std(axis=1).min() > 0.01
+    np.testing.assert_allclose(first.mean(axis=1), 1.0, rtol=1e-5)
+    plain, (one, other) = AdvantageEstimator("kae", bandwidth=5.0), saw(folder, "weighed")
+    for step in range(5):
+        prompts, found = (np.concatenate([one[name][step], other[name][step]]) for name in ("prompts", "advantages"))
+        rewards = one["rewards"][step].sum(axis=1).astype(float)
+        expected = plain.step(prompts.tolist(), rewards, step, weights=first[step].astype(float))
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -86,3 +100,14 @@ def test_both_processes_draw_the_same_prompts_and_go_on_drawing_after_a_resume(f
         assert len(together) == 12 and 1 < len(set(together)) <= 9
     counts = np.unique(np.concatenate([rank["prompts"].ravel() for rank in whole]), return_counts=True)[1]
     assert len(set(counts)) > 1
+
+
+def test_both_processes_know_the_turns_of_all_and_train_on_their_own(folder):
+    first, second = (json.loads((folder / f"turns-{rank}.json").read_text()) for rank in (0, 1))
+    assert first["all"] == second["all"] == first["mine"] + second["mine"]
+    assert (folder / "turns-0.state").read_bytes() == (folder / "turns-1.state").read_bytes()
+    assert max(first["turns"] + second["turns"]) > 1 and first["turns"] != second["turns"]
+    for rank in (first, second):
+        for of_turns, in_loss, count in zip(rank["mine"], rank["in_loss"], rank["turns"], strict=True):
+            assert len(of_turns) == count
+            np.testing.assert_allclose(in_loss, sorted({a for a in of_turns if a}), atol=1e-6)
