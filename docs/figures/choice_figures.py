@@ -11,6 +11,8 @@ import pandas as pd
 from kaestat.report.plots import STYLE, render
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
@@ -100,13 +102,18 @@ FIGURES = {"choice_curves": curves, "choice_map": ratio_map}
 
 def drawn(name: str, scheme: str) -> bytes:
     """One of ``FIGURES`` as SVG, in the colours of a scheme of the pages ("light" or "dark")."""
+    return in_scheme(FIGURES[name], scheme)
+
+
+def in_scheme(figure: Callable[[str], Figure], scheme: str) -> bytes:
+    """What ``figure`` makes of the colour of a grid, as SVG in the colours of a scheme."""
     import matplotlib
 
     ink, faint = COLORS[scheme]
     parts = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     empty = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
     with matplotlib.rc_context(STYLE | dict.fromkeys(parts, ink) | dict.fromkeys(empty, "none")):
-        return render(FIGURES[name](faint), "svg")
+        return render(figure(faint), "svg")
 
 
 def _figure() -> Figure:

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import method_figures
 from choice_figures import COLORS, FIGURES, drawn
 from mkdocs.structure.files import File
 
@@ -28,6 +29,11 @@ SAMPLE = "kaestat analyze --simulated --out report/"
 def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     """Add them to the files of the site; mkdocs calls it once."""
     made = {f"figures/{name}_{scheme}.svg": drawn(name, scheme) for name in FIGURES for scheme in COLORS}
+    made |= {
+        f"figures/method_{method_figures.FILES.get(name, name)}_{scheme}.svg": method_figures.drawn(name, scheme)
+        for name in method_figures.table()["method"].unique()
+        for scheme in COLORS
+    }
     made |= {f"experiments/figures/{name}.png": render(one, "png") for name, one in experiment_figures().items()}
     made["gallery/report.html"] = sample_report()
     for path, content in made.items():

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from llm_experiments.paper.plan import CONFIGS, TABLES, Machinery, Part, plan
-from llm_experiments.training.config import load_experiment
+from llm_experiments.paper.needs import needs
+from llm_experiments.paper.plan import TABLES, Machinery, Part, plan, training_runs
 from llm_experiments.training.verl.command import Machines, verl_overrides
 from llm_experiments.training.verl.launch import ROOT, check_with_verl, places_in, run_command
 
@@ -46,6 +46,8 @@ def paper(
     if dry_run:
         for part in parts:
             print(f"{'done' if _is_done(part) else 'to do'}: {part.name}\n  {shlex.join(part.command)}")
+        for line in needs(table, machinery, places[3]):
+            print(line)
         if backend is Backend.verl:
             print(_checked(table, machinery, places[3]))
         return 0
@@ -75,10 +77,9 @@ def _is_done(part: Part) -> bool:
 
 def _checked(table: str, machinery: Machinery, config: Path | None) -> str:
     """Every run of the plan, put through verl's own checks where it is installed."""
-    files = [config] if config is not None else [CONFIGS / "training" / f"{name}.yaml" for name in TABLES[table][1]]
     verdicts = {
         check_with_verl(verl_overrides(run, Machines(machinery.gpus, machinery.nodes), places_in(machinery.runs)))
-        for file in files
-        for run in load_experiment(file)
+        for runs in training_runs(table, config).values()
+        for run in runs
     }
     return "\n".join(sorted(verdicts))

@@ -11,6 +11,7 @@ from typing import Literal
 from llm_experiments.policies.presets import prompt_style
 from llm_experiments.training.config import RunConfig, load_experiment, run_label
 from llm_experiments.training.snapshots import snapshot
+from llm_experiments.training.trl.resources import check_batches
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 FSDP = CONFIGS / "accelerate" / "fsdp.yaml"
@@ -58,6 +59,11 @@ class Machinery:
         if self.backend == "verl" and self.gpus < 1:
             raise ValueError("gpus = 0: verl trains on GPUs here; take --backend trl on a CPU.")
 
+    @property
+    def processes(self) -> int:
+        """That train one run."""
+        return max(self.gpus * self.nodes, 1)
+
 
 @dataclass(frozen=True)
 class Part:
@@ -91,25 +97,33 @@ def plan(table: str, machinery: Machinery, config: Path | None = None) -> list[P
     Raises
     ------
     ValueError
-        If the table is unknown, or a configuration wrong.
+        If the table is unknown, a configuration wrong, or its completions do not divide among TRL's processes.
     """
+    parts: list[Part] = []
+    for file, wanted in training_runs(table, config).items():
+        for run in wanted if machinery.backend == "trl" else ():
+            check_batches(run, machinery.processes)
+        parts += [_train(file, run, machinery) for run in wanted]
+        parts += [_diagnose(run, machinery) for run in wanted if run.diagnose is not None]
+        if TABLES[table][0] == ALL:
+            parts += [_evaluate(run, machinery) for run in wanted]
+            parts.append(_beside_paper(table, wanted, machinery))
+    return parts
+
+
+def training_runs(table: str, config: Path | None = None) -> dict[Path, list[RunConfig]]:
+    """The runs that a table wants, by configuration; see `plan`."""
     if table not in TABLES:
         raise ValueError(f"table {table!r} is unknown; there are {', '.join(TABLES)}.")
     which, names = TABLES[table]
     files = [config] if config is not None else [CONFIGS / "training" / f"{name}.yaml" for name in names]
-    parts: list[Part] = []
+    found = {}
     for file in files:
         runs = load_experiment(file)
-        diagnosed = [run for run in runs if run.diagnose is not None]
-        wanted = runs if which == ALL else diagnosed
-        if not wanted:
+        found[file] = runs if which == ALL else [run for run in runs if run.diagnose is not None]
+        if not found[file]:
             raise ValueError(f"{file}: has no section diagnose, which {table} comes from.")
-        parts += [_train(file, run, machinery) for run in wanted]
-        parts += [_diagnose(run, machinery) for run in diagnosed]
-        if which == ALL:
-            parts += [_evaluate(run, machinery) for run in wanted]
-            parts.append(_beside_paper(table, wanted, machinery))
-    return parts
+    return found
 
 
 def folder_of(run: RunConfig, machinery: Machinery) -> Path:

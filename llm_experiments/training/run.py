@@ -29,9 +29,10 @@ from llm_experiments.tasks.local_files import with_local_file
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.identity import IDENTITY, differences, identity
+from llm_experiments.training.shapes import GIB, shape_of
 from llm_experiments.training.tables import LOG, MODEL, PROVENANCE, run_tables
 from llm_experiments.training.trl.data import ID_COLUMN, reward_function, training_set, without
-from llm_experiments.training.trl.resources import GIB, check_memory, shape_of
+from llm_experiments.training.trl.resources import check_batches, check_memory
 from llm_experiments.training.trl.snapshots import SavesSnapshots
 from llm_experiments.training.trl.testing import HeldOutTest
 from llm_experiments.training.trl.trainer import RecordingTrainer
@@ -277,19 +278,13 @@ def last_whole_checkpoint(folder: Path) -> str | None:
 
 def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:
     """TRL's configuration of a run: on-policy sampling of the full distribution, no KL penalty, constant step size."""
-    sizes = config.updates
-    per_update = sizes.update_prompts * sizes.group_size
     processes = int(os.environ.get("WORLD_SIZE", "1"))  # set by accelerate and torchrun
-    if per_update % (sizes.micro_batch * processes):
-        raise ValueError(
-            f"an update's {per_update} completions must be a multiple of micro_batch = {sizes.micro_batch} times "
-            f"{processes} processes."
-        )
+    check_batches(config, processes)
     if config.gradient is not None and processes > 1:
         raise ValueError(f"gradient: its noise is measured by one process, not {processes}; leave it out.")
     with _without_renaming_warnings():
         args = _grpo_config(config, folder, processes)
-    args.num_generations = sizes.group_size  # GRPOConfig refuses a single completion; the trainer does not
+    args.num_generations = config.updates.group_size  # GRPOConfig refuses a single completion; the trainer does not
     return args
 
 

@@ -2,8 +2,8 @@
 
 A page is one program: its Python blocks run in order and share their names, as a reader would run them. A block of
 ``text`` after one is what it printed. Our own commands in shell blocks are run, or their options looked up. The Python
-blocks of the pages on trainers are run beside their trainers, in tests/integrations, and the README's by
-tests/docs/test_readme.py.
+blocks of the pages on trainers, and of the tutorial on TRL, are run beside their trainers, in tests/integrations, and
+the README's by tests/docs/test_readme.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.helpers.tiers import slow_after
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-RUN_ELSEWHERE = {"frameworks"}
+RUN_ELSEWHERE = {"frameworks", "half_the_completions.md"}
 OURS = re.compile(r"(?:^|\s)(kaestat .*|make \w.*|-m (?:simulations|llm_experiments|paper_figures|benchmarks)\b.*)")
 IN_THE_TREE = re.compile(
     r"(?<![\w/.-])((?:tests|simulations|llm_experiments|paper_figures|results|benchmarks|notebooks)/[\w./*-]+)"
@@ -59,7 +59,9 @@ def name_of(page: Path) -> str:
 
 
 ALL_PAGES = sorted(DOCS.rglob("*.md"))
-PYTHON_PAGES = [page for page in ALL_PAGES if page.parent.name not in RUN_ELSEWHERE and "```python" in page.read_text()]
+PYTHON_PAGES = [
+    page for page in ALL_PAGES if not {page.parent.name, page.name} & RUN_ELSEWHERE and "```python" in page.read_text()
+]
 
 
 def evaluate(document: Document) -> None:

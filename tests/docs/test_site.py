@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
@@ -13,6 +15,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
 ROOT = Path(__file__).parents[2]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 
 
@@ -74,13 +77,54 @@ def untranslated_formulas(pages: dict[Path, Page]) -> list[str]:
     return [path.name for path, text in texts.items() if left.search(text)]
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Folder of the built site, and its pages."""
+    folder = tmp_path_factory.mktemp("site").resolve()
+    return folder, build_site(folder)
+
+
 @pytest.mark.slow
-def test_site_builds_without_warning_or_network_and_its_links_files_and_formulas_are_whole(tmp_path):
-    pages = build_site(tmp_path.resolve())
+def test_site_builds_without_warning_or_network_and_its_links_files_and_formulas_are_whole(site):
+    _, pages = site
     assert len(pages) > 60
     assert loaded_from_elsewhere(pages) == set()
     assert dead_links(pages) == []
     assert untranslated_formulas(pages) == []
+
+
+@pytest.mark.slow
+def test_search_has_what_it_needs_without_a_server(site):
+    """Its index as a script, since a page from a folder may read no other file, and a stand-in for its worker."""
+    folder, pages = site
+    assert (folder / "search" / "search_index.js").read_text().startswith("var __index = {")
+    with_search = [path for path, page in pages.items() if "javascripts/iframe-worker.js" in "".join(page.loaded)]
+    assert set(pages) - set(with_search) == {folder / "gallery" / "report.html"}  # a report, no page of the site
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (CHROMIUM and find_spec("playwright")), reason="needs Chromium and playwright")
+@pytest.mark.parametrize("stand_in", [True, False])
+def test_search_finds_pages_in_a_site_opened_from_a_folder(site, stand_in):
+    """And without the stand-in it would not."""
+    from playwright.sync_api import TimeoutError, sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM)
+        page = browser.new_page(viewport={"width": 1280, "height": 860})
+        if not stand_in:
+            page.route("**/iframe-worker.js", lambda request: request.abort())
+        page.goto((site[0] / "methods" / "kae.html").as_uri())
+        page.set_default_timeout(60_000 if stand_in else 5_000)
+        try:
+            page.click("input[name=query]")  # hidden where the page's script has ended with an error
+            page.type("input[name=query]", "late rewards")
+            first = page.wait_for_selector(".md-search-result__item a")
+        except TimeoutError:
+            assert not stand_in
+        else:
+            assert stand_in and "guide/late-rewards.html" in first.get_attribute("href")
+        browser.close()
 
 
 def test_faults_of_a_page_would_be_found(tmp_path):

@@ -1,23 +1,37 @@
-"""The notebooks: source and .ipynb are the same cells, no outputs are stored, and every one runs, offline.
+"""The notebooks: source and .ipynb are the same cells, every one runs, offline, and stored outputs are a run's.
 
 Each runs in a kernel of its own from the folder that it lies in, as a reader's would, without ``KAESTAT_DATA``; where
 that names a folder, those that would read it run a second time with it.
 """
 
+import base64
+import importlib
+import io
 import json
 import os
 import re
+import sys
+from copy import deepcopy
 from pathlib import Path
 
 import jupytext
 import nbformat
+import numpy as np
 import pytest
-from nbclient import NotebookClient
+from PIL import Image
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
+COMMAND = "run python notebooks/execute.py"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "execute")
 READ_DATA = [name for name in NAMES if "KAESTAT_DATA" in (FOLDER / f"{name}.py").read_text()]
-TIME_LIMIT = 240  # seconds for one cell; a minute for all of them on a machine that does nothing else
+LARGEST = 250_000  # bytes of a notebook
+FAR = 3.0  # mean difference of the pixels of two pictures, of 255
+
+
+def runner():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FOLDER)
+        return sys.modules.get("execute") or importlib.import_module("execute")
 
 
 def stored(name):
@@ -32,10 +46,32 @@ def run(notebook, monkeypatch):
     """Run all cells; raises with the trace of the first that fails."""
     for name, setting in {"HF_HUB_OFFLINE": "1", "MPLBACKEND": "module://matplotlib_inline.backend_inline"}.items():
         monkeypatch.setenv(name, setting)
-    client = NotebookClient(
-        notebook, timeout=TIME_LIMIT, kernel_name="python3", resources={"metadata": {"path": FOLDER}}
-    )
-    return client.execute()
+    return runner().executed(notebook)
+
+
+def differences(mine, other):
+    """What two lists of outputs do not share: texts are the same, pictures as large and about the same."""
+    if [each.output_type for each in mine] != [each.output_type for each in other]:
+        return ["other kinds of outputs"]
+    found = []
+    for one, two in zip(mine, other, strict=True):
+        if one.get("text") != two.get("text"):
+            found.append(f"{one.text!r} is {two.text!r}")
+        pictures = [each.get("data", {}).get("image/png") for each in (one, two)]
+        if (pictures[0] is None) != (pictures[1] is None):
+            found.append("a picture more")
+        elif pictures[0] is None:
+            plain = [each.get("data", {}).get("text/plain") for each in (one, two)]
+            if plain[0] != plain[1]:
+                found.append(f"{plain[0]!r} is {plain[1]!r}")
+        else:
+            first, second = (
+                np.asarray(Image.open(io.BytesIO(base64.b64decode(each))).convert("RGB"), dtype=float)
+                for each in pictures
+            )
+            if first.shape != second.shape or abs(first - second).mean() > FAR:
+                found.append("another picture")
+    return found
 
 
 def outputs(notebook):
@@ -49,19 +85,19 @@ def test_there_are_five_and_the_list_names_them():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pair_has_the_same_cells_and_stores_no_outputs(name):
+def test_pair_has_the_same_cells_and_stores_outputs(name):
     def cells(notebook):
         return [(cell.cell_type, cell.source) for cell in notebook.cells]
 
     notebook = stored(name)
-    assert cells(notebook) == cells(source(name)), f"run: jupytext --sync notebooks/{name}.py"
+    assert cells(notebook) == cells(source(name)), f"{COMMAND} {name}"
     nbformat.validate(notebook)
     for cell in notebook.cells:
         assert set(cell.metadata) <= {"lines_to_next_cell"}  # jupytext's own, where the source has two blank lines
-        if cell.cell_type == "code":
-            assert cell.outputs == [] and cell.execution_count is None
+    assert sum("image/png" in output.get("data", {}) for output in outputs(notebook)) >= 3, f"{COMMAND} {name}"
     text = (FOLDER / f"{name}.ipynb").read_text()
     assert json.loads(text)["metadata"]["kernelspec"]["name"] == "python3"
+    assert len(text) < LARGEST and not re.search(r"/home/|/root/|/work/|/tmp/| at 0x", text)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,7 +110,7 @@ def test_notebook_says_what_is_learnt_and_ends_with_what_to_try(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_notebook_runs_without_data_and_draws_labelled_figures(name, monkeypatch):
+def test_notebook_runs_without_data_draws_labelled_figures_and_gives_what_is_stored(name, monkeypatch):
     monkeypatch.delenv("KAESTAT_DATA", raising=False)
     done = run(source(name), monkeypatch)
     given = outputs(done)
@@ -84,6 +120,10 @@ def test_notebook_runs_without_data_and_draws_labelled_figures(name, monkeypatch
     assert all("label" in text for text in drawing)
     if name in READ_DATA:
         assert "simulated" in "".join(output.get("text", "") for output in given)
+    kept = [cell.get("outputs", []) for cell in stored(name).cells]
+    fresh = [cell.get("outputs", []) for cell in done.cells]
+    other = [each for one, two in zip(kept, fresh, strict=True) for each in differences(one, two)]
+    assert other == [], f"stored outputs are those of another run: {COMMAND} {name}"
 
 
 # Readers' own runs: with the real log, where there is one.
@@ -102,3 +142,19 @@ def test_a_failing_cell_is_seen(monkeypatch):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")])
     with pytest.raises(Exception, match="ZeroDivisionError"):
         run(notebook, monkeypatch)
+
+
+def test_other_outputs_than_those_stored_are_seen():
+    notebook = stored("analyse_your_run")
+    kept = outputs(notebook)
+    assert differences(kept, deepcopy(kept)) == []
+    text = next(place for place, each in enumerate(kept) if each.get("text"))
+    picture = next(place for place, each in enumerate(kept) if "image/png" in each.get("data", {}))
+    changed = deepcopy(kept)
+    changed[text]["text"] += "1"
+    blank = io.BytesIO()
+    size = Image.open(io.BytesIO(base64.b64decode(kept[picture]["data"]["image/png"]))).size
+    Image.new("RGB", size, "black").save(blank, format="png")
+    changed[picture]["data"]["image/png"] = base64.b64encode(blank.getvalue()).decode()
+    assert len(differences(kept, changed)) == 2
+    assert differences(kept, kept[1:]) == ["other kinds of outputs"]

@@ -1,96 +1,58 @@
-"""How much memory and time a training run takes, before anything is loaded.
+"""How much memory and time a training run takes on TRL, before anything is loaded.
 
-Memory is counted from the model's shape, for TRL with plain data parallelism or full sharding. Parameters are exact;
-the rest has not been compared with a measurement. Hours rest on assumed shares of a GPU's peak (`Accelerator`), and on
-completions half as long as they may be: take them as an order of magnitude.
+Memory is counted: weights, AdamW's state, what a backward pass keeps of each layer, the output layer's tiles. Time is
+counted too, in multiplications, bytes that have to be moved, and layers that have to be called; what a machine reaches
+of its peaks are a few numbers (`Accelerator`). How far the estimates are from measurements says `KNOWN_ERROR`
+(`llm_experiments.training.trl.compared`).
 """
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 
-from llm_experiments.config import ModelConfig
 from llm_experiments.training.config import RunConfig
+from llm_experiments.training.shapes import GIB, ModelShape, adapter_parameters
 
-GIB = 2**30
-
-
-@dataclass(frozen=True)
-class ModelShape:
-    """What memory and time hang on, for models built as Llama and Qwen2 are.
-
-    Attributes
-    ----------
-    hidden, layers, feed_forward, heads, key_value_heads, head_dim, vocabulary : int
-    tied : bool
-        Whether input and output embeddings are one matrix.
-    biases : bool
-        Whether query, key and value projections have biases (Qwen2).
-    """
-
-    hidden: int
-    layers: int
-    feed_forward: int
-    heads: int
-    key_value_heads: int
-    head_dim: int
-    vocabulary: int
-    tied: bool
-    biases: bool = True
-
-    @property
-    def parameters(self) -> int:
-        """Number of weights, exact."""
-        wide, narrow = self.heads * self.head_dim, self.key_value_heads * self.head_dim
-        attention = self.hidden * (2 * wide + 2 * narrow) + (wide + 2 * narrow if self.biases else 0)
-        layer = attention + 3 * self.hidden * self.feed_forward + 2 * self.hidden
-        return self.layers * layer + self.vocabulary * self.hidden * (1 if self.tied else 2) + self.hidden
-
-    @classmethod
-    def of_config(cls, config: object) -> ModelShape:
-        """The shape in a transformers configuration."""
-        heads = config.num_attention_heads
-        return cls(
-            hidden=config.hidden_size,
-            layers=config.num_hidden_layers,
-            feed_forward=config.intermediate_size,
-            heads=heads,
-            key_value_heads=config.num_key_value_heads or heads,
-            head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
-            vocabulary=config.vocab_size,
-            tied=bool(config.tie_word_embeddings),
-            biases=config.model_type == "qwen2",
-        )
-
-
-SHAPES: dict[str, ModelShape] = {
-    "qwen2.5-math-7b": ModelShape(3584, 28, 18944, 28, 4, 128, 152064, tied=False),
-    "qwen2.5-math-1.5b": ModelShape(1536, 28, 8960, 12, 2, 128, 151936, tied=True),
-    "qwen2.5-1.5b-instruct": ModelShape(1536, 28, 8960, 12, 2, 128, 151936, tied=True),
-    "smollm2": ModelShape(576, 30, 1536, 9, 3, 64, 49152, tied=True, biases=False),
-}
-"""Of the named models, from their published configurations, so that nothing need be fetched to warn of a run."""
+BYTES = {"float32": 4, "bfloat16": 2}
+TILE = 4096, 32768  # tokens and vocabulary of a piece of TRL's output layer
+VLLM_AT_ONCE = 256  # sequences that vLLM decodes at once, where its memory holds them
+KNOWN_ERROR = (
+    "Of sizes that could be measured (TRL on a CPU, models of 5 to 135 million parameters) such estimates were "
+    "0.90 to 0.97 of the memory and 0.84 to 1.19 of the time of a step. They have not been held against vLLM, LoRA, "
+    "sharded weights or a large GPU at work: take hours there as an order of magnitude."
+)
+TRAFFIC = 3  # times that what a layer keeps is moved: written, read again, and its gradient written
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A kind of GPU.
+    """A machine that trains. The default is a GPU of the H100's kind, whose shares are assumed.
 
     Attributes
     ----------
     memory_gib : float
-    flops : float
-        Peak in bfloat16, per second.
+    flops, bandwidth : float
+        Peaks: floating-point operations in the passes' type, and bytes moved, per second.
     training_share, generation_share : float
-        Shares of the peak that forward and backward passes, and batched generation, are assumed to reach.
+        Shares of ``flops`` that forward and backward passes reach, and products with a decoding batch.
+    bandwidth_share : float
+        Share of ``bandwidth``.
+    layer_seconds : float
+        The least that a call of a layer takes, forward or backward, however small it is: Python calls its pieces one by
+        one. The default is of a stack of SmolLM2-135M on an H100, one measurement. vLLM's graphs do without.
+    tiles : int
+        Copies in float32 of a piece of the output layer that are held at once; 0 where one kernel does it all.
     """
 
     memory_gib: float = 80.0
     flops: float = 9.9e14
+    bandwidth: float = 3.35e12
     training_share: float = 0.35
-    generation_share: float = 0.06
+    generation_share: float = 0.35
+    bandwidth_share: float = 0.6
+    layer_seconds: float = 1.1e-3
+    tiles: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,22 +61,39 @@ class Estimate:
 
     Attributes
     ----------
-    training_gib : float
-        Weights, gradients, optimizer and activations on each GPU.
+    passes_gib, optimizer_gib, sampling_gib : float
+        On each device in the three parts of a step: weights and the optimizer's state with what each part holds
+        besides. ``sampling_gib`` is of transformers' sampler, 0 with vLLM.
     generation_gib : float
         vLLM's share of each GPU, weights and cached keys and values; 0 without vLLM.
-    hours : float
-        Wall time of all steps, tests aside.
+    generation_s, passes_s, optimizer_s : float
+        Seconds of a training step.
+    steps : int
     """
 
-    training_gib: float
+    passes_gib: float
+    optimizer_gib: float
+    sampling_gib: float
     generation_gib: float
-    hours: float
+    generation_s: float
+    passes_s: float
+    optimizer_s: float
+    steps: int
+
+    @property
+    def training_gib(self) -> float:
+        """Of each device without vLLM's share: the part that takes most."""
+        return max(self.passes_gib, self.optimizer_gib, self.sampling_gib)
 
     @property
     def total_gib(self) -> float:
-        """Memory of each GPU."""
+        """Memory of each device."""
         return self.training_gib + self.generation_gib
+
+    @property
+    def hours(self) -> float:
+        """Wall time of all steps; tests, checkpoints and the grading of answers are not in it."""
+        return self.steps * (self.generation_s + self.passes_s + self.optimizer_s) / 3600
 
 
 def estimate(
@@ -124,6 +103,7 @@ def estimate(
     gpus: int,
     sharded: bool,
     prompt_tokens: int = 256,
+    completion_tokens: float | None = None,
     accelerator: Accelerator | None = None,
 ) -> Estimate:
     """Memory and time of a run.
@@ -137,22 +117,195 @@ def estimate(
         Whether weights, gradients and optimizer states are spread over the GPUs (FSDP, ZeRO-3) or held by each.
     prompt_tokens : int
         Length of a prompt.
+    completion_tokens : float, optional
+        Mean length of a completion; half of the longest by default. It is vLLM's time that hangs on it: TRL pads all
+        completions of a step to the longest one, and transformers' sampler waits for that.
     accelerator : Accelerator, optional
         80 GB of the H100's kind by default.
     """
     accelerator = accelerator or Accelerator()
-    sizes, longest = config.updates, prompt_tokens + config.sampling.max_new_tokens
-    parts = gpus if sharded else 1
-    tokens = sizes.micro_batch * longest
-    # Per layer and token, in bfloat16: with checkpoints the layer's input alone, else about 34 hidden widths
-    # (Korthikanti et al., 2022, without attention scores); one layer is always held whole.
-    whole = 34 * shape.hidden
-    kept = shape.layers * (2 * shape.hidden if sizes.gradient_checkpointing else whole)
-    logits = 2 * 4 * min(tokens, 4096) * shape.vocabulary  # TRL's fused head goes chunk by chunk
-    activations = tokens * (kept + whole) + logits
-    weights = _state_bytes(config, shape) / parts
-    generation = accelerator.memory_gib * config.vllm_gpu_share if config.sampling.engine == "vllm" else 0.0
-    return Estimate((weights + activations) / GIB, generation, _hours(config, shape, gpus, prompt_tokens, accelerator))
+    mean = config.sampling.max_new_tokens / 2 if completion_tokens is None else completion_tokens
+    run = _Run(config, shape, gpus, sharded, prompt_tokens, mean, accelerator)
+    vllm = accelerator.memory_gib * config.vllm_gpu_share if run.vllm else 0.0
+    return Estimate(
+        passes_gib=run.passes_bytes() / GIB,
+        optimizer_gib=(run.state + run.gradients) / GIB,
+        sampling_gib=0.0 if run.vllm else run.sampling_bytes() / GIB,
+        generation_gib=vllm,
+        generation_s=run.generation_seconds(),
+        passes_s=run.passes_seconds(),
+        optimizer_s=run.optimizer_seconds(),
+        steps=config.updates.steps,
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The counts behind an estimate, in bytes and seconds of one device."""
+
+    config: RunConfig
+    shape: ModelShape
+    gpus: int
+    sharded: bool
+    prompt: int
+    mean: float
+    on: Accelerator
+
+    @property
+    def vllm(self) -> bool:
+        return self.config.sampling.engine == "vllm"
+
+    @property
+    def width(self) -> int:
+        """Bytes of a number in the passes."""
+        return BYTES[self.config.model.dtype]
+
+    @property
+    def longest(self) -> int:
+        return self.prompt + self.config.sampling.max_new_tokens
+
+    @property
+    def trained(self) -> int:
+        rank = self.config.updates.lora_rank
+        return self.shape.parameters if rank is None else adapter_parameters(self.shape, rank)
+
+    @property
+    def parts(self) -> int:
+        return self.gpus if self.sharded else 1
+
+    @property
+    def completions(self) -> float:
+        """Of a step, on each device."""
+        return self.config.updates.prompts * self.config.updates.group_size / self.gpus
+
+    @property
+    def micro_tokens(self) -> int:
+        return self.config.updates.micro_batch * self.longest
+
+    @property
+    def state(self) -> float:
+        """Weights and AdamW's two moments, in float32; weights below adapters as the configuration has them."""
+        below = 0.0 if self.config.updates.lora_rank is None else self.width * self.shape.parameters
+        return (below + 12.0 * self.trained) / self.parts
+
+    @property
+    def gradients(self) -> float:
+        return 4.0 * self.trained / self.parts
+
+    @property
+    def layer_weights(self) -> float:
+        return (self.shape.parameters - self.shape.head * (1 if self.shape.tied else 2)) / self.shape.layers
+
+    def layer_bytes(self) -> float:
+        """What a backward pass needs of a layer, for a token.
+
+        Two normalisations keep their input, the normalised input and their output in float32, and the output once more
+        in the passes' type where that is another; attention keeps queries, keys and values (repeated for all heads) and
+        its output; the feed-forward part the gate, its activation, what it multiplies, and the product.
+        """
+        shape = self.shape
+        normal = 2 * 3 * 4 * shape.hidden + (2 * self.width * shape.hidden if self.width != 4 else 0)
+        return normal + self.width * (4 * shape.wide + 4 * shape.feed_forward)
+
+    def kept_bytes(self) -> float:
+        """What a micro-batch's forward pass leaves for the backward one."""
+        layers, whole = self.shape.layers, self.layer_bytes()
+        each = layers * 4 * self.shape.hidden + whole if self.config.updates.gradient_checkpointing else layers * whole
+        return self.micro_tokens * each
+
+    def cast_bytes(self) -> float:
+        """Weights of the layers in the passes' type: copies of all while a pass lasts, or of two gathered layers."""
+        if self.config.updates.lora_rank is not None and not self.sharded:
+            return 0.0
+        if self.sharded:
+            return self.width * (2 * self.layer_weights + self.shape.head)
+        return 0.0 if self.width == 4 else self.width * self.layer_weights * self.shape.layers
+
+    def head_bytes(self) -> float:
+        """TRL's output layer, piece by piece; its gradient is summed in float32."""
+        tile = min(self.micro_tokens, TILE[0]) * min(self.shape.vocabulary, TILE[1])
+        own = 0 if self.config.updates.lora_rank is not None else 4 * self.shape.head
+        return tile * (self.width + 4 * self.on.tiles) + own + 4 * self.micro_tokens * self.shape.hidden
+
+    def passes_bytes(self) -> float:
+        sizes = self.config.updates
+        accumulates = sizes.update_prompts * sizes.group_size > sizes.micro_batch * self.gpus
+        held = self.state + self.cast_bytes()
+        beginning = self.kept_bytes() + self.head_bytes()  # of the backward pass
+        if accumulates:
+            return held + self.gradients + beginning
+        return held + max(beginning, self.gradients)
+
+    @property
+    def cache(self) -> float:
+        """Bytes of a token's keys and values."""
+        return 2.0 * self.shape.layers * self.shape.narrow * self.width
+
+    def sampling_bytes(self) -> float:
+        """transformers' sampler, which holds all completions of a step at once, and four copies of their logits."""
+        logits = 4 * 4.0 * self.shape.vocabulary
+        return self.state + self.completions * (self.cache * self.longest + logits)
+
+    def passes_seconds(self) -> float:
+        sizes, shape = self.config.updates, self.shape
+        tokens = self.completions * self.longest
+        # Forward 2, backward 4; checkpoints repeat the forward pass, and so do earlier log-probabilities where TRL
+        # wants them and score norms. The output layer is repeated in any case.
+        forwards = (
+            1
+            + sizes.gradient_checkpointing
+            + (self.vllm or sizes.updates_per_step > 1)
+            + (self.config.weights == "score_norm")
+        )
+        per_token = (2 * forwards + 4) * (shape.parameters - (0 if shape.tied else shape.head)) + 2 * shape.head
+        per_token += (forwards + 2) * 4 * self.longest * shape.wide * shape.layers  # attention
+        moved = TRAFFIC * self.layer_bytes() * shape.layers * tokens
+        moved += 4 * 2 * self.on.tiles * 2 * shape.vocabulary * tokens
+        calls = (forwards + 2) * shape.layers * self.completions / sizes.micro_batch
+        return max(
+            per_token * tokens / (self.on.flops * self.on.training_share)
+            + moved / (self.on.bandwidth * self.on.bandwidth_share),
+            calls * self.on.layer_seconds,
+        )
+
+    def generation_seconds(self) -> float:
+        shape, longest = self.shape, self.config.sampling.max_new_tokens
+        at_once, lengths, copies = self.completions, float(longest), 3  # transformers copies its cache at every token
+        if self.vllm:
+            lengths, copies = self.mean, 1
+            room = self.on.memory_gib * GIB * self.config.vllm_gpu_share - self.width * shape.parameters
+            at_once = min(self.completions, VLLM_AT_ONCE, max(room / (self.cache * (self.prompt + lengths)), 1.0))
+        rounds = self.completions * lengths / at_once
+        moved = self.width * shape.parameters + copies * at_once * self.cache * (self.prompt + lengths / 2)
+        each = max(
+            2 * shape.parameters * at_once / (self.on.flops * self.on.generation_share)
+            + moved / (self.on.bandwidth * self.on.bandwidth_share),
+            0.0 if self.vllm else shape.layers * self.on.layer_seconds,
+        )
+        prefill = 2 * shape.parameters * self.completions * self.prompt / (self.on.flops * self.on.training_share)
+        return rounds * each + prefill
+
+    def optimizer_seconds(self) -> float:
+        """Weights, gradients and moments are read, all but the gradients written."""
+        updates = self.config.updates.updates_per_step
+        return updates * 28.0 * self.trained / self.parts / (self.on.bandwidth * self.on.bandwidth_share)
+
+
+def check_batches(config: RunConfig, processes: int) -> None:
+    """Refuse sizes that do not divide among processes.
+
+    Raises
+    ------
+    ValueError
+        If an update's completions are no multiple of what the processes take at once.
+    """
+    sizes = config.updates
+    per_update = sizes.update_prompts * sizes.group_size
+    if per_update % (sizes.micro_batch * processes):
+        raise ValueError(
+            f"an update's {per_update} completions must be a multiple of micro_batch = {sizes.micro_batch} times "
+            f"{processes} processes."
+        )
 
 
 def check_memory(config: RunConfig, shape: ModelShape, *, gpus: int, sharded: bool, memory_gib: float) -> None:
@@ -169,45 +322,6 @@ def check_memory(config: RunConfig, shape: ModelShape, *, gpus: int, sharded: bo
             f"model {config.model.name}: by an estimate, training takes about {found.training_gib:.0f} GiB and "
             f"generation {found.generation_gib:.0f} GiB on each device, which has {memory_gib:.0f}. The run goes on; "
             "if it ends for want of memory, lower updates.micro_batch, turn on updates.gradient_checkpointing, set "
-            "updates.lora_rank, or shard over more GPUs (accelerate launch with FSDP).",
+            f"updates.lora_rank, or shard over more GPUs (accelerate launch with FSDP). {KNOWN_ERROR}",
             stacklevel=2,
         )
-
-
-def shape_of(model: ModelConfig) -> ModelShape | None:
-    """The shape of a named model or of a model folder; None where only a download would tell."""
-    if model.name.lower() in SHAPES:
-        return SHAPES[model.name.lower()]
-    if (Path(model.name) / "config.json").is_file():
-        from transformers import AutoConfig
-
-        return ModelShape.of_config(AutoConfig.from_pretrained(model.name, local_files_only=True))
-    return None
-
-
-def _state_bytes(config: RunConfig, shape: ModelShape) -> float:
-    """Weights, gradients and AdamW's two moments."""
-    rank = config.updates.lora_rank
-    if rank is None:
-        return 16.0 * shape.parameters  # all in float32
-    half = 2.0 if config.model.dtype == "bfloat16" else 4.0
-    return half * shape.parameters + 16.0 * adapter_parameters(shape, rank)
-
-
-def adapter_parameters(shape: ModelShape, rank: int) -> int:
-    """Number of weights in low-rank adapters of all linear layers."""
-    wide, narrow = shape.heads * shape.head_dim, shape.key_value_heads * shape.head_dim
-    ends = (2 * (shape.hidden + wide)) + 2 * (shape.hidden + narrow) + 3 * (shape.hidden + shape.feed_forward)
-    return rank * ends * shape.layers
-
-
-def _hours(config: RunConfig, shape: ModelShape, gpus: int, prompt_tokens: int, accelerator: Accelerator) -> float:
-    sizes = config.updates
-    completions = sizes.steps * sizes.prompts * sizes.group_size
-    generated = completions * config.sampling.max_new_tokens / 2
-    seen = completions * prompt_tokens + generated
-    # Forward 2, backward 4; checkpoints repeat the forward pass, and so do the sampling policy's log-probabilities.
-    per_token = (6 + 2 * sizes.gradient_checkpointing + 2) * shape.parameters
-    training = per_token * seen / accelerator.training_share
-    generation = 2 * shape.parameters * (generated + completions * prompt_tokens) / accelerator.generation_share
-    return (training + generation) / (accelerator.flops * gpus) / 3600

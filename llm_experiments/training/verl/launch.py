@@ -27,7 +27,7 @@ from llm_experiments.config import read_yaml
 from llm_experiments.training.config import RunConfig, load_run_config, run_label
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.identity import IDENTITY, differences, identity
-from llm_experiments.training.trl.resources import shape_of
+from llm_experiments.training.shapes import shape_of
 from llm_experiments.training.verl.command import ROLLOUTS, VALIDATION, Machines, Places, verl_overrides
 from llm_experiments.training.verl.data import prepare_data
 
@@ -72,7 +72,7 @@ def launch_verl(
     overrides = [*verl_overrides(run, machines, places_in(folder)), *(option or [])]
     if not dry_run and find_spec("verl") is None:
         raise ModuleNotFoundError(
-            "verl is not installed in this environment: pip install kaestat verl==0.9.1 vllm, or write the command "
+            "verl is not installed in this environment: pip install -e '.[llm]' verl==0.9.1 vllm, or write the command "
             "alone with --dry-run."
         )
     verdict = check_with_verl(overrides)

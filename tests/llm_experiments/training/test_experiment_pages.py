@@ -3,11 +3,13 @@
 import re
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from llm_experiments import cli
-from llm_experiments.training.config import load_run_config
-from llm_experiments.training.trl.resources import estimate, shape_of
+from llm_experiments.training.config import RunConfig, load_run_config
+from llm_experiments.training.shapes import SHAPES, shape_of
+from llm_experiments.training.trl.resources import estimate
 
 ROOT = Path(cli.__file__).parents[1]
 PAGE = (ROOT / "docs" / "experiments" / "trl.md").read_text()
@@ -28,6 +30,20 @@ def test_the_table_of_memory_and_time_is_the_estimate():
             four.hours,
         ]
         assert cells == [f"{value:.0f}" for value in expected]
+
+
+def test_the_stack_on_a_gpu_is_eight_times_the_estimate_of_a_run():
+    config = RunConfig(
+        name="stack",
+        model={"name": "smollm2"},
+        task={"name": "columns"},
+        sampling={"max_new_tokens": 8},
+        method="kae",
+        updates={"steps": 1, "prompts": 32, "group_size": 1, "micro_batch": 32},
+    )
+    one = estimate(config, SHAPES["smollm2"], gpus=1, sharded=False, prompt_tokens=8)
+    assert f"Eight times the estimate of one run is {8 * one.passes_gib:.1f} GiB" in PAGE
+    assert one.generation_s + one.passes_s + one.optimizer_s == pytest.approx(0.38, abs=0.02)
 
 
 def test_every_option_on_the_page_exists_and_every_file_is_there():

@@ -26,9 +26,9 @@ from llm_experiments.tasks.sources import SOURCES
 from llm_experiments.training.collect import binned, differences, final, run_ends
 from llm_experiments.training.config import RunConfig, load_experiment, load_run_config, run_label
 from llm_experiments.training.run import TrainingRun, last_whole_checkpoint, trl_config
+from llm_experiments.training.shapes import SHAPES
 from llm_experiments.training.tables import reward_log
 from llm_experiments.training.trl.data import reward_function, training_set, without
-from llm_experiments.training.trl.resources import SHAPES
 from llm_experiments.training.trl.testing import summarise
 from tests.helpers.small_policies import SIZE, small_policy
 from tests.helpers.tiers import slow_after

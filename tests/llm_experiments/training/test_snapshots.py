@@ -18,8 +18,8 @@ from llm_experiments.training.config import RunConfig, load_experiment, load_run
 from llm_experiments.training.diagnostics import diagnostics_of
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.identity import IDENTITY, identity
+from llm_experiments.training.shapes import GIB, SHAPES
 from llm_experiments.training.snapshots import snapshot, snapshots
-from llm_experiments.training.trl.resources import GIB, SHAPES
 from llm_experiments.training.verl.kept import LATEST, Kept
 
 CONFIGS = Path(cli.__file__).parent / "configs" / "training"

@@ -8,7 +8,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from llm_experiments.config import ModelConfig
 from llm_experiments.training.config import load_run_config
-from llm_experiments.training.trl.resources import SHAPES, ModelShape, check_memory, estimate, shape_of
+from llm_experiments.training.shapes import SHAPES, ModelShape, shape_of
+from llm_experiments.training.trl.resources import check_memory, estimate
 from llm_experiments.training.verl.launch import CONFIGS
 
 SMALL = {

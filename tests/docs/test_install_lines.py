@@ -1,0 +1,49 @@
+"""Every line that installs kaestat can work as it stands: from a checkout or an archive, with extras that there are."""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "notebooks").glob("*.md"),
+]
+EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+
+
+def requirements(text: str) -> list[str]:
+    """What the text's pip lines install."""
+    lines = re.findall(r"pip install ((?:\\\n|[^\n`])+)", text)
+    found = [each for line in lines for each in shlex.split(line.replace("\\\n", " "), comments=True)]
+    return [each for each in found if not each.startswith("-")]
+
+
+def faults(text: str) -> list[str]:
+    """Requirements that a package index would have to know kaestat for, or with extras that it has not."""
+    wrong = []
+    for each in requirements(text):
+        name, _, extras = each.rstrip("]").partition("[")
+        own = name == "." or "kaestat" in name
+        if own and (not ("/" in name or name == ".") or not set(filter(None, extras.split(","))) <= EXTRAS):
+            wrong.append(each)
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_of_a_page_need_no_published_package(page):
+    assert faults(page.read_text()) == []
+
+
+def test_lines_are_found_and_faults_too():
+    assert sum(len(requirements(page.read_text())) for page in PAGES) > 20
+    assert faults('pip install kaestat "x[y]"  # a') == ["kaestat"]
+    assert faults("pip install 'path/to/kaestat[nothing]' \\\n  'kaestat[cli]'") == [
+        "path/to/kaestat[nothing]",
+        "kaestat[cli]",
+    ]

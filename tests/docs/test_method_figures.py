@@ -1,0 +1,65 @@
+"""Each method's page has its figure, and the figure's numbers are what the committed script measures."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from simulations.comparison.compared import REWARDS_ALONE
+from tests.helpers.tiers import slow_after
+
+DOCS = Path(__file__).parents[2] / "docs"
+FIGURES = DOCS / "figures"
+KEPT = pd.read_csv(FIGURES / "method_spread.csv")
+COMMAND = "run PYTHONPATH=. python docs/figures/method_numbers.py"
+
+
+def module(name):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FIGURES)
+        return sys.modules.get(name) or importlib.import_module(name)
+
+
+@pytest.mark.parametrize("name", REWARDS_ALONE)
+def test_page_of_a_method_has_its_figure(name):
+    page = DOCS / "methods" / f"{module('method_figures').FILES.get(name, name)}.md"
+    assert name in set(KEPT["method"]), f"{name} has no numbers: {COMMAND}"
+    assert module("method_numbers").section(name) in page.read_text(), f"{page.name} lacks its figure: {COMMAND}"
+
+
+def test_there_are_numbers_of_no_other_methods():
+    assert set(KEPT["method"]) <= set(REWARDS_ALONE), COMMAND
+
+
+@pytest.mark.parametrize("name", slow_after(2, ["rloo", "kae_eb", "krpo"]))
+def test_numbers_are_what_the_script_measures(name):
+    kept = KEPT[KEPT["method"] == name].reset_index(drop=True)
+    found = pd.DataFrame(list(module("method_numbers").spread(name)), columns=kept.columns)
+    pd.testing.assert_frame_equal(found, kept, rtol=1e-4, atol=1e-8, check_dtype=False)
+
+
+def test_bias_and_variance_are_those_of_values_that_are_known():
+    """Of normal errors with mean .5 and variance .04 the parts are .25 and .04; one draw too many would not be."""
+    error = 0.5 + 0.2 * np.random.default_rng(0).standard_normal((400, 5, 30, 2))
+    bias2, variance, mse = (part.mean() for part in module("method_numbers").decomposed(error, 40))
+    assert bias2 == pytest.approx(0.25, abs=0.003) and variance == pytest.approx(0.04, abs=0.001)
+    assert mse == pytest.approx(0.29, abs=0.003)
+    assert bias2 + variance == pytest.approx(mse, rel=1e-2)
+
+
+def test_the_mean_of_the_rest_of_the_group_has_no_bias_and_a_kernel_has_some_after_a_jump():
+    bias = KEPT.set_index(["method", "path", "group_size"])
+    for kind in ("static", "jump"):
+        rloo = bias.loc[("rloo", kind, 8)]
+        assert abs(rloo["bias2"]) < 4 * rloo["bias2_se"] + 5e-5
+    kae = bias.loc[("kae", "jump", 8)]
+    assert kae["bias2"] > 10 * kae["bias2_se"]
+
+
+def test_a_figure_is_drawn_in_both_schemes_and_the_same_each_time():
+    drawn = module("method_figures").drawn
+    light = drawn("kae", "light")
+    assert light.startswith(b"<?xml") and light == drawn("kae", "light") != drawn("kae", "dark")
