@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from llm_experiments.paper.plan import CONFIGS, TABLES, Machinery, Part, plan
-from llm_experiments.training.config import load_experiment
+from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.verl.command import Machines, verl_overrides
 from llm_experiments.training.verl.launch import ROOT, check_with_verl, places_in, run_command
 

@@ -16,6 +16,7 @@ import torch
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
+from kaestat import AdvantageEstimator
 from kaestat.storage import write_atomically
 from llm_experiments.config import ModelConfig
 from llm_experiments.policies.model_folder import save_model
@@ -85,9 +86,13 @@ class TrainingRun:
         Raises
         ------
         ValueError
-            If the folder holds a run of another configuration, or the training set is too small.
+            If the folder holds a run of another configuration, the training set is too small, or the prior cannot be
+            read.
+        FileNotFoundError
+            If there is no such prior.
         """
         self._check_identity()
+        estimator = self.config.opening_estimator()  # before a model is loaded
         sizes = self.config.updates
         problems = self._start.task.problems
         if len(problems) * sizes.copies < sizes.prompts:
@@ -99,18 +104,18 @@ class TrainingRun:
             if is_main_process():
                 _warn_if_too_large(self.config)
                 self._check_disk()
-            self._train()
+            self._train(estimator)
         if is_main_process():
             for name, frame in run_tables(self.folder, sizes.updates_per_step).items():
                 text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
                 write_atomically(self.folder / f"{name}.csv", text)
 
-    def _train(self) -> None:
+    def _train(self, estimator: AdvantageEstimator) -> None:
         """From the last whole checkpoint to the end; the log, which is written last, says that the run is done."""
         policy = self._start.policy(_to_train(self.config))
         label, steps = run_label(self.config), self.config.updates.steps
         with self._progress(f"{label} (steps)", steps) as done, _without_renaming_warnings():
-            trainer = self._trainer(policy)
+            trainer = self._trainer(policy, estimator)
             trainer.remove_callback(PrinterCallback)  # the records hold what it prints
             if self.config.test is not None and sharded() and is_main_process():
                 warnings.warn(
@@ -174,7 +179,7 @@ class TrainingRun:
             raise ValueError("test.task: every problem of it is trained on.")
         return HeldOutTest(task, problems, settings.samples, self.config.seed, settings.temperature)
 
-    def _trainer(self, policy: TransformersPolicy) -> RecordingTrainer:
+    def _trainer(self, policy: TransformersPolicy, estimator: AdvantageEstimator) -> RecordingTrainer:
         config = self.config
         tokenizer = policy.tokenizer
         tokenizer.padding_side = "left"
@@ -188,7 +193,7 @@ class TrainingRun:
             train_dataset=dataset,
             processing_class=tokenizer,
             peft_config=_lora(config),
-            advantage_estimator=config.estimator(),
+            advantage_estimator=estimator,
             prompt_id=ID_COLUMN,
             weights=config.weights,
             reuse=config.updates.reuse,

@@ -25,6 +25,7 @@ from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
 from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.integrations.trl.sampler import ReuseSampler
+from kaestat.prior import BEFORE_THE_RUN
 from kaestat.sampling import Policy, PromptSampler
 from kaestat.storage import load_state
 
@@ -87,6 +88,8 @@ class BaselineGRPOTrainer(GRPOTrainer):
         Columns of the data set with the mean reward, from 0 to 1, and the number of completions of each prompt from
         before the run, such as ``("prior_mean", "prior_count")``: the estimator's prior
         (`AdvantageEstimator.add_prior`), unless it has taken steps already.
+    prior_step : int
+        Date of the policy that sampled these; the default is that of the one which training starts from.
 
     Attributes
     ----------
@@ -121,6 +124,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         reuse: int = 1,
         prompt_sampler: str | Policy | PromptSampler | None = None,
         prior_columns: tuple[str, str] | None = None,
+        prior_step: int = BEFORE_THE_RUN,
         **kwargs: Any,
     ):
         _check_options(advantage_estimator, prompt_id, weights, reuse)
@@ -138,8 +142,8 @@ class BaselineGRPOTrainer(GRPOTrainer):
         if weights == "score_norm":
             keep_square_sums(self)
         if prior_columns is not None and advantage_estimator.last_step < 0:
-            prior = prior_of_columns(self._dataset_ids("prior_columns"), self.train_dataset, prior_columns)
-            advantage_estimator.add_prior(prior)
+            ids = self._dataset_ids("prior_columns")
+            advantage_estimator.add_prior(prior_of_columns(ids, self.train_dataset, prior_columns, prior_step))
         self._drawn = None if prompt_sampler is None else self._drawn_prompts(prompt_sampler)
 
     @property

@@ -24,7 +24,8 @@ from llm_experiments.tasks.base import Problem
 from llm_experiments.tasks.mathematics import _problems
 from llm_experiments.tasks.sources import SOURCES
 from llm_experiments.training.collect import binned, differences, final, run_ends
-from llm_experiments.training.config import RunConfig, load_experiment, load_run_config, run_label
+from llm_experiments.training.config import RunConfig, load_run_config, run_label
+from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.run import TrainingRun, last_whole_checkpoint, trl_config
 from llm_experiments.training.tables import reward_log
 from llm_experiments.training.trl.data import reward_function, training_set, without
