@@ -19,7 +19,7 @@ from kaestat.checks import check_whole
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.upstream import Upstream
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.watched_rewards import watched
 from kaestat.integrations.shared.watched_sampler import sampler_of
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
@@ -27,6 +27,7 @@ from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.integrations.trl.sampler import ReuseSampler
 from kaestat.prior import BEFORE_THE_RUN
 from kaestat.sampling import Policy, PromptSampler
+from kaestat.several_rewards import SeveralRewards
 from kaestat.storage import load_state
 
 STATE_FILE = "baseline_state"
@@ -67,8 +68,10 @@ class BaselineGRPOTrainer(GRPOTrainer):
     *args, **kwargs
         Those of ``GRPOTrainer``. For one completion per prompt, which ``GRPOConfig`` refuses, set
         ``config.num_generations = 1`` after it has been made.
-    advantage_estimator : AdvantageEstimator
-        With its state, which goes into every checkpoint (file `STATE_FILE`) and comes back on resume.
+    advantage_estimator : AdvantageEstimator or SeveralRewards
+        With its state, which goes into every checkpoint (file `STATE_FILE`) and comes back on resume. `SeveralRewards`
+        takes the reward functions one by one, in their order, and its own weights in place of
+        ``config.reward_weights``; an `AdvantageEstimator` takes their weighted sum.
     prompt_id : str, optional
         Column of the data set that identifies the prompt, the same through the whole run. None takes a hash of the
         prompt that the model sees, images included.
@@ -118,7 +121,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
     def __init__(
         self,
         *args: Any,
-        advantage_estimator: AdvantageEstimator,
+        advantage_estimator: AdvantageEstimator | SeveralRewards,
         prompt_id: str | None = None,
         weights: str = "none",
         reuse: int = 1,
@@ -132,22 +135,25 @@ class BaselineGRPOTrainer(GRPOTrainer):
         self.weights = weights
         self.reuse = reuse
         self.generation = advantage_estimator.last_step + 1
-        self._watched = WatchedEstimator(advantage_estimator)
+        self._watched = watched(advantage_estimator)
         self._scored: _Scored | None = None
         self.measures: dict[str, list[Any]] = {}
         if not self.check_prompts and prompt_id is None:
             raise ValueError("check_prompts=False: without prompt_id the prompt itself is the id; name a column.")
         super().__init__(*args, **kwargs)
         _check_config(self.args, advantage_estimator)
+        if isinstance(advantage_estimator, SeveralRewards):
+            _check_several(advantage_estimator, self.reward_func_names, self.args.reward_weights)
         if weights == "score_norm":
             keep_square_sums(self)
         if prior_columns is not None and advantage_estimator.last_step < 0:
             ids = self._dataset_ids("prior_columns")
-            advantage_estimator.add_prior(prior_of_columns(ids, self.train_dataset, prior_columns, prior_step))
+            prior = prior_of_columns(ids, self.train_dataset, prior_columns, prior_step)
+            _of_one_reward(advantage_estimator, "prior_columns").add_prior(prior)
         self._drawn = None if prompt_sampler is None else self._drawn_prompts(prompt_sampler)
 
     @property
-    def advantage_estimator(self) -> AdvantageEstimator:
+    def advantage_estimator(self) -> AdvantageEstimator | SeveralRewards:
         """The estimator that the trainer was made with."""
         return self._watched.estimator
 
@@ -164,7 +170,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
             ids,
             budget=self.args.generation_batch_size,
             group_size=self.num_generations,
-            estimator=self.advantage_estimator,
+            estimator=_of_one_reward(self.advantage_estimator, "prompt_sampler"),
             seed=self.args.seed,
         )
         self.args.ignore_data_skip = True
@@ -261,9 +267,10 @@ class BaselineGRPOTrainer(GRPOTrainer):
     def _advantages(self, scored: _Scored, weights: torch.Tensor | None) -> torch.Tensor:
         """Advantages of all processes' completions, shape (N,); the same in every process, as are its states."""
         scorable = ~scored.rewards.isnan().all(dim=1)  # the others: advantage 0, not recorded
+        several = isinstance(self.advantage_estimator, SeveralRewards)
         rewards = (scored.rewards * self.reward_weights.to(scored.rewards.device)).nansum(dim=1)
         advantages = self._watched.advantages(
-            rewards.cpu().double().numpy(),
+            (scored.rewards if several else rewards).cpu().double().numpy(),
             self.generation,
             prompts=scored.hashes if self.check_prompts else [repr(key) for key in scored.ids],
             ids=scored.ids,
@@ -332,22 +339,47 @@ def _column_ids(rows: Sequence[Mapping[str, Any]], column: str) -> list[Hashable
 
 
 def _check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> None:
-    if not isinstance(estimator, AdvantageEstimator):
+    if not isinstance(estimator, AdvantageEstimator | SeveralRewards):
         raise TypeError(
             f"advantage_estimator must be an AdvantageEstimator, got {estimator!r}; for example "
             'kaestat.AdvantageEstimator("kae", bandwidth=10).'
         )
     if prompt_id is not None and not isinstance(prompt_id, str):
         raise TypeError(f"prompt_id must be the name of a column, or None, got {prompt_id!r}.")
-    check_weights(estimator, weights, WEIGHTS)
+    for each in estimator.estimators.values() if isinstance(estimator, SeveralRewards) else (estimator,):
+        check_weights(each, weights, WEIGHTS)
     check_whole("reuse", reuse)
 
 
-def _check_config(args: GRPOConfig, estimator: AdvantageEstimator) -> None:
+def _of_one_reward(estimator: AdvantageEstimator | SeveralRewards, option: str) -> AdvantageEstimator:
+    if isinstance(estimator, SeveralRewards):
+        raise ValueError(
+            f"{option} is of one reward; leave it out, and add what is known to the estimators of SeveralRewards."
+        )
+    return estimator
+
+
+def _check_several(estimator: SeveralRewards, functions: Sequence[str], weights: Sequence[float] | None) -> None:
+    if len(estimator.estimators) != len(functions):
+        raise ValueError(
+            f"advantage_estimator is for the rewards {', '.join(estimator.estimators)}, and the trainer has "
+            f"{', '.join(functions)}; give one estimator for each reward function, in their order."
+        )
+    if weights is not None and list(weights) != estimator.weights.tolist():
+        raise ValueError(
+            f"reward_weights={list(weights)}, but SeveralRewards has {estimator.weights.tolist()}; give them to "
+            "SeveralRewards, and leave reward_weights out."
+        )
+
+
+def _check_config(args: GRPOConfig, estimator: AdvantageEstimator | SeveralRewards) -> None:
+    if isinstance(estimator, SeveralRewards):
+        return
     if args.multi_objective_aggregation != "sum_then_normalize":
         raise ValueError(
-            f"multi_objective_aggregation={args.multi_objective_aggregation!r} is a normalisation of its own; the "
-            "estimator needs one reward per completion. Leave it at 'sum_then_normalize'."
+            f"multi_objective_aggregation={args.multi_objective_aggregation!r} is a normalisation of several rewards; "
+            "the estimator needs one per completion. Leave it at 'sum_then_normalize', or give the trainer "
+            "kaestat.SeveralRewards, such as kaestat.gdpo(names)."
         )
     if args.scale_rewards == "batch" and not estimator.scale.startswith("trl_batch"):
         raise ValueError(
