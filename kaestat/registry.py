@@ -134,6 +134,11 @@ METHODS: dict[str, Method] = {
         Method("kae", b.Kae, "kernel mean of the prompt's past rewards and the rest of its group (the paper)"),
         Method("kae_stream", b.KaeStream, "the paper's one-shot variant: group means, one stream per copy"),
         Method("kae_eb", b.KaeEb, "kae, with the prompts' common drift and shrinkage by empirical Bayes (ours)"),
+        Method(
+            "outside_value",
+            b.OutsideValue,
+            "kae_eb, shrunk towards a value from outside, given (after summaries of V0.5)",
+        ),
         Method("local_linear", b.LocalLinear, "one-sided local linear fit"),
         Method("local_polynomial", b.LocalPolynomial, "one-sided local polynomial fit of degree d"),
         Method("sieve", b.Sieve, "B-spline or polynomial least squares in the step"),

@@ -254,6 +254,7 @@ SINGLETON_VALUES = {
     "critic": 0.0,  # nothing learnt yet
     "oracle": 0.25,
     "remax": 1.0,
+    "outside_value": 0.5,  # the other group's mean: V is as far off for all
 }
 
 

@@ -20,6 +20,7 @@ from kaestat.baselines.maxrl import MaxRl
 from kaestat.baselines.mc_grpo import McGrpo
 from kaestat.baselines.opo import Opo
 from kaestat.baselines.oracle import Oracle
+from kaestat.baselines.outside_value import OutsideValue
 from kaestat.baselines.pooled import Pooled
 from kaestat.baselines.qae import Qae
 from kaestat.baselines.reinforce import Zero
@@ -49,6 +50,7 @@ __all__ = [
     "McGrpo",
     "Opo",
     "Oracle",
+    "OutsideValue",
     "Pooled",
     "Qae",
     "Remax",

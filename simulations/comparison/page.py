@@ -41,6 +41,7 @@ USE = {
     "kae": "A history that is simple to explain: one bandwidth, no other prompts.",
     "kae_stream": "One-shot training, copies of a prompt in a batch, as in the paper.",
     "kae_eb": "The default: any reward, any order, few completions, early visits, weights.",
+    "outside_value": "A value model, or another guess at each value, is at hand at every step.",
     "local_linear": "Values move along a line, far against their noise; else the lag of `kae` costs less.",
     "local_polynomial": "To study smoothers; too noisy for training.",
     "sieve": "To study smoothers: the whole past of one prompt, smooth, with many visits.",

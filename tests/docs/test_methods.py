@@ -48,6 +48,7 @@ def baseline_of(name: str) -> Baseline:
     given = {
         "oracle": {"value": np.full(2, 0.5)},
         "remax": {"greedy": np.ones(2)},
+        "outside_value": {"outside": np.full(2, 0.5)},
         "critic": {"features": {"a": [0.0], "b": [1.0]}},
     }
     return make_baseline(name, **given.get(name, {}))

@@ -34,7 +34,9 @@ class Method:
     @property
     def id(self) -> str:
         return self.name + "".join(
-            f",{key}={value}" for key, value in self.params.items() if key not in ("features", "value", "greedy")
+            f",{key}={value}"
+            for key, value in self.params.items()
+            if key not in ("features", "value", "greedy", "outside")
         )
 
     def baseline(self):
@@ -115,6 +117,12 @@ METHODS = [
     ),
     Method("kae_eb", ref.kae_eb, {"bandwidth": 20.0}, weighted=True, averages=True),
     Method("kae_eb", ref.kae_eb, {"kernel": "exponential", "bandwidth": 5.0, "cold_start": 0.5}, weighted=True),
+    Method("outside_value", ref.outside_value, {"outside": TRUTH, "bandwidth": 20.0}),
+    Method(
+        "outside_value",
+        ref.outside_value,
+        {"outside": TRUTH, "kernel": "exponential", "bandwidth": 5.0, "cold_start": 0.1},
+    ),
     Method("kae_stream", ref.kae_stream, {"bandwidth": 7.0}, weighted=True, averages=True),
     Method("kae_stream", ref.kae_stream, {"kernel": "exponential", "cold_start": 0.5}, weighted=True),
     Method(

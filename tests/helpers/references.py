@@ -8,7 +8,7 @@ one list of values per prompt.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import fmean, pvariance, variance
 
@@ -458,6 +458,20 @@ def critic(case, *, features, forgetting=0.98, ridge=1.0):
                 moment = moment + forgetting**age * z * x
     coefficients = np.linalg.solve(gram, moment)
     return per_completion(case, lambda p, g: float(np.array([1.0, *features[case.prompts[p]]]) @ coefficients))
+
+
+def outside_value(case, *, outside, **params):
+    """`kae_eb` of each reward less the given value of its prompt, and that value."""
+    given = [outside[prompt] for prompt in case.prompts]
+    less = replace(
+        case,
+        rewards=[[z - v for z in rewards] for rewards, v in zip(case.rewards, given, strict=True)],
+        past=[
+            [replace(visit, rewards=[z - v for z in visit.rewards]) for visit in visits]
+            for visits, v in zip(case.past, given, strict=True)
+        ],
+    )
+    return [[v + value for value in row] for row, v in zip(kae_eb(less, **params), given, strict=True)]
 
 
 def remax(case, *, greedy):
