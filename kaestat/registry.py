@@ -128,6 +128,11 @@ METHODS: dict[str, Method] = {
             "first visit's rates, shifted in logits as the other prompts say (after a summary of BASIS)",
         ),
         Method("bayes_filter", b.BayesFilter, "logit filter whose prior, rate of change and drift are learned (ours)"),
+        Method(
+            "cluster_blend",
+            b.ClusterBlend,
+            "rest of the group, blended with its cluster's running mean (after the abstract of BV-Blend)",
+        ),
         Method("critic", b.Critic, "ridge regression on prompt features, learned along the run (A2C, PPO)"),
         Method("oracle", b.Oracle, "the true value, given"),
         Method("pooled", b.Pooled, "leave-one-out mean over all groups of the prompt at this step"),

@@ -12,7 +12,7 @@ from kaestat.baselines import Kae, Kalman
 from kaestat.history import RewardHistory
 from kaestat.prediction import Population
 
-NEED_MORE = ("critic", "oracle", "remax", "outside_value")
+NEED_MORE = ("critic", "oracle", "remax", "outside_value", "cluster_blend")
 HISTORY = [name for name in methods() if name not in NEED_MORE and make_baseline(name).horizon > 0]
 LINEAR = [
     Kae(bandwidth=6.0),

@@ -16,7 +16,7 @@ from kaestat.registry import FIXED_PARAMETERS, METHODS, parse_method
 from kaestat.scaling import DEVIATION, SCALINGS
 
 DESIGN = """none reinforce++ grpo rloo dr_grpo gpg opo mc_grpo qae remax maxrl bnpo grpo_passk
-james_stein ebpo krpo kalman spo logit_shift bayes_filter critic oracle
+james_stein ebpo krpo kalman spo logit_shift bayes_filter critic cluster_blend oracle
 pooled kae kae_stream kae_eb outside_value local_linear local_polynomial sieve""".split()
 
 

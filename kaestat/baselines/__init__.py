@@ -4,6 +4,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.batch_mean import BatchMean
 from kaestat.baselines.bayes_filter import BayesFilter
 from kaestat.baselines.bnpo import Bnpo
+from kaestat.baselines.cluster_blend import ClusterBlend
 from kaestat.baselines.critic import Critic
 from kaestat.baselines.ebpo import Ebpo
 from kaestat.baselines.group_mean import GroupMean
@@ -33,6 +34,7 @@ __all__ = [
     "BatchMean",
     "BayesFilter",
     "Bnpo",
+    "ClusterBlend",
     "Critic",
     "Ebpo",
     "GroupMean",

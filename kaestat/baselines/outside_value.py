@@ -17,9 +17,9 @@ class OutsideValue(KaeEb):
     The kernel mean of past rewards and the rest of the group is shrunk towards ``V + delta`` in place of the other
     prompts' mean. What that is worth is estimated from the other prompts of the step, by `KaeEb`'s moments of the
     differences ``m_k - V_k``: their mean is the offset delta, and their spread beyond the noise of ``m_k`` the squared
-    error of ``V_k + delta``, ``tau^2``. A value that tells nothing differs by as much as
-    prompts do, or more, and hardly counts; one that is exact takes the whole weight. With five other prompts or fewer nothing is
-    estimated, and V stands in for prompts of which nothing else is known alone.
+    error of ``V_k + delta``, ``tau^2``. A value that tells nothing differs by as much as prompts do, or more, and
+    hardly counts; one that is exact takes the whole weight. With five other prompts or fewer nothing is estimated, and
+    V stands in for prompts of which nothing else is known alone.
 
     Parameters
     ----------

@@ -35,6 +35,7 @@ USE = {
     "spo": "To reproduce its paper, or where divergences between visits are at hand.",
     "logit_shift": "Rates of before the run are exact, prompts come once, and one completion each.",
     "bayes_filter": "Rewards of 0 and 1 in order, and the least value error at any cost per step.",
+    "cluster_blend": "Prompts come once or rarely, in clusters that say more than the batch does.",
     "critic": "Prompts come once and have features that tell.",
     "oracle": "Tests: the least that a value can leave.",
     "pooled": "A prompt has several groups in one step.",
