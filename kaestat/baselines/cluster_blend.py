@@ -26,8 +26,8 @@ class ClusterBlend(Baseline):
 
     with the moments of the cluster over *earlier* steps, each of which loses the factor ``forgetting`` with every
     step that follows: ``N`` completions with mean ``mu`` and variance ``v``, of which ``sigma^2`` lies within groups
-    and ``tau^2 = [v - sigma^2]_+`` between prompts. ``v / N`` is the squared standard error of mu. A cluster not seen yet
-    has no weight beside a group; without one the value is the mean of all clusters, and 0 at the first step.
+    and ``tau^2 = [v - sigma^2]_+`` between prompts. ``v / N`` is the squared standard error of mu. A cluster not seen
+    yet has no weight beside a group; without one the value is the mean of all clusters, and 0 at the first step.
 
     BV-Blend (Chang et al., 2026) blends moving moments of a cluster with those of the group by a weight from a standard
     error of the mean, for a standardised advantage. Of it the abstract alone was read: the weight here is ours, the
