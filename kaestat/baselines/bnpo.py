@@ -45,8 +45,8 @@ class Bnpo(GroupMean):
         xp = groups.xp
         if groups.reward.shape[-2] == 1:
             warnings.warn(
-                "bnpo: one group alone has no distribution of success rates over groups, so its advantages are those of "
-                "dr_grpo. Give all groups of a step in one call; a trainer that scores groups one by one cannot.",
+                "bnpo: one group alone has no distribution of success rates over groups, so its advantages are those "
+                "of dr_grpo. Give all groups of a step in one call; a trainer that scores groups one by one cannot.",
                 stacklevel=2,
             )
         reward = xp.where(groups.present > 0, groups.reward, xp.zeros_like(groups.reward))

@@ -272,7 +272,10 @@ class Study:
 
     def _write(self, table: pd.DataFrame, name: str) -> None:
         _write_frame(table, self.results / name)
-        write_atomically(self.results / PROVENANCE, json.dumps(provenance(self.config), indent=1))
+        path, origin = self.results / PROVENANCE, provenance(self.config)
+        earlier = json.loads(path.read_text()).get("tables", {}) if path.exists() else {}
+        own = {key: origin[key] for key in ("time", "commit")} | {"device": self._device}
+        write_atomically(path, json.dumps(origin | {"tables": earlier | {name: own}}, indent=1))
 
     def _check_identity(self) -> None:
         """Refuse curves of other settings. Designs may be added."""

@@ -16,7 +16,7 @@ from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, T
 from llm_experiments.diagnose.config import DiagnosticConfig, EqualBudgetConfig, GradientDiagnosticConfig
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo"]
-Weights = Literal["none", "length", "score_norm"]
+Weights = Literal["none", "length", "score_norm", "exact", "adam"]
 Scale = Literal["none", "group_std", "batch_std"]
 
 
@@ -188,7 +188,7 @@ class RunConfig(Section):
         As in the diagnostics. Without ``task.n_prompts`` all of its problems are trained on.
     method : str
         A method of `kaestat` with its parameters, such as ``kae:bandwidth=10``.
-    weights : {"none", "length", "score_norm"}
+    weights : {"none", "length", "score_norm", "exact", "adam"}
         Of completions, for the variance-optimal forms.
     scale : {"none", "group_std", "batch_std"} or None
         Of advantages, in place of the method's own; None keeps that.

@@ -17,7 +17,7 @@ class Variant(Section):
     Attributes
     ----------
     method : str
-    weights : {"none", "length", "score_norm"} or None
+    weights : {"none", "length", "score_norm", "exact", "adam"} or None
     scale : {"none", "group_std", "batch_std"} or None
     reuse : int or None
         None keeps the configuration's, here as for ``weights`` and ``scale``.

@@ -32,6 +32,7 @@ HEADS = {
 DRAWN = ("value_error", "noise", "adam_noise", "push")
 COLORS = {1: BLUE, 2: GREEN, 4: ORANGE, 8: VERMILION}  # by group size
 TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
+NAME_PLACES = (((8, 6), "left"), ((14, -22), "center"), ((-12, 20), "right"))  # of reference, control and path
 EDGE = 1.3  # where what is not reached is drawn
 EFFECT_NAMES = {"mean": "Their mean", "cost": "Their noise"}
 PER_THOUSAND = 1000.0
@@ -220,15 +221,16 @@ def _panel(
         axes.plot([x["ratio"]] * 2, [y["low"], y["high"]], color=color, linewidth=1)
         axes.plot(x["ratio"], y["ratio"], color=color, marker="o" if reached else "^", markersize=4)
         if design in named:
-            crowded = design == list(named)[-1]  # the path's design is among others: its name stands apart
+            # The reference stands alone; the others are among designs of single completions, and their names apart.
+            place, side = NAME_PLACES[min(list(named).index(design), len(NAME_PLACES) - 1)]
             axes.annotate(
                 named[design].split(",")[0],
                 (x["ratio"], y["ratio"]),
-                (-12, 20) if crowded else (4, 5),
+                place,
                 textcoords="offset points",
                 fontsize=7,
-                horizontalalignment="right" if crowded else "left",
-                arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": GREY} if crowded else None,
+                horizontalalignment=side,
+                arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": GREY, "shrinkA": 0, "shrinkB": 2},
             )
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from kaestat import read_log
+from llm_experiments.study.contrasts import endpoints
 from simulations import studies
 from tests.helpers.tiers import slow_after
 
@@ -457,8 +458,13 @@ def test_what_is_said_of_a_real_language_model_holds_in_its_runs():
 def test_what_is_said_of_trls_runs_holds_in_their_table():
     page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
     table = (RESULTS / "studies" / "habits" / "tables" / "confirmed.md").read_text()
-    for said in (".073 ± .012", ".069 ± .008", ".083 ± .009", ".080 ± .008"):
+    for said in (".073 ± .012", ".069 ± .008", ".083 ± .009", ".080 ± .008", ".087 ± .009", ".085 ± .009"):
         assert said in page and f"+0{said.replace('± .', '± 0.')}" in table
+    runs = endpoints(pd.read_csv(RESULTS / "studies" / "habits" / "confirmed.csv"), 16000)["area"].reset_index()
+    runs = runs.pivot_table(index=["base", "seed"], columns="design", values="area")
+    for design, said in (("none_1", "{} ahead of no baseline by TRL"), ("kae_eb_1", "{} ahead of KAE-EB without")):
+        gap = runs["kae_eb_1_adam"] - runs[design]
+        assert said.format(f"{gap.mean():.3f} ± {gap.sem():.3f}".replace("0.", ".")) in page
 
 
 def test_tables_of_the_warm_start_show_the_measured_numbers():
@@ -516,3 +522,25 @@ if REAL.is_file():
     def test_warm_starts_on_the_real_run_are_what_the_script_measures():
         numbers = module("warm_start_numbers")
         same(numbers.real_run(numbers.successes(REAL)), table("warm_start_real_run"))
+
+
+def test_the_chain_from_noise_to_speed_holds_for_weights():
+    folder = RESULTS / "studies" / "habits"
+    noise = pd.read_csv(folder / "noise_ratios.csv").query("generated == 'all'").set_index(["design", "quantity"])
+    speed = pd.read_csv(folder / "speed.csv").query("base == 'all'").set_index("design")
+    said = " ".join((DOCS / "experiments" / "what_a_history_buys.md").read_text().split())
+
+    def interval(design):
+        return "{ratio:.2f} [{low:.2f}, {high:.2f}]".format(**noise.loc[(design, "adam_noise")]).replace("0.", ".")
+
+    designs = ("kae_eb_1", "kae_eb_1_exact", "kae_eb_1_adam")
+    plain, exact, adam = map(interval, designs)
+    none = f"{noise.loc[('none_1', 'adam_noise'), 'ratio']:.2f}".lstrip("0")
+    assert f"noise in Adam's units is {plain} of GRPO's with KAE-EB, {exact} with exact weights and {adam} with" in said
+    assert f"as without a baseline ({none})" in said
+    push = [f"{noise.loc[(design, 'push'), 'ratio']:.2f}".lstrip("0") for design in designs]
+    took = [f"{speed.loc[design, 'ratio']:.2f}".lstrip("0") for design in designs]
+    assert "by their push they should need {}, {} and {}".format(*push) in said
+    assert "and need {}, {} and {}".format(*took) in said
+    errors = [noise.loc[(design, "value_error"), "ratio"] for design in designs]
+    assert errors == sorted(errors)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate.utils import is_peft_model
+from accelerate.utils import DistributedType, is_peft_model
 from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer.utils import add_fused_lm_head
+from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
+
+from kaestat.integrations.gradient_norms import gradient_norms, mean_squares
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
 
-WEIGHTS = ("none", "length", "score_norm")
+WEIGHTS = ("none", "length", "score_norm", "exact", "adam")
+NORMS = WEIGHTS[2:]
+LOGITS_AT_ONCE = 2**28  # elements
 
 # What `_get_per_token_logps_and_entropies` takes on, beyond tokens, for models that see images.
 _FORWARDED = (
@@ -77,10 +83,77 @@ def score_norms(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
         )
     squares = torch.cat([square_sums[:, -width:] for square_sums in model.log_square_sums])
     norms = 1 - 2 * log_probs.float().exp() + squares.float().exp()
-    norms = norms.clamp(min=0) * loss_mask(output)
+    return (norms.clamp(min=0) * _token_weights(trainer, output) ** 2).sum(dim=1)
+
+
+def _token_weights(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
+    """What the loss multiplies each token by, shape (n, T): 0 or 1, times the importance ratio where there is one."""
+    weights = loss_mask(output).float()
     if "importance_sampling_ratio" in output and trainer.loss_type != "vespo":  # the loss that takes it otherwise
-        norms = norms * output["importance_sampling_ratio"].float() ** 2
-    return norms.sum(dim=1)
+        weights = weights * output["importance_sampling_ratio"].float()
+    return weights
+
+
+def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_units: bool) -> torch.Tensor:
+    """Squared norm of each completion's score in all trained parameters, shape (n,), float32.
+
+    The gradient of the sum of log-probabilities of its tokens in the loss, under the tempered distribution; importance
+    ratios and what is not accounted for are as in `score_norms`. It takes one more forward and backward pass over the
+    generation batch, without gradient checkpointing: rows one by one where that is on, and otherwise as many as
+    ``per_device_train_batch_size`` and `LOGITS_AT_ONCE` allow.
+
+    Parameters
+    ----------
+    trainer : GRPOTrainer
+        After `check_parameter_norms`.
+    output : dict
+        What ``GRPOTrainer._generate_and_score_completions`` returns.
+    in_adams_units : bool
+        See `kaestat.integrations.gradient_norms`; plain norms before the optimiser's first step.
+
+    Raises
+    ------
+    ValueError
+        If completions see images, or norms in the model's parameters cannot be taken.
+    """
+    if any(name in output for name in _FORWARDED):
+        raise ValueError(
+            "weights: 'exact' and 'adam' are for models of text; take 'score_norm' where there are images."
+        )
+    squares = mean_squares(trainer.optimizer) if in_adams_units else None
+    tokens = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
+    attention = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
+    completions, counted = output["completion_ids"], _token_weights(trainer, output)
+    width = completions.size(1)
+    model = trainer.model.get_base_model() if is_peft_model(trainer.model) else trainer.model
+    options = {"logits_to_keep": width + 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+
+    def scores(rows: torch.Tensor) -> torch.Tensor:
+        given = {"input_ids": tokens[rows], "attention_mask": attention[rows], "use_cache": False}
+        logits = trainer.model(**given, **options).logits[:, -width - 1 : -1].float() / trainer.temperature
+        return (selective_log_softmax(logits, completions[rows]) * counted[rows]).sum(dim=1)
+
+    at_once = LOGITS_AT_ONCE // ((width + 1) * model.config.get_text_config().vocab_size)
+    at_once = 1 if trainer.model.is_gradient_checkpointing else min(at_once, trainer.args.per_device_train_batch_size)
+    cuts = torch.arange(len(tokens), device=tokens.device).split(max(1, at_once))
+    with disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
+        return torch.cat([gradient_norms(trainer.model, partial(scores, rows), squares) for rows in cuts])
+
+
+def check_parameter_norms(trainer: GRPOTrainer) -> None:
+    """Refuse norms in parameters that no process has as a whole.
+
+    Raises
+    ------
+    ValueError
+        With FSDP, DeepSpeed or Megatron.
+    """
+    spread = trainer.accelerator.distributed_type
+    if spread in (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
+        raise ValueError(
+            f"weights: 'exact' and 'adam' take norms in whole parameters, which {spread.value} spreads over processes; "
+            "take 'score_norm', or train without it."
+        )
 
 
 def keep_square_sums(trainer: GRPOTrainer) -> None:

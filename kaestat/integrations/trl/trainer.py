@@ -11,19 +11,25 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset, IterableDataset
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
-from kaestat.checks import check_whole
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.shared.watched_rewards import watched
 from kaestat.integrations.shared.watched_sampler import sampler_of
-from kaestat.integrations.shared.weights import check_weights
-from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, keep_square_sums, score_norms
+from kaestat.integrations.trl.completion_weights import (
+    NORMS,
+    check_parameter_norms,
+    completion_lengths,
+    keep_square_sums,
+    parameter_norms,
+    score_norms,
+)
 from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
+from kaestat.integrations.trl.options import check_config, check_options, check_several, of_one_reward
 from kaestat.integrations.trl.sampler import ReuseSampler
 from kaestat.prior import BEFORE_THE_RUN
 from kaestat.sampling import Policy, PromptSampler
@@ -75,9 +81,11 @@ class BaselineGRPOTrainer(GRPOTrainer):
     prompt_id : str, optional
         Column of the data set that identifies the prompt, the same through the whole run. None takes a hash of the
         prompt that the model sees, images included.
-    weights : {"none", "length", "score_norm"}
+    weights : {"none", "length", "score_norm", "exact", "adam"}
         Weight of each completion in averaging baselines: none; its number of tokens in the loss; the squared norm of
-        its score with respect to the logits (one more forward pass per generation, without gradients).
+        its score with respect to the logits (one more forward pass per generation, without gradients), in all trained
+        parameters, or in these in the units that Adam takes them in, over its mean (one more forward and backward pass
+        each).
     reuse : int
         J: how many generations in a row use the same minibatch of prompts, each with fresh completions.
     prompt_sampler : str, Policy or PromptSampler, optional
@@ -104,7 +112,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         Number of the next generation, 0-based: the estimator's step.
     measures : dict of str to list
         Of the last generation's completions, all processes': ``completion_length``, tokens in the loss, and with
-        ``weights="score_norm"`` ``score_norm``. They are columns of TRL's logged completions (``log_completions``), so
+        weights by norms ``score_norm``. They are columns of TRL's logged completions (``log_completions``), so
         that `kaestat.read_log` finds them; in evaluations ``score_norm`` is missing.
 
     Raises
@@ -130,7 +138,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         prior_step: int = BEFORE_THE_RUN,
         **kwargs: Any,
     ):
-        _check_options(advantage_estimator, prompt_id, weights, reuse)
+        check_options(advantage_estimator, prompt_id, weights, reuse)
         self.prompt_id = prompt_id
         self.weights = weights
         self.reuse = reuse
@@ -141,15 +149,17 @@ class BaselineGRPOTrainer(GRPOTrainer):
         if not self.check_prompts and prompt_id is None:
             raise ValueError("check_prompts=False: without prompt_id the prompt itself is the id; name a column.")
         super().__init__(*args, **kwargs)
-        _check_config(self.args, advantage_estimator)
+        check_config(self.args, advantage_estimator)
         if isinstance(advantage_estimator, SeveralRewards):
-            _check_several(advantage_estimator, self.reward_func_names, self.args.reward_weights)
+            check_several(advantage_estimator, self.reward_func_names, self.args.reward_weights)
         if weights == "score_norm":
             keep_square_sums(self)
+        elif weights in NORMS:
+            check_parameter_norms(self)
         if prior_columns is not None and advantage_estimator.last_step < 0:
             ids = self._dataset_ids("prior_columns")
             prior = prior_of_columns(ids, self.train_dataset, prior_columns, prior_step)
-            _of_one_reward(advantage_estimator, "prior_columns").add_prior(prior)
+            of_one_reward(advantage_estimator, "prior_columns").add_prior(prior)
         self._drawn = None if prompt_sampler is None else self._drawn_prompts(prompt_sampler)
 
     @property
@@ -170,7 +180,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
             ids,
             budget=self.args.generation_batch_size,
             group_size=self.num_generations,
-            estimator=_of_one_reward(self.advantage_estimator, "prompt_sampler"),
+            estimator=of_one_reward(self.advantage_estimator, "prompt_sampler"),
             seed=self.args.seed,
         )
         self.args.ignore_data_skip = True
@@ -256,13 +266,20 @@ class BaselineGRPOTrainer(GRPOTrainer):
         lengths = self.accelerator.gather(completion_lengths(output))
         self.measures = {"completion_length": lengths.long().tolist()}
         weights = lengths if self.weights == "length" else None
-        if self.weights == "score_norm":
-            training = self.model.training
-            weights = self.accelerator.gather(score_norms(self, output)) if training else None
+        if self.weights in NORMS:
+            weights = self.accelerator.gather(self._norms(output)) if self.model.training else None
+            if weights is not None and self.weights == "adam":
+                weights = weights / weights.mean().clamp(min=torch.finfo(weights.dtype).tiny)  # the units change
             self.measures["score_norm"] = [None] * len(lengths) if weights is None else weights.tolist()
         for name, values in self.measures.items():
             self._logs["extra"][name].extend(values)  # holds one generation, as TRL's own columns
         return weights
+
+    def _norms(self, output: dict[str, Any]) -> torch.Tensor:
+        """Squared norm of each completion's score, of this process, shape (n,)."""
+        if self.weights == "score_norm":
+            return score_norms(self, output)
+        return parameter_norms(self, output, in_adams_units=self.weights == "adam")
 
     def _advantages(self, scored: _Scored, weights: torch.Tensor | None) -> torch.Tensor:
         """Advantages of all processes' completions, shape (N,); the same in every process, as are its states."""
@@ -336,53 +353,3 @@ def _column_ids(rows: Sequence[Mapping[str, Any]], column: str) -> list[Hashable
             "kept by a hash of the prompt."
         )
     return [row[column] for row in rows]
-
-
-def _check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> None:
-    if not isinstance(estimator, AdvantageEstimator | SeveralRewards):
-        raise TypeError(
-            f"advantage_estimator must be an AdvantageEstimator, got {estimator!r}; for example "
-            'kaestat.AdvantageEstimator("kae", bandwidth=10).'
-        )
-    if prompt_id is not None and not isinstance(prompt_id, str):
-        raise TypeError(f"prompt_id must be the name of a column, or None, got {prompt_id!r}.")
-    for each in estimator.estimators.values() if isinstance(estimator, SeveralRewards) else (estimator,):
-        check_weights(each, weights, WEIGHTS)
-    check_whole("reuse", reuse)
-
-
-def _of_one_reward(estimator: AdvantageEstimator | SeveralRewards, option: str) -> AdvantageEstimator:
-    if isinstance(estimator, SeveralRewards):
-        raise ValueError(
-            f"{option} is of one reward; leave it out, and add what is known to the estimators of SeveralRewards."
-        )
-    return estimator
-
-
-def _check_several(estimator: SeveralRewards, functions: Sequence[str], weights: Sequence[float] | None) -> None:
-    if len(estimator.estimators) != len(functions):
-        raise ValueError(
-            f"advantage_estimator is for the rewards {', '.join(estimator.estimators)}, and the trainer has "
-            f"{', '.join(functions)}; give one estimator for each reward function, in their order."
-        )
-    if weights is not None and list(weights) != estimator.weights.tolist():
-        raise ValueError(
-            f"reward_weights={list(weights)}, but SeveralRewards has {estimator.weights.tolist()}; give them to "
-            "SeveralRewards, and leave reward_weights out."
-        )
-
-
-def _check_config(args: GRPOConfig, estimator: AdvantageEstimator | SeveralRewards) -> None:
-    if isinstance(estimator, SeveralRewards):
-        return
-    if args.multi_objective_aggregation != "sum_then_normalize":
-        raise ValueError(
-            f"multi_objective_aggregation={args.multi_objective_aggregation!r} is a normalisation of several rewards; "
-            "the estimator needs one per completion. Leave it at 'sum_then_normalize', or give the trainer "
-            "kaestat.SeveralRewards, such as kaestat.gdpo(names)."
-        )
-    if args.scale_rewards == "batch" and not estimator.scale.startswith("trl_batch"):
-        raise ValueError(
-            f"scale_rewards='batch' has no effect here, and this estimator's scale is {estimator.scale!r}; pass "
-            "scale='trl_batch' to AdvantageEstimator, which is TRL's formula, or leave scale_rewards out."
-        )

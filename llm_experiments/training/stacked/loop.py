@@ -182,10 +182,10 @@ class StackedTraining:
         self.step += 1
         return facts | {"gradient_norm": norm.cpu().numpy()}
 
-    @torch.no_grad()
     def watch(self) -> None:
         """Sample and grade one step's completions and record them, as `advance` does, without learning from them."""
-        self._losses()
+        with torch.set_grad_enabled(self.config.design.weights in ("exact", "adam")):  # their norms are of gradients
+            self._losses()
         self.step += 1
 
     def gradients(self) -> tuple[torch.Tensor, torch.Tensor]:

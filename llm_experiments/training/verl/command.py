@@ -129,6 +129,11 @@ def _algorithm(config: RunConfig, places: Places) -> Options:
     }
     for key, value in _parameters(config.method):
         options[f"+algorithm.kaestat.params.{key}"] = value
+    if config.weights in ("exact", "adam"):
+        raise ValueError(
+            f"weights = {config.weights!r}: verl spreads parameters over its workers, so that norms in all of them "
+            "cannot be taken; set score_norm or length, or train by TRL."
+        )
     if config.weights != "none":
         options["+algorithm.kaestat.weights"] = config.weights
     if config.weights == "score_norm":

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from accelerate.utils import DistributedType
 
+import kaestat.integrations.trl.completion_weights as completion_weights
 from kaestat import AdvantageEstimator, read_log
-from kaestat.integrations.trl.completion_weights import WEIGHTS, completion_lengths, score_norms
+from kaestat.integrations.gradient_norms import FLOOR, mean_squares
+from kaestat.integrations.trl.completion_weights import (
+    NORMS,
+    WEIGHTS,
+    check_parameter_norms,
+    completion_lengths,
+    parameter_norms,
+    score_norms,
+)
 from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
 
 TEMPERATURE = 0.7
@@ -17,6 +29,9 @@ class KeepsWeights(RecordingTrainer):
         self._now["weights"] = super()._completion_weights(output)
         self._now["output"] = {name: value.clone() for name, value in output.items() if torch.is_tensor(value)}
         self._now["norms"] = _definition(self.model, output)
+        squares = mean_squares(self.optimizer)
+        self._now["exact"] = _of_gradients(self.model, output)
+        self._now["adam"] = _of_gradients(self.model, output, squares)
         return self._now["weights"]
 
 
@@ -68,8 +83,53 @@ def test_score_norms_are_those_of_the_definition(tmp_path):
         assert batch["weights"].std() > 0.1
 
 
+def test_exact_norms_are_those_of_each_completions_own_gradient(tmp_path):
+    for batch in trained(tmp_path, "exact").batches:
+        torch.testing.assert_close(batch["weights"].double(), batch["exact"], rtol=1e-3, atol=1e-5)
+
+
+def test_norms_in_adams_units_follow_the_optimizer_and_have_mean_one(tmp_path):
+    first, *later = trained(tmp_path, "adam").batches
+    plain = first["exact"] / first["exact"].mean()
+    torch.testing.assert_close(first["weights"].double(), plain, rtol=1e-3, atol=1e-5)  # no step, no units
+    for batch in later:
+        assert batch["weights"].mean().item() == pytest.approx(1.0, rel=1e-5)
+        torch.testing.assert_close(
+            batch["weights"].double(), batch["adam"] / batch["adam"].mean(), rtol=1e-3, atol=1e-5
+        )
+        exact = batch["exact"] / batch["exact"].mean()
+        assert not torch.allclose(batch["weights"].double(), exact, rtol=0.02), "the units made no difference"
+
+
+@pytest.mark.parametrize("weights", ["exact", "adam"])
+def test_norms_of_gradients_do_not_depend_on_how_rows_are_cut(weights, tmp_path, monkeypatch):
+    whole = trained(tmp_path / "whole", weights)
+    monkeypatch.setattr(completion_weights, "LOGITS_AT_ONCE", 1)
+    cut = trained(tmp_path / "cut", weights)
+    checkpointed = trained(tmp_path / "checkpointed", weights, gradient_checkpointing=True)
+    for other in (cut, checkpointed):
+        for batch, again in zip(whole.batches, other.batches, strict=True):
+            torch.testing.assert_close(batch["weights"], again["weights"], rtol=1e-3, atol=1e-5)
+    assert checkpointed.model.is_gradient_checkpointing
+
+
+def test_norms_of_gradients_need_whole_parameters_and_text(tmp_path):
+    trainer = tiny_trainer(tmp_path, AdvantageEstimator("kae"), dataset=questions(4))
+    with pytest.raises(ValueError, match="models of text"):
+        parameter_norms(trainer, {"pixel_values": None}, in_adams_units=False)
+    check_parameter_norms(trainer)
+    spread = SimpleNamespace(accelerator=SimpleNamespace(distributed_type=DistributedType.FSDP))
+    with pytest.raises(ValueError, match="FSDP spreads over processes"):
+        check_parameter_norms(spread)
+
+
+def test_an_optimizer_without_mean_squares_is_refused_before_it_steps(tmp_path):
+    with pytest.raises(ValueError, match="SGD does not keep"):
+        trained(tmp_path, "adam", optim="sgd")
+
+
 def test_truncated_completions_that_trl_masks_weigh_nothing(tmp_path):
-    for weights in ("length", "score_norm"):
+    for weights in ("length", "score_norm", "exact"):
         truncated = 0
         for batch in trained(tmp_path, weights, mask_truncated_completions=True).batches:
             masked = batch["mask"].sum(dim=1) == 0
@@ -93,6 +153,8 @@ def test_tokens_of_tools_weigh_nothing(tmp_path):
     assert completion_lengths(output).tolist() == [3.0, 1.0]
     norms = score_norms(trainer, output)
     assert norms[0] == whole[0] and 0 < norms[1] < whole[1] / 2
+    alone = parameter_norms(trainer, output, in_adams_units=False)
+    torch.testing.assert_close(alone.double(), _of_gradients(trainer.model, output, temperature=trainer.temperature))
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
@@ -133,6 +195,39 @@ def test_asking_for_score_norms_does_not_change_what_is_learned(tmp_path):
     torch.testing.assert_close(weights_after("score_norm"), weights_after("none"), rtol=1e-6, atol=1e-7)
 
 
+def _of_gradients(model, output, squares=None, temperature=TEMPERATURE) -> torch.Tensor:
+    """Each completion's own gradient, without padding, over the roots of the factored mean squares."""
+    norms = []
+    counted = output["completion_mask"] * output.get("tool_mask", 1)
+    for row in range(len(output["completion_ids"])):
+        kept = output["completion_mask"][row].bool()
+        prompt = output["prompt_ids"][row][output["prompt_mask"][row].bool()]
+        completion = output["completion_ids"][row][kept]
+        if len(completion) == 0:
+            norms.append(0.0)
+            continue
+        logits = model(input_ids=torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1]
+        scores = (logits / temperature).log_softmax(-1).gather(1, completion[:, None])[:, 0]
+        parameters = list(model.parameters())
+        gradients = torch.autograd.grad((scores * counted[row][kept]).sum(), parameters, allow_unused=True)
+        total = 0.0
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if gradient is not None:
+                total += float((gradient.double() * _over_root(parameter, squares)).square().sum())
+        norms.append(total)
+    return torch.tensor(norms, dtype=torch.float64)
+
+
+def _over_root(parameter, squares) -> torch.Tensor | float:
+    if squares is None:
+        return 1.0
+    square = squares[parameter].double()
+    if square.ndim == 1:
+        return (square + FLOOR * square.mean()).rsqrt()
+    row, column = (each + FLOOR * each.mean() for each in (square.mean(1), square.mean(0)))
+    return (row[:, None] * column / square.mean()).rsqrt()
+
+
 def _definition(model, output) -> torch.Tensor:
     """``sum_t |onehot(y_t) - softmax(logits_t / temperature)|^2`` with whole logits, one completion at a time."""
     norms = []
@@ -170,11 +265,11 @@ def test_logged_completions_have_lengths_and_score_norms_and_are_read_back(weigh
     assert len(trained) < len(trainer.batches)  # evaluations are logged over TRL's own files of steps 2 and 4
     log = read_log(tmp_path).frame
     lengths = torch.cat([batch["mask"].sum(dim=1) for batch in trained])
-    if weights == "score_norm":
+    if weights in NORMS:
         assert len(log) < len(lengths)  # evaluations have no score norms
         step = {int(number): batch for number, batch in enumerate(trained, start=1)}
         for number, part in log.groupby("step"):
-            assert sorted(part["weight"]) == pytest.approx(sorted(step[number]["norms"].tolist()), rel=1e-4)
+            assert sorted(part["weight"]) == pytest.approx(sorted(step[number]["weights"].tolist()), rel=1e-4)
             assert sorted(part["length"]) == sorted(step[number]["mask"].sum(dim=1).tolist())
         return
     assert len(log) == len(lengths) and "weight" not in log

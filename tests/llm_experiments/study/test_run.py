@@ -1,5 +1,6 @@
 """A study at the smallest size, from base models to tables, interrupted and gone on with."""
 
+import json
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,6 +61,13 @@ def finished(tmp_path_factory):
     place = tmp_path_factory.mktemp("study")
     study = Study(small(), runs=place / "runs", results=place / "results", progress=silent)
     return study, study.compare()
+
+
+def test_every_table_says_when_and_by_which_code_it_was_made(finished):
+    results = finished[0].results
+    tables = json.loads((results / "provenance.json").read_text())["tables"]
+    assert set(tables) == {path.name for path in results.glob("*.csv")} >= {"curves.csv", "rates.csv"}
+    assert all(set(own) == {"time", "commit", "device"} for own in tables.values())
 
 
 def test_every_run_of_every_design_has_its_tests(finished):

@@ -221,6 +221,12 @@ def test_score_norms_are_asked_of_the_actor_and_of_the_estimator():
     assert asked not in command(changed("weights", "length")) and asked not in command(changed("weights", "none"))
 
 
+@pytest.mark.parametrize("weights", ["exact", "adam"])
+def test_norms_in_parameters_that_verl_spreads_are_refused(weights):
+    with pytest.raises(ValueError, match="verl spreads parameters"):
+        command(changed("weights", weights))
+
+
 @pytest.mark.parametrize(
     ("where", "value", "message"),
     [

@@ -1,0 +1,233 @@
+"""Squared norms of completions' gradients against a loop over completions that forms each gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from kaestat.integrations.gradient_norms import FLOOR, gradient_norms, mean_squares
+
+WIDTH, PROMPT, VOCABULARY = 12, 4, 23
+SMALL = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def qwen2(**changes):
+    options = SMALL | {"intermediate_size": 20, "num_key_value_heads": 1, "tie_word_embeddings": True} | changes
+    return Qwen2ForCausalLM(Qwen2Config(**options))
+
+
+def llama(**changes):
+    options = SMALL | {"intermediate_size": 20, "num_key_value_heads": 2, "tie_word_embeddings": False} | changes
+    return LlamaForCausalLM(LlamaConfig(**options))
+
+
+def neox():
+    return GPTNeoXForCausalLM(GPTNeoXConfig(**SMALL, intermediate_size=20, hidden_dropout=0.0, attention_dropout=0.0))
+
+
+def gpt2():
+    size = {"n_embd": WIDTH, "n_layer": 1, "n_head": 2, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_positions=32, **size))
+
+
+def frozen_below():
+    model = llama()
+    model.model.embed_tokens.requires_grad_(False)
+    model.model.layers[0].requires_grad_(False)
+    return model
+
+
+MODELS = {"tied": qwen2, "untied": llama, "padding token": lambda: qwen2(pad_token_id=3), "frozen": frozen_below}
+MODELS |= {"layer norms": neox}
+
+
+class Batch:
+    """Five completions of up to six tokens after prompts that are padded on the left."""
+
+    def __init__(self, model):
+        torch.manual_seed(1)
+        self.model = model
+        self.ids = torch.randint(4, VOCABULARY, (5, PROMPT + 6))
+        self.ids[1, PROMPT + 1 :: 2] = 7  # a token that comes again
+        self.mask = torch.ones_like(self.ids)
+        self.mask[2, :2], self.mask[3, PROMPT + 3 :] = 0, 0
+        self.ids[self.mask == 0] = 3
+        self.counted = self.mask[:, PROMPT:].float()
+        self.counted[4] = torch.tensor([1.0, 0.0, 2.0, 1.0, 0.5, 1.0])
+
+    def scores(self, rows=slice(None)):
+        logits = self.model(input_ids=self.ids[rows], attention_mask=self.mask[rows]).logits[:, PROMPT - 1 : -1]
+        own = (logits / 0.7).log_softmax(-1).gather(2, self.ids[rows, PROMPT:, None])[..., 0]
+        return (own * self.counted[rows]).sum(1)
+
+
+def slow(batch, squares=None):
+    norms = []
+    for row in range(len(batch.ids)):
+        batch.model.zero_grad()
+        batch.scores(slice(row, row + 1)).sum().backward()
+        total = 0.0
+        for parameter in batch.model.parameters():
+            if parameter.grad is not None:
+                gradient = parameter.grad.double()
+                total += float((gradient / roots(parameter, squares)).square().sum())
+        norms.append(total)
+    batch.model.zero_grad()
+    return torch.tensor(norms)
+
+
+def roots(parameter, squares):
+    """What Adafactor would divide by."""
+    if squares is None:
+        return 1.0
+    square = squares[parameter].double()
+    if square.mean() == 0:
+        return torch.inf
+    if square.ndim == 1:
+        return (square + FLOOR * square.mean()).sqrt()
+    row, column = square.mean(1), square.mean(0)
+    row, column = (each + FLOOR * each.mean() for each in (row, column))
+    return (row[:, None] * column[None] / square.mean()).sqrt()
+
+
+def stepped(model, steps=3):
+    optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=1e-2)
+    batch = Batch(model)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        batch.scores().sum().backward()
+        optimizer.step()
+    optimizer.zero_grad()
+    return optimizer
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    torch.manual_seed(0)
+    model = MODELS[request.param]()
+    with torch.no_grad():
+        for parameter in model.parameters():  # all of them matter, and attention is far from even
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def test_norms_are_those_of_each_completions_own_gradient(model):
+    batch = Batch(model)
+    torch.testing.assert_close(gradient_norms(model, batch.scores).double(), slow(batch).double(), rtol=1e-4, atol=1e-6)
+
+
+def test_norms_in_adams_units_divide_by_factored_mean_squares(model):
+    squares = mean_squares(stepped(model))
+    batch = Batch(model)
+    found, plain = gradient_norms(model, batch.scores, squares), gradient_norms(model, batch.scores)
+    torch.testing.assert_close(found.double(), slow(batch, squares).double(), rtol=1e-3, atol=1e-6)
+    assert (found / plain).std() > 0.01 * (found / plain).mean(), "the units made no difference"
+
+
+def test_other_modules_are_taken_by_their_own_small_gradients():
+    torch.manual_seed(0)
+    model = gpt2()  # its matrices are the other way round, in modules of its own kind
+    model.transformer.wpe.requires_grad_(False)
+    batch = Batch(model)
+    torch.testing.assert_close(gradient_norms(model, batch.scores).double(), slow(batch).double(), rtol=1e-4, atol=1e-6)
+
+
+def test_long_completions_are_taken_without_products_of_places():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    inputs = torch.randn(2, 50, 3)
+    found = gradient_norms(model, lambda: model(inputs).square().sum((1, 2)))
+    expected = []
+    for row in inputs:
+        gradients = torch.autograd.grad(model(row).square().sum(), list(model.parameters()))
+        expected.append(sum(float(each.square().sum()) for each in gradients))
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-4, atol=1e-4)
+
+
+def test_the_model_and_its_gradients_are_left_alone():
+    model = qwen2()
+    batch = Batch(model)
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    with torch.no_grad():
+        gradient_norms(model, batch.scores)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_parameters_that_have_not_moved_count_nothing_in_adams_units():
+    model = llama()
+    squares = mean_squares(stepped(model))
+    squares[model.lm_head.weight] = torch.zeros_like(model.lm_head.weight)
+    batch = Batch(model)
+    torch.testing.assert_close(
+        gradient_norms(model, batch.scores, squares).double(), slow(batch, squares).double(), rtol=1e-3, atol=1e-6
+    )
+
+
+def test_before_its_first_step_an_optimizer_has_no_units():
+    assert mean_squares(torch.optim.AdamW(qwen2().parameters())) is None
+
+
+def test_an_optimizer_without_mean_squares_is_named():
+    model = qwen2()
+    for momentum in (0.0, 0.9):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+        for _ in range(2):  # before and after its first step
+            with pytest.raises(ValueError, match="SGD does not keep a mean square"):
+                mean_squares(optimizer)
+            Batch(model).scores().sum().backward()
+            optimizer.step()
+
+
+def test_gradient_checkpointing_is_refused():
+    model = qwen2().train()
+    model.gradient_checkpointing_enable({"use_reentrant": True})
+    model.enable_input_require_grads()
+    with pytest.raises(ValueError, match="checkpointing"):
+        gradient_norms(model, Batch(model).scores)
+    assert not any(module._forward_hooks for module in model.model.layers.modules())
+
+
+def test_a_module_that_is_called_twice_is_refused():
+    layer = nn.Linear(3, 3)
+    with pytest.raises(ValueError, match="not called once"):
+        gradient_norms(layer, lambda: layer(layer(torch.ones(2, 4, 3))).sum((1, 2)))
+
+
+def test_matrices_shared_otherwise_are_refused():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    with pytest.raises(ValueError, match="share"):
+        gradient_norms(model, lambda: model(torch.ones(2, 4, 3)).sum((1, 2)))
+
+
+def test_rows_that_a_module_mixes_are_refused():
+    model = nn.Linear(3, 2)
+    with pytest.raises(ValueError, match=r"module .* is called with 8 rows and not 2"):
+        gradient_norms(model, lambda: model(torch.ones(8, 3)).view(2, 8).sum(1))
+
+
+def test_positions_that_all_rows_share_are_refused():
+    model = gpt2()
+    with pytest.raises(ValueError, match=r"wpe is called with 1 rows and not 5.*freeze"):
+        gradient_norms(model, Batch(model).scores)
+
+
+def test_a_parameter_without_a_mean_square_is_named():
+    model = qwen2()
+    squares = mean_squares(stepped(model))
+    del squares[model.model.norm.weight]
+    with pytest.raises(ValueError, match=r"module model\.norm"):
+        gradient_norms(model, Batch(model).scores, squares)
