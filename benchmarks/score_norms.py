@@ -24,8 +24,8 @@ from benchmarks.rows import Row
 from benchmarks.timing import estimate, ratio
 
 CLAIM = (
-    "Score norms cost less than half of the forward and backward passes of the loss in TRL; norms in all parameters no "
-    "more than twice as much"
+    "Score norms cost less than half of what the loss's forward and backward passes cost in TRL; norms in all "
+    "parameters no more than twice as much"
 )
 SIZES = {"full": ((32, 32, 30), (32, 128, 30)), "tiny": ((4, 4, 3),)}
 WARM_UP = 2

@@ -14,15 +14,23 @@ from kaestat import AdvantageEstimator
 from tests.helpers.tiny_trl import RecordingTrainer, tiny_trainer
 
 
-def trainer(folder: Path, **config) -> RecordingTrainer:
+class WeighingTrainer(RecordingTrainer):
+    """Keeps the weights of all processes' completions."""
+
+    def _completion_weights(self, output):
+        self._now["weights"] = super()._completion_weights(output)
+        return self._now["weights"]
+
+
+def trainer(folder: Path, weights: str = "length", **config) -> WeighingTrainer:
     """6 completions per process and groups of 4: the second group is cut through. Every fourth token is an end."""
     run = tiny_trainer(
         folder,
         AdvantageEstimator("kae", bandwidth=5.0),
         n_prompts=6,
-        trainer_class=RecordingTrainer,
+        trainer_class=WeighingTrainer,
         num_generations=4,
-        trainer_options={"prompt_id": "question_id", "weights": "length"},
+        trainer_options={"prompt_id": "question_id", "weights": weights},
         per_device_train_batch_size=6,
         max_steps=5,
         **config,
@@ -64,6 +72,11 @@ def main(folder: Path) -> None:
     resumed = trainer(folder / "again")
     resumed.train(resume_from_checkpoint=str(folder / "run" / "checkpoint-3"))
     write(folder, "resumed", resumed)
+    weighed = trainer(folder / "weighed", "adam")
+    weighed.train()
+    write(folder, "weighed", weighed)
+    norms = np.array([batch["weights"].numpy() for batch in weighed.batches])
+    np.save(folder / f"weights-{weighed.accelerator.process_index}.npy", norms)
     for name, checkpoint in (("sampled", None), ("sampled again", folder / "sampled" / "checkpoint-3")):
         run = sampled(folder / name, save_strategy="steps", save_steps=3)
         run.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))

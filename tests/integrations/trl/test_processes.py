@@ -44,7 +44,7 @@ def test_there_really_are_two_processes(folder):
     assert set(first["prompts"][0]) != set(second["prompts"][0])
 
 
-@pytest.mark.parametrize("name", ["whole", "resumed"])
+@pytest.mark.parametrize("name", ["whole", "resumed", "weighed"])
 def test_both_processes_end_with_the_same_state(name, folder):
     first, second = ((folder / f"{name}-{rank}.state").read_bytes() for rank in (0, 1))
     assert first == second
@@ -63,6 +63,19 @@ def test_advantages_are_those_of_one_process_with_all_rows(folder):
         rewards = first["rewards"][step].sum(axis=1).astype(float)
         assert len(set(lengths.tolist())) > 1
         expected = plain.step(prompts.tolist(), rewards, step, weights=lengths.astype(float))
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_norms_in_adams_units_are_those_of_all_processes_completions(folder):
+    first, second = (np.load(folder / f"weights-{rank}.npy") for rank in (0, 1))
+    np.testing.assert_array_equal(first, second)
+    assert first.shape == (5, 12) and first.std(axis=1).min() > 0.01
+    np.testing.assert_allclose(first.mean(axis=1), 1.0, rtol=1e-5)
+    plain, (one, other) = AdvantageEstimator("kae", bandwidth=5.0), saw(folder, "weighed")
+    for step in range(5):
+        prompts, found = (np.concatenate([one[name][step], other[name][step]]) for name in ("prompts", "advantages"))
+        rewards = one["rewards"][step].sum(axis=1).astype(float)
+        expected = plain.step(prompts.tolist(), rewards, step, weights=first[step].astype(float))
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
