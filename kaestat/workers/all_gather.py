@@ -6,6 +6,9 @@ from typing import Any
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.history_delta import HistoryDelta
+from kaestat.turn_estimator import TurnEstimator
+
+_LENGTH = 8  # bytes of a length before what it is of
 
 
 def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
@@ -46,6 +49,49 @@ def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
         if rank != dist.get_rank(group):
             estimator.merge(HistoryDelta.from_bytes(other))
     return len(content)
+
+
+def exchange_turns(turns: TurnEstimator, group: Any = None) -> int:
+    """`exchange` for an estimator of turns; ranks may have come to unequal numbers of turns.
+
+    Parameters
+    ----------
+    turns : TurnEstimator
+        This rank's, made with ``order="any", keep_deltas=True`` and otherwise as on the other ranks.
+    group : torch.distributed.ProcessGroup, optional
+        None for all ranks.
+
+    Returns
+    -------
+    int
+        Bytes that this rank has sent.
+
+    Raises
+    ------
+    ValueError
+        As `exchange`.
+    """
+    import torch.distributed as dist
+
+    content = b"".join(_framed(delta.to_bytes()) for delta in turns.take_delta())
+    for rank, other in enumerate(all_gather_bytes(content, group)):
+        if rank != dist.get_rank(group):
+            turns.merge([HistoryDelta.from_bytes(each) for each in _frames(other)])
+    return len(content)
+
+
+def _framed(content: bytes) -> bytes:
+    return len(content).to_bytes(_LENGTH, "big") + content
+
+
+def _frames(content: bytes) -> list[bytes]:
+    """What has been put together by `_framed`."""
+    found = []
+    while content:
+        end = _LENGTH + int.from_bytes(content[:_LENGTH], "big")
+        found.append(content[_LENGTH:end])
+        content = content[end:]
+    return found
 
 
 def all_gather_bytes(content: bytes, group: Any = None) -> list[bytes]:

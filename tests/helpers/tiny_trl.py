@@ -13,6 +13,7 @@ from trl import GRPOConfig
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.trl import BaselineGRPOTrainer
+from kaestat.turn_estimator import TurnEstimator
 from llm_experiments.policies.tiny import TinySize, tiny_model, tiny_tokenizer
 
 SIZE = TinySize(width=16, layers=1, heads=2, key_value_heads=1, feed_forward=16, context=64)
@@ -32,7 +33,7 @@ def parity_reward(completion_ids: list[list[int]], **_) -> list[float]:
 
 def tiny_trainer(
     folder: Path,
-    estimator: AdvantageEstimator,
+    estimator: AdvantageEstimator | TurnEstimator,
     *,
     n_prompts: int = 4,
     reward=parity_reward,
@@ -42,6 +43,7 @@ def tiny_trainer(
     dataset: Dataset | None = None,
     eval_dataset: Dataset | None = None,
     chat_template: str | None = None,
+    response_template: dict | None = None,
     size: TinySize = SIZE,
     **config,
 ) -> BaselineGRPOTrainer:
@@ -67,6 +69,9 @@ def tiny_trainer(
     tokenizer = tiny_tokenizer()
     tokenizer.padding_side = "left"
     tokenizer.chat_template = chat_template
+    if response_template is not None:
+        tokenizer.response_template = response_template
+    role = "turn_estimator" if isinstance(estimator, TurnEstimator) else "advantage_estimator"
     torch.manual_seed(0)
     return trainer_class(
         model=tiny_model(tokenizer, seed=0, size=size),
@@ -75,7 +80,7 @@ def tiny_trainer(
         train_dataset=questions(n_prompts) if dataset is None else dataset,
         eval_dataset=eval_dataset,
         processing_class=tokenizer,
-        advantage_estimator=estimator,
+        **{role: estimator},
         **(trainer_options or {}),
     )
 

@@ -6,32 +6,20 @@ Every adapter, and every recipe, is a thin translation of what its trainer knows
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from itertools import count
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
-from kaestat.baselines.base import Baseline
 from kaestat.checks import check_whole
 from kaestat.history_delta import HistoryDelta
 from kaestat.integrations.shared.held_states import HeldStates
 from kaestat.integrations.shared.locked import Locked
 from kaestat.integrations.shared.metrics import step_metrics
-from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
-from kaestat.storage import encode_keys, load_state, save_state, unpack_arrays
-
-
-class _Rows(NamedTuple):
-    """Completions of one step as an estimator takes them."""
-
-    ids: list[Any]
-    rewards: np.ndarray
-    step: int
-    keep: np.ndarray
-    streams: list[int] | None
+from kaestat.integrations.shared.prompt_ids import IdentityCheck
+from kaestat.integrations.shared.watched_rows import WatchedRows, check_step, looks_back, watched_rows
+from kaestat.storage import load_state, save_state, unpack_arrays
 
 
 class WatchedEstimator(Locked):
@@ -132,11 +120,11 @@ class WatchedEstimator(Locked):
         TypeError
             If an id is no string, number, bytes or tuple of these, which a checkpoint can hold.
         """
-        rows = self._rows(rewards, step, prompts, ids, groups, mask)
+        reward, rows = self._rows(rewards, step, prompts, ids, groups, mask)
         with self._lock:
             advantages = self.estimator.step(
                 rows.ids,
-                rows.rewards,
+                reward,
                 rows.step,
                 mask=rows.keep,
                 stream_ids=rows.streams,
@@ -179,11 +167,11 @@ class WatchedEstimator(Locked):
         UnstablePromptIds, ValueError, TypeError
             As `advantages`.
         """
-        rows = self._rows(rewards, step, prompts, ids, groups, mask)
+        reward, rows = self._rows(rewards, step, prompts, ids, groups, mask)
         with self._lock:
             self.estimator.observe(
                 rows.ids,
-                rows.rewards,
+                reward,
                 rows.step,
                 mask=rows.keep,
                 stream_ids=rows.streams,
@@ -271,29 +259,12 @@ class WatchedEstimator(Locked):
         ids: Sequence[Hashable] | None,
         groups: Sequence[Hashable] | None,
         mask: Sequence[bool] | np.ndarray | None,
-    ) -> _Rows:
+    ) -> tuple[np.ndarray, WatchedRows]:
         """A call's arguments as the estimator takes them, checked."""
         reward = np.asarray(rewards, dtype=np.float64)
-        keep = np.ones(len(reward), dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
-        if step is None and self.stateful:
-            raise ValueError(
-                f"step: method {self.estimator.method!r} has a history and needs the training step, but the trainer "
-                "gave none. Pass the trainer's step counter, the same after a resume as without one."
-            )
-        step = 0 if step is None else step
-        for name, column in (("prompts", prompts), ("ids", ids), ("groups", groups), ("mask", mask)):
-            if column is not None and len(column) != len(reward):
-                raise ValueError(
-                    f"{name} has {len(column)} entries for {len(reward)} rewards; give one per completion."
-                )
-        hashes, kept = _hashes(prompts, keep), np.flatnonzero(keep)
-        names = hashes if ids is None else [key.item() if hasattr(key, "item") else key for key in ids]
-        kept_names = [names[row] for row in kept]
-        if ids is not None:
-            encode_keys(_distinct(kept_names))  # what no checkpoint can hold is refused now, not at the first one
-            self._watch.check(kept_names, [name for name in hashes if name is not None], step)
-        streams = None if groups is None else copies(names, groups, keep)
-        return _Rows(names, reward, step, keep, streams)
+        for each in self._parts().values():
+            check_step(step, each)
+        return reward, watched_rows(self._watch, len(reward), step, prompts, ids, groups, mask)
 
     def _parts(self) -> dict[str, AdvantageEstimator]:
         """The estimators of single rewards, by what stands before the names of their metrics."""
@@ -302,63 +273,3 @@ class WatchedEstimator(Locked):
     def _keep_state(self) -> None:
         if self.stateful:  # a call that comes late is in no state of the steps before the newest
             self._states.put(self.estimator.last_step, self.estimator.state_snapshot())
-
-
-def looks_back(baseline: Baseline) -> bool:
-    """Whether a baseline's values depend on earlier steps, so that it needs stable ids, the step and checkpoints."""
-    return baseline.horizon > 0 or baseline.initial_carry() is not None
-
-
-def copies(names: Sequence[Hashable], groups: Sequence[Hashable], mask: Sequence[bool] | np.ndarray) -> list[int]:
-    """For each row, how many groups of the same prompt began before its own in the batch; 0 where masked.
-
-    Examples
-    --------
-    >>> copies(["a", "b", "a", "a"], ["g1", "g2", "g3", "g1"], [True] * 4)
-    [0, 0, 1, 0]
-    """
-    number: defaultdict[Hashable, count[int]] = defaultdict(count)
-    of_group: dict[tuple[Hashable, Hashable], int] = {}
-    found = []
-    for name, group, kept in zip(names, groups, mask, strict=True):
-        if not kept:
-            found.append(0)
-            continue
-        if (name, group) not in of_group:
-            of_group[name, group] = next(number[name])
-        found.append(of_group[name, group])
-    return found
-
-
-def _distinct(names: list[Any]) -> list[Any]:
-    try:
-        return list(dict.fromkeys(names))
-    except TypeError:  # an id that is not hashable, which is refused with a reason
-        return names
-
-
-def _hashes(prompts: Sequence[Any], keep: np.ndarray) -> list[str | None]:
-    """Hash of each kept row's prompt; equal texts and token ids are hashed once."""
-    known: dict[Hashable, str] = {}
-    found: list[str | None] = []
-    for row, (prompt, kept) in enumerate(zip(prompts, keep, strict=True)):
-        if not kept:
-            found.append(None)
-            continue
-        if isinstance(prompt, str) and prompt in known:  # most rows of most trainers
-            found.append(known[prompt])
-            continue
-        if prompt is None or (hasattr(prompt, "__len__") and len(prompt) == 0):
-            raise UnstablePromptIds(
-                f"the prompt of row {row} is missing or empty, so the prompt has no id: let the trainer keep the "
-                "prompt with its completions, or give an id of the data set."
-            )
-        plain = prompt.tolist() if hasattr(prompt, "tolist") else prompt
-        try:
-            key = plain if isinstance(plain, str) else tuple(plain)
-            if key not in known:
-                known[key] = hash_prompt(plain)
-            found.append(known[key])
-        except TypeError:  # chat messages are dicts, which no dict can be keyed by
-            found.append(hash_prompt(plain))
-    return found

@@ -1,4 +1,5 @@
-"""Baselines inside TRL: `BaselineGRPOTrainer`, a ``GRPOTrainer`` whose advantages come from an `AdvantageEstimator`.
+"""Baselines inside TRL: `BaselineGRPOTrainer`, a ``GRPOTrainer`` whose advantages come from an `AdvantageEstimator`,
+and `TurnGRPOTrainer`, with an advantage for every turn of a tool loop.
 
 Tested with TRL 1.16.0 (1.15.0 once), transformers 5.23.0, accelerate 1.15.0 and torch 2.13.0. TRL's hooks that are used
 here carry a leading underscore and may change; a TRL without them is refused on import.
@@ -7,5 +8,6 @@ here carry a leading underscore and may change; a TRL without them is refused on
 from __future__ import annotations
 
 from kaestat.integrations.trl.trainer import SAMPLER_FILE, STATE_FILE, BaselineGRPOTrainer
+from kaestat.integrations.trl.turn_trainer import TurnGRPOTrainer
 
-__all__ = ["SAMPLER_FILE", "STATE_FILE", "BaselineGRPOTrainer"]
+__all__ = ["SAMPLER_FILE", "STATE_FILE", "BaselineGRPOTrainer", "TurnGRPOTrainer"]

@@ -54,7 +54,7 @@ if _missing:
     raise ImportError(TRL.misfit(f"TRL's GRPOTrainer has no {', '.join(_missing)}"))
 
 
-class _Scored(NamedTuple):
+class Scored(NamedTuple):
     """What is known of a generation batch once it has its rewards; rows of all processes, in their order."""
 
     rewards: torch.Tensor  # (N, reward functions), NaN where a function does not apply
@@ -144,7 +144,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         self.reuse = reuse
         self.generation = advantage_estimator.last_step + 1
         self._watched = watched(advantage_estimator)
-        self._scored: _Scored | None = None
+        self._scored: Scored | None = None
         self.measures: dict[str, list[Any]] = {}
         if not self.check_prompts and prompt_id is None:
             raise ValueError("check_prompts=False: without prompt_id the prompt itself is the id; name a column.")
@@ -242,7 +242,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         if self.model.training:
             hashes = hash_prompts(prompts)  # images and an environment's first words in place
             ids = hashes if self.prompt_id is None else _column_ids(inputs, self.prompt_id)
-            self._scored = _Scored(rewards, gather_object(ids), gather_object(hashes))
+            self._scored = Scored(rewards, gather_object(ids), gather_object(hashes))
         return rewards
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -281,37 +281,45 @@ class BaselineGRPOTrainer(GRPOTrainer):
             return score_norms(self, output)
         return parameter_norms(self, output, in_adams_units=self.weights == "adam")
 
-    def _advantages(self, scored: _Scored, weights: torch.Tensor | None) -> torch.Tensor:
+    def _advantages(self, scored: Scored, weights: torch.Tensor | None) -> torch.Tensor:
         """Advantages of all processes' completions, shape (N,); the same in every process, as are its states."""
-        scorable = ~scored.rewards.isnan().all(dim=1)  # the others: advantage 0, not recorded
-        several = isinstance(self.advantage_estimator, SeveralRewards)
-        rewards = (scored.rewards * self.reward_weights.to(scored.rewards.device)).nansum(dim=1)
+        rewards, rows = self._rows(scored)
+        each = (
+            scored.rewards.cpu().double().numpy() if isinstance(self.advantage_estimator, SeveralRewards) else rewards
+        )
         advantages = self._watched.advantages(
-            (scored.rewards if several else rewards).cpu().double().numpy(),
-            self.generation,
-            prompts=scored.hashes if self.check_prompts else [repr(key) for key in scored.ids],
-            ids=scored.ids,
-            groups=np.arange(len(rewards)) // self.num_generations,  # TRL's groups stand side by side
-            mask=scorable.cpu().numpy(),
-            weights=None if weights is None else weights.cpu().double().numpy(),
+            each, self.generation, weights=None if weights is None else weights.cpu().double().numpy(), **rows
         )
         metrics = dict(self._watched.metrics)
         if self._drawn is not None:
-            ids = [key for key, kept in zip(scored.ids, scorable.tolist(), strict=True) if kept]
+            ids = [key for key, kept in zip(scored.ids, rows["mask"], strict=True) if kept]
             correction, draw = self._drawn.corrections(scored.ids)
             advantages, metrics = advantages * correction, metrics | draw.metrics()
-            self._drawn.sampler.observe(ids, rewards[scorable].cpu().double().numpy(), self.generation)
+            self._drawn.sampler.observe(ids, rewards[rows["mask"]], self.generation)
+        self._count_generation(metrics)
+        return torch.as_tensor(advantages, dtype=torch.float32)
+
+    def _rows(self, scored: Scored) -> tuple[np.ndarray, dict[str, Any]]:
+        """Reward of each completion, shape (N,), and what else a watched estimator is told of it."""
+        rewards = (scored.rewards * self.reward_weights.to(scored.rewards.device)).nansum(dim=1)
+        return rewards.cpu().double().numpy(), {
+            "prompts": scored.hashes if self.check_prompts else [repr(key) for key in scored.ids],
+            "ids": scored.ids,
+            "groups": np.arange(len(rewards)) // self.num_generations,  # TRL's groups stand side by side
+            "mask": ~scored.rewards.isnan().all(dim=1).cpu().numpy(),  # the others: advantage 0, not recorded
+        }
+
+    def _count_generation(self, metrics: Mapping[str, float]) -> None:
         self.generation += 1
         for name, value in metrics.items():
             self._metrics["train"][name].append(value)
-        return torch.as_tensor(advantages, dtype=torch.float32)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         # First of all: what looks like a whole checkpoint then has its baseline state, and an upload takes it along.
         if self.args.should_save:
             folder = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
             folder = os.path.join(self._get_output_dir(trial=trial), folder)
-            self._watched.save_estimator(os.path.join(folder, STATE_FILE))
+            self._save_state(os.path.join(folder, STATE_FILE))
             if self._drawn is not None:
                 self._drawn.sampler.save(os.path.join(folder, SAMPLER_FILE))
         super()._save_checkpoint(model, trial)
@@ -325,8 +333,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
 
     def _restore_state(self, path: str) -> None:
         if os.path.exists(path):
-            state: Any = load_state(path).get("state")
-            self._watched.load_state_dict(state)
+            self._load_state(path)
         elif self._watched.stateful:
             raise ValueError(
                 f"resume_from_checkpoint: there is no {path}, and method {self.advantage_estimator.method!r} cannot go "
@@ -334,6 +341,13 @@ class BaselineGRPOTrainer(GRPOTrainer):
                 f"from these weights with model={os.path.dirname(path)!r} and no resume_from_checkpoint."
             )
         self.generation = self.advantage_estimator.last_step + 1
+
+    def _save_state(self, path: str) -> None:
+        self._watched.save_estimator(path)
+
+    def _load_state(self, path: str) -> None:
+        state: Any = load_state(path).get("state")
+        self._watched.load_state_dict(state)
 
 
 def _restore(sampler: PromptSampler, path: str) -> None:

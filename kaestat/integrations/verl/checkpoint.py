@@ -13,6 +13,7 @@ from typing import Any
 
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.watched_sampler import WatchedSampler
+from kaestat.integrations.shared.watched_turns import WatchedTurns
 from kaestat.integrations.verl.options import Options
 from kaestat.integrations.verl.token_baseline import WatchedTokens
 
@@ -28,7 +29,9 @@ class SavesHistory(_Trainer):
     Attributes
     ----------
     baseline : WatchedEstimator or None
-        None if ``algorithm.adv_estimator`` is none of ours; the trainer is then verl's.
+        None if ``algorithm.adv_estimator`` is none of ours (the trainer is then verl's), or turns have values.
+    turns : WatchedTurns or None
+        The histories of turns.
     tokens : WatchedTokens or None
         The history of a baseline for every token.
     options : Options or None
@@ -37,6 +40,7 @@ class SavesHistory(_Trainer):
     """
 
     baseline: WatchedEstimator | None = None
+    turns: WatchedTurns | None = None
     tokens: WatchedTokens | None = None
     options: Options | None = None
     drawn: WatchedSampler | None = None
@@ -58,9 +62,10 @@ class SavesHistory(_Trainer):
         return found
 
     @property
-    def _kept(self) -> WatchedEstimator | WatchedTokens | None:
+    def _kept(self) -> WatchedEstimator | WatchedTurns | WatchedTokens | None:
         """The history, of whichever kind."""
-        return self.baseline if self.baseline is not None and self.baseline.stateful else self.tokens
+        watched = self.baseline if self.turns is None else self.turns
+        return watched if watched is not None and watched.stateful else self.tokens
 
     def _restore_sampler(self, drawn: WatchedSampler, folder: str) -> None:
         path = os.path.join(folder, SAMPLER_FILE)
@@ -78,7 +83,7 @@ class SavesHistory(_Trainer):
             return trainer.resume_from_path
         return os.path.join(trainer.default_local_dir, f"global_step_{self.global_steps}")
 
-    def _restore_history(self, kept: WatchedEstimator | WatchedTokens, folder: str) -> None:
+    def _restore_history(self, kept: WatchedEstimator | WatchedTurns | WatchedTokens, folder: str) -> None:
         """Take over the state of a checkpoint.
 
         Raises

@@ -47,11 +47,11 @@ from kaestat.registry import METHODS
 
 PREFIX = "kaestat_"
 
-# Set by our trainers while verl computes the advantages of a step: gives each row's advantage from verl's group names
-# (None where verl passed none), rewards (N,) and response mask (N, response length), less what verl rejected.
-SERVING: ContextVar[Callable[[Sequence[Hashable] | None, torch.Tensor, torch.Tensor], torch.Tensor] | None] = (
-    ContextVar("SERVING", default=None)
-)
+# Set by our trainers while verl computes the advantages of a step: gives each token's advantage, or (N, 1) where a row
+# has but one, from verl's group names (None where verl passed none), and from rewards and response mask, both of shape
+# (N, response length), the mask less what verl rejected.
+Serve = Callable[[Sequence[Hashable] | None, torch.Tensor, torch.Tensor], torch.Tensor]
+SERVING: ContextVar[Serve | None] = ContextVar("SERVING", default=None)
 
 REGISTERED: dict[str, str] = {}  # name in verl -> method
 
@@ -87,14 +87,14 @@ def advantage_function(method: str) -> Callable[..., tuple[torch.Tensor, torch.T
         **ignored: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         with torch.no_grad():
-            rewards = token_level_rewards.sum(dim=-1)
             serving = SERVING.get()
             if serving is not None:
-                advantages = serving(index, rewards, response_mask)
+                advantages = serving(index, token_level_rewards, response_mask)
             else:
+                rewards, lengths = token_level_rewards.sum(dim=-1), response_mask.sum(dim=-1)
                 options = Options.read(method, config)
-                advantages = _of_this_step_alone(method, index, rewards, response_mask.sum(dim=-1), options)
-            advantages = advantages.unsqueeze(-1) * response_mask
+                advantages = _of_this_step_alone(method, index, rewards, lengths, options).unsqueeze(-1)
+            advantages = advantages * response_mask
         return advantages, advantages
 
     compute.__name__ = compute.__qualname__ = f"compute_{PREFIX}{method}_advantage"
@@ -110,6 +110,7 @@ def estimator_without_history(method: str, options: Options) -> AdvantageEstimat
         If an option or the method needs more than verl passes to an advantage estimator, or as `Options.estimator`.
     """
     options.refuse_sampler("a trainer of verl's own")
+    options.refuse_turns("a trainer of verl's own")
     estimator = options.estimator()
     for needed, who, what in (
         (needs_our_trainer(method), f"adv_estimator={method}", "the prompts' ids and the step"),

@@ -47,6 +47,7 @@ class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
         if method is not None:
             self.options = Options.read(method, config.algorithm)
             self.options.refuse_sampler("the deprecated trainer")
+            self.options.refuse_turns("the deprecated trainer")
             self.baseline = WatchedEstimator(self.options.estimator())
             if self.options.weights == "score_norm":
                 check_actor(config, "kaestat.weights=score_norm")
@@ -97,7 +98,8 @@ class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
             padding=np.zeros(len(uids), dtype=bool),
         )
         weights = row_weights(self.options.weights, mask, self._norms)
-        return row_advantages(self.baseline, rows, self.global_steps - 1, index, rewards, weights)
+        sums = rewards.sum(dim=-1)
+        return row_advantages(self.baseline, rows, self.global_steps - 1, index, sums, weights).unsqueeze(-1)
 
 
 main_ppo_v0.RayPPOTrainer = LegacyBaselineTrainer

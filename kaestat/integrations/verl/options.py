@@ -7,15 +7,17 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.shared.watched_estimator import looks_back
+from kaestat.integrations.shared.watched_rows import looks_back
 from kaestat.integrations.shared.watched_sampler import check_sampler_params
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.verl.prior import prior_of_data_file
 from kaestat.prior import BEFORE_THE_RUN
 from kaestat.registry import METHODS, parse_method
 from kaestat.sampling.policies import make_policy
+from kaestat.turn_estimator import TurnEstimator
 
 WEIGHTS = ("none", "length", "score_norm")
+TURN_REWARDS = ("tool_rewards", "turn_scores")
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,13 @@ class Options:
         Policy that draws the prompts of each step (`kaestat.sampling.POLICIES`); None leaves them to verl.
     sampler_params : mapping
         Parameters of the sampler: ``floor``, ``correction``, ``most`` (see `kaestat.sampling.PromptSampler`).
+    turns : bool
+        Whether every turn of a multi-turn rollout has a value and an advantage of its own
+        (`kaestat.integrations.verl.turns`).
+    turn_rewards : {"tool_rewards", "turn_scores"}, optional
+        What turns earned beside the rewards at their tokens.
+    turn_gamma : float
+        Discount per turn.
     """
 
     method: str
@@ -61,6 +70,9 @@ class Options:
     start_anew: bool = False
     prompt_sampler: str | None = None
     sampler_params: Mapping[str, Any] = field(default_factory=dict)
+    turns: bool = False
+    turn_rewards: str | None = None
+    turn_gamma: float = 1.0
 
     @classmethod
     def read(cls, method: str, algorithm: Any) -> Options:
@@ -92,7 +104,23 @@ class Options:
         if options.prompt_sampler is not None:
             make_policy(options.prompt_sampler)
         check_sampler_params(options.sampler_params, options.prompt_sampler, option="algorithm.kaestat.sampler_params")
+        options._check_turns()
         return options
+
+    def _check_turns(self) -> None:
+        if not self.turns:
+            for name in ("turn_rewards", "turn_gamma"):
+                if getattr(self, name) != getattr(Options, name):
+                    raise ValueError(f"algorithm.kaestat.{name} needs algorithm.kaestat.turns=True.")
+            return
+        if self.turn_rewards is not None and self.turn_rewards not in TURN_REWARDS:
+            raise ValueError(
+                f"algorithm.kaestat.turn_rewards: unknown {self.turn_rewards!r}; write {' or '.join(TURN_REWARDS)}, or "
+                "leave it out."
+            )
+        for name in ("objective", "weights", "prompt_sampler"):
+            if getattr(self, name) != getattr(Options, name):
+                raise ValueError(f"algorithm.kaestat.{name} is not for turns; leave it or algorithm.kaestat.turns out.")
 
     def refuse_sampler(self, trainer: str) -> None:
         """Raise where a trainer draws no prompts, but is asked to."""
@@ -101,6 +129,26 @@ class Options:
                 f"algorithm.kaestat.prompt_sampler={self.prompt_sampler}: {trainer} takes prompts in the order "
                 "of verl's data loader. Set trainer.v1.trainer_mode=kaestat_sync, or leave the option out."
             )
+
+    def refuse_turns(self, trainer: str) -> None:
+        """Raise where a trainer knows no turns, but is asked for their values."""
+        if self.turns:
+            raise ValueError(
+                f"algorithm.kaestat.turns: {trainer} has one advantage per completion. Set "
+                "trainer.v1.trainer_mode=kaestat_sync (or kaestat_colocate_async, kaestat_separate_async) and "
+                "trainer.use_v1=True, or leave the option out."
+            )
+
+    def turn_estimator(self, *, any_order: bool = False) -> TurnEstimator:
+        """A fresh estimator of turns; parameters and errors as `estimator`."""
+        chosen: dict[str, Any] = {"scale": self.scale, "gamma": self.turn_gamma, **self.params}
+        estimator = TurnEstimator(self.method, **chosen)
+        if any_order and not estimator.estimators[0].baseline.in_order_only:
+            estimator = TurnEstimator(self.method, order="any", **chosen)
+        check_weights(estimator.estimators[0], self.weights, WEIGHTS, option="algorithm.kaestat.weights")
+        if self.prior is not None:
+            estimator.estimators[0].add_prior(prior_of_data_file(self.prior, self.prompt_id))
+        return estimator
 
     def estimator(self, *, any_order: bool = False) -> AdvantageEstimator:
         """A fresh estimator.

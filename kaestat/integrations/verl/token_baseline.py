@@ -54,7 +54,7 @@ class WatchedTokens:
             If an option is given that has no place here.
         """
         given = (options.scale, options.objective, options.weights, options.prior, options.prompt_sampler)
-        if given != (None, "mean", "none", None, None) or set(options.params) - {"bandwidth"}:
+        if options.turns or given != (None, "mean", "none", None, None) or set(options.params) - {"bandwidth"}:
             raise ValueError(
                 f"algorithm.kaestat: adv_estimator={options.method} takes params.bandwidth, prompt_id and start_anew; "
                 "leave the others out."

@@ -44,13 +44,15 @@ from verl.trainer.ppo.v1 import (
 from verl.utils.tensordict_utils import get_tensordict
 
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.watched_turns import WatchedTurns
 from kaestat.integrations.verl import token_baseline
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
 from kaestat.integrations.verl.drawn_rows import DrawnRows, drawn_rows
-from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING, estimator_without_history
+from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING, Serve, estimator_without_history
 from kaestat.integrations.verl.options import Options, refuse_sampler_beside
 from kaestat.integrations.verl.rows import BatchRows, observe_rows, read_rows, row_advantages, row_weights
+from kaestat.integrations.verl.turns import check_turns, read_turns, turn_advantages
 from kaestat.integrations.verl.versions import observe_dropped, row_versions, stored_rewards
 
 
@@ -79,6 +81,10 @@ class BaselineTrainer(SavesHistory):
         method = REGISTERED.get(str(config.algorithm.adv_estimator))
         if method is not None:
             self.options = Options.read(method, config.algorithm)
+        if self.options is not None and self.options.turns:
+            check_turns(config, self.options)
+            self.turns = WatchedTurns(self.options.turn_estimator(any_order=self.verl_mode != "sync"))
+        elif self.options is not None:
             filters = (config.algorithm.get("filter_groups", None) or {}).get("enable", False)
             self.baseline = WatchedEstimator(self.options.estimator(any_order=filters or self.verl_mode != "sync"))
             if self.verl_mode != "sync":
@@ -151,6 +157,8 @@ class BaselineTrainer(SavesHistory):
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         watched, options = self.baseline, self.options
+        if self.turns is not None and options is not None:
+            return self._with_turns(batch, metrics, self.turns, options)
         norms = stored_token_norms(batch, self.config.algorithm) if self._asks_for_squares else None
         if watched is None or options is None:
             with_tokens = token_baseline.SERVED.set(self._token_step(batch, norms))
@@ -161,24 +169,43 @@ class BaselineTrainer(SavesHistory):
         rows = read_rows(batch, options.prompt_id)
         version = self._versions(batch, rows) if watched.estimator.order == "any" and watched.stateful else None
 
-        def serve(index: Sequence[Hashable] | None, rewards: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        def serve(index: Sequence[Hashable] | None, of_tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            rewards = of_tokens.sum(dim=-1)
             factor = None if self.drawn is None else self.drawn.corrections(rows)
             weights = row_weights(options.weights, mask, norms)
             advantages = row_advantages(watched, rows, self.estimator_step, index, rewards, weights, version)
             if self.drawn is None or factor is None:
-                return advantages
+                return advantages.unsqueeze(-1)
             self.drawn.observe_rows(rows, rewards, self.estimator_step)
-            return advantages * factor.to(advantages)
+            return (advantages * factor.to(advantages)).unsqueeze(-1)
 
-        token = SERVING.set(serve)
-        try:
-            batch = super()._compute_advantage(batch, metrics)
-        finally:
-            SERVING.reset(token)
+        batch = self._served(serve, batch, metrics)
         metrics.update(watched.metrics)
         if self.drawn is not None:
             metrics.update(self.drawn.metrics)
         return batch
+
+    def _with_turns(
+        self, batch: KVBatchMeta, metrics: dict[str, Any], watched: WatchedTurns, options: Options
+    ) -> KVBatchMeta:
+        rows = read_rows(batch, options.prompt_id)
+        stored = read_turns(batch, rows, options.turn_rewards)
+        any_order = watched.estimator.estimators[0].order == "any"
+        version = self._versions(batch, rows) if any_order and watched.stateful else None
+
+        def serve(index: Sequence[Hashable] | None, rewards: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return turn_advantages(watched, stored, rows, self.estimator_step, index, rewards, version)
+
+        batch = self._served(serve, batch, metrics)
+        metrics.update(watched.metrics)
+        return batch
+
+    def _served(self, serve: Serve, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        token = SERVING.set(serve)
+        try:
+            return super()._compute_advantage(batch, metrics)
+        finally:
+            SERVING.reset(token)
 
     def _token_step(self, batch: KVBatchMeta, norms: torch.Tensor | None) -> token_baseline.TokenStep | None:
         """What a baseline for every token takes; None for what is not ours."""

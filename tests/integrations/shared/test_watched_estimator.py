@@ -15,7 +15,8 @@ import torch
 from kaestat import AdvantageEstimator, RewardHistory
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator, copies
+from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.watched_rows import copies
 from kaestat.storage import encode_keys, load_state, unpack_arrays
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 import runpy
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from datasets import Dataset
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.trl import STATE_FILE
+from kaestat.integrations.trl import STATE_FILE, TurnGRPOTrainer
+from kaestat.turn_estimator import TurnEstimator
 from llm_experiments.policies.tiny import tiny_model, tiny_tokenizer
+from tests.helpers.tiny_tools import CALLS, tool_trainer
 from tests.helpers.tiny_trl import SIZE, parity_reward, tiny_trainer
 
 PAGES = Path(__file__).parents[3] / "docs" / "frameworks"
@@ -69,3 +73,48 @@ def test_the_readmes_lines_train(tmp_path):
     template.processing_class.save_pretrained(template.args.output_dir)
     exec(code, names)
     assert names["trainer"].advantage_estimator.last_step == 3
+
+
+def test_the_environment_with_a_value_for_every_turn_trains(tmp_path, monkeypatch):
+    """The page's own lines; the tiny model looks the first number up whenever it writes a capital letter."""
+    blocks = re.findall(r"```python\n(.*?)```", (PAGES.parent / "guide" / "turns.md").read_text(), re.DOTALL)
+    (code,) = [block for block in blocks if "TurnGRPOTrainer" in block]
+    names: dict = {"TurnEstimator": TurnEstimator}
+    exec(compile(code, "turns.md", "exec"), names)
+    looks_up = {"type": "function", "function": {"name": "look_up", "arguments": {"place": 0}}}
+    calls = CALLS | {
+        "fields": CALLS["fields"] | {"tool_calls": CALLS["fields"]["tool_calls"] | {"transform": looks_up}}
+    }
+    seen: list = []
+
+    class Recorded(TurnGRPOTrainer):
+        def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+            seen.extend(completions)
+            return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+
+    def from_the_page(model, reward_funcs, args, train_dataset, processing_class, **options):
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                "kaestat.integrations.trl.TurnGRPOTrainer", partial(Recorded, processing_class=processing_class)
+            )
+            return names["make_trainer"](model, args, train_dataset)
+
+    trainer = tool_trainer(
+        tmp_path,
+        TurnEstimator("kae"),
+        trainer_class=from_the_page,
+        response_template=calls,
+        dataset=Dataset.from_list(
+            [
+                {"prompt": [{"role": "user", "content": f"{k}+2="}], "first": k, "second": 2, "task": f"t{k}"}
+                for k in range(4)
+            ]
+        ),
+        max_steps=2,
+    )
+    trainer.train()
+    answers = [message["content"] for messages in seen for message in messages if message["role"] == "tool"]
+    assert answers and set(answers) <= {"0", "1", "2", "3"}, "the model looked nothing up: the test shows nothing"
+    logged = [entry for entry in trainer.state.log_history if "turns/reward" in entry]
+    assert sum(entry["turns/reward"] for entry in logged) * 8 == pytest.approx(0.1 * len(answers))
+    assert trainer.turn_estimator.last_step == 1

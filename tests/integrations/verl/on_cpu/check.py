@@ -25,8 +25,10 @@ import numpy as np
 # By their own names: packages that vLLM brings along install a package called tests.
 from prepare import write_model_and_data
 from recorder import FILE
+from tool_loop import PARSER
 
 from kaestat import AdvantageEstimator
+from kaestat.turn_estimator import TurnEstimator
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[3]
@@ -40,7 +42,7 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "VERL_ENGINE_DEVICE": "cuda",
     "VERL_PLATFORM": "cpu",
-    "VERL_USE_EXTERNAL_MODULES": ",".join(["cpu_platform", "kaestat.integrations.verl", "recorder"]),
+    "VERL_USE_EXTERNAL_MODULES": ",".join(["cpu_platform", "kaestat.integrations.verl", "recorder", "tool_loop"]),
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_NO_USAGE_STATS": "1",
 }
@@ -79,6 +81,17 @@ OPTIONS = (
     "+ray_kwargs.ray_init.num_gpus=1",
     "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
     "algorithm.adv_estimator=kae",
+)
+# With the longest responses that the model's context of 64 tokens has room for.
+TURNS = (
+    "data.max_response_length=48",
+    "actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent",
+    "actor_rollout_ref.rollout.multi_turn.enable=True",
+    f"actor_rollout_ref.rollout.multi_turn.format={PARSER}",
+    f"actor_rollout_ref.rollout.multi_turn.function_tool_path={HERE / 'look.py'}",
+    "+algorithm.kaestat.turns=True",
+    "+algorithm.kaestat.turn_rewards=tool_rewards",
+    "+algorithm.kaestat.turn_gamma=0.9",
 )
 SCHEDULE = (
     "data.custom_cls.path=pkg://kaestat.integrations.verl.dataset",
@@ -120,6 +133,7 @@ CASES = {
     "single": Case(((*_steps(3), "actor_rollout_ref.rollout.n=1"),)),
     "colocate_async": Case((_steps(3, "kaestat_colocate_async"),)),
     "schedule": Case(((*_steps(4), *SCHEDULE),)),
+    "turns": Case(((*_steps(2), *TURNS), (*_steps(4), *TURNS))),
     "bandwidth": Case((_steps(1), _steps(2, bandwidth=3)), refused="its history reaches 10 steps back"),
 }
 
@@ -146,7 +160,7 @@ def run_case(name: str, case: Case, folder: Path) -> str:
         if not wanted and returned != 0:
             raise RuntimeError(f"{name}: verl returned {returned}; see {log}.")
     lines = [json.loads(line) for line in record.read_text().splitlines()]
-    worst = largest_difference(lines)
+    worst = largest_difference_of_turns(lines) if "mask" in lines[0] else largest_difference(lines)
     assert worst < TOLERANCE, f"{name}: advantages differ by {worst:.1e} from those computed from scratch"
     known = ", ".join(f"{line['known_prompts']:.2f}" for line in lines)
     minutes = (time.monotonic() - began) / 60
@@ -165,6 +179,30 @@ def largest_difference(lines: Sequence[dict]) -> float:
         ids = [key for key, keep in zip(line["ids"], kept, strict=True) if keep]
         wanted = plain.step(ids, np.array(line["rewards"])[kept], line["step"], version=version)
         worst = max(worst, float(np.abs(np.array(line["advantages"])[kept] - wanted).max()))
+    return worst
+
+
+def largest_difference_of_turns(lines: Sequence[dict]) -> float:
+    """As `largest_difference`, of advantages at tokens, with what the tools told of each turn."""
+    plain, worst, several = TurnEstimator("kae", bandwidth=10, gamma=0.9), 0.0, 0
+    for line in lines:
+        kept = [row for row, padding in enumerate(line["padding"]) if not padding]
+        places, earned = [], []
+        for row in kept:
+            mask = line["mask"][row]
+            begins = [t for t, own in enumerate(mask) if own and not (t and mask[t - 1])]
+            ends = [*begins[1:], len(mask)]
+            places.append([[t for t in range(*span) if mask[t]] for span in zip(begins, ends, strict=True)])
+            sums = [sum(line["rewards"][row][start:end]) for start, end in zip(begins, ends, strict=True)]
+            earned.append([told + found for told, found in zip(line["told"][row], sums, strict=True)])
+            several += len(begins) > 1
+        wanted = plain.step([line["ids"][row] for row in kept], earned, line["step"])
+        for row, turns, of_turns in zip(kept, places, wanted, strict=True):
+            expected = np.zeros(len(line["mask"][row]))
+            for tokens, advantage in zip(turns, of_turns, strict=True):
+                expected[tokens] = advantage
+            worst = max(worst, float(np.abs(np.array(line["advantages"][row]) - expected).max()))
+    assert several, "no rollout had several turns"
     return worst
 
 

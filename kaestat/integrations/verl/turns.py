@@ -1,0 +1,176 @@
+"""A value for every turn of verl's multi-turn rollouts: ``+algorithm.kaestat.turns=True`` with one of our trainers.
+
+A turn is what the policy wrote between the answers of tools or users, a run of ones in verl's ``response_mask``. What
+it earned are the rewards at its tokens (``token_level_rewards``, which hold the outcome at the last token of the
+response and a KL penalty at each) and, where ``algorithm.kaestat.turn_rewards`` says so, what the agent loop wrote down
+for it:
+
+===============  =======================================================================================================
+turn_rewards     is read from the outputs' ``extra_fields``
+===============  =======================================================================================================
+tool_rewards     one for every call of a tool, as verl's ``tool_agent`` collects them from its tools. It belongs to the
+                 turn that made the call: so one call a turn (``multi_turn.max_parallel_calls=1``, verl's default).
+turn_scores      one for every turn, from an agent loop of your own; verl 0.9.1 leaves its list empty.
+===============  =======================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import transfer_queue
+from transfer_queue import KVBatchMeta
+
+from kaestat.integrations.shared.watched_turns import WatchedTurns
+from kaestat.integrations.verl.options import Options
+from kaestat.integrations.verl.rows import BatchRows, check_rows
+from kaestat.turns import rewards_of_turns, spread_over_tokens, turn_counts
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTurns:
+    """What a batch's rows say of their turns.
+
+    Attributes
+    ----------
+    mask : ndarray of bool, shape (N, response length)
+        Tokens that the policy wrote, before verl rejects any.
+    earned : tuple of ndarray, length N
+        Rewards that the agent loop wrote down, one per turn; zeros where none are asked for.
+    """
+
+    mask: np.ndarray
+    earned: tuple[np.ndarray, ...]
+
+
+def read_turns(batch: KVBatchMeta, rows: BatchRows, field: str | None) -> StoredTurns:
+    """The turns of a V1 batch, from verl's transfer queue.
+
+    Parameters
+    ----------
+    batch : KVBatchMeta
+    rows : BatchRows
+        Of this batch.
+    field : {"tool_rewards", "turn_scores"}, optional
+        As `Options.turn_rewards`.
+
+    Raises
+    ------
+    ValueError
+        If a session has several outputs, or an output's rewards cannot be those of its turns.
+    """
+    several = np.flatnonzero((rows.final != np.arange(len(rows.final))) & ~rows.padding)
+    if len(several):
+        raise ValueError(
+            f"algorithm.kaestat.turns: session {batch.keys[several[0]].rpartition('_')[0]!r} has several outputs, and "
+            "turns are told within one. Let the agent loop give one output, or leave turns out."
+        )
+    names = ["response_mask"] if field is None else ["response_mask", "extra_fields"]
+    stored = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+    told: Sequence[Any] = stored.pop("extra_fields").tolist() if field is not None else [None] * len(rows.padding)
+    mask = stored.to_padded_tensor()["response_mask"].bool().numpy()
+    earned = []
+    for row, (count, padding) in enumerate(zip(turn_counts(mask).tolist(), rows.padding, strict=True)):
+        each = np.zeros(count)
+        if field is not None and not padding:
+            given = _given(told[row], field)
+            least = count - 1 if field == "tool_rewards" else count  # the last turn need not call a tool
+            if not max(least, 0) <= len(given) <= count:
+                raise ValueError(
+                    f"algorithm.kaestat.turn_rewards={field}: output {batch.keys[row]!r} has {count} turns and "
+                    f"{len(given)} {field}; " + _REMEDY[field]
+                )
+            each[: len(given)] = given
+        earned.append(each)
+    return StoredTurns(mask, tuple(earned))
+
+
+def turn_advantages(
+    watched: WatchedTurns,
+    turns: StoredTurns,
+    rows: BatchRows,
+    step: int,
+    index: Sequence[Hashable] | None,
+    token_rewards: torch.Tensor,
+    version: np.ndarray | None = None,
+) -> torch.Tensor:
+    """Advantages of a batch's tokens; records the returns of its turns.
+
+    Parameters
+    ----------
+    watched : WatchedTurns
+    turns : StoredTurns
+    rows : BatchRows
+    step : int
+        0-based.
+    index : sequence of str, length N
+        Group names as verl passes them with the rewards.
+    token_rewards : Tensor of float, shape (N, response length)
+    version : ndarray of int, shape (N,), optional
+        Step of the policy that sampled each row.
+
+    Returns
+    -------
+    Tensor, shape (N, response length)
+        Of the type and on the device of the rewards; 0 outside of turns, and for padding.
+
+    Raises
+    ------
+    ValueError
+        If the rows do not match, and as `WatchedTurns.advantages`.
+    """
+    check_rows(rows, index)
+    of_tokens = rewards_of_turns(token_rewards.double().cpu().numpy(), turns.mask)
+    found = watched.advantages(
+        [one + other for one, other in zip(of_tokens, turns.earned, strict=True)],
+        step,
+        prompts=[None if prompt is None else prompt.hash for prompt in rows.prompts],
+        ids=[None if prompt is None else prompt.id for prompt in rows.prompts] if watched.stateful else None,
+        groups=rows.uids,
+        mask=~rows.padding,
+        version=version,
+    )
+    return torch.as_tensor(spread_over_tokens(found, turns.mask)).to(token_rewards)
+
+
+def check_turns(config: Any, options: Options) -> None:
+    """Refuse what would leave a history of turns selected, or rewards without a turn.
+
+    Parameters
+    ----------
+    config : DictConfig
+        verl's whole configuration.
+    options : Options
+        With turns.
+
+    Raises
+    ------
+    ValueError
+    """
+    if (config.algorithm.get("filter_groups", None) or {}).get("enable", False):
+        raise ValueError(
+            "algorithm.kaestat.turns: algorithm.filter_groups drops groups that the history of turns would need; turn "
+            "one of them off."
+        )
+    calls = config.actor_rollout_ref.rollout.multi_turn.max_parallel_calls
+    if options.turn_rewards == "tool_rewards" and calls != 1:
+        raise ValueError(
+            "algorithm.kaestat.turn_rewards=tool_rewards: with "
+            f"actor_rollout_ref.rollout.multi_turn.max_parallel_calls={calls} nobody knows which turn a call belongs "
+            "to; set it to 1, or write turn_scores in an agent loop of your own."
+        )
+
+
+_REMEDY = {
+    "tool_rewards": "each turn but the last must have called one tool that gave a reward.",
+    "turn_scores": "let the agent loop write one into extra_fields for every turn (a run of ones in response_mask).",
+}
+
+
+def _given(extra_fields: Any, field: str) -> list[float]:
+    found = extra_fields.get(field) if isinstance(extra_fields, dict) else None
+    return [] if found is None else [float(reward) for reward in found]

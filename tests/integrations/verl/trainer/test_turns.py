@@ -1,0 +1,284 @@
+"""A value for every turn on verl's real transfer queue, of rollouts as its agent loops write them down."""
+
+import asyncio
+import itertools
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput, DictConfigWrap, ToolListWrap
+from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
+from verl.tools.function_tool import FunctionTool
+from verl.tools.schemas import OpenAIFunctionToolSchema
+from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.workers.rollout.replica import TokenOutput
+
+from kaestat import AdvantageEstimator
+from kaestat.turn_estimator import TurnEstimator
+from llm_experiments.policies.tiny import tiny_tokenizer
+from tests.helpers.tiny_verl import balance, compose_config, compute, make_trainer, put, sample
+from tests.integrations.verl.trainer.test_resume import Workers
+
+TURNS = ("+algorithm.kaestat.turns=True", "+algorithm.kaestat.params.bandwidth=4")
+TOLD = (*TURNS, "+algorithm.kaestat.turn_rewards=tool_rewards", "+algorithm.kaestat.turn_gamma=0.9")
+
+WRITTEN = ("responses", "response_mask", "rm_scores", "extra_fields")
+
+
+def rollout(uid, session, prompt, turns, outcome, tool_rewards=(), turn_scores=()):
+    """An output of an agent loop as verl's own class makes it of turns of given lengths, tools answering in between."""
+    mask = [bit for length in turns for bit in [1] * length + [0, 0]][:-2]
+    output = AgentLoopOutput(
+        prompt_ids=[1, 1, 1],
+        response_ids=[1] * len(mask),
+        response_mask=mask,
+        reward_score=outcome,
+        num_turns=2 * len(turns),
+        metrics=AgentLoopMetrics(),
+        extra_fields={"turn_scores": list(turn_scores), "tool_rewards": list(tool_rewards)},
+    )
+    plain = sample(uid, session, 0, f"What is {prompt} + 1?", prompt, outcome, len(mask))
+    written = output.as_dict()
+    return plain | {name: written[name] for name in WRITTEN}
+
+
+def step_of(step, n_prompts=4):
+    """Rollouts of one step: 1-3 sessions a prompt, each of 1-4 turns; every tool gave a reward."""
+    rng = np.random.default_rng([step, 3])
+    rows, told = [], []
+    for prompt in rng.permutation(6)[:n_prompts].tolist():
+        for session in range(rng.integers(1, 4)):
+            lengths = rng.integers(1, 4, size=rng.integers(1, 5)).tolist()
+            outcome, tools = float(rng.random() < 0.5), rng.random(len(lengths) - 1).round(2).tolist()
+            rows.append(rollout(f"u{step}p{prompt}", session, prompt, lengths, outcome, tools))
+            told.append((prompt, lengths, [*tools, outcome], [0.0] * len(tools) + [outcome]))
+    return rows, told
+
+
+def at_tokens(lengths, of_turns):
+    """Turns' numbers at their tokens, 0 at the tools' answers."""
+    tokens = [[number] * length + [0.0, 0.0] for length, number in zip(lengths, of_turns, strict=True)]
+    return torch.tensor([each for turn in tokens for each in turn][:-2], dtype=torch.float32)
+
+
+@pytest.mark.parametrize(("options", "gamma", "told_by_tools"), [(TURNS, 1.0, False), (TOLD, 0.9, True)])
+@pytest.mark.parametrize("method", ["kae", "kae_eb", "kaestat_rloo"])
+def test_every_turn_has_its_advantage_at_its_tokens_after_verls_padding_and_reordering(
+    queue, method, options, gamma, told_by_tools
+):
+    params = {} if method == "kaestat_rloo" else {"bandwidth": 4.0}
+    options = [option for option in options if params or "bandwidth" not in option]
+    trainer = make_trainer(*options, method=method)
+    plain = TurnEstimator(method.removeprefix("kaestat_"), gamma=gamma, **params)
+    several, padded = 0, 0
+    for step in range(4):
+        rows, told = step_of(step)
+        batch = put(queue, rows)
+        keys = list(batch.keys)
+        batch = balance(trainer, batch)
+        found, metrics = compute(queue, trainer, batch, step)
+        rewards = [all_turns if told_by_tools else last for _, _, all_turns, last in told]
+        expected = plain.step([prompt for prompt, *_ in told], rewards, step)
+        for key, (_, lengths, *_), of_turns in zip(keys, told, expected, strict=True):
+            torch.testing.assert_close(found[key], at_tokens(lengths, of_turns), rtol=1e-5, atol=1e-6)
+            several += len(set(of_turns.tolist())) > 1
+        for key in set(batch.keys) - set(keys):
+            assert not found[key].any(), "a padding row has an advantage"
+            padded += 1
+    assert several and padded, "no completion of several turns, or no padding: the test shows nothing"
+    assert metrics.keys() >= {"baseline/squared_error", "baseline/turn_1/squared_error"}
+
+
+def test_rollouts_of_one_turn_have_the_advantages_of_whole_completions(queue):
+    turns, whole = make_trainer(*TURNS), make_trainer(TURNS[1])
+    for step in range(3):
+        rows = [rollout(f"u{step}{p}", s, p, [2 + s], float((p + s + step) % 2)) for p in range(3) for s in (0, 1)]
+        found, _ = compute(queue, turns, put(queue, rows), step)
+        expected, _ = compute(queue, whole, put(queue, rows), step)
+        assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+def test_a_penalty_at_tokens_belongs_to_their_turn(queue):
+    """As ``use_kl_in_reward`` makes rewards of every token."""
+    row = rollout("u", 0, 7, [2, 1], 0.0)
+    row["rm_scores"] = torch.tensor([-0.1, -0.2, 0.0, 0.0, 0.9])
+    found, _ = compute(queue, make_trainer(*TURNS), put(queue, [row]), 0)
+    torch.testing.assert_close(found["u_0_0"], torch.tensor([0.6, 0.6, 0.0, 0.0, 0.9]))
+
+
+def test_the_outcome_of_a_rollout_that_ends_with_a_tools_answer_is_the_last_turns(queue):
+    row = rollout("u", 0, 7, [2, 1], 1.0, [0.5])
+    row["response_mask"] = torch.tensor([1, 1, 0, 0, 0])
+    found, _ = compute(queue, make_trainer(*TOLD), put(queue, [row]), 0)
+    torch.testing.assert_close(found["u_0_0"], torch.tensor([1.5, 1.5, 0.0, 0.0, 0.0]))
+
+
+def test_scores_of_an_agent_loop_of_ones_own(queue):
+    trainer = make_trainer(*TURNS, "+algorithm.kaestat.turn_rewards=turn_scores")
+    row = rollout("u", 0, 7, [1, 1, 1], 1.0, turn_scores=[0.25, 0.5, 0.0])
+    found, _ = compute(queue, trainer, put(queue, [row]), 0)
+    assert found["u_0_0"].tolist() == [1.75, 0.0, 0.0, 1.5, 0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [("tool_rewards", []), ("tool_rewards", [0.1] * 4), ("turn_scores", []), ("turn_scores", [0.1] * 2)],
+)
+def test_rewards_that_cannot_be_those_of_the_turns_are_refused(queue, field, told):
+    trainer = make_trainer(*TURNS, f"+algorithm.kaestat.turn_rewards={field}")
+    row = rollout("u", 0, 7, [1, 2, 1], 1.0, **{field: told})
+    with pytest.raises(ValueError, match=rf"output 'u_0_0' has 3 turns and {len(told)} {field}"):
+        compute(queue, trainer, put(queue, [row]), 0)
+
+
+def test_a_session_of_several_outputs_is_refused(queue):
+    rows = [rollout("u", 0, 7, [1], 1.0), rollout("u", 0, 7, [2], 1.0) | {"output": 1}]
+    with pytest.raises(ValueError, match="session 'u_0' has several outputs"):
+        compute(queue, make_trainer(*TURNS), put(queue, rows), 0)
+
+
+def test_a_run_resumes_where_it_stopped(queue, tmp_path):
+    def train(trainer, steps):
+        return [compute(queue, trainer, put(queue, step_of(step)[0]), step)[0] for step in steps]
+
+    options = (*TOLD, f"trainer.default_local_dir={tmp_path}")
+    whole = train(make_trainer(*options), range(4))
+    stopped, resumed, ordinary = make_trainer(*options), make_trainer(*options), make_trainer(TURNS[1], options[-1])
+    train(stopped, range(2))
+    stopped.actor_rollout_wg = Workers()
+    stopped.train_dataloader = SimpleNamespace(state_dict=dict, load_state_dict=lambda state: None)
+    stopped._save_checkpoint()
+    for trainer in (resumed, ordinary):
+        trainer.actor_rollout_wg, trainer.train_dataloader = stopped.actor_rollout_wg, stopped.train_dataloader
+    resumed._load_checkpoint()
+    for found, expected in zip(train(resumed, range(2, 4)), whole[2:], strict=True):
+        assert all(torch.equal(found[key], expected[key]) for key in expected)
+    with pytest.raises(ValueError, match="state of a trainer's adapter"):
+        ordinary._load_checkpoint()
+
+
+def test_versions_of_asynchronous_rollouts_are_those_of_their_turns(queue):
+    trainer = make_trainer(*TURNS, mode="kaestat_colocate_async")
+    plain = TurnEstimator("kae", bandwidth=4.0, order="any")
+    for step, versions in enumerate([(0, 0), (0, 1), (1, 2), (1, 1)]):
+        rows = [rollout(f"u{step}", k, 7, [1, 1 + k], float(k)) for k in range(2)]
+        tags = [{"global_steps": 1, "min_global_steps": 0, "max_global_steps": version} for version in versions]
+        found, _ = compute(queue, trainer, put(queue, rows, tags), step)
+        expected = plain.step([7, 7], [[0.0, 0.0], [0.0, 1.0]], step, version=list(versions))
+        for k, of_turns in enumerate(expected):
+            torch.testing.assert_close(found[f"u{step}_{k}_0"], at_tokens([1, 1 + k], of_turns), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("+algorithm.kaestat.turn_gamma=0.5",), r"turn_gamma needs algorithm\.kaestat\.turns=True"),
+        ((*TURNS, "+algorithm.kaestat.turn_rewards=scores"), "write tool_rewards or turn_scores"),
+        ((*TURNS, "+algorithm.kaestat.turn_gamma=2"), "gamma"),
+        ((*TURNS, "+algorithm.kaestat.weights=length"), "weights is not for turns"),
+        ((*TURNS, "+algorithm.kaestat.prompt_sampler=neyman"), "prompt_sampler is not for turns"),
+        ((*TURNS, "algorithm.filter_groups.enable=True"), "filter_groups drops groups"),
+        ((*TOLD, "actor_rollout_ref.rollout.multi_turn.max_parallel_calls=2"), "max_parallel_calls=2"),
+    ],
+)
+def test_options_that_do_not_go_with_turns_are_refused_before_workers_start(options, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(*options)
+
+
+@pytest.mark.parametrize(("mode", "method"), [("sync", "kaestat_rloo"), ("kaestat_sync", "otb")])
+def test_trainers_and_estimators_without_turns_refuse_them(mode, method):
+    squares = "actor_rollout_ref.actor.calculate_sum_pi_squared=True"
+    with pytest.raises(ValueError, match=r"one advantage per completion|takes params\.bandwidth"):
+        make_trainer(TURNS[0], squares, mode=mode, method=method)
+
+
+CHAT = (
+    "{% for m in messages %}{{ m['role'][0] + ':' + (m['content'] or '') }}"
+    "{% for call in m.tool_calls or [] %}{{ call | tojson }}{% endfor %}{{ '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}a:{% endif %}"
+)
+SCHEMA = {
+    "name": "look",
+    "description": "Look around.",
+    "parameters": {"type": "object", "properties": {}, "required": []},
+}
+CALL = "<tool_call>" + json.dumps({"name": "look", "arguments": {}}) + "</tool_call>"
+
+
+class Server:
+    """Answers as verl's rollout server does, from a script for each conversation."""
+
+    def __init__(self, tokenizer, script):
+        self.tokenizer, self.script = tokenizer, iter(script)
+
+    async def generate(self, **_):
+        return TokenOutput(token_ids=self.tokenizer.encode(next(self.script)), log_probs=None)
+
+
+def walked(script, rewards, response_length=400):
+    """What verl's own tool agent makes of a script and of a tool that gives rewards."""
+    config = compose_config(
+        f"actor_rollout_ref.rollout.response_length={response_length}",
+        "actor_rollout_ref.rollout.prompt_length=400",
+        "actor_rollout_ref.rollout.multi_turn.enable=True",
+    )
+    tokenizer, given = tiny_tokenizer(), iter(rewards)
+    tokenizer.chat_template = CHAT
+
+    schema = OpenAIFunctionToolSchema.model_validate({"type": "function", "function": SCHEMA})
+    look = FunctionTool(name="look", fn=lambda: ("a wall", next(given)), tool_schema=schema, is_async=False)
+
+    async def run():
+        loop = ToolAgentLoop(
+            trainer_config=DictConfigWrap(config),
+            server_manager=Server(tokenizer, script),
+            tokenizer=tokenizer,
+            processor=None,
+            dataset_cls=RLHFDataset,
+            data_config=DictConfigWrap(config.data),
+            tools=ToolListWrap([look]),
+        )
+        return await loop.run({}, raw_prompt=[{"role": "user", "content": "Go."}])
+
+    return asyncio.run(run())
+
+
+def test_rollouts_of_verls_own_tool_agent(queue):
+    """Its state machine, its tokens, its masks and its tool rewards; only the server's answers are from a script."""
+    scripts = [[f"Hm. {CALL}", CALL, "Done."], ["Done at once."], [CALL, "Done."]]
+    rewards, outcomes, rows = [[0.5, 0.25], [], [0.75]], [1.0, 0.0, 1.0], []
+    for session, (script, given, outcome) in enumerate(zip(scripts, rewards, outcomes, strict=True)):
+        output = walked(script, given)
+        output.reward_score = outcome
+        written = output.as_dict()
+        assert written["extra_fields"]["tool_rewards"] == given
+        plain = sample("u", session, 0, "Go.", 7, outcome, len(written["responses"]))
+        rows.append(plain | {name: written[name] for name in WRITTEN})
+    found, _ = compute(queue, make_trainer(*TOLD), put(queue, rows), 0)
+    earned = [[*given, outcome] for given, outcome in zip(rewards, outcomes, strict=True)]
+    expected = TurnEstimator("kae", gamma=0.9, bandwidth=4.0).step(["Go."] * 3, earned, 0)
+    for session, (row, of_turns) in enumerate(zip(rows, expected, strict=True)):
+        mask = row["response_mask"].tolist()
+        runs = [list(run) for own, run in itertools.groupby(range(len(mask)), mask.__getitem__) if own]
+        assert len(runs) == len(of_turns) == len(scripts[session])
+        tokens = torch.zeros(len(mask))
+        for run, advantage in zip(runs, of_turns, strict=True):
+            tokens[run] = float(advantage)
+        torch.testing.assert_close(found[f"u_{session}_0"], tokens, rtol=1e-5, atol=1e-6)
+    whole = AdvantageEstimator("kae", bandwidth=4.0).step(["Go."] * 3, [sum(each) for each in earned], 0)
+    assert not np.allclose([each[0] for each in expected], whole)
+
+
+def test_a_rollout_of_verls_own_tool_agent_that_is_cut_off(queue):
+    """The answer of the tool no longer fits: there are as many rewards as turns."""
+    output = walked([CALL, CALL], [0.5, 0.25], response_length=2 * len(CALL) + 18)
+    output.reward_score = 0.0
+    written = output.as_dict()
+    assert written["extra_fields"]["tool_rewards"] == [0.5, 0.25]
+    plain = sample("u", 0, 0, "Go.", 7, 0.0, len(written["responses"]))
+    row = plain | {name: written[name] for name in WRITTEN}
+    found, _ = compute(queue, make_trainer(*TOLD), put(queue, [row]), 0)
+    assert sorted({round(each, 4) for each in found["u_0_0"].tolist()}) == [0.0, 0.25, 0.725]
