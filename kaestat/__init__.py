@@ -12,6 +12,7 @@ from kaestat.logs.sampling_risk import sampling_risk
 from kaestat.logs.selection import select_bandwidth
 from kaestat.prior import Prior
 from kaestat.registry import make_baseline, methods
+from kaestat.several_rewards import SeveralRewards, gdpo
 
 __all__ = [
     "AdvantageEstimator",
@@ -20,7 +21,9 @@ __all__ = [
     "Prior",
     "RewardHistory",
     "RewardLog",
+    "SeveralRewards",
     "Visits",
+    "gdpo",
     "gradient_differences",
     "gradient_risk",
     "make_baseline",

@@ -29,8 +29,6 @@ from kaestat.steps import any_order, strict_order
 from kaestat.steps.serving import Outcome
 from kaestat.stored_estimator import StoredEstimator
 
-ORDERS = ("strict", "any")
-
 
 class AdvantageEstimator(StoredEstimator, ImportedVisits):
     """Advantages ``reward - value`` for the samples of each training step, with the history kept inside.
@@ -119,15 +117,10 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
         self.scale = own_scale if scale is None else scale
         self.values: Array | None = None
         self.record: StepRecord | None = None
-        if not isinstance(order, str) or order not in ORDERS:
-            raise ValueError(f"order: unknown {order!r}; choose one of {', '.join(ORDERS)}.")
+        any_order.check_options(order, keep_deltas, late)
         self.order = order
         if order == "any":
             any_order.check_method(self._serving)
-        elif keep_deltas:
-            raise ValueError('keep_deltas: only with order="any"; what is added to in order cannot be merged.')
-        elif late is not None:
-            raise ValueError('late: only with order="any"; in order nothing is.')
         self._late, self.late = late, any_order.allowance(self.baseline, late) if order == "any" else None
         self._deltas: list[HistoryDelta] | None = [] if keep_deltas else None
         self._state = EstimatorState(self.baseline.initial_carry() if order == "strict" else None, late=self.late)
@@ -378,6 +371,16 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
                 warn_of_unmet(before.priors, outcome.record)
             self._watch_lateness(before, samples, outcome.record, step)
         return outcome
+
+    def prepare(self, samples: StepSamples, step: int, largest: float) -> strict_order.Prepared:
+        """A step in strict order, to be recorded once other estimators have theirs."""
+        ready = strict_order.prepare(self._state, self._serving, samples, step, largest, self._watch_returns)
+
+        def record() -> None:
+            ready.record()
+            self._state, self.record = ready.outcome.state, ready.outcome.record
+
+        return strict_order.Prepared(ready.outcome, record)
 
     def _given(self, outcome: Outcome, samples: StepSamples, rewards: Any) -> Array:
         """The advantages as the rewards were given; sets the values."""

@@ -102,7 +102,7 @@ class Prediction:
         As they were asked for.
     value : ndarray, shape (P,)
         What a completion would get as its value if it were alone in its group. The mean of the population for prompts
-        of which nothing is in reach.
+        of which nothing is in reach, unless the method knows more of them (`Baseline.knows_unseen`).
     standard_error : ndarray, shape (P,)
         Of the value as an estimate of the expected reward, from noise alone: not what a value has drifted since its
         last visit. The spread of the population for prompts of which nothing is in reach; ``inf`` where there is no
@@ -184,7 +184,7 @@ def predict(
         weighted = _weighted(baseline, groups, with_weights, population, carry, step)
     return Prediction(
         prompt_ids=keys,
-        value=np.where(from_population, population.mean, served.values[:, 0]),
+        value=np.where(from_population & (not baseline.knows_unseen), population.mean, served.values[:, 0]),
         standard_error=np.where(unknown, beyond, np.sqrt(variance / np.where(unknown, 1.0, size))),
         effective_completions=size,
         reward_variance=variance,

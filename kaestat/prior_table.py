@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Hashable
 from pathlib import Path
@@ -9,6 +10,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from kaestat.storage import write_atomically
+
+KINDS = (".csv", ".jsonl", ".parquet")
 
 
 def table_of_file(path: str | os.PathLike[str]) -> pd.DataFrame:
@@ -21,17 +26,39 @@ def table_of_file(path: str | os.PathLike[str]) -> pd.DataFrame:
     ValueError
         If its name ends otherwise, or it cannot be read.
     """
+    check_kind(path)
     kind = Path(path).suffix.lower()
     try:
         if kind == ".jsonl":
             return pd.read_json(path, lines=True, dtype=False)
-        if kind == ".parquet":
-            return pd.read_parquet(path)
-        if kind == ".csv":
-            return pd.read_csv(path)
+        return pd.read_parquet(path) if kind == ".parquet" else pd.read_csv(path)
     except (ValueError, pd.errors.ParserError) as error:
         raise ValueError(f"{path}: cannot be read ({error}).") from error
-    raise ValueError(f"{path}: a prior is read from .csv, .jsonl or .parquet; give other tables to Prior.of_table.")
+
+
+def write_table(path: str | os.PathLike[str], table: pd.DataFrame) -> None:
+    """The inverse of `table_of_file`: the file is there whole, or not at all.
+
+    Raises
+    ------
+    ValueError
+        If its name ends otherwise.
+    """
+    check_kind(path)
+    kind = Path(path).suffix.lower()
+    if kind == ".jsonl":
+        content: str | bytes = "".join(f"{json.dumps(row)}\n" for row in table.to_dict("records"))
+    elif kind == ".parquet":
+        content = table.to_parquet(index=False)
+    else:
+        content = table.to_csv(index=False, lineterminator="\n")
+    write_atomically(path, content)
+
+
+def check_kind(path: str | os.PathLike[str]) -> None:
+    """Raise a ValueError unless the name is that of a file which can be read and written."""
+    if Path(path).suffix.lower() not in KINDS:
+        raise ValueError(f"{path}: a prior is kept in .csv, .jsonl or .parquet; give other tables to Prior.of_table.")
 
 
 def usable_rows(table: Any, prompt: str, mean: str, count: str) -> tuple[list[Hashable], np.ndarray, np.ndarray]:

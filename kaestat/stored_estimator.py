@@ -64,6 +64,10 @@ class StoredEstimator:
         TypeError
             If a parameter (a kernel function of your own) or a prompt id cannot be stored.
         """
+        save_state(path, self.content())
+
+    def content(self) -> dict[str, Any]:
+        """What `save` writes."""
         params = self._params
         if self._named and self.method in FIXED_PARAMETERS:
             params = {"bandwidth": "auto"} | params  # told, since files that do not were written with another default
@@ -75,7 +79,7 @@ class StoredEstimator:
             "keep_deltas": self._deltas is not None,
             "params": {name: specification.dump(value) for name, value in params.items()},
         } | ({} if self.late is None else {"late": self.late})
-        save_state(path, {"estimator": plan, "state": self._snapshot()()})
+        return {"estimator": plan, "state": self._snapshot()()}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -86,7 +90,11 @@ class StoredEstimator:
         ValueError
             If the file is torn, or holds something else.
         """
-        content = load_state(path)
+        return cls.of_content(load_state(path), path)
+
+    @classmethod
+    def of_content(cls, content: dict[str, Any], path: str | os.PathLike[str]) -> Self:
+        """`load`, from what has been read of the file at ``path``."""
         plan = content.get("estimator")
         if not isinstance(plan, dict):
             raise ValueError(f"{path}: holds no AdvantageEstimator.")

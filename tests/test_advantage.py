@@ -252,8 +252,10 @@ SINGLETON_VALUES = {
     "spo": 0.5,
     "logit_shift": 0.5,  # the other group's mean
     "critic": 0.0,  # nothing learnt yet
+    "cluster_blend": 0.0,
     "oracle": 0.25,
     "remax": 1.0,
+    "outside_value": 0.5,  # the other group's mean: V is as far off for all
 }
 
 

@@ -170,7 +170,7 @@ def test_altered_states_are_refused(state, message):
             ValueError,
             "have 1, 2 and 1 rows",
         ),
-        (lambda: Prior.read("prior.xlsx"), ValueError, "a prior is read from .csv, .jsonl or .parquet"),
+        (lambda: Prior.read("prior.xlsx"), ValueError, "a prior is kept in .csv, .jsonl or .parquet"),
         (lambda: Prior.read("nowhere.csv"), FileNotFoundError, "nowhere.csv"),
         (lambda: as_prior([("a", 0.5, 1)]), TypeError, "prior must be a kaestat.Prior, a mapping"),
     ],

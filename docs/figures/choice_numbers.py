@@ -25,7 +25,7 @@ from simulations.harness import Streams
 
 FOLDER = Path(__file__).parent
 REAL_LOG = "acc_step_500_dev.json"
-NEEDS_MORE_THAN_REWARDS = ("oracle", "critic", "remax", "opo")
+NEEDS_MORE_THAN_REWARDS = ("oracle", "critic", "remax", "outside_value", "cluster_blend", "opo")
 
 DEFAULTS = (
     "bayes_filter",

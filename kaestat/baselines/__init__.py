@@ -4,6 +4,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.batch_mean import BatchMean
 from kaestat.baselines.bayes_filter import BayesFilter
 from kaestat.baselines.bnpo import Bnpo
+from kaestat.baselines.cluster_blend import ClusterBlend
 from kaestat.baselines.critic import Critic
 from kaestat.baselines.ebpo import Ebpo
 from kaestat.baselines.group_mean import GroupMean
@@ -20,6 +21,7 @@ from kaestat.baselines.maxrl import MaxRl
 from kaestat.baselines.mc_grpo import McGrpo
 from kaestat.baselines.opo import Opo
 from kaestat.baselines.oracle import Oracle
+from kaestat.baselines.outside_value import OutsideValue
 from kaestat.baselines.pooled import Pooled
 from kaestat.baselines.qae import Qae
 from kaestat.baselines.reinforce import Zero
@@ -32,6 +34,7 @@ __all__ = [
     "BatchMean",
     "BayesFilter",
     "Bnpo",
+    "ClusterBlend",
     "Critic",
     "Ebpo",
     "GroupMean",
@@ -49,6 +52,7 @@ __all__ = [
     "McGrpo",
     "Opo",
     "Oracle",
+    "OutsideValue",
     "Pooled",
     "Qae",
     "Remax",

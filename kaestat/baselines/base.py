@@ -53,6 +53,8 @@ class Baseline(ABC):
         Whether steps must be served one at a time and in order, because of a carry or of prompts to look up.
     shrinks : bool
         Whether the value given the past is a posterior mean, drawn towards a prior or the other prompts.
+    knows_unseen : bool
+        Whether a prompt without a past has a value of its own, from something other than rewards.
     past_only : bool
         Whether the value depends on the past visits alone, and not on the rest of the group.
     """
@@ -62,6 +64,7 @@ class Baseline(ABC):
     needs_weights: ClassVar[bool] = False
     stepwise: ClassVar[bool] = False
     shrinks: ClassVar[bool] = False
+    knows_unseen: ClassVar[bool] = False
     past_only: ClassVar[bool] = False
 
     @abstractmethod

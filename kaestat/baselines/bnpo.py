@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,8 +36,19 @@ class Bnpo(GroupMean):
         ------
         ValueError
             If a reward is below 0 or above 1.
+
+        Warns
+        -----
+        UserWarning
+            If there is one group alone: nothing is divided by.
         """
         xp = groups.xp
+        if groups.reward.shape[-2] == 1:
+            warnings.warn(
+                "bnpo: one group alone has no distribution of success rates over groups, so its advantages are those "
+                "of dr_grpo. Give all groups of a step in one call; a trainer that scores groups one by one cannot.",
+                stacklevel=2,
+            )
         reward = xp.where(groups.present > 0, groups.reward, xp.zeros_like(groups.reward))
         if bool(xp.any((reward < 0) | (reward > 1))):
             raise ValueError(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,8 +32,21 @@ from kaestat.steps.replayed_scores import replayed_scores
 from kaestat.steps.serving import Computed, Outcome, Serving, check_inputs, grouped, without_samples
 from kaestat.steps.visit_completions import completions_of, joined, split_now
 
+ORDERS = ("strict", "any")
 LEAST_ALLOWANCE = 16  # steps; the limits that asynchronous trainers set are mostly below
 OTHERS = "one that computes from the visits, such as kae, kae_eb, kalman, local_linear or sieve"
+
+
+def check_options(order: Any, keep_deltas: bool, late: int | None) -> None:
+    """Raise a ValueError unless the order is known, and options that belong to one come with it."""
+    if not isinstance(order, str) or order not in ORDERS:
+        raise ValueError(f"order: unknown {order!r}; choose one of {', '.join(ORDERS)}.")
+    if order == "any":
+        return
+    if keep_deltas:
+        raise ValueError('keep_deltas: only with order="any"; what is added to in order cannot be merged.')
+    if late is not None:
+        raise ValueError('late: only with order="any"; in order nothing is.')
 
 
 def check_method(serving: Serving) -> None:
@@ -84,7 +97,7 @@ def advance(
 ) -> tuple[Outcome, HistoryDelta | None]:
     """Advantages and values of new completions, which are then recorded; what was recorded comes back as well.
 
-    Parameters and errors are those of `kaestat.steps.strict_order.advance`.
+    Parameters and errors are those of `kaestat.steps.strict_order.prepare`.
     """
     _check(state, serving, samples, step)
     if not samples.rows.keys:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +19,38 @@ from kaestat.steps.opening import opened, opened_for
 from kaestat.steps.serving import Outcome, Serving, check_inputs, grouped, without_samples
 
 
-def advance(
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A step that has been computed, and is not recorded yet.
+
+    Attributes
+    ----------
+    outcome : Outcome
+        Its state holds the step once `record` has been called.
+    record : callable
+        Adds the step to the history; cannot fail.
+    """
+
+    outcome: Outcome
+    record: Callable[[], None]
+
+
+def advance(*given: Any) -> Outcome:
+    """Advantages and values of one step, which is then recorded; arguments and errors of `prepare`."""
+    prepared = prepare(*given)
+    prepared.record()
+    return prepared.outcome
+
+
+def prepare(
     state: EstimatorState,
     serving: Serving,
     samples: StepSamples,
     step: int,
     largest: float,
     watch: Callable[[Visits], None],
-) -> Outcome:
-    """Advantages and values of one step, which is then recorded; the history changes only once both are there.
+) -> Prepared:
+    """Advantages and values of one step, before it is recorded.
 
     Parameters
     ----------
@@ -50,7 +75,7 @@ def advance(
         )
     check_inputs(serving, state, samples)
     if not samples.rows.keys:
-        return without_samples(state, step)
+        return Prepared(without_samples(state, step), lambda: None)
     state = opened(state, serving.baseline, samples)
     packing, groups = grouped(samples)
     history, rows, visits = _look_back(state, serving.baseline, groups, packing.keys, step)
@@ -59,7 +84,6 @@ def advance(
     recorded, carry = state.recorded, computed.served.carry
     if history is not None:
         watch(visits)
-        history.append(packing.keys, rows, step, computed.sums, computed.served.state)
     elif carry is not None:
         recorded = (recorded if step == state.last_step else {}) | dict.fromkeys(packing.keys)
     record = StepRecord(
@@ -67,7 +91,10 @@ def advance(
     )
     kept_apart = state.with_streams if history is None else samples.with_streams
     after = EstimatorState(carry, history, step, recorded, kept_apart, samples.weighting)
-    return Outcome(after, record, *computed.of_samples)
+    outcome = Outcome(after, record, *computed.of_samples)
+    if history is None:
+        return Prepared(outcome, lambda: None)
+    return Prepared(outcome, lambda: history.append(packing.keys, rows, step, computed.sums, computed.served.state))
 
 
 def predicted(state: EstimatorState, baseline: Baseline, keys: list[Hashable], step: int) -> Prediction:

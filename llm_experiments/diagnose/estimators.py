@@ -39,7 +39,9 @@ EXCLUDED = {
     "grpo_passk": "the best of the group, which estimates no mean",
     "pooled": "the leave-one-out group mean where a prompt has one group, as grpo is here",
     "critic": "needs features of the prompts, and learns along a whole run",
+    "cluster_blend": "needs clusters of the prompts, and learns along a whole run",
     "oracle": "needs the true value",
+    "outside_value": "needs values from outside",
 }
 
 PLAIN = tuple(name for name in methods() if name not in EXCLUDED)

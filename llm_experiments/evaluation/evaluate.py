@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
@@ -19,18 +18,18 @@ from llm_experiments.config import TaskConfig
 from llm_experiments.evaluation.config import EvaluationConfig
 from llm_experiments.evaluation.suites import EvaluationSet, parse_suite
 from llm_experiments.evaluation.tables import accuracy_table, problem_table
+from llm_experiments.policies.base import Policy
+from llm_experiments.policies.sampler import digest_in_memory, sampler_beside
+from llm_experiments.pools.graded import GRADING, STEP, GradedPass
 from llm_experiments.pools.store import PoolStore, PromptPool
 from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
-from llm_experiments.tasks import Problem, Task, open_task
+from llm_experiments.tasks import Task, open_task
 
 if TYPE_CHECKING:
     from llm_experiments.policies.transformers_policy import TransformersPolicy
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
-GRADING = ("timeout", "memory_mib", "workers", "budget")  # options of verifiers: completions do not hang on them
-STEP = 0  # of the pools: an evaluation has one checkpoint
-PROBLEMS_AT_ONCE = 64  # sampled together where few completions of each are wanted
 
 
 class Evaluation:
@@ -106,92 +105,39 @@ class Evaluation:
 
     def _pools(self, each: EvaluationSet, task: Task, regrade: bool) -> list[PromptPool]:
         """The graded completions of one set, in the order of its problems."""
-        store = PoolStore(
-            self._folder / each.task, self._identity(each), [problem.id for problem in task.problems], None
-        )
+        store = PoolStore(self._folder / each.task, self._identity(each), [problem.id for problem in task.problems])
+        config = self.config
+        graded = GradedPass(store, task, self, each.samples, config.sampling.batch_size, config.seed, "evaluation")
         with self._progress(f"{each.task} (problems)", len(task.problems)) as done:
-            for problems in self._chunks(task.problems, each.samples):
-                missing = [problem for problem in problems if not store.path(STEP, problem.id).exists()]
-                if regrade:
-                    for problem in problems:
-                        pool = store.read(STEP, problem.id)
-                        texts = [completion.text for completion in pool.completions]
-                        store.write(replace(pool, rewards=np.array(task.rewards(problem, texts), dtype=float)))
-                elif missing:
-                    # The whole chunk again: what it draws hangs on all of its prompts.
-                    self._sample(each, task, store, problems)
-                for _ in problems:
-                    done()
-        pools = [store.read(STEP, problem.id) for problem in task.problems]
-        if not regrade:
-            self._check_model(each, pools)
-        return pools
-
-    def _sample(self, each: EvaluationSet, task: Task, store: PoolStore, problems: Sequence[Problem]) -> None:
-        groups = self._sampler.sample_groups(
-            [problem.prompt for problem in problems],
-            each.samples,
-            seed=seed_of(self.config.seed, "evaluation", problems[0].id),
-        )
-        rewards = task.grade(
-            [problem for problem in problems for _ in range(each.samples)],
-            [completion.text for group in groups for completion in group],
-        )
-        for problem, group, graded in zip(problems, groups, np.reshape(rewards, (-1, each.samples)), strict=True):
-            store.write(PromptPool(STEP, self._digest, problem.id, tuple(group), graded))
-
-    def _chunks(self, problems: Sequence[Problem], samples: int) -> Iterator[Sequence[Problem]]:
-        """Problems sampled together: always cut at the same places, so that a resumed run draws the same."""
-        size = max(1, min(PROBLEMS_AT_ONCE, self.config.sampling.batch_size // samples))
-        for start in range(0, len(problems), size):
-            yield problems[start : start + size]
+            if not regrade:
+                graded.run(done)
+                return graded.pools({self.digest} if "_loaded" in self.__dict__ else ())
+            for problem in task.problems:
+                pool = store.read(STEP, problem.id)
+                texts = [completion.text for completion in pool.completions]
+                store.write(replace(pool, rewards=np.array(task.rewards(problem, texts), dtype=float)))
+                done()
+        return [store.read(STEP, problem.id) for problem in task.problems]
 
     def _identity(self, each: EvaluationSet) -> dict[str, Any]:
         made_of = self.config.model_dump(mode="json", include={"model", "sampling", "seed", "options"})
         asked = {name: value for name, value in made_of["options"].items() if name not in GRADING}
         return made_of | {"options": asked, "set": each.task, "samples": each.samples}
 
-    def _check_model(self, each: EvaluationSet, pools: Sequence[PromptPool]) -> None:
-        """Refuse completions that other weights under the same name have left."""
-        found = {pool.checkpoint for pool in pools}
-        if "_policy" in self.__dict__:
-            found |= {self._digest}
-        if len(found) > 1:
-            raise ValueError(
-                f"{self._folder / each.task}: completions of other weights than the model's now. Give this evaluation "
-                "another --name, or remove the folder."
-            )
-
     @cached_property
-    def _policy(self) -> TransformersPolicy:
+    def _loaded(self) -> TransformersPolicy:
         from llm_experiments.policies import load_policy
 
         with self._progress("model", 0):
             return load_policy(self.config.model, self.config.sampling, cache=self._runs / "models", seed=0)
 
     @cached_property
-    def _sampler(self) -> Any:
-        policy = self._policy
-        if self.config.sampling.engine == "transformers":
-            return policy
-        from llm_experiments.policies.vllm_policy import VllmPolicy
-
-        folder = Path(self.config.model.name)
-        if not folder.is_dir():  # vLLM reads a folder
-            folder = self._folder / "model"
-            if not folder.is_dir():
-                policy.save(folder)
-        sampler = VllmPolicy.beside(policy, folder)
-        sampler.check_agreement(policy, ["What is 2 + 3?", "Name a prime number."])
-        return sampler
+    def policy(self) -> Policy:
+        """What samples, loaded when it is needed."""
+        engine, name = self.config.sampling.engine, self.config.model.name
+        return sampler_beside(self._loaded, engine, name, self._folder / "model")
 
     @cached_property
-    def _digest(self) -> str:
-        """SHA-256 of the weights in memory, by name."""
-        import torch
-
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self._policy.model.state_dict().items()):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-        return digest.hexdigest()
+    def digest(self) -> str:
+        """Of the model's weights."""
+        return digest_in_memory(self._loaded)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from llm_experiments.policies.presets import prompt_style
-from llm_experiments.training.config import RunConfig, load_experiment, run_label
+from llm_experiments.training.config import RunConfig, run_label
+from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.snapshots import snapshot
 from llm_experiments.training.trl.resources import check_batches
 

@@ -88,6 +88,7 @@ class PoolStore:
     ):
         self.folder = Path(folder)
         self.problem_ids = tuple(problem_ids)
+        self._place = {problem_id: place for place, problem_id in enumerate(self.problem_ids)}
         identity = json.loads(json.dumps({**identity, "problem_ids": list(self.problem_ids)}))
         manifest = self.folder / MANIFEST
         if manifest.exists():
@@ -102,7 +103,7 @@ class PoolStore:
 
     def path(self, step: int, problem_id: str) -> Path:
         """Where the pool of a prompt lies."""
-        return self.folder / f"step-{step:06d}" / f"{self.problem_ids.index(problem_id):05d}.parquet"
+        return self.folder / f"step-{step:06d}" / f"{self._place[problem_id]:05d}.parquet"
 
     def missing(self, step: int) -> list[str]:
         """Prompts that have no pool at this step, in order."""

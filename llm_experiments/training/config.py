@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +10,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_
 
 from kaestat import AdvantageEstimator
 from kaestat.baselines import BatchMean
+from kaestat.prior import BEFORE_THE_RUN, Prior
 from kaestat.registry import parse_method
 from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
 from llm_experiments.diagnose.config import DiagnosticConfig, EqualBudgetConfig, GradientDiagnosticConfig
@@ -158,6 +158,21 @@ class RunDiagnosticConfig(Section):
     equal_budget: EqualBudgetConfig = EqualBudgetConfig()
 
 
+class PriorConfig(Section):
+    """What is known of the problems before the run, such as `python -m llm_experiments prior` writes it.
+
+    Attributes
+    ----------
+    path : Path
+        File for `kaestat.Prior.read`, ids those of the task's problems.
+    step : int
+        Date of the policy that sampled them; the default is that of the one which training starts from.
+    """
+
+    path: Path
+    step: int = BEFORE_THE_RUN
+
+
 class RunConfig(Section):
     """A training run.
 
@@ -177,6 +192,10 @@ class RunConfig(Section):
         Of completions, for the variance-optimal forms.
     scale : {"none", "group_std", "batch_std"} or None
         Of advantages, in place of the method's own; None keeps that.
+    objective : {"mean", "log", "pass@K", "arcsin", "bnpo"}
+        What of each prompt's success rate is maximised (`kaestat.objective`).
+    prior : PriorConfig or None
+        A warm start, for the methods of an experiment that keep a history; the others go without.
     updates : OptimizationConfig
     test : TestConfig or None
         None tests nothing along the run; evaluate its checkpoints afterwards.
@@ -200,6 +219,8 @@ class RunConfig(Section):
     method: str = "kae:bandwidth=10"
     weights: Weights = "none"
     scale: Scale | None = None
+    objective: str = "mean"
+    prior: PriorConfig | None = None
     updates: OptimizationConfig
     test: TestConfig | None = None
     gradient: GradientNoiseConfig | None = None
@@ -225,6 +246,11 @@ class RunConfig(Section):
                 f"weights = {self.weights!r}: method {self.method!r} whitens advantages over the batch, which takes "
                 "its baseline, weighted or not, out again; weights would change nothing. Set scale to 'none', or leave "
                 "them out."
+            )
+        if self.weights != "none" and self.warm is not None:
+            raise ValueError(
+                f"weights = {self.weights!r}: the completions of a prior's file have none, and rates alone do not tell "
+                "what they weigh; leave prior or weights out."
             )
         if self.task.n_prompts is not None and self.task.n_prompts * self.updates.copies < self.updates.prompts:
             raise ValueError(
@@ -265,9 +291,44 @@ class RunConfig(Section):
         return tuple(sorted({*range(every, sizes.steps + 1, every), *needed}))
 
     def estimator(self) -> AdvantageEstimator:
-        """A fresh estimator of the method."""
+        """A fresh estimator of the method, without the prior."""
         name, params = parse_method(self.method)
-        return AdvantageEstimator(name, scale=self.scale, **params)
+        return AdvantageEstimator(name, scale=self.scale, objective=self.objective, **params)
+
+    @property
+    def warm(self) -> PriorConfig | None:
+        """The prior, where the method takes one."""
+        return self.prior if self.estimator().baseline.horizon > 0 else None
+
+    def read_prior(self) -> Prior | None:
+        """What is known before the run, where the method takes it.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            If the file is not there, or cannot be read.
+        """
+        warm = self.warm
+        if warm is None:
+            return None
+        if not warm.path.is_file():
+            raise FileNotFoundError(
+                f"prior.path {warm.path}: no such file; python -m llm_experiments prior --config FILE makes one."
+            )
+        return Prior.read(warm.path, step=warm.step)
+
+    def opening_estimator(self) -> AdvantageEstimator:
+        """A fresh estimator of the method, with the prior.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            As `read_prior`, and if the method has no use for it.
+        """
+        estimator, prior = self.estimator(), self.read_prior()
+        if prior is not None:
+            estimator.add_prior(prior)
+        return estimator
 
     @property
     def loss_type(self) -> str:
@@ -286,86 +347,6 @@ def run_label(config: RunConfig) -> str:
     weights = "" if config.weights == "none" else f"@{config.weights}"
     scale = "" if config.scale is None else f"-scale-{config.scale}"
     return f"{method}{weights}{scale}-J{config.updates.reuse}-seed-{config.seed}"
-
-
-class Variant(Section):
-    """What one run of an experiment does otherwise than its configuration says.
-
-    Attributes
-    ----------
-    method : str
-    weights : {"none", "length", "score_norm", "exact", "adam"} or None
-    scale : {"none", "group_std", "batch_std"} or None
-    reuse : int or None
-        None keeps the configuration's, here as for ``weights`` and ``scale``.
-    """
-
-    method: str
-    weights: Weights | None = None
-    scale: Scale | None = None
-    reuse: PositiveInt | None = None
-
-
-class Experiment(Section):
-    """Runs that differ in baseline and seed alone.
-
-    Attributes
-    ----------
-    variants : tuple of Variant
-    seeds : tuple of int
-    """
-
-    variants: tuple[Variant, ...] = Field(min_length=1)
-    seeds: tuple[int, ...] = Field(min_length=1)
-
-
-def load_experiment(path: str | Path, variants: Sequence[Variant] = (), seeds: Sequence[int] = ()) -> list[RunConfig]:
-    """The runs of a file, seed by seed: its ``variants`` with its ``seeds``, or the one run that it describes.
-
-    Parameters
-    ----------
-    path : path
-    variants, seeds : sequence
-        In place of the file's.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        As `load_run_config`; every run is checked before any begins.
-    """
-    content = read_yaml(path)
-    itself = {"method": content.get("method", RunConfig.model_fields["method"].default)}
-    plan = {
-        "variants": list(variants) or content.pop("variants", [itself]),
-        "seeds": list(seeds) or content.pop("seeds", [content.get("seed", 0)]),
-    }
-    experiment = checked(Experiment, str(path), plan)
-    plain = {key: value for key, value in content.items() if key not in ("variants", "seeds")}
-    return [
-        checked(RunConfig, str(path), _varied(plain, variant) | {"seed": seed})
-        for seed in experiment.seeds
-        for variant in experiment.variants
-    ]
-
-
-def _varied(content: dict, variant: Variant) -> dict:
-    changed = content | {"method": variant.method}
-    changed |= {key: value for key in ("weights", "scale") if (value := getattr(variant, key)) is not None}
-    if variant.reuse is not None:
-        changed["updates"] = changed.get("updates", {}) | {"reuse": variant.reuse}
-    return _without_others_diagnostics(content, changed)
-
-
-def _without_others_diagnostics(content: dict, changed: dict) -> dict:
-    """A file's diagnostics are of its own run, not of those with another baseline or schedule."""
-    same = _what_is_compared(content) == _what_is_compared(changed)
-    return changed if same else {key: value for key, value in changed.items() if key != "diagnose"}
-
-
-def _what_is_compared(content: dict) -> tuple[object, ...]:
-    method = content.get("method", RunConfig.model_fields["method"].default)
-    reuse = (content.get("updates") or {}).get("reuse", 1)
-    return method, content.get("weights", "none"), content.get("scale"), reuse
 
 
 def load_run_config(path: str | Path, **changes: object) -> RunConfig:
@@ -387,4 +368,16 @@ def load_run_config(path: str | Path, **changes: object) -> RunConfig:
     content = read_yaml(path)
     for plan in ("variants", "seeds"):  # of an experiment; a single run is asked for
         content.pop(plan, None)
-    return checked(RunConfig, str(path), _without_others_diagnostics(content, content | changes))
+    return checked(RunConfig, str(path), without_others_diagnostics(content, content | changes))
+
+
+def without_others_diagnostics(content: dict, changed: dict) -> dict:
+    """A file's diagnostics are of its own run, not of those with another baseline or schedule."""
+    same = _what_is_compared(content) == _what_is_compared(changed)
+    return changed if same else {key: value for key, value in changed.items() if key != "diagnose"}
+
+
+def _what_is_compared(content: dict) -> tuple[object, ...]:
+    method = content.get("method", RunConfig.model_fields["method"].default)
+    reuse = (content.get("updates") or {}).get("reuse", 1)
+    return method, content.get("weights", "none"), content.get("scale"), reuse

@@ -20,8 +20,9 @@ def identity(config: RunConfig, *, exclude: Collection[str] = ()) -> dict[str, A
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """The settings in which two identities differ."""
-    return sorted(key for key in one | other if one.get(key) != other.get(key))
+    """The settings in which two identities differ; one that an older version did not write has its default."""
+    default = {name: field.default for name, field in RunConfig.model_fields.items()}
+    return sorted(key for key in one | other if one.get(key, default.get(key)) != other.get(key, default.get(key)))
 
 
 def run_config_of(folder: Path) -> RunConfig:

@@ -7,7 +7,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,20 +16,17 @@ import torch
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
+from kaestat import AdvantageEstimator
 from kaestat.storage import write_atomically
-from llm_experiments.config import ModelConfig, TaskConfig
-from llm_experiments.policies import load_policy
+from llm_experiments.config import ModelConfig
 from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 from llm_experiments.provenance import provenance
-from llm_experiments.seeding import seed_of
-from llm_experiments.tasks import load_task, pretraining_examples
-from llm_experiments.tasks.base import Task
-from llm_experiments.tasks.local_files import with_local_file
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.identity import IDENTITY, differences, identity
 from llm_experiments.training.shapes import GIB, shape_of
+from llm_experiments.training.start import ProgressBar, Start
 from llm_experiments.training.tables import LOG, MODEL, PROVENANCE, run_tables
 from llm_experiments.training.trl.data import ID_COLUMN, reward_function, training_set, without
 from llm_experiments.training.trl.resources import check_batches, check_memory
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState
 
 logger = logging.getLogger(__name__)
-ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 Say = Callable[[str], None]
 Watch = Callable[[TransformersPolicy, int], None]
 TIED_MISSING = "missing keys in the checkpoint model loaded: ['lm_head.weight']."
@@ -83,7 +79,7 @@ class TrainingRun:
     ):
         self.config, self._watch = config, watch
         self.folder = Path(runs) / "training" / config.name / run_label(config)
-        self._runs, self._progress, self._say, self._data = Path(runs), progress, say, data
+        self._start, self._progress, self._say = Start(config, Path(runs), data, progress), progress, say
 
     def run(self) -> None:
         """Train to the end, or from the last checkpoint on, and write the tables.
@@ -91,11 +87,15 @@ class TrainingRun:
         Raises
         ------
         ValueError
-            If the folder holds a run of another configuration, or the training set is too small.
+            If the folder holds a run of another configuration, the training set is too small, or the prior cannot be
+            read.
+        FileNotFoundError
+            If there is no such prior.
         """
         self._check_identity()
+        estimator = self.config.opening_estimator()  # before a model is loaded
         sizes = self.config.updates
-        problems = self._task.problems
+        problems = self._start.task.problems
         if len(problems) * sizes.copies < sizes.prompts:
             raise ValueError(
                 f"updates.prompts = {sizes.prompts} exceeds the {len(problems)} x {sizes.copies} prompts of task "
@@ -105,18 +105,18 @@ class TrainingRun:
             if is_main_process():
                 _warn_if_too_large(self.config)
                 self._check_disk()
-            self._train()
+            self._train(estimator)
         if is_main_process():
             for name, frame in run_tables(self.folder, sizes.updates_per_step).items():
                 text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
                 write_atomically(self.folder / f"{name}.csv", text)
 
-    def _train(self) -> None:
+    def _train(self, estimator: AdvantageEstimator) -> None:
         """From the last whole checkpoint to the end; the log, which is written last, says that the run is done."""
-        policy = self._policy
+        policy = self._start.policy(_to_train(self.config))
         label, steps = run_label(self.config), self.config.updates.steps
         with self._progress(f"{label} (steps)", steps) as done, _without_renaming_warnings():
-            trainer = self._trainer(policy)
+            trainer = self._trainer(policy, estimator)
             trainer.remove_callback(PrinterCallback)  # the records hold what it prints
             if self.config.test is not None and sharded() and is_main_process():
                 warnings.warn(
@@ -170,61 +170,31 @@ class TrainingRun:
                 "or remove the folder."
             )
 
-    def _local(self, task: TaskConfig) -> TaskConfig:
-        return task if self._data is None else with_local_file(task, self._data)
-
-    @cached_property
-    def _task(self) -> Task:
-        return load_task(self._local(self.config.task), seed=seed_of(self.config.seed, "task"))
-
     @cached_property
     def _test(self) -> HeldOutTest | None:
-        settings = self.config.test
-        if settings is None:
+        settings, task = self.config.test, self._start.test
+        if settings is None or task is None:
             return None
-        task = load_task(self._local(settings.task), seed=seed_of(self.config.model_seed, "held out"))
-        problems = without(task.problems, self._task.problems)
+        problems = without(task.problems, self._start.task.problems)
         if not problems:
             raise ValueError("test.task: every problem of it is trained on.")
         return HeldOutTest(task, problems, settings.samples, self.config.seed, settings.temperature)
 
-    @cached_property
-    def _policy(self) -> TransformersPolicy:
-        config, steps, examples = self.config, 0, None
-        if config.model.pretraining is not None:
-            steps = config.model.pretraining.steps
-            # The same for all seeds, and without the problems that tests may ask.
-            examples = pretraining_examples(
-                config.task,
-                config.model.pretraining,
-                seed=seed_of(config.model_seed, "examples"),
-                exclude=[] if self._test is None else [problem.id for problem in self._test.task.problems],
-            )
-        with self._progress("model", steps) as done:
-            return load_policy(
-                _to_train(config),
-                config.sampling,
-                cache=self._runs / "models",
-                seed=seed_of(config.model_seed, "model"),
-                examples=examples,
-                progress=lambda *_: done(),
-            )
-
-    def _trainer(self, policy: TransformersPolicy) -> RecordingTrainer:
+    def _trainer(self, policy: TransformersPolicy, estimator: AdvantageEstimator) -> RecordingTrainer:
         config = self.config
         tokenizer = policy.tokenizer
         tokenizer.padding_side = "left"
         dataset = training_set(
-            self._task.problems, chat=policy.chat, system=policy.system, copies=config.updates.copies
+            self._start.task.problems, chat=policy.chat, system=policy.system, copies=config.updates.copies
         )
         return RecordingTrainer(
             model=policy.model,
-            reward_funcs=reward_function(self._task),
+            reward_funcs=reward_function(self._start.task),
             args=trl_config(config, self.folder / "checkpoints"),
             train_dataset=dataset,
             processing_class=tokenizer,
             peft_config=_lora(config),
-            advantage_estimator=config.estimator(),
+            advantage_estimator=estimator,
             prompt_id=ID_COLUMN,
             weights=config.weights,
             reuse=config.updates.reuse,

@@ -7,8 +7,8 @@ from kaestat.baselines import Baseline
 from kaestat.logs.risk import risk_baseline
 from kaestat.registry import FIXED_PARAMETERS
 
-# These need features, true values or greedy completions, and opo lengths: there are none in rewards alone.
-NEED_MORE = ("critic", "oracle", "remax", "opo")
+# These need features, true values, outside values, clusters, greedy completions or lengths: rewards have none.
+NEED_MORE = ("critic", "oracle", "remax", "outside_value", "cluster_blend", "opo")
 REWARDS_ALONE = tuple(name for name in methods() if name not in NEED_MORE)
 
 NO_LEAVE_ONE_OUT = ("ebpo", "krpo")  # their own reward is in the value for good, and gradient noise is not defined so

@@ -18,7 +18,7 @@ from simulations.harness.study import grid
 N_PROMPTS, N_STEPS, FIRST_SCORED = 64, 30, 1
 STEP_SD = 0.13
 # These need truth, features, greedy completions or lengths; or they estimate no mean.
-LEFT_OUT = ("oracle", "critic", "remax", "opo", "mc_grpo", "qae", "grpo_passk")
+LEFT_OUT = ("oracle", "critic", "remax", "outside_value", "cluster_blend", "opo", "mc_grpo", "qae", "grpo_passk")
 
 
 @cache

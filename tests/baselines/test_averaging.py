@@ -38,5 +38,7 @@ def test_baselines_with_a_carry_or_prompts_to_look_up_are_served_step_by_step():
         "critic",
         "oracle",
         "remax",
+        "outside_value",
+        "cluster_blend",
         "bayes_filter",
     }

@@ -102,3 +102,9 @@ def test_torch_tensors_and_leading_axes_give_the_same():
 def test_left_out_it_is_the_mean_of_the_others():
     values = make_baseline("bnpo").leave_one_out().values(groups([1, 0, 1]), NO_PAST, step=0)
     np.testing.assert_allclose(values, [[0.5, 1.0, 0.5]])
+
+
+def test_one_group_alone_is_warned_of_as_it_is_dr_grpo():
+    with pytest.warns(UserWarning, match="one group alone"):
+        found = AdvantageEstimator("bnpo").step(["a"] * 4, [1.0, 0.0, 0.0, 1.0], 0)
+    np.testing.assert_array_equal(found, AdvantageEstimator("dr_grpo").step(["a"] * 4, [1.0, 0.0, 0.0, 1.0], 0))

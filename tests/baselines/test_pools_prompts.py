@@ -12,6 +12,8 @@ from tests.helpers.estimators import UNWEIGHTED
 
 PARAMETERS = {
     "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)},
+    "cluster_blend": {"clusters": lambda prompts: [int(p) % 2 for p in prompts]},
+    "outside_value": {"outside": lambda prompts, step: [0.25] * len(prompts)},
     "remax": {"greedy": lambda prompts, step: [1.0] * len(prompts)},
     "critic": {"features": lambda prompts: np.array([[float(p)] for p in prompts])},
 }

@@ -11,7 +11,7 @@ import pytest
 
 from kaestat import Groups, Visits
 from kaestat.bandwidth import SELECTORS
-from kaestat.baselines import Critic, Oracle
+from kaestat.baselines import ClusterBlend, Critic, Oracle
 from kaestat.baselines.base import Baseline
 from kaestat.registry import METHODS, make_baseline
 from kaestat.scaling import DEVIATION
@@ -49,13 +49,15 @@ def baseline_of(name: str) -> Baseline:
     given = {
         "oracle": {"value": np.full(2, 0.5)},
         "remax": {"greedy": np.ones(2)},
+        "cluster_blend": {"clusters": {"a": 0, "b": 1}},
+        "outside_value": {"outside": np.full(2, 0.5)},
         "critic": {"features": {"a": [0.0], "b": [1.0]}},
     }
     return make_baseline(name, **given.get(name, {}))
 
 
 def looks_back(baseline: Baseline) -> str:
-    if isinstance(baseline, Critic) or baseline.initial_carry() is not None:
+    if isinstance(baseline, Critic | ClusterBlend) or baseline.initial_carry() is not None:
         return "the whole run"
     horizon = baseline.horizon
     return "no" if horizon == 0 else "all visits" if horizon == math.inf else f"{horizon:g} steps"

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -494,6 +495,20 @@ def test_page_on_objectives_tells_the_gradients():
         cells = [f"{row[name]:.2f} ± {row[f'{name}_se']:.2f}" for name in ("scale", "cosine") for row in parts]
         form = "`kae_eb`, `objective=`" if method.startswith("kae_eb") else f"`{method}`"
         assert f"| {objective} | {form} | {' | '.join(cells)} |" in page
+
+
+def test_page_on_outside_values_tells_what_the_script_measures():
+    kept = table("outside_value")
+    same(module("outside_value_numbers").computed(), kept)
+    page = (DOCS / "methods" / "outside_value.md").read_text()
+    for (name, noise), rows in kept.groupby(["baseline", "noise"], dropna=False, sort=False):
+        label = f"`{name}`" + ("" if np.isnan(noise) else f", error {noise:g}".replace("0.", "."))
+        known = rows.set_index(["visits", "group_size"])
+        cells = [
+            f"{1e3 * known.loc[key, 'mse']:.1f} ± {1e3 * known.loc[key, 'se']:.1f}" if key in known.index else "–"
+            for key in product(("first", "2-12"), (1, 2, 4))
+        ]
+        assert f"| {label} | {' | '.join(cells)} |" in page
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ FEATURES = {"features": lambda prompts: np.array([[len(str(p))] for p in prompts
 PARAMETERS = {
     "critic": FEATURES,
     "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)},
+    "cluster_blend": {"clusters": lambda prompts: [len(str(p)) % 2 for p in prompts]},
+    "outside_value": {"outside": lambda prompts, step: [0.25] * len(prompts)},
     "remax": {"greedy": lambda prompts, step: [1.0] * len(prompts)},
 }
 

@@ -14,6 +14,7 @@ from tests.helpers import references as ref
 from tests.helpers.strategies import Step, case_at, groups_of, visits_of
 
 FEATURES = {f"p{k}": [0.5 * k, (-1.0) ** k] for k in range(4)}
+CLUSTERS = {f"p{k}": k % 2 for k in range(4)}
 TRUTH = {f"p{k}": 0.2 * k for k in range(4)}
 
 
@@ -34,7 +35,9 @@ class Method:
     @property
     def id(self) -> str:
         return self.name + "".join(
-            f",{key}={value}" for key, value in self.params.items() if key not in ("features", "value", "greedy")
+            f",{key}={value}"
+            for key, value in self.params.items()
+            if key not in ("features", "value", "greedy", "outside", "clusters")
         )
 
     def baseline(self):
@@ -91,6 +94,8 @@ METHODS = [
     Method("spo", ref.spo, {"rho": 0.5, "prior_mean": 0.9, "prior_count": 3.0}),
     Method("logit_shift", ref.logit_shift),
     Method("critic", ref.critic, {"features": FEATURES, "forgetting": 0.8}, carries=True),
+    Method("cluster_blend", ref.cluster_blend, {"clusters": CLUSTERS}, carries=True),
+    Method("cluster_blend", ref.cluster_blend, {"clusters": CLUSTERS, "forgetting": 0.5}, carries=True),
     Method("oracle", ref.oracle, {"value": TRUTH}),
     Method("remax", ref.remax, {"greedy": TRUTH}),
     *(
@@ -115,6 +120,12 @@ METHODS = [
     ),
     Method("kae_eb", ref.kae_eb, {"bandwidth": 20.0}, weighted=True, averages=True),
     Method("kae_eb", ref.kae_eb, {"kernel": "exponential", "bandwidth": 5.0, "cold_start": 0.5}, weighted=True),
+    Method("outside_value", ref.outside_value, {"outside": TRUTH, "bandwidth": 20.0}),
+    Method(
+        "outside_value",
+        ref.outside_value,
+        {"outside": TRUTH, "kernel": "exponential", "bandwidth": 5.0, "cold_start": 0.1},
+    ),
     Method("kae_stream", ref.kae_stream, {"bandwidth": 7.0}, weighted=True, averages=True),
     Method("kae_stream", ref.kae_stream, {"kernel": "exponential", "cold_start": 0.5}, weighted=True),
     Method(

@@ -8,7 +8,7 @@ one list of values per prompt.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import fmean, pvariance, variance
 
@@ -458,6 +458,54 @@ def critic(case, *, features, forgetting=0.98, ridge=1.0):
                 moment = moment + forgetting**age * z * x
     coefficients = np.linalg.solve(gram, moment)
     return per_completion(case, lambda p, g: float(np.array([1.0, *features[case.prompts[p]]]) @ coefficients))
+
+
+def cluster_blend(case, *, clusters, forgetting=0.9):
+    """Rest of the group and mean of the cluster's earlier completions, weighted by how uncertain each is."""
+
+    def moments(cluster):
+        """Weight, mean, variance and variance within groups of a cluster's completions; of all for None."""
+        groups = [
+            (forgetting**age, rewards)
+            for age, step in enumerate(reversed(case.earlier))
+            for prompt, rewards in step
+            if rewards and cluster in (None, clusters[prompt])
+        ]
+        n = sum(w * len(rewards) for w, rewards in groups)
+        if n == 0:
+            return 0.0, 0.0, 0.0, 0.0
+        mean = sum(w * sum(rewards) for w, rewards in groups) / n
+        variance = sum(w * sum((z - mean) ** 2 for z in rewards) for w, rewards in groups) / n
+        freedom = sum(w * (len(rewards) - 1) for w, rewards in groups)
+        within = sum(w * sum((z - fmean(rewards)) ** 2 for z in rewards) for w, rewards in groups)
+        return n, mean, variance, within / freedom if freedom > 0 else variance
+
+    def value(p, g):
+        n, mu, variance, within = moments(clusters[case.prompts[p]])
+        others = [z for k, z in enumerate(case.rewards[p]) if k != g]
+        if not others:
+            return mu if n else moments(None)[1]
+        if n == 0:
+            return fmean(others)
+        s, rest = within / len(others), max(variance - within, 0.0) + variance / n
+        weight = s / (s + rest) if s + rest > 1e-15 else 1.0
+        return (1 - weight) * fmean(others) + weight * mu
+
+    return per_completion(case, value)
+
+
+def outside_value(case, *, outside, **params):
+    """`kae_eb` of each reward less the given value of its prompt, and that value."""
+    given = [outside[prompt] for prompt in case.prompts]
+    less = replace(
+        case,
+        rewards=[[z - v for z in rewards] for rewards, v in zip(case.rewards, given, strict=True)],
+        past=[
+            [replace(visit, rewards=[z - v for z in visit.rewards]) for visit in visits]
+            for visits, v in zip(case.past, given, strict=True)
+        ],
+    )
+    return [[v + value for value in row] for row, v in zip(kae_eb(less, **params), given, strict=True)]
 
 
 def remax(case, *, greedy):

@@ -20,6 +20,8 @@ from kaestat.registry import METHODS, parse_method
 
 KNOWN = {
     "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)},
+    "cluster_blend": {"clusters": lambda prompts: [int(prompt) % 3 for prompt in prompts]},
+    "outside_value": {"outside": lambda prompts, step: [0.1 * (int(prompt) % 7) for prompt in prompts]},
     "remax": {"greedy": lambda prompts, step: [1.0] * len(prompts)},
     "critic": {"features": lambda prompts: np.array([[float(prompt), np.sin(prompt)] for prompt in prompts])},
 }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from kaestat.prior import Prior
+from kaestat.prior import BEFORE_THE_RUN, Prior
 from kaestat.prior_table import usable_rows
 
 
-def prior_of_columns(ids: Sequence[Hashable], table: Any, columns: Any) -> Prior:
+def prior_of_columns(ids: Sequence[Hashable], table: Any, columns: Any, step: int = BEFORE_THE_RUN) -> Prior:
     """Pass rates of a data set's prompts from before the run.
 
     Parameters
@@ -21,6 +21,8 @@ def prior_of_columns(ids: Sequence[Hashable], table: Any, columns: Any) -> Prior
     columns : pair of str
         Names of the columns with mean rewards, from 0 to 1, and with numbers of completions. A row in which one of
         them is missing has no prior.
+    step : int
+        Date of the policy that sampled them, see `Prior`.
 
     Raises
     ------
@@ -47,4 +49,4 @@ def prior_of_columns(ids: Sequence[Hashable], table: Any, columns: Any) -> Prior
                 f"prior_columns: rows of prompt {key!r} say {known[key]} and {tuple(pair)}; give every row of a prompt "
                 "the same mean and count, those of all its completions."
             )
-    return Prior.of_mapping(known)
+    return Prior.of_mapping(known, step=step)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -51,9 +51,11 @@ class WatchedEstimator(Locked):
     1.0
     """
 
+    _kind: ClassVar[type] = AdvantageEstimator
+
     def __init__(self, estimator: AdvantageEstimator, *, states_kept: int = 0):
-        if not isinstance(estimator, AdvantageEstimator):
-            raise TypeError(f"estimator must be a kaestat.AdvantageEstimator, got {type(estimator).__name__}.")
+        if not isinstance(estimator, self._kind):
+            raise TypeError(f"estimator must be a kaestat.{self._kind.__name__}, got {type(estimator).__name__}.")
         check_whole("states_kept", states_kept, least=0)
         super().__init__()  # a history amid a step is in no state at all
         self.estimator = estimator
@@ -69,7 +71,7 @@ class WatchedEstimator(Locked):
     @property
     def stateful(self) -> bool:
         """Whether values depend on earlier steps."""
-        return looks_back(self.estimator.baseline)
+        return any(looks_back(each.baseline) for each in self._parts().values())
 
     def advantages(
         self,
@@ -127,11 +129,14 @@ class WatchedEstimator(Locked):
                 mask=rows.keep,
                 stream_ids=rows.streams,
                 weights=weights,
-                version=version,
+                **({} if version is None else {"version": version}),
             )
             self._keep_state()
-        figures = step_metrics(self.estimator.record)
-        self.metrics = {f"baseline/{name}": value for name, value in figures.items()}
+        self.metrics = {
+            f"baseline/{reward}{name}": value
+            for reward, each in self._parts().items()
+            for name, value in step_metrics(each.record).items()
+        }
         return advantages
 
     def observe(
@@ -171,7 +176,7 @@ class WatchedEstimator(Locked):
                 mask=rows.keep,
                 stream_ids=rows.streams,
                 weights=weights,
-                version=version,
+                **({} if version is None else {"version": version}),
             )
             self._keep_state()
 
@@ -257,8 +262,13 @@ class WatchedEstimator(Locked):
     ) -> tuple[np.ndarray, WatchedRows]:
         """A call's arguments as the estimator takes them, checked."""
         reward = np.asarray(rewards, dtype=np.float64)
-        check_step(step, self.estimator)
+        for each in self._parts().values():
+            check_step(step, each)
         return reward, watched_rows(self._watch, len(reward), step, prompts, ids, groups, mask)
+
+    def _parts(self) -> dict[str, AdvantageEstimator]:
+        """The estimators of single rewards, by what stands before the names of their metrics."""
+        return {"": self.estimator}
 
     def _keep_state(self) -> None:
         if self.stateful:  # a call that comes late is in no state of the steps before the newest

@@ -11,20 +11,17 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset, IterableDataset
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
-from kaestat.checks import check_whole
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.upstream import Upstream
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.watched_rewards import watched
 from kaestat.integrations.shared.watched_sampler import sampler_of
-from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.trl.completion_weights import (
     NORMS,
-    WEIGHTS,
     check_parameter_norms,
     completion_lengths,
     keep_square_sums,
@@ -32,8 +29,11 @@ from kaestat.integrations.trl.completion_weights import (
     score_norms,
 )
 from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
+from kaestat.integrations.trl.options import check_config, check_options, check_several, of_one_reward
 from kaestat.integrations.trl.sampler import ReuseSampler
+from kaestat.prior import BEFORE_THE_RUN
 from kaestat.sampling import Policy, PromptSampler
+from kaestat.several_rewards import SeveralRewards
 from kaestat.storage import load_state
 
 STATE_FILE = "baseline_state"
@@ -74,8 +74,10 @@ class BaselineGRPOTrainer(GRPOTrainer):
     *args, **kwargs
         Those of ``GRPOTrainer``. For one completion per prompt, which ``GRPOConfig`` refuses, set
         ``config.num_generations = 1`` after it has been made.
-    advantage_estimator : AdvantageEstimator
-        With its state, which goes into every checkpoint (file `STATE_FILE`) and comes back on resume.
+    advantage_estimator : AdvantageEstimator or SeveralRewards
+        With its state, which goes into every checkpoint (file `STATE_FILE`) and comes back on resume. `SeveralRewards`
+        takes the reward functions one by one, in their order, and its own weights in place of
+        ``config.reward_weights``; an `AdvantageEstimator` takes their weighted sum.
     prompt_id : str, optional
         Column of the data set that identifies the prompt, the same through the whole run. None takes a hash of the
         prompt that the model sees, images included.
@@ -97,6 +99,8 @@ class BaselineGRPOTrainer(GRPOTrainer):
         Columns of the data set with the mean reward, from 0 to 1, and the number of completions of each prompt from
         before the run, such as ``("prior_mean", "prior_count")``: the estimator's prior
         (`AdvantageEstimator.add_prior`), unless it has taken steps already.
+    prior_step : int
+        Date of the policy that sampled these; the default is that of the one which training starts from.
 
     Attributes
     ----------
@@ -125,37 +129,41 @@ class BaselineGRPOTrainer(GRPOTrainer):
     def __init__(
         self,
         *args: Any,
-        advantage_estimator: AdvantageEstimator,
+        advantage_estimator: AdvantageEstimator | SeveralRewards,
         prompt_id: str | None = None,
         weights: str = "none",
         reuse: int = 1,
         prompt_sampler: str | Policy | PromptSampler | None = None,
         prior_columns: tuple[str, str] | None = None,
+        prior_step: int = BEFORE_THE_RUN,
         **kwargs: Any,
     ):
-        _check_options(advantage_estimator, prompt_id, weights, reuse)
+        check_options(advantage_estimator, prompt_id, weights, reuse)
         self.prompt_id = prompt_id
         self.weights = weights
         self.reuse = reuse
         self.generation = advantage_estimator.last_step + 1
-        self._watched = WatchedEstimator(advantage_estimator)
+        self._watched = watched(advantage_estimator)
         self._scored: Scored | None = None
         self.measures: dict[str, list[Any]] = {}
         if not self.check_prompts and prompt_id is None:
             raise ValueError("check_prompts=False: without prompt_id the prompt itself is the id; name a column.")
         super().__init__(*args, **kwargs)
-        _check_config(self.args, advantage_estimator)
+        check_config(self.args, advantage_estimator)
+        if isinstance(advantage_estimator, SeveralRewards):
+            check_several(advantage_estimator, self.reward_func_names, self.args.reward_weights)
         if weights == "score_norm":
             keep_square_sums(self)
         elif weights in NORMS:
             check_parameter_norms(self)
         if prior_columns is not None and advantage_estimator.last_step < 0:
-            prior = prior_of_columns(self._dataset_ids("prior_columns"), self.train_dataset, prior_columns)
-            advantage_estimator.add_prior(prior)
+            ids = self._dataset_ids("prior_columns")
+            prior = prior_of_columns(ids, self.train_dataset, prior_columns, prior_step)
+            of_one_reward(advantage_estimator, "prior_columns").add_prior(prior)
         self._drawn = None if prompt_sampler is None else self._drawn_prompts(prompt_sampler)
 
     @property
-    def advantage_estimator(self) -> AdvantageEstimator:
+    def advantage_estimator(self) -> AdvantageEstimator | SeveralRewards:
         """The estimator that the trainer was made with."""
         return self._watched.estimator
 
@@ -172,7 +180,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
             ids,
             budget=self.args.generation_batch_size,
             group_size=self.num_generations,
-            estimator=self.advantage_estimator,
+            estimator=of_one_reward(self.advantage_estimator, "prompt_sampler"),
             seed=self.args.seed,
         )
         self.args.ignore_data_skip = True
@@ -276,8 +284,11 @@ class BaselineGRPOTrainer(GRPOTrainer):
     def _advantages(self, scored: Scored, weights: torch.Tensor | None) -> torch.Tensor:
         """Advantages of all processes' completions, shape (N,); the same in every process, as are its states."""
         rewards, rows = self._rows(scored)
+        each = (
+            scored.rewards.cpu().double().numpy() if isinstance(self.advantage_estimator, SeveralRewards) else rewards
+        )
         advantages = self._watched.advantages(
-            rewards, self.generation, weights=None if weights is None else weights.cpu().double().numpy(), **rows
+            each, self.generation, weights=None if weights is None else weights.cpu().double().numpy(), **rows
         )
         metrics = dict(self._watched.metrics)
         if self._drawn is not None:
@@ -356,28 +367,3 @@ def _column_ids(rows: Sequence[Mapping[str, Any]], column: str) -> list[Hashable
             "kept by a hash of the prompt."
         )
     return [row[column] for row in rows]
-
-
-def _check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> None:
-    if not isinstance(estimator, AdvantageEstimator):
-        raise TypeError(
-            f"advantage_estimator must be an AdvantageEstimator, got {estimator!r}; for example "
-            'kaestat.AdvantageEstimator("kae", bandwidth=10).'
-        )
-    if prompt_id is not None and not isinstance(prompt_id, str):
-        raise TypeError(f"prompt_id must be the name of a column, or None, got {prompt_id!r}.")
-    check_weights(estimator, weights, WEIGHTS)
-    check_whole("reuse", reuse)
-
-
-def _check_config(args: GRPOConfig, estimator: AdvantageEstimator) -> None:
-    if args.multi_objective_aggregation != "sum_then_normalize":
-        raise ValueError(
-            f"multi_objective_aggregation={args.multi_objective_aggregation!r} is a normalisation of its own; the "
-            "estimator needs one reward per completion. Leave it at 'sum_then_normalize'."
-        )
-    if args.scale_rewards == "batch" and not estimator.scale.startswith("trl_batch"):
-        raise ValueError(
-            f"scale_rewards='batch' has no effect here, and this estimator's scale is {estimator.scale!r}; pass "
-            "scale='trl_batch' to AdvantageEstimator, which is TRL's formula, or leave scale_rewards out."
-        )

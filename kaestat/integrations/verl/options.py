@@ -11,6 +11,7 @@ from kaestat.integrations.shared.watched_rows import looks_back
 from kaestat.integrations.shared.watched_sampler import check_sampler_params
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.verl.prior import prior_of_data_file
+from kaestat.prior import BEFORE_THE_RUN
 from kaestat.registry import METHODS, parse_method
 from kaestat.sampling.policies import make_policy
 from kaestat.turn_estimator import TurnEstimator
@@ -41,6 +42,8 @@ class Options:
         hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
     prior : str, optional
         Data file with pass rates from before the run (`kaestat.integrations.verl.prior`).
+    prior_step : int
+        Date of the policy that sampled these; the default is that of the one which training starts from.
     start_anew : bool
         Whether a run resumed from a checkpoint that holds no history may begin one; else it is refused.
     prompt_sampler : str, optional
@@ -63,6 +66,7 @@ class Options:
     weights: str = "none"
     prompt_id: str = "auto"
     prior: str | None = None
+    prior_step: int = BEFORE_THE_RUN
     start_anew: bool = False
     prompt_sampler: str | None = None
     sampler_params: Mapping[str, Any] = field(default_factory=dict)
@@ -161,7 +165,7 @@ class Options:
             If a parameter, the scale, the objective or the weights are unknown, the method cannot use these weights or
             does not do without, it needs what verl has no place for, or the prior cannot be read or used.
         """
-        prior = None if self.prior is None else prior_of_data_file(self.prior, self.prompt_id)
+        prior = None if self.prior is None else prior_of_data_file(self.prior, self.prompt_id, self.prior_step)
         chosen: dict[str, Any] = {"scale": self.scale, "objective": self.objective, "prior": prior, **self.params}
         estimator = AdvantageEstimator(self.method, **chosen)
         check_weights(estimator, self.weights, WEIGHTS, option="algorithm.kaestat.weights")

@@ -8,14 +8,14 @@ import numpy as np
 
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.verl.prompts import read_prompt
-from kaestat.prior import Prior
+from kaestat.prior import BEFORE_THE_RUN, Prior
 from kaestat.prior_table import table_of_file
 
 COLUMNS = ("prior_mean", "prior_count")
 PROMPT = "prompt"  # what verl's data.prompt_key is if left alone
 
 
-def prior_of_data_file(path: str, prompt_id: str) -> Prior:
+def prior_of_data_file(path: str, prompt_id: str, step: int = BEFORE_THE_RUN) -> Prior:
     """The prior in a data file of verl's format.
 
     Parameters
@@ -26,6 +26,8 @@ def prior_of_data_file(path: str, prompt_id: str) -> Prior:
         these two is missing has no prior.
     prompt_id : str
         As `Options.prompt_id`: rows are named as the run names them.
+    step : int
+        Date of the policy that sampled them, see `Prior`.
 
     Raises
     ------
@@ -44,7 +46,7 @@ def prior_of_data_file(path: str, prompt_id: str) -> Prior:
         ids = [
             read_prompt(prompt_id, source, info, _messages(raw)).id for source, info, raw in zip(*columns, strict=True)
         ]
-        return prior_of_columns(ids, table, COLUMNS)
+        return prior_of_columns(ids, table, COLUMNS, step)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

@@ -103,7 +103,7 @@ def verl_overrides(
         If verl can not do what a setting asks for.
     """
     options = {
-        **_algorithm(config),
+        **_algorithm(config, places),
         **_data(config, places, max_prompt_length or paper_prompt_length(config.task.name)),
         **_model(config),
         **_actor(config, machines),
@@ -118,7 +118,7 @@ def paper_prompt_length(task: str) -> int:
     return 512 if task == "gsm8k" else 1024
 
 
-def _algorithm(config: RunConfig) -> Options:
+def _algorithm(config: RunConfig, places: Places) -> Options:
     name, _ = parse_method(config.method)
     options: Options = {
         # Our own by its full name: verl's grpo and gpg differ. Our trainer also where a method has no history, so that
@@ -140,6 +140,11 @@ def _algorithm(config: RunConfig) -> Options:
         options["actor_rollout_ref.actor.calculate_sum_pi_squared"] = True
     if config.scale is not None:
         options["+algorithm.kaestat.scale"] = config.scale
+    if config.objective != "mean":
+        options["+algorithm.kaestat.objective"] = config.objective
+    if config.warm is not None:
+        options["+algorithm.kaestat.prior"] = str(places.train)
+        options["+algorithm.kaestat.prior_step"] = config.warm.step
     return options | {"algorithm.use_kl_in_reward": False}
 
 

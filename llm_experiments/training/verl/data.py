@@ -9,6 +9,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from kaestat.integrations.verl.prior import COLUMNS
+from kaestat.prior import Prior
 from kaestat.storage import write_atomically
 from llm_experiments.config import TaskConfig
 from llm_experiments.seeding import seed_of
@@ -66,6 +68,9 @@ def prepare_data(config: RunConfig, folder: Path, *, data: Path | None = None) -
             f"{task.name}; lower it, or raise task.n_prompts."
         )
     rows = verl_rows(problems, task, system=system, copies=updates.copies)
+    prior = config.read_prior()
+    if prior is not None:
+        rows = with_prior(rows, prior)
     if config.test is None:
         tested: tuple[Problem, ...] = ()
         stand_in = verl_rows(problems[:N_STAND_IN], task, system=system)
@@ -124,6 +129,14 @@ def verl_rows(
         for index, problem in enumerate(problems)
     ]
     return [row for row in rows for _ in range(copies)]
+
+
+def with_prior(rows: Sequence[dict[str, Any]], prior: Prior) -> list[dict[str, Any]]:
+    """Rows of `verl_rows` with what is known of their problems, as `kaestat.integrations.verl.prior` reads it."""
+    known = dict(zip(prior.prompt_ids, zip(*map(prior.sums.get, ("total", "count")), strict=True), strict=True))
+    numbers = [known.get(row["extra_info"][ID_FIELD]) for row in rows]
+    pairs = [(None, None) if found is None else (float(found[0] / found[1]), int(found[1])) for found in numbers]
+    return [row | dict(zip(COLUMNS, pair, strict=True)) for row, pair in zip(rows, pairs, strict=True)]
 
 
 def grader(task: TaskConfig) -> str:

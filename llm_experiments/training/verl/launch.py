@@ -15,6 +15,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,6 +76,7 @@ def launch_verl(
             "verl is not installed in this environment: pip install -e '.[llm]' verl==0.9.1 vllm, or write the command "
             "alone with --dry-run."
         )
+    run.opening_estimator()
     verdict = check_with_verl(overrides)
     shape = shape_of(run.model)
     disk = [] if shape is None else [check_disk(disk_use(run, shape, backend="verl"), folder)]
@@ -181,7 +183,8 @@ def check_with_verl(overrides: list[str]) -> str:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that no critic is used
             validate_config(config, need_reference_policy(config), need_critic(config))
-        Options.read(config.algorithm.adv_estimator.removeprefix("kaestat_"), config.algorithm).estimator()
+        options = Options.read(config.algorithm.adv_estimator.removeprefix("kaestat_"), config.algorithm)
+        replace(options, prior=None).estimator()  # the file with the prior is written afterwards
     except (HydraException, OmegaConfBaseException, AssertionError, ValueError) as error:
         raise ValueError(f"verl {verl.__version__} refuses these options: {error}") from error
     return f"Checked by verl {verl.__version__}{left_out}."

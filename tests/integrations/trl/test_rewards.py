@@ -7,8 +7,8 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from kaestat import AdvantageEstimator
-from kaestat.integrations.trl import BaselineGRPOTrainer
+from kaestat import AdvantageEstimator, SeveralRewards, gdpo
+from kaestat.integrations.trl import STATE_FILE, BaselineGRPOTrainer
 from tests.helpers.tiny_trl import RecordingTrainer, parity_reward, questions, tiny_trainer
 
 
@@ -154,3 +154,102 @@ def _keys(estimator: AdvantageEstimator) -> list[str]:
     from kaestat.integrations.shared.prompt_ids import hash_prompt
 
     return [hash_prompt(prompt) for prompt in questions(4)["prompt"]]
+
+
+# --- several rewards, each with a baseline of its own -----------------------------------------------------------------
+
+
+def with_rates():
+    return questions(4).add_column("rate", [0.5] * 4).add_column("n", [2] * 4)
+
+
+def length_reward(completion_ids, **_):
+    return [len(ids) / 4 for ids in completion_ids]
+
+
+def test_gdpo_gives_the_advantages_that_trl_gives(tmp_path):
+    functions, weights = [parity_reward, half_applies, never_applies], [1.0, 2.0, 3.0]
+    trainer = tiny_trainer(
+        tmp_path,
+        gdpo(["parity", "half", "never"], weights=weights),
+        reward=functions,
+        trainer_class=ComparedTrainer,
+        num_generations=4,
+        multi_objective_aggregation="normalize_then_sum",
+        reward_weights=weights,
+        max_steps=3,
+    )
+    trainer.train()
+    for batch, theirs in zip(trainer.batches, trainer.theirs, strict=True):
+        assert (batch["advantages"] != 0).any()
+        np.testing.assert_allclose(batch["advantages"].numpy(), theirs.numpy(), atol=2e-6)
+
+
+class ComparedTrainer(RecordingTrainer):
+    """Keeps TRL's own advantages beside ours."""
+
+    def __init__(self, *args, **kwargs):
+        self.theirs = []
+        super().__init__(*args, **kwargs)
+
+    def _completion_weights(self, output):
+        self.theirs.append(output["advantages"].clone())
+        return super()._completion_weights(output)
+
+
+def test_each_reward_has_its_own_history_and_metrics(tmp_path):
+    trainer = tiny_trainer(
+        tmp_path,
+        SeveralRewards.of("kae", ["parity", "length"], weights=[1.0, 0.5], bandwidth=5.0),
+        reward=[parity_reward, length_reward],
+        trainer_class=RecordingTrainer,
+        max_steps=3,
+    )
+    trainer.train()
+    plain = SeveralRewards.of("kae", ["parity", "length"], weights=[1.0, 0.5], bandwidth=5.0)
+    for step, batch in enumerate(trainer.batches):
+        expected = plain.step(batch["prompts"], batch["rewards"].double().numpy(), step)
+        np.testing.assert_allclose(batch["advantages"].numpy(), expected, atol=1e-6)
+    for name in ("parity", "length"):
+        assert len(trainer.advantage_estimator.estimators[name].history) == 4
+        assert any(f"baseline/{name}/squared_error" in entry for entry in trainer.state.log_history)
+
+
+def test_a_run_with_several_rewards_goes_on_after_a_checkpoint(tmp_path):
+    def trainer(folder, **config):
+        return tiny_trainer(
+            folder,
+            SeveralRewards.of("kae_eb", ["parity", "length"]),
+            n_prompts=12,
+            reward=[parity_reward, length_reward],
+            trainer_class=RecordingTrainer,
+            trainer_options={"prompt_id": "question_id"},
+            max_steps=6,
+            **config,
+        )
+
+    whole = trainer(tmp_path, save_strategy="steps", save_steps=1)
+    whole.train()
+    assert SeveralRewards.load(tmp_path / "checkpoint-4" / STATE_FILE).last_step == 3
+    resumed = trainer(tmp_path / "again")
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    for before, after in zip(whole.batches[4:], resumed.batches, strict=True):
+        assert (after["advantages"] == before["advantages"]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reward": parity_reward}, "for the rewards a, b, and the trainer has parity_reward"),
+        ({"reward_weights": [1.0, 2.0]}, "give them to SeveralRewards"),
+        ({"trainer_options": {"prompt_sampler": "neyman"}}, "prompt_sampler is of one reward"),
+        (
+            {"trainer_options": {"prior_columns": ("rate", "n")}, "dataset": with_rates()},
+            "prior_columns is of one reward",
+        ),
+    ],
+)
+def test_what_does_not_go_with_several_rewards_is_refused(options, message, tmp_path):
+    chosen = {"reward": [parity_reward, length_reward]} | options
+    with pytest.raises(ValueError, match=message):
+        tiny_trainer(tmp_path, gdpo(["a", "b"]), **chosen)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from llm_experiments import cli
 from llm_experiments.paper.command import run_parts
 from llm_experiments.paper.plan import FSDP, TABLES, Machinery, Part, plan
-from llm_experiments.training.config import load_experiment
+from llm_experiments.training.experiment import load_experiment
 from tests.llm_experiments.training.test_snapshots import RUN
 
 ROOT = Path(cli.__file__).parents[1]

@@ -24,7 +24,8 @@ from llm_experiments.tasks.base import Problem
 from llm_experiments.tasks.mathematics import _problems
 from llm_experiments.tasks.sources import SOURCES
 from llm_experiments.training.collect import binned, differences, final, run_ends
-from llm_experiments.training.config import RunConfig, load_experiment, load_run_config, run_label
+from llm_experiments.training.config import RunConfig, load_run_config, run_label
+from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.run import TrainingRun, last_whole_checkpoint, trl_config
 from llm_experiments.training.shapes import SHAPES
 from llm_experiments.training.tables import reward_log
@@ -79,7 +80,7 @@ def models(tmp_path_factory, monkeypatch):
         )
         return policy
 
-    monkeypatch.setattr("llm_experiments.training.run.load_policy", load)
+    monkeypatch.setattr("llm_experiments.training.start.load_policy", load)
 
 
 # --- configurations ---------------------------------------------------------------------------------------------------
@@ -184,13 +185,13 @@ def test_a_run_that_by_the_estimate_does_not_fit_is_warned_of_and_goes_on(models
 
 
 def test_missing_data_is_told_before_a_model_is_loaded(tmp_path, monkeypatch):
-    monkeypatch.setattr("llm_experiments.training.run.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
+    monkeypatch.setattr("llm_experiments.training.start.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
     with pytest.raises(FileNotFoundError, match="nowhere"):
         training_run(tmp_path, task={"name": "file", "path": "nowhere.jsonl"}, test=None).run()
 
 
 def test_too_few_problems_are_told_before_a_model_is_loaded(tmp_path, monkeypatch):
-    monkeypatch.setattr("llm_experiments.training.run.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
+    monkeypatch.setattr("llm_experiments.training.start.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
     rows = [{"problem": f"{k}+1=", "answer": str(k + 1)} for k in range(3)]
     (tmp_path / "few.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     with pytest.raises(ValueError, match=r"exceeds the 3 x 1 prompts"):
@@ -301,7 +302,7 @@ def test_another_seed_is_another_run(tmp_path, models):
 
 def test_a_finished_run_is_not_made_again(tmp_path, models, monkeypatch):
     training_run(tmp_path).run()
-    monkeypatch.setattr("llm_experiments.training.run.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
+    monkeypatch.setattr("llm_experiments.training.start.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
     training_run(tmp_path).run()
 
 

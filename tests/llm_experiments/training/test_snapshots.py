@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from llm_experiments import cli
 from llm_experiments.config import checked
-from llm_experiments.training.config import RunConfig, load_experiment, load_run_config
+from llm_experiments.training.config import RunConfig, load_run_config
 from llm_experiments.training.diagnostics import diagnostics_of
 from llm_experiments.training.disk import check_disk, disk_use
+from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.identity import IDENTITY, identity
 from llm_experiments.training.shapes import GIB, SHAPES
 from llm_experiments.training.snapshots import snapshot, snapshots

@@ -171,7 +171,12 @@ def test_gpg_counts_equal_groups_here_and_zero_rewards_in_verl():
 
 
 @pytest.mark.parametrize(
-    "method", [m for m in methods() if needs_our_trainer(m) and m not in ("critic", "oracle", "remax")]
+    "method",
+    [
+        m
+        for m in methods()
+        if needs_our_trainer(m) and m not in ("critic", "oracle", "remax", "outside_value", "cluster_blend")
+    ],
 )
 def test_a_method_with_a_history_refuses_a_trainer_that_passes_no_step(method):
     batch = torch.ones(2, 1), torch.ones(2, 1, dtype=torch.long), np.array(["a", "a"], object)
@@ -179,7 +184,16 @@ def test_a_method_with_a_history_refuses_a_trainer_that_passes_no_step(method):
         computed(f"kaestat_{method}", batch)
 
 
-@pytest.mark.parametrize(("method", "missing"), [("critic", "features"), ("oracle", "value"), ("remax", "greedy")])
+@pytest.mark.parametrize(
+    ("method", "missing"),
+    [
+        ("critic", "features"),
+        ("oracle", "value"),
+        ("remax", "greedy"),
+        ("outside_value", "outside"),
+        ("cluster_blend", "clusters"),
+    ],
+)
 def test_a_method_that_verl_cannot_feed_says_what_it_needs(method, missing):
     batch = torch.ones(2, 1), torch.ones(2, 1, dtype=torch.long), np.array(["a", "a"], object)
     with pytest.raises(ValueError, match=missing):

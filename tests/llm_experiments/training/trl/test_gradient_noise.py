@@ -40,7 +40,7 @@ def models(monkeypatch):
         size = replace(SIZE, context=128)
         return small_policy(0, temperature=sampling.temperature, max_new_tokens=sampling.max_new_tokens, size=size)
 
-    monkeypatch.setattr("llm_experiments.training.run.load_policy", load)
+    monkeypatch.setattr("llm_experiments.training.start.load_policy", load)
     monkeypatch.setattr(
         "llm_experiments.training.run.reward_function",
         lambda task: lambda completions, **_: [float(sum(map(ord, text)) % 2) for text in completions],

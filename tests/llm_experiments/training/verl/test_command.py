@@ -25,18 +25,22 @@ PAGE = launch.ROOT / "docs" / "experiments" / "verl.md"
 
 
 @pytest.fixture
-def data(tmp_path):
+def data(tmp_path, monkeypatch):
     folder = tmp_path / "source"
     folder.mkdir()
     write_rows(folder / "rows.jsonl", ROWS)
     write_rows(folder / "test.jsonl", [row | {"question": row["question"] + " Say it."} for row in ROWS])
+    for name, mean in (("prior", 0.5), ("other_prior", 0.25)):
+        rate = {"prompt_id": "gsm8k/train/0", "prior_mean": mean, "prior_count": 4}
+        write_rows(folder / f"{name}.jsonl", [rate])
+    monkeypatch.chdir(folder)
     write_rows(folder / "other.jsonl", [row | {"question": "Now: " + row["question"]} for row in ROWS])
     return folder
 
 
-def changed(where, value):
-    """The small configuration with one setting changed, named as ``updates.steps``."""
-    content = json.loads(json.dumps(SMALL))
+def changed(where, value, base=SMALL):
+    """A configuration with one setting changed, named as ``updates.steps``."""
+    content = json.loads(json.dumps(base))
     *sections, key = where.split(".")
     inner = content
     for section in sections:
@@ -133,6 +137,10 @@ OTHER = {
     "method": "kae:bandwidth=11",
     "weights": "length",
     "scale": "batch_std",
+    "objective": "pass@8",
+    "prior": {"path": "prior.jsonl"},
+    "prior.path": "other_prior.jsonl",
+    "prior.step": -7,
     "gradient": {"every": 2, "pairs": 3},
     "gradient.every": 3,
     "gradient.pairs": 2,
@@ -187,9 +195,10 @@ def test_a_value_is_tried_for_every_setting():
 
 @pytest.mark.parametrize("where", [name for name in OTHER if name != "model_seed"])
 def test_no_setting_is_passed_over(where, data, tmp_path):
-    before = outcome(checked(RunConfig, "small", SMALL), data, tmp_path / "before")
+    base = SMALL | ({"prior": {"path": "prior.jsonl"}} if where.startswith("prior.") else {})
+    before = outcome(checked(RunConfig, "small", base), data, tmp_path / "before")
     try:
-        after = outcome(changed(where, OTHER[where]), data, tmp_path / "after")
+        after = outcome(changed(where, OTHER[where], base), data, tmp_path / "after")
     except ValueError as error:
         assert re.search(rf"\b{re.escape(where)}\b|pretraining|^gradient:", str(error))
     else:

@@ -1,0 +1,72 @@
+"""KAE with empirical Bayes whose target is a value from outside, such as a value model's prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kaestat.arrays import Array, Groups, Visits
+from kaestat.baselines.given_values import Given, given_values
+from kaestat.baselines.kae_eb import KaeEb
+
+
+@dataclass(frozen=True, eq=False)
+class OutsideValue(KaeEb):
+    """`KaeEb` of what rewards differ by from a value V that is given for each prompt of the step, and V.
+
+    The kernel mean of past rewards and the rest of the group is shrunk towards ``V + delta`` in place of the other
+    prompts' mean. What that is worth is estimated from the other prompts of the step, by `KaeEb`'s moments of the
+    differences ``m_k - V_k``: their mean is the offset delta, and their spread beyond the noise of ``m_k`` the squared
+    error of ``V_k + delta``, ``tau^2``. A value that tells nothing differs by as much as prompts do, or more, and
+    hardly counts; one that is exact takes the whole weight. With five other prompts or fewer nothing is estimated, and
+    V stands in for prompts of which nothing else is known alone.
+
+    Parameters
+    ----------
+    kernel, bandwidth, cold_start
+        See `KaeEb`; a number for ``cold_start`` is the offset delta.
+    outside : mapping, callable or array
+        ``{prompt_id: value}``, looked up at every step, so that the caller may put new values into it before; or
+        ``outside(prompt_ids, step) -> sequence of P values``; or an array broadcastable to (..., P), for direct use on
+        arrays. It must not depend on the rewards of the step.
+
+    Raises
+    ------
+    ValueError
+        If no values are given, or a prompt's is missing.
+    """
+
+    stepwise: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = False
+    knows_unseen: ClassVar[bool] = True
+
+    outside: Given | None = None
+
+    @property
+    def missing_input(self) -> str | None:
+        return (
+            None if self.outside is not None else "outside= (a mapping, a function of prompt ids and step, or an array)"
+        )
+
+    def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
+        value = self._given(groups, step)
+        return value + super().values_at(*_less(groups, visits, value), bandwidth, step)
+
+    def effective_completions(
+        self, groups: Groups, visits: Visits, *, step: int | Array, carry: object = None
+    ) -> Array:
+        shifted = _less(groups, visits, self._given(groups, step))
+        return super().effective_completions(*shifted, step=step, carry=carry)
+
+    def _given(self, groups: Groups, step: int | Array) -> Array:
+        if self.outside is None:
+            raise ValueError(f"outside_value: give it {self.missing_input}.")
+        return given_values("outside_value", "outside", self.outside, groups, step)
+
+
+def _less(groups: Groups, visits: Visits, value: Array) -> tuple[Groups, Visits]:
+    """Groups and visits of the differences of rewards from a value (..., P, G), one for each row."""
+    row = value[..., :1]
+    total = visits.total - row * visits.count
+    total_sq = visits.total_sq - 2 * row * visits.total + row**2 * visits.count
+    return replace(groups, reward=groups.reward - value), replace(visits, total=total, total_sq=total_sq)

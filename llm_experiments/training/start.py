@@ -1,0 +1,88 @@
+"""What a training run begins with: its problems, those it is tested on, and its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llm_experiments.config import ModelConfig, TaskConfig
+from llm_experiments.policies import load_policy
+from llm_experiments.seeding import seed_of
+from llm_experiments.tasks import load_task, pretraining_examples
+from llm_experiments.tasks.base import Task
+from llm_experiments.tasks.local_files import with_local_file
+from llm_experiments.training.config import RunConfig
+
+if TYPE_CHECKING:
+    from llm_experiments.policies.transformers_policy import TransformersPolicy
+
+ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
+
+
+@dataclass(frozen=True)
+class Start:
+    """The beginning of a run, the same for whoever asks.
+
+    Attributes
+    ----------
+    config : RunConfig
+    runs : Path
+        Models made here lie in ``runs/models``.
+    data : Path or None
+        Folder of local files of the tasks; those that it lacks are read from their public source.
+    progress : callable
+        ``progress(part, total)`` is a context whose value is called after each unit of the part.
+    """
+
+    config: RunConfig
+    runs: Path
+    data: Path | None
+    progress: ProgressBar
+
+    @cached_property
+    def task(self) -> Task:
+        """The problems to train on."""
+        return load_task(self._local(self.config.task), seed=seed_of(self.config.seed, "task"))
+
+    @cached_property
+    def test(self) -> Task | None:
+        """The problems of the test, those included that are trained on; None without one."""
+        settings = self.config.test
+        if settings is None:
+            return None
+        return load_task(self._local(settings.task), seed=seed_of(self.config.model_seed, "held out"))
+
+    def policy(self, model: ModelConfig) -> TransformersPolicy:
+        """The policy that the run begins with, loaded as ``model`` says.
+
+        Parameters
+        ----------
+        model : ModelConfig
+            The configuration's, perhaps with another type of weights, or another model in its place.
+        """
+        steps, examples = 0, None
+        if model.pretraining is not None:
+            steps = model.pretraining.steps
+            # The same for all seeds, and without the problems that tests may ask.
+            examples = pretraining_examples(
+                self.config.task,
+                model.pretraining,
+                seed=seed_of(self.config.model_seed, "examples"),
+                exclude=[] if self.test is None else [problem.id for problem in self.test.problems],
+            )
+        with self.progress("model", steps) as done:
+            return load_policy(
+                model,
+                self.config.sampling,
+                cache=self.runs / "models",
+                seed=seed_of(self.config.model_seed, "model"),
+                examples=examples,
+                progress=lambda *_: done(),
+            )
+
+    def _local(self, task: TaskConfig) -> TaskConfig:
+        return task if self.data is None else with_local_file(task, self.data)

@@ -1,0 +1,108 @@
+"""A value from outside: what it is worth is found out, it follows the step, and it is no way in for the own reward."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator, Groups, Visits, make_baseline
+
+P = 40
+
+
+def drawn(seed: int, size: int):
+    rng = np.random.default_rng(seed)
+    value = rng.beta(1.0, 1.0, P)
+    return value, (rng.random((P, size)) < value[:, None]).astype(float)
+
+
+def mse(outside, reward, value) -> float:
+    groups = Groups(reward)
+    found = make_baseline("outside_value", outside=outside, bandwidth=5.0).values(groups, Visits.empty(groups), step=0)
+    return float(((found - value[:, None]) ** 2).mean())
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_the_better_the_value_the_more_it_counts_and_a_bad_one_does_no_harm(size):
+    errors = {"exact": [], "noisy": [], "off by .3": [], "useless": [], "none": []}
+    for seed in range(60):
+        value, reward = drawn(seed, size)
+        noise = np.random.default_rng(1000 + seed).normal(size=P)
+        errors["exact"].append(mse(value, reward, value))
+        errors["noisy"].append(mse(value + 0.1 * noise, reward, value))
+        errors["off by .3"].append(mse(value - 0.3, reward, value))
+        errors["useless"].append(mse(0.3 * noise, reward, value))
+        groups = Groups(reward)
+        plain = make_baseline("kae_eb", bandwidth=5.0).values(groups, Visits.empty(groups), step=0)
+        errors["none"].append(float(((plain - value[:, None]) ** 2).mean()))
+    mean = {name: np.mean(found) for name, found in errors.items()}
+    assert mean["exact"] < 0.2 * mean["none"] and mean["noisy"] < 0.6 * mean["none"]
+    assert mean["off by .3"] == pytest.approx(mean["exact"], rel=1e-9)  # the offset is the same for all
+    group = np.mean([((ref_group(*drawn(seed, size))) ** 2).mean() for seed in range(60)])
+    assert mean["useless"] < group  # still no worse than the rest of the group
+
+
+def ref_group(value, reward):
+    size = reward.shape[1]
+    return (reward.sum(axis=1, keepdims=True) - reward) / (size - 1) - value[:, None]
+
+
+def test_equal_values_are_kae_eb():
+    for size in (1, 4):
+        _, reward = drawn(3, size)
+        groups = Groups(reward)
+        plain = make_baseline("kae_eb", bandwidth=5.0).values(groups, Visits.empty(groups), step=0)
+        found = make_baseline("outside_value", outside=np.full(P, 0.7), bandwidth=5.0).values(
+            groups, Visits.empty(groups), step=0
+        )
+        np.testing.assert_allclose(found, plain, atol=1e-12)
+
+
+@pytest.mark.parametrize("bandwidth", [5.0, "auto"])
+def test_values_are_those_of_the_step_and_a_constant_added_to_all_changes_nothing(bandwidth):
+    asked = []
+
+    def outside(prompts, step):
+        asked.append(step)
+        return [0.1 * (prompt % 7) + 0.02 * step for prompt in prompts]
+
+    one = AdvantageEstimator("outside_value", outside=outside, bandwidth=bandwidth)
+    other = AdvantageEstimator("outside_value", outside=lambda p, s: np.array(outside(p, s)) + 0.4, bandwidth=bandwidth)
+    for step in range(6):
+        _, reward = drawn(step, 3)
+        ids = np.repeat(np.arange(P), 3).tolist()
+        found = one.step(ids, reward.ravel(), step)
+        assert set(asked) <= set(range(step + 1)) and step in asked
+        np.testing.assert_allclose(other.step(ids, reward.ravel(), step), found, atol=1e-9)
+
+
+def test_no_completion_moves_its_own_value():
+    _, reward = drawn(0, 4)
+    changed = reward.copy()
+    changed[7, 2] = 1 - changed[7, 2]
+    outside = np.random.default_rng(0).random(P)
+    before, after = (
+        make_baseline("outside_value", outside=outside, bandwidth=5.0).values(
+            Groups(each), Visits.empty(Groups(each)), step=0
+        )
+        for each in (reward, changed)
+    )
+    assert before[7, 2] == pytest.approx(after[7, 2], abs=1e-12)
+    assert abs(before[7, 1] - after[7, 1]) > 1e-4
+
+
+def test_prompts_of_which_nothing_else_is_known_are_predicted_at_the_outside_value_and_its_offset():
+    values = {k: 0.05 * k for k in range(12)}
+    estimator = AdvantageEstimator("outside_value", outside=values, bandwidth=5.0)
+    ids = np.repeat(np.arange(10), 4).tolist()
+    reward = np.clip(np.repeat([values[k] + 0.2 for k in range(10)], 4), 0, 1)
+    estimator.step(ids, reward, 0)
+    predicted = estimator.predict(list(range(12)), 1).value
+    np.testing.assert_allclose(predicted[10:], [0.7, 0.75], atol=1e-9)
+
+
+def test_what_is_missing_is_named():
+    with pytest.raises(ValueError, match="outside= "):
+        AdvantageEstimator("outside_value")
+    with pytest.raises(ValueError, match="outside_value"):
+        AdvantageEstimator("outside_value", outside={"a": 0.5}).step(["b"], [1.0], 0)

@@ -1,0 +1,254 @@
+"""Several rewards: GDPO as TRL has it, a history for each reward, all of a step recorded or nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kaestat import AdvantageEstimator, SeveralRewards, gdpo
+
+NAMES = ["right", "format", "length"]
+STATEFUL = ["kae", "kae_eb", "spo", "kalman", "bayes_filter", "logit_shift", "ebpo", "kae_stream"]
+
+
+def trl_advantages(rewards: np.ndarray, weights: list[float], group_size: int) -> np.ndarray:
+    """TRL 1.16.0, ``_generate_and_score_completions`` with ``normalize_then_sum``, by loops."""
+    n, k = rewards.shape
+    normalised = np.full((n, k), np.nan)
+    for column in range(k):
+        for start in range(0, n, group_size):
+            rows = [row for row in range(start, start + group_size) if not np.isnan(rewards[row, column])]
+            if not rows:
+                continue
+            mean = sum(rewards[row, column] for row in rows) / len(rows)
+            squares = sum((rewards[row, column] - mean) ** 2 for row in rows)
+            std = (squares / (len(rows) - 1)) ** 0.5 if len(rows) > 1 else np.nan
+            for row in rows:
+                normalised[row, column] = (rewards[row, column] - mean) / (std + 1e-4)
+    total = np.array([np.nansum(row * np.array(weights)) for row in normalised])
+    scored = ~np.isnan(rewards).all(axis=1)
+    some = total[scored]
+    std = (((some - some.mean()) ** 2).sum() / (len(some) - 1)) ** 0.5
+    return np.where(scored, (total - some.mean()) / (std + 1e-4), 0.0)
+
+
+def made(seed: int, n_groups: int = 6, group_size: int = 4, missing: float = 0.2) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    n = n_groups * group_size
+    rewards = np.stack([rng.random(n) < 0.4, rng.random(n) < 0.9, rng.random(n)], axis=1).astype(float)
+    return np.where(rng.random(rewards.shape) < missing, np.nan, rewards)
+
+
+def ids_of(rewards: np.ndarray, group_size: int = 4) -> list[int]:
+    return (np.arange(len(rewards)) // group_size).tolist()
+
+
+# --- the published form -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2, 0.7])
+@pytest.mark.parametrize("seed", range(3))
+def test_gdpo_is_trls_to_rounding(seed, missing):
+    rewards, weights = made(seed, missing=missing), [1.0, 0.5, -2.0]
+    found = gdpo(NAMES, weights=weights).step(ids_of(rewards), rewards, step=0)
+    np.testing.assert_allclose(found, trl_advantages(rewards, weights, 4), atol=1e-12)
+
+
+def test_a_hand_computed_step():
+    """Two rewards of four completions; (x - mean) / (std + .0001) each, summed, and once more over the sum."""
+    rewards = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    first = np.array([0.75, -0.25, -0.25, -0.25]) / (0.5 + 1e-4)
+    second = np.array([-0.5, -0.5, 0.5, 0.5]) / (np.sqrt(1 / 3) + 1e-4)
+    total = first + second
+    expected = total / (np.sqrt((total**2).sum() / 3) + 1e-4)
+    np.testing.assert_allclose(gdpo(["right", "format"]).step(["a"] * 4, rewards, step=0), expected, atol=1e-12)
+
+
+def test_one_better_reward_and_two_are_told_apart():
+    """What GDPO is for: a group's std takes away whether one reward differs in it or both do."""
+    ids, rewards = ["a", "a", "b", "b"], np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
+    summed = AdvantageEstimator("grpo").step(ids, rewards.sum(axis=1), step=0)
+    np.testing.assert_allclose(summed, [-0.7071, 0.7071, -0.7071, 0.7071], atol=1e-4)
+    apart = gdpo(["right", "format"]).step(ids, rewards, step=0)
+    np.testing.assert_allclose(apart[2:], 2 * apart[:2], atol=1e-3)
+
+
+# --- a history for each reward --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", STATEFUL)
+def test_each_reward_has_the_advantages_of_an_estimator_of_its_own(method):
+    params = {"scale": "none"}
+    both = SeveralRewards.of(method, NAMES, weights=[1.0, 2.0, 0.5], normalize=False, **params)
+    alone = [AdvantageEstimator(method, **params) for _ in NAMES]
+    for step in range(4):
+        rewards = made(step)
+        if method in ("bayes_filter", "logit_shift"):
+            rewards = np.where(np.isnan(rewards), np.nan, rewards > 0.5)
+        ids, expected = ids_of(rewards), np.zeros(len(rewards))
+        for k, each in enumerate(alone):
+            there = ~np.isnan(rewards[:, k])
+            expected += both.weights[k] * each.step(ids, np.nan_to_num(rewards[:, k]), step, mask=there)
+        np.testing.assert_array_equal(both.step(ids, rewards, step), expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.1, 10.0))
+def test_one_history_each_is_one_history_of_the_sum_where_values_are_linear_in_rewards(seed, weight):
+    weights = np.array([1.0, weight, -0.3])
+    both = SeveralRewards.of("kae", NAMES, weights=weights, normalize=False, bandwidth=7.0)
+    of_sum = AdvantageEstimator("kae", bandwidth=7.0)
+    for step in range(3):
+        rewards = made(seed + step, missing=0.0)
+        ids = ids_of(rewards)
+        expected = of_sum.step(ids, rewards @ weights, step)
+        np.testing.assert_allclose(both.step(ids, rewards, step), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["kae:bandwidth=5", "kae_eb"])
+def test_no_completion_moves_its_own_values(method):
+    history, rewards = made(0, missing=0.0), made(1, missing=0.0)
+    changed = rewards.copy()
+    changed[5] = 1 - changed[5]
+    found = []
+    for now in (rewards, changed):
+        both = SeveralRewards.of(method, NAMES)
+        both.step(ids_of(history), history, 0)
+        both.step(ids_of(now), now, 1)
+        found.append(both.values)
+    np.testing.assert_allclose(found[0][5], found[1][5], atol=1e-12)
+    assert np.abs(found[0] - found[1]).max() > 0.01
+
+
+def test_order_and_padding_change_nothing():
+    rewards = made(3)
+    ids, shuffled = np.array(ids_of(rewards)), np.random.default_rng(0).permutation(len(rewards))
+    plain, other = (SeveralRewards.of("kae", NAMES, bandwidth=5.0) for _ in range(2))
+    for step in range(2):
+        expected = plain.step(ids, rewards, step)
+        padded = np.concatenate([rewards[shuffled], np.full((3, 3), 9.0)])
+        mask = np.arange(len(padded)) < len(rewards)
+        found = other.step([*ids[shuffled], 0, 0, 0], padded, step, mask=mask)
+        np.testing.assert_allclose(found[: len(rewards)], expected[shuffled], atol=1e-12)
+        assert (found[len(rewards) :] == 0).all() and (other.values[len(rewards) :] == 0).all()
+
+
+def test_weights_of_completions_reach_every_reward():
+    rewards, weights = made(4, missing=0.0), np.random.default_rng(1).random(24) + 0.5
+    both = SeveralRewards.of("kae_eb", NAMES, normalize=False)
+    alone = [AdvantageEstimator("kae_eb") for _ in NAMES]
+    for step in range(3):
+        expected = sum(each.step(ids_of(rewards), rewards[:, k], step, weights=weights) for k, each in enumerate(alone))
+        found = both.step(ids_of(rewards), rewards, step, weights=weights)
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_tensors_come_back_as_tensors():
+    rewards = torch.tensor(made(5), dtype=torch.float32)
+    both = SeveralRewards.of("kae", NAMES)
+    found = both.step(ids_of(rewards), rewards, 0)
+    assert found.dtype == both.values.dtype == torch.float32 and both.values.shape == (24, 3)
+
+
+def test_a_step_of_one_completion_is_left_as_it_is():
+    both = SeveralRewards.of("kae", ["a", "b"], bandwidth=5.0)
+    both.step(["x", "y"], np.array([[1.0, 0.0], [0.0, 0.0]]), 0)
+    assert both.step(["x"], np.array([[0.0, 1.0]]), 1).tolist() == [0.0]  # -1 + 1
+    assert both.step(["y"], np.array([[1.0, 1.0]]), 1).tolist() == [2.0]
+
+
+# --- states -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", STATEFUL)
+def test_saved_and_loaded_it_goes_on_bit_for_bit(method, tmp_path):
+    def rewards_of(step):
+        return np.where(np.isnan(made(step)), np.nan, made(step) > 0.5)
+
+    whole = SeveralRewards.of(method, NAMES, weights=[1.0, 2.0, 3.0])
+    for step in range(2):
+        whole.step(ids_of(rewards_of(step)), rewards_of(step), step)
+    whole.save(tmp_path / "state")
+    loaded, from_dict = SeveralRewards.load(tmp_path / "state"), SeveralRewards.of(method, NAMES, weights=[1, 2, 3])
+    from_dict.load_state_dict(whole.state_dict())
+    expected = whole.step(ids_of(rewards_of(2)), rewards_of(2), 2)
+    for again in (loaded, from_dict):
+        np.testing.assert_array_equal(again.step(ids_of(rewards_of(2)), rewards_of(2), 2), expected)
+        again.save(tmp_path / "again")
+        whole.save(tmp_path / "whole")
+        assert (tmp_path / "again").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_a_step_that_one_reward_refuses_records_nothing():
+    both = SeveralRewards({"right": AdvantageEstimator("kae", bandwidth=5.0), "format": AdvantageEstimator("bnpo")})
+    both.step(["a", "b"], np.array([[1.0, 0.0], [0.0, 1.0]]), 0)
+    before = both.state_dict()
+    with pytest.raises(ValueError, match="bnpo"):
+        both.step(["a", "b"], np.array([[1.0, 0.0], [0.0, 7.0]]), 1)
+    assert both.state_dict() == before
+    both.step(["a", "b"], np.array([[1.0, 0.0], [0.0, 1.0]]), 1)
+    assert both.last_step == 1
+
+
+def test_a_state_of_which_a_part_does_not_fit_is_refused_whole():
+    both = SeveralRewards.of("kae", ["a", "b"], bandwidth=5.0)
+    both.step(["x"], np.array([[1.0, 0.0]]), 0)
+    before, wrong = both.state_dict(), SeveralRewards.of("kae", ["a", "b"], bandwidth=5.0).state_dict()
+    wrong["b"] = AdvantageEstimator("spo").state_dict()
+    with pytest.raises(ValueError):
+        both.load_state_dict(wrong)
+    assert both.state_dict() == before
+    with pytest.raises(ValueError, match=r"of rewards \['a'\]"):
+        both.load_state_dict({"a": before["a"]})
+
+
+def test_what_is_observed_is_recorded_without_advantages():
+    rewards = made(6)
+    seen, stepped = (SeveralRewards.of("kae", NAMES, bandwidth=5.0) for _ in range(2))
+    seen.observe(ids_of(rewards), rewards, 0)
+    stepped.step(ids_of(rewards), rewards, 0)
+    assert seen.state_dict() == stepped.state_dict() and seen.values is None
+    assert all(each.record is None for each in seen.estimators.values())
+
+
+def test_each_reward_may_begin_with_a_prior():
+    right = AdvantageEstimator("kae", bandwidth=5.0, prior={"x": (0.25, 8)})
+    both = SeveralRewards({"right": right, "format": AdvantageEstimator("kae", bandwidth=5.0)}, normalize=False)
+    assert both.step(["x", "x"], [[1.0, 1.0], [0.0, 1.0]], 0) == pytest.approx(
+        AdvantageEstimator("kae", bandwidth=5.0, prior={"x": (0.25, 8)}).step(["x", "x"], [1.0, 0.0], 0)
+    )
+    other = SeveralRewards({"right": AdvantageEstimator("kae", prior={"y": (0.25, 8)})})
+    with pytest.warns(UserWarning, match="prior"):
+        other.step(["x"], [[1.0]], 0)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    one = AdvantageEstimator("kae")
+    for wrong, kind, message in (
+        (lambda: SeveralRewards({}), ValueError, "at least one"),
+        (lambda: SeveralRewards(one), TypeError, "must map names"),
+        (lambda: SeveralRewards({"a": one, "b": one}), ValueError, "stands for two rewards"),
+        (lambda: SeveralRewards({"a": AdvantageEstimator("kae", order="any")}), ValueError, "take strict order"),
+        (lambda: SeveralRewards.of("kae", ["a", "a"]), ValueError, "names must be distinct"),
+        (lambda: gdpo(["a", "b"], weights=[1.0]), ValueError, "weights must be 2 finite numbers"),
+        (lambda: gdpo(["a"], weights=[np.nan]), ValueError, "weights must be 1 finite"),
+        (lambda: gdpo(["a", "b"]).step(["x"], [1.0], 0), ValueError, r"shape \(N, 2\).* a, b; got \(1,\)"),
+        (lambda: gdpo(["a"]).step(["x"], [[np.inf]], 0), ValueError, "finite"),
+        (lambda: gdpo(["a"]).step([None], [[1.0]], 0), ValueError, "prompt_ids"),
+    ):
+        with pytest.raises(kind, match=message):
+            wrong()
+    one.save(tmp_path / "one")
+    with pytest.raises(ValueError, match="holds no SeveralRewards"):
+        SeveralRewards.load(tmp_path / "one")
+
+
+def test_its_text_tells_what_it_is():
+    assert repr(gdpo(["a"])).startswith("SeveralRewards({'a': AdvantageEstimator('grpo', scale='trl_group')")
+    assert SeveralRewards({"a": AdvantageEstimator("kae"), "b": AdvantageEstimator("spo")}).method == "kae + spo"
