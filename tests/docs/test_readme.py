@@ -76,7 +76,8 @@ def test_the_three_numbers_at_the_top_are_those_of_the_committed_tables():
     rows = re.findall(
         r"^\| [^|]* \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", README[: README.index("## Do your")], re.MULTILINE
     )
-    assert rows[1:] == [tuple(error), (noise, "1"), (shares["kae_eb_1"], "1")]
+    completions = f"{shares['kae_eb_1']}; weighted by gradients {shares['kae_eb_1_adam']}"
+    assert rows[1:] == [tuple(error), (noise, "1"), (completions, "1")]
     assert f"completions](docs/experiments/what_a_history_buys.md), {shares['none_1']}" in README
 
 
