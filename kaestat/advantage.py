@@ -364,7 +364,9 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
             outcome, delta = any_order.advance(self._state, self._serving, samples, step, largest, self._watch_returns)
             self._keep(delta)
         else:
-            outcome = strict_order.advance(self._state, self._serving, samples, step, largest, self._watch_returns)
+            ready = strict_order.prepare(self._state, self._serving, samples, step, largest, self._watch_returns)
+            ready.record()
+            outcome = ready.outcome
         self._state, self.record = outcome.state, outcome.record
         if outcome.record is not None:
             if before.priors:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -33,13 +32,6 @@ class Prepared:
 
     outcome: Outcome
     record: Callable[[], None]
-
-
-def advance(*given: Any) -> Outcome:
-    """Advantages and values of one step, which is then recorded; arguments and errors of `prepare`."""
-    prepared = prepare(*given)
-    prepared.record()
-    return prepared.outcome
 
 
 def prepare(

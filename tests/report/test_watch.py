@@ -116,7 +116,15 @@ def test_what_follows_equals_what_is_read_at_once(run_file, tmp_path):
     pd.testing.assert_frame_equal(pd.DataFrame(watched.monitor.steps), pd.DataFrame(whole.monitor.steps))
 
 
-def test_ctrl_c_ends_it_with_a_last_summary(run_file, tmp_path):
+@pytest.fixture
+def interruptible():
+    """As in a terminal, also where the tests run in the background of a shell, which ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_it_with_a_last_summary(run_file, tmp_path, interruptible):
     out = tmp_path / "out"
     arguments = [sys.executable, "-c", PROGRAM, "watch", str(run_file), "--out", str(out)]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -131,7 +139,7 @@ def test_ctrl_c_ends_it_with_a_last_summary(run_file, tmp_path):
     assert json.loads((out / "watch.json").read_text())["summary"]["last_step"] == 9
 
 
-def test_an_interruption_amid_a_look_waits_for_its_end(run_file, monkeypatch, command):
+def test_an_interruption_amid_a_look_waits_for_its_end(run_file, monkeypatch, command, interruptible):
     def interrupted(self, *, last=False):
         signal.raise_signal(signal.SIGINT)
         look(self, last=last)

@@ -215,7 +215,7 @@ def test_completions_of_one_call_are_one_group_whatever_their_versions():
 @pytest.mark.parametrize("name", UNWEIGHTED)
 def test_every_method_takes_any_order_or_says_what_does(name):
     given = PARAMETERS.get(name, {})
-    if name in ("bayes_filter", "critic", "ebpo", "spo"):
+    if name in ("bayes_filter", "cluster_blend", "critic", "ebpo", "spo"):
         with pytest.raises(ValueError, match=f'order="any": method {name!r} streams .*rho=|such as kae, kae_eb'):
             AdvantageEstimator(name, order="any", **given)
         return

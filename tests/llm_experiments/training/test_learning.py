@@ -80,7 +80,7 @@ def digits(monkeypatch):
             tuple(Problem(str(n), f"{n}=", str(n)[0]) for n in NUMBERS if (n % HELD_OUT == 0) == held_out)
         )
 
-    monkeypatch.setattr("llm_experiments.training.run.load_task", load)
+    monkeypatch.setattr("llm_experiments.training.start.load_task", load)
 
 
 def rewards_before_and_after(model, folder, learning_rate, method, group_size, weights, scale, reuse):
