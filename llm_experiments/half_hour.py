@@ -21,6 +21,7 @@ from pathlib import Path
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from kaestat.storage import write_atomically
 from llm_experiments.config import NAME, Section, checked, read_yaml
 
 ARCHIVE = "pieces.tar.gz"
@@ -120,7 +121,12 @@ class Queue:
         """Begin with what an earlier loan has finished."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with tarfile.open(archive) as packed:
-            packed.extractall(self.folder, filter="data")
+            for member in packed:
+                place, content = self.folder / member.name, packed.extractfile(member)
+                if content is None or not place.resolve().is_relative_to(self.folder.resolve()):
+                    raise ValueError(f"{archive}: holds {member.name!r}, which pack() did not put there.")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(place, content.read())
 
     def pack(self, out: Path) -> Path:
         """All that is finished and small, in one archive; models are left out."""

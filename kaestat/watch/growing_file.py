@@ -108,7 +108,7 @@ class GrowingFile:
         if self._format != "csv" or b'"' not in data:
             return end
         # A quoted text may hold line breaks, and one that is not closed reaches to the end: neither ends a row.
-        quoted = re.compile(rb'(?:^|(?<=[\n%b]))"[^"]*+(?:""[^"]*+)*+"?' % re.escape(self._delimiter()))
+        quoted = re.compile(rb'(?:^|(?<=[\n%b]))"[^"]*+(?>(?:""[^"]*+)*)"?' % re.escape(self._delimiter()))
         return quoted.sub(lambda field: b"x" * len(field[0]), data).rfind(b"\n") + 1
 
     def _delimiter(self) -> bytes:

@@ -37,20 +37,23 @@ MAX_NUMBER_CHARACTERS = 200
 WINDOW = 200
 """Characters around a number in which another one can stand in its place."""
 
-# Possessive quantifiers (`++`, `*+`) never backtrack, which is what keeps the search linear on hostile text.
-_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3}(?![0-9]))++|[0-9]++)"
-_DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]++)?+|\.[0-9]++)(?:[eE][+-]?[0-9]{{1,3}}(?![0-9]))?+(?![eE][0-9]|\.[0-9])"
+# Possessive quantifiers (`++`, `*+`) and atomic groups (`(?>`) never backtrack, which is what keeps the search linear on
+# hostile text. Before Python 3.11.5 a possessive quantifier of a whole group goes wrong where an attempt at the group
+# fails amid it (CPython issue 106052), so groups are atomic instead.
+_DIGITS = r"(?:[0-9]{1,3}(?>(?:,[0-9]{3}(?![0-9]))+)|[0-9]++)"
+_POWER = r"(?>(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?)(?![eE][0-9]|\.[0-9])"
+_DECIMAL = rf"(?:{_DIGITS}(?>(?:\.[0-9]++)?)|\.[0-9]++){_POWER}"
 _FRAC = r"\\[dt]?frac ?+\{ ?+[0-9]++ ?+\} ?+\{ ?+[0-9]++ ?+\}"
-_NUMBER = rf"(?:[-+](?=[$€£.0-9\\]))?+[$€£]?+ ?+(?:[0-9]++ ++(?=[0-9]++/[0-9])[0-9]++/[0-9]++|{_FRAC}|{_DECIMAL})"
+_NUMBER = rf"(?>(?:[-+](?=[$€£.0-9\\]))?)[$€£]?+ ?+(?:[0-9]++ ++(?=[0-9]++/[0-9])[0-9]++/[0-9]++|{_FRAC}|{_DECIMAL})"
 _OPERATOR = r"(?:\*\*|[-+*/^×÷·]|\\times\b|\\cdot\b|\\div\b)"
 _EXPRESSION = re.compile(
-    rf"(?<![\w.^])(?<!\^\{{){_NUMBER}(?P<rest>(?:%?+ *+{_OPERATOR} *+[({{]*+ *+{_NUMBER}[)}}]*+)*+)", re.ASCII
+    rf"(?<![\w.^])(?<!\^\{{){_NUMBER}(?P<rest>(?>(?:%?+ *+{_OPERATOR} *+[({{]*+ *+{_NUMBER}[)}}]*+)*))", re.ASCII
 )
 _FRACTION = re.compile(rf"(?P<top>{_DECIMAL}) *+/ *+(?P<bottom>{_DECIMAL})", re.ASCII)
 _MIXED = re.compile(r"(?P<whole>[0-9]++) ++(?P<top>[0-9]++)/(?P<bottom>[0-9]++)", re.ASCII)
 _LATEX_FRACTION = re.compile(r"\\[dt]?frac ?\{ ?(?P<top>[0-9]+) ?\} ?\{ ?(?P<bottom>[0-9]+) ?\}", re.ASCII)
 _SEPARATOR = re.compile(r"\s*(?:[,;&]|\\pm|\band\b)(?=\s*[-+$]?[0-9.\\])")
-_STILL_THE_ANSWER = re.compile(rf"(?:\s*,\s*{_NUMBER})*+[^0-9.!?\n]*", re.ASCII)  # a list, words, a unit
+_STILL_THE_ANSWER = re.compile(rf"(?>(?:\s*,\s*{_NUMBER})*)[^0-9.!?\n]*", re.ASCII)  # a list, words, a unit
 _SHORT = re.compile(r"[^.!?\n]{0,40}")  # "perhaps", "x =": no new sentence
 _WORD = re.compile(r"\s*([A-Za-z]{2,})")
 _SPELLINGS = (("{,}", ","), (r"\,", ""), (r"\!", ""), (r"\$", "$"), (r"\%", "%"), ("−", "-"), ("–", "-"))

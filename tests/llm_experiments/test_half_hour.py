@@ -1,6 +1,7 @@
 """A queue of pieces keeps to its time and its memory, loses no more than a stretch, and goes on on another machine."""
 
 import contextlib
+import tarfile
 import time
 from pathlib import Path
 
@@ -102,6 +103,18 @@ def test_a_piece_is_not_begun_with_less_time_than_it_would_lose(tmp_path):
     own, said = queue(tmp_path, {"long": piece(writes("long"), stretch=2.0)})
     assert not own.run(1.0)
     assert said == ["finished 0 of 1 pieces"]
+
+
+def test_an_archive_that_leads_out_of_the_folder_is_refused(tmp_path):
+    secret = tmp_path / "outside.txt"
+    secret.write_text("changed")
+    with tarfile.open(tmp_path / "bad.tar.gz", "w:gz") as packed:
+        packed.add(secret, "../outside.txt")
+    secret.write_text("kept")
+    own, _ = queue(tmp_path / "folder", {"one": piece(FAILS)})
+    with pytest.raises(ValueError, match=r"holds '\.\./outside\.txt'"):
+        own.unpack(tmp_path / "bad.tar.gz")
+    assert secret.read_text() == "kept"
 
 
 def test_another_machine_goes_on_from_the_archive(tmp_path):
