@@ -37,8 +37,8 @@ MAX_NUMBER_CHARACTERS = 200
 WINDOW = 200
 """Characters around a number in which another one can stand in its place."""
 
-# Possessive quantifiers (`++`, `*+`) and atomic groups (`(?>`) never backtrack, which keeps the search linear on hostile
-# text. Before Python 3.11.5 a possessive quantifier of a whole group goes wrong where an attempt at the group
+# Possessive quantifiers (`++`, `*+`) and atomic groups (`(?>`) never backtrack, which keeps the search linear on
+# hostile text. Before Python 3.11.5 a possessive quantifier of a whole group goes wrong where an attempt at the group
 # fails amid it (CPython issue 106052), so groups are atomic instead.
 _DIGITS = r"(?:[0-9]{1,3}(?>(?:,[0-9]{3}(?![0-9]))+)|[0-9]++)"
 _POWER = r"(?>(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?)(?![eE][0-9]|\.[0-9])"
