@@ -25,6 +25,7 @@ import pandas as pd
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
 
+from kaestat import AdvantageEstimator
 from kaestat.provenance import environment, time_and_commit
 from kaestat.storage import write_atomically
 from llm_experiments.policies.model_folder import save_model
@@ -146,11 +147,11 @@ class MeasuredRun(TrainingRun):
     def measured(self) -> _Parts:
         """Train, and tell."""
         self._parts = _Parts()
-        self._train()
+        self._train(self.config.opening_estimator())
         return self._parts
 
-    def _trainer(self, policy: Any) -> RecordingTrainer:
-        trainer, parts = super()._trainer(policy), self._parts
+    def _trainer(self, policy: Any, estimator: AdvantageEstimator) -> RecordingTrainer:
+        trainer, parts = super()._trainer(policy, estimator), self._parts
         trainer.generation_config.min_new_tokens = self.config.sampling.max_new_tokens
         trainer._generate_single_turn = _within(parts, "generation", trainer._generate_single_turn)
         # The loss's own beginning, without the generation that TRL does when it prepares a step's first inputs.
