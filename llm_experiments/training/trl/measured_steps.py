@@ -241,7 +241,7 @@ def _peak_now() -> float:
 
 def _prompt_tokens(run: MeasuredRun) -> int:
     tokenizer = tiny_tokenizer()
-    return max(len(tokenizer(problem.prompt).input_ids) for problem in run._task.problems)
+    return max(len(tokenizer(problem.prompt).input_ids) for problem in run._start.task.problems)
 
 
 def flops() -> float:
