@@ -157,14 +157,14 @@ class _Units:
         square = self.of(call.module.weight, call.name)
         if square is None:
             return 1.0, 1.0
-        return inverse_root(square.mean(1)), inverse_root(square.mean(0)) * square.mean().sqrt()
+        return _inverse_root(square.mean(1)), _inverse_root(square.mean(0)) * square.mean().sqrt()
 
     def vector(self, parameter: nn.Parameter, name: str) -> torch.Tensor | float:
         square = self.of(parameter, name)
-        return 1.0 if square is None else inverse_root(square)
+        return 1.0 if square is None else _inverse_root(square)
 
 
-def inverse_root(square: torch.Tensor) -> torch.Tensor:
+def _inverse_root(square: torch.Tensor) -> torch.Tensor:
     """``v^(-1/2)`` with the floor; 0 where all is 0."""
     mean = square.mean()
     return (square + FLOOR * mean).rsqrt() if mean > 0 else torch.zeros_like(square)

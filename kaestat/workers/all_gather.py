@@ -42,12 +42,9 @@ def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
         advantages = estimator.step(prompt_ids, rewards, step, version=versions)  # of this rank's completions
         exchange(estimator)
     """
-    import torch.distributed as dist
-
     content = estimator.take_delta().to_bytes()
-    for rank, other in enumerate(all_gather_bytes(content, group)):
-        if rank != dist.get_rank(group):
-            estimator.merge(HistoryDelta.from_bytes(other))
+    for other in _of_others(content, group):
+        estimator.merge(HistoryDelta.from_bytes(other))
     return len(content)
 
 
@@ -71,13 +68,17 @@ def exchange_turns(turns: TurnEstimator, group: Any = None) -> int:
     ValueError
         As `exchange`.
     """
+    content = b"".join(_framed(delta.to_bytes()) for delta in turns.take_delta())
+    for other in _of_others(content, group):
+        turns.merge([HistoryDelta.from_bytes(each) for each in _frames(other)])
+    return len(content)
+
+
+def _of_others(content: bytes, group: Any) -> list[bytes]:
     import torch.distributed as dist
 
-    content = b"".join(_framed(delta.to_bytes()) for delta in turns.take_delta())
-    for rank, other in enumerate(all_gather_bytes(content, group)):
-        if rank != dist.get_rank(group):
-            turns.merge([HistoryDelta.from_bytes(each) for each in _frames(other)])
-    return len(content)
+    found = all_gather_bytes(content, group)
+    return [other for rank, other in enumerate(found) if rank != dist.get_rank(group)]
 
 
 def _framed(content: bytes) -> bytes:
