@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from llm_experiments.config import PretrainingConfig, TaskConfig
 
@@ -10,7 +10,7 @@ from .base import Problem, Task
 from .selection import select
 from .sources import SOURCES
 
-MADE_WORLDS = ("columns", "habits")
+MADE_WORLDS = ("chains", "columns", "habits")
 N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
 
 __all__ = ["TASKS", "Problem", "Task", "load_task", "open_task", "pretraining_examples", "select", "world_examples"]
@@ -39,6 +39,7 @@ def _mathematics(config: TaskConfig) -> Task:
 
 
 def _made_world(config: TaskConfig) -> Task:
+    from .chains import chains
     from .columns import columns
     from .habits import habits
 
@@ -46,8 +47,8 @@ def _made_world(config: TaskConfig) -> Task:
         raise ValueError(
             f"task {config.name} is generated: it takes no path and no split; options.split names its own."
         )
-    make = {"columns": columns, "habits": habits}[config.name]
-    return make(**config.options)
+    make: Mapping[str, Callable[..., Task]] = {"chains": chains, "columns": columns, "habits": habits}
+    return make[config.name](**config.options)
 
 
 TASKS: dict[str, Callable[[TaskConfig], Task]] = {
@@ -136,9 +137,13 @@ def world_examples(task: TaskConfig, n: int, *, seed: int) -> list[tuple[str, st
     ValueError
         If the task is no made world.
     """
-    from . import columns, habits
+    from . import chains, columns, habits
 
-    worlds = {"columns": columns.examples, "habits": habits.examples}
+    worlds: Mapping[str, Callable[..., list[tuple[str, str]]]] = {
+        "chains": chains.examples,
+        "columns": columns.examples,
+        "habits": habits.examples,
+    }
     if task.name not in worlds:
         raise ValueError(f"task {task.name!r} is no made world; there are {', '.join(worlds)}.")
     options = {name: value for name, value in task.options.items() if name != "split"}

@@ -40,14 +40,16 @@ class Cell:
     chance : float
         Of the right answer, in the examples that a model is made from.
     right, habit : str
-        The right answer and the habitual one, one character each. Hopeless cells' right answer is no digit, and so
-        nothing that a made model has ever said.
+        The right answer and the habitual one.
+    others : sequence of str
+        Rarer wrong answers, as likely as each other.
     """
 
     kind: Kind
     chance: float
     right: str
     habit: str
+    others: Sequence[str]
 
     def spoken(self, rng: np.random.Generator) -> str:
         """What a made model says, drawn once."""
@@ -55,7 +57,7 @@ class Cell:
             return self.right
         if rng.random() < HABIT:
             return self.habit
-        return str(rng.choice([other for other in DIGITS if other not in (self.right, self.habit)]))
+        return str(rng.choice(self.others))
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,8 @@ class CellsTask(Task):
         return exact_rewards(problem.answer, texts)
 
 
-def draw_cells(
-    n: int, shares: Mapping[str, float], rng: np.random.Generator, answers: Sequence[str] | None = None
-) -> tuple[Cell, ...]:
-    """Cells of each kind in given shares, in random order.
+def draw_kinds(n: int, shares: Mapping[str, float], rng: np.random.Generator) -> list[Kind]:
+    """Kinds in given shares, in random order.
 
     Parameters
     ----------
@@ -88,8 +88,6 @@ def draw_cells(
     shares : mapping
         Kind to its share; they sum to 1.
     rng : numpy.random.Generator
-    answers : sequence of str, optional
-        Digit that is each cell's right answer unless the cell is hopeless; drawn if not given.
 
     Raises
     ------
@@ -101,8 +99,32 @@ def draw_cells(
         raise ValueError(f"shares must give kinds ({', '.join(KINDS)}) shares that sum to 1, got {dict(shares)}.")
     ends = np.round(np.cumsum([shares.get(kind, 0.0) for kind in KINDS]) * n).astype(int)
     kinds = np.array(KINDS)[np.searchsorted(ends, np.arange(n), side="right")]
+    found: list[Kind] = rng.permutation(kinds).tolist()
+    return found
+
+
+def draw_cells(
+    n: int, shares: Mapping[str, float], rng: np.random.Generator, answers: Sequence[str] | None = None
+) -> tuple[Cell, ...]:
+    """Cells whose answers are digits, of each kind in given shares, in random order.
+
+    Hopeless cells' right answer is no digit, and so nothing that a made model has ever said.
+
+    Parameters
+    ----------
+    n, shares, rng
+        As for `draw_kinds`.
+    answers : sequence of str, optional
+        Digit that is each cell's right answer unless the cell is hopeless; drawn if not given.
+
+    Raises
+    ------
+    ValueError
+        As `draw_kinds`.
+    """
+    kinds = draw_kinds(n, shares, rng)
     given: Sequence[str | None] = answers or [None] * n
-    return tuple(_cell(kind, rng, answer) for kind, answer in zip(rng.permutation(kinds).tolist(), given, strict=True))
+    return tuple(_cell(kind, rng, answer) for kind, answer in zip(kinds, given, strict=True))
 
 
 def thought(length: int, rng: np.random.Generator) -> str:
@@ -119,4 +141,6 @@ def _cell(kind: Kind, rng: np.random.Generator, answer: str | None) -> Cell:
     right, habit = rng.choice(list(DIGITS), size=2, replace=False).tolist()
     if answer is not None:
         right, habit = answer, right if right != answer else habit
-    return Cell(kind, float(rng.uniform(*CHANCE[kind])), UNSAID if kind == "hopeless" else right, habit)
+    right = UNSAID if kind == "hopeless" else right
+    others = tuple(other for other in DIGITS if other not in (right, habit))
+    return Cell(kind, float(rng.uniform(*CHANCE[kind])), right, habit, others)
