@@ -127,6 +127,26 @@ def draw_cells(
     return tuple(_cell(kind, rng, answer) for kind, answer in zip(kinds, given, strict=True))
 
 
+def rows_of(split: str, sizes: Mapping[str, int]) -> slice:
+    """Where a split's rows lie, the splits one behind another.
+
+    Parameters
+    ----------
+    split : str
+    sizes : mapping of str to int
+        Of all splits, in order.
+
+    Raises
+    ------
+    ValueError
+        If there is no such split.
+    """
+    if split not in sizes:
+        raise ValueError(f"split must be one of {', '.join(sizes)}, got {split!r}.")
+    begin = sum(sizes[name] for name in list(sizes)[: list(sizes).index(split)])
+    return slice(begin, begin + sizes[split])
+
+
 def thought(length: int, rng: np.random.Generator) -> str:
     """Free letters."""
     return "".join(LETTERS[i] for i in rng.integers(len(LETTERS), size=length))

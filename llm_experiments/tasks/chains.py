@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from .base import Problem
-from .cells import CHANCE, KINDS, Cell, CellsTask, Kind, draw_kinds
+from .cells import CHANCE, KINDS, Cell, CellsTask, Kind, draw_kinds, rows_of
 
 SHARES = {"solved": 0.50, "right_mode": 0.19, "wrong_mode": 0.25, "hopeless": 0.06}
 """Of the kinds of steps. A chain's kind is that of its worse step; of chains that makes .25, .23, .41 and .12."""
@@ -64,13 +64,11 @@ def chains(
     ValueError
         If the split or the wording is unknown, or the shares are wrong.
     """
-    if split not in SIZES:
-        raise ValueError(f"split must be one of {', '.join(SIZES)}, got {split!r}.")
+    part = rows_of(split, SIZES)
     cells, every = _cells(world, shares), _every_chain()
     rows = np.random.default_rng([world, 1]).permutation(len(every))
-    begin = sum(SIZES[name] for name in list(SIZES)[: list(SIZES).index(split)])
     found = {}
-    for row in rows[begin : begin + SIZES[split]].tolist():
+    for row in rows[part].tolist():
         problem, names = _problem(world, every[row], cells, wording)
         found[problem] = frozenset(names)
     return ChainsTask(tuple(found), {problem.id: names for problem, names in found.items()})

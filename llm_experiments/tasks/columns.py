@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from .base import Problem
-from .cells import KINDS, Cell, CellsTask, draw_cells, thought
+from .cells import KINDS, Cell, CellsTask, draw_cells, rows_of, thought
 
 SHARES = {"solved": 0.62, "right_mode": 0.15, "wrong_mode": 0.19, "hopeless": 0.04}
 """Of the kinds of columns. A sum's kind is that of its worst column; of sums that makes .24, .22, .43 and .12."""
@@ -44,13 +44,11 @@ def columns(
     ValueError
         If the split is unknown or the shares are wrong.
     """
-    if split not in SIZES:
-        raise ValueError(f"split must be one of {', '.join(SIZES)}, got {split!r}.")
+    part = rows_of(split, SIZES)
     cells = _cells(world, shares)
     rows = np.random.default_rng([world, 1]).choice(NUMBERS**2, size=sum(SIZES.values()), replace=False)
-    begin = sum(SIZES[name] for name in list(SIZES)[: list(SIZES).index(split)])
     found = {}
-    for row in rows[begin : begin + SIZES[split]].tolist():
+    for row in rows[part].tolist():
         problem, names = _problem(world, *divmod(row, NUMBERS), cells)
         found[problem] = frozenset(names)
     return CellsTask(tuple(found), {problem.id: names for problem, names in found.items()})
