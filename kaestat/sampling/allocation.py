@@ -80,6 +80,24 @@ def allocate(
     return _water_filling(score / score.max(), budget, least, np.broadcast_to(float(most), score.shape))
 
 
+def check_groups(n_groups: int, group_size: int, floor: float, share: np.ndarray) -> None:
+    """Raise a ValueError unless prompts can take so many groups, at most one each, and the floor leaves room.
+
+    ``share``, of shape (P,), sums to 1.
+    """
+    if n_groups > len(share):
+        raise ValueError(
+            f"budget={n_groups * group_size} is {n_groups} groups of {group_size}, more than {len(share)} prompts can "
+            "take at one a step each: lower the budget, or leave group_size out."
+        )
+    largest = floor * n_groups * share.max()
+    if largest > 1:
+        raise ValueError(
+            f"floor={floor:g} gives a prompt of share {share.max():.3g} {largest:.3g} groups a step, and it gets one "
+            f"at most: lower the floor to {np.floor(1000 * floor / largest) / 1000:g}, or the budget."
+        )
+
+
 def _water_filling(score: np.ndarray, budget: float, least: np.ndarray, most: np.ndarray) -> np.ndarray:
     """``clip(c score, least, most)`` of sum ``budget``, c by Newton's method within a bracket."""
     reachable = np.where(score > 0, most, least).sum()

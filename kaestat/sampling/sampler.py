@@ -16,7 +16,7 @@ from kaestat.checks import check_column, check_ids, check_mask, check_share, che
 from kaestat.history import whole_step
 from kaestat.prediction import Population
 from kaestat.samples import Packing, code_ids
-from kaestat.sampling.allocation import allocate
+from kaestat.sampling.allocation import allocate, check_groups
 from kaestat.sampling.draw import CORRECTIONS, Draw, Plan, corrections
 from kaestat.sampling.known_before import known_before
 from kaestat.sampling.policies import Policy, make_policy
@@ -357,7 +357,7 @@ class PromptSampler:
             raise ValueError("share: it is 0 for all prompts that can be sampled.")
         share = share if self._share is None else share / share.sum()
         if self.group_size is not None:
-            _check_groups(budget // unit, unit, self.floor, share)
+            check_groups(budget // unit, unit, self.floor, share)
         population = self._population_now()
         ask = Ask(
             prediction=self._pool.take(place).at(step, names, population, self.predictor.baseline.shrinks),
@@ -389,20 +389,6 @@ class PromptSampler:
             return np.fromiter((self._row[key] for key in keys), dtype=np.intp, count=len(keys))
         except KeyError as error:
             raise ValueError(f"prompt {error.args[0]!r} is not one of the sampler's; add it first.") from None
-
-
-def _check_groups(n_groups: int, group_size: int, floor: float, share: np.ndarray) -> None:
-    if n_groups > len(share):
-        raise ValueError(
-            f"budget={n_groups * group_size} is {n_groups} groups of {group_size}, more than {len(share)} prompts can "
-            "take at one a step each: lower the budget, or leave group_size out."
-        )
-    largest = floor * n_groups * share.max()
-    if largest > 1:
-        raise ValueError(
-            f"floor={floor:g} gives a prompt of share {share.max():.3g} {largest:.3g} groups a step, and it gets one "
-            f"at most: lower the floor to {np.floor(1000 * floor / largest) / 1000:g}, or the budget."
-        )
 
 
 def _rows(ids: list[Hashable]) -> dict[Hashable, int]:

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl.experimental.async_grpo import AsyncGRPOTrainer
 from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker, _AsyncRolloutLoop
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.weights import LENGTH_ONLY, check_weights
+from kaestat.integrations.trl.checkpoints import STATE_FILE, next_checkpoint, without_history
 from kaestat.integrations.trl.group_scoring import GroupScorer, RecordingQueue, baseline_loop
-from kaestat.integrations.trl.trainer import STATE_FILE, TRL
+from kaestat.integrations.trl.trainer import TRL
 from kaestat.storage import load_state
 
 _HOOKS = (
@@ -128,9 +128,7 @@ class BaselineAsyncGRPOTrainer(AsyncGRPOTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         # First of all: what looks like a whole checkpoint then has its baseline state, and an upload takes it along.
         if self.args.should_save:
-            folder = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            folder = os.path.join(self._get_output_dir(trial=trial), folder)
-            self._watched.save_estimator(os.path.join(folder, STATE_FILE))
+            self._watched.save_estimator(os.path.join(next_checkpoint(self, trial), STATE_FILE))
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
@@ -142,11 +140,7 @@ class BaselineAsyncGRPOTrainer(AsyncGRPOTrainer):
             state: Any = load_state(path).get("state")
             self._watched.load_state_dict(state)
         elif self._watched.stateful:
-            raise ValueError(
-                f"resume_from_checkpoint: there is no {path}, and method {self.advantage_estimator.method!r} cannot go "
-                "on without its history. Resume from a checkpoint that BaselineAsyncGRPOTrainer wrote, or start a new "
-                f"run from these weights with model={os.path.dirname(path)!r} and no resume_from_checkpoint."
-            )
+            raise without_history(self, path, self.advantage_estimator.method)
         self._go_on_counting()  # TRL's own count is lost with its rollout_state.json, and for streamed data sets
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset, IterableDataset
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 from trl.trainer.utils import repeat_iterable_dataset
 
@@ -20,6 +19,13 @@ from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_promp
 from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.shared.watched_rewards import watched
 from kaestat.integrations.shared.watched_sampler import sampler_of
+from kaestat.integrations.trl.checkpoints import (
+    SAMPLER_FILE,
+    STATE_FILE,
+    next_checkpoint,
+    restore_sampler,
+    without_history,
+)
 from kaestat.integrations.trl.completion_weights import (
     NORMS,
     check_parameter_norms,
@@ -35,9 +41,6 @@ from kaestat.prior import BEFORE_THE_RUN
 from kaestat.sampling import Policy, PromptSampler
 from kaestat.several_rewards import SeveralRewards
 from kaestat.storage import load_state
-
-STATE_FILE = "baseline_state"
-SAMPLER_FILE = "prompt_sampler_state"
 
 TRL = Upstream("TRL", "trl", "TRL 1.15.0 and 1.16.0")
 
@@ -317,8 +320,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         # First of all: what looks like a whole checkpoint then has its baseline state, and an upload takes it along.
         if self.args.should_save:
-            folder = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            folder = os.path.join(self._get_output_dir(trial=trial), folder)
+            folder = next_checkpoint(self, trial)
             self._save_state(os.path.join(folder, STATE_FILE))
             if self._drawn is not None:
                 self._drawn.sampler.save(os.path.join(folder, SAMPLER_FILE))
@@ -329,17 +331,13 @@ class BaselineGRPOTrainer(GRPOTrainer):
         if checkpoint is not None:
             self._restore_state(os.path.join(checkpoint, STATE_FILE))
             if self._drawn is not None:
-                _restore(self._drawn.sampler, os.path.join(checkpoint, SAMPLER_FILE))
+                restore_sampler(self._drawn.sampler, checkpoint)
 
     def _restore_state(self, path: str) -> None:
         if os.path.exists(path):
             self._load_state(path)
         elif self._watched.stateful:
-            raise ValueError(
-                f"resume_from_checkpoint: there is no {path}, and method {self.advantage_estimator.method!r} cannot go "
-                "on without its history. Resume from a checkpoint that BaselineGRPOTrainer wrote, or start a new run "
-                f"from these weights with model={os.path.dirname(path)!r} and no resume_from_checkpoint."
-            )
+            raise without_history(self, path, self.advantage_estimator.method)
         self.generation = self.advantage_estimator.last_step + 1
 
     def _save_state(self, path: str) -> None:
@@ -348,15 +346,6 @@ class BaselineGRPOTrainer(GRPOTrainer):
     def _load_state(self, path: str) -> None:
         state: Any = load_state(path).get("state")
         self._watched.load_state_dict(state)
-
-
-def _restore(sampler: PromptSampler, path: str) -> None:
-    if not os.path.exists(path):
-        raise ValueError(
-            f"resume_from_checkpoint: there is no {path}, so the prompts that were drawn are unknown. Resume from a "
-            "checkpoint that was written with a prompt_sampler, or leave prompt_sampler out."
-        )
-    sampler.load(path)
 
 
 def _column_ids(rows: Sequence[Mapping[str, Any]], column: str) -> list[Hashable]:
