@@ -242,6 +242,7 @@ class Part(StrEnum):
     check = "check"
     rates = "rates"
     compare = "compare"
+    norms = "norms"
     cost = "cost"
     confirm = "confirm"
     noise = "noise"

@@ -21,6 +21,7 @@ from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import world_examples
 
+from .base_norms import base_norms
 from .config import StudyConfig
 from .cost import TURNS, costs
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
@@ -31,7 +32,7 @@ from .world_check import CHECKS, world_check
 IDENTITY = "study.json"
 CURVES, RATES, CHECK, COST = "curves.csv", "rates.csv", "check.csv", "cost.csv"
 RATE_CURVES = "rate_curves.csv"
-CONFIRMED, NOISE, NORMS = "confirmed.csv", "noise.csv", "score_norms.csv"
+CONFIRMED, NOISE, NORMS, BASE_NORMS = "confirmed.csv", "noise.csv", "score_norms.csv", "base_norms.csv"
 PROVENANCE = "provenance.json"
 RATE_COLUMNS = ["design", "rate", "area", "chosen", "at_edge"]
 DIGITS = "%.5g"
@@ -150,6 +151,20 @@ class Study:
             _write_frame(stored, path)
         self._write(stored, CHECK)
         return stored
+
+    def norms(self) -> pd.DataFrame:
+        """Squared norms of right and wrong answers' scores in the base models; see `base_norms`."""
+        frames = []
+        for base in self.config.world.bases:
+            path = self.folder / "norms" / f"{base}.csv"
+            found = self._stored(path)
+            if found is None:
+                found = base_norms(self.config, base, self._base(base), self._device)
+                _write_frame(found, path)
+            frames.append(found)
+        table = pd.concat(frames, ignore_index=True)
+        self._write(table, BASE_NORMS)
+        return table
 
     def confirm(self) -> pd.DataFrame:
         """Curves of the runs that are to be confirmed, trained by TRL.

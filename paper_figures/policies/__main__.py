@@ -94,6 +94,7 @@ def build(folder: str | os.PathLike) -> None:
         cost = pd.read_csv(folder / "cost.csv")
         caption = COST_CAPTION.format(turns=cost["turns"].max(), **facts)
         write_table(cost_table(cost, speeds, names), folder, "cost", caption)
+    build_base_norms(folder)
     write_figure(figure(folder), folder, "curves")
     if (folder / "noise.csv").is_file():
         build_noise(folder, config, speeds, names)
@@ -105,9 +106,14 @@ def build_rate_runs(folder: Path) -> None:
     caption = rate_runs_caption(curves, config.reference, names)
     write_table(rate_runs_table(curves, config.reference, config.control, names), folder, "rate_runs", caption)
     write_figure(rate_runs_figure(curves, names), folder, "rate_runs")
-    if (folder / "score_norms.csv").is_file():
-        norms = pd.read_csv(folder / "score_norms.csv")
-        write_table(norms_table(norms), folder, "score_norms", BASE_NORMS_CAPTION.format(bases=norms["base"].nunique()))
+    build_base_norms(folder)
+
+
+def build_base_norms(folder: Path) -> None:
+    """Write the table of score norms in the base models, where they were measured."""
+    if (folder / "base_norms.csv").is_file():
+        norms = pd.read_csv(folder / "base_norms.csv")
+        write_table(norms_table(norms), folder, "base_norms", BASE_NORMS_CAPTION.format(bases=norms["base"].nunique()))
 
 
 def build_noise(folder: Path, config: StudyConfig, speeds: pd.DataFrame, names: Mapping[str, str]) -> None:

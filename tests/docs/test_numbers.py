@@ -447,7 +447,7 @@ def test_what_is_said_of_a_real_language_model_holds_in_its_runs():
     heights = [np.trapezoid(run["matched"], run["generated"]) / 4800 for _, run in eight.groupby("seed")]
     mean, se = np.mean(heights), np.std(heights, ddof=1) / np.sqrt(len(heights))
     assert f"a mean accuracy of {mean:.3f} ± {se:.3f} over".replace("0.", ".") in page
-    norms = pd.read_csv(folder / "score_norms.csv").groupby("kind")[["right", "wrong"]].mean()
+    norms = pd.read_csv(folder / "base_norms.csv").groupby("kind")[["right", "wrong"]].mean()
     ratio = norms["wrong"] / norms["right"]
     assert (
         f"{ratio['solved']:.1f} times on solved sums, {ratio['right_mode']:.1f} times where the mode is right" in page

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from llm_experiments.config import checked
 from llm_experiments.study import confirmation, cost
 from llm_experiments.study import run as study_run
+from llm_experiments.study.base_norms import TIMES
 from llm_experiments.study.config import StudyConfig, load_study
 from llm_experiments.study.confirmation import confirmed_curve, run_config
 from llm_experiments.study.curves import CURVE_COLUMNS, Tasks
@@ -218,6 +219,19 @@ def test_the_policy_that_trl_trains_is_the_one_that_is_tested(finished, monkeypa
 def test_designs_that_trl_does_not_run_here_are_refused(tmp_path):
     with pytest.raises(ValueError, match="design kae_eb_1 samples by a policy"):
         run_config(small(), "kae_eb_1", 0, 0, 1e-3, tmp_path)
+
+
+def test_norms_in_base_models_are_measured_once_and_have_their_table(finished, monkeypatch):
+    study, _ = finished
+    table = study.norms()
+    assert set(table["base"]) == set(study.config.world.bases) and set(table["seed"]) == set(study.config.rate_seeds)
+    times = len(study.config.rate_seeds) * len(study.config.world.bases) * TIMES
+    assert table["completions"].sum() == times * study.config.world.n_prompts
+    assert (table["wrong"] > 0).all()
+    monkeypatch.setattr(study_run, "base_norms", lambda *_: pytest.fail("norms were measured again"))
+    pd.testing.assert_frame_equal(study.norms(), table, check_dtype=False, rtol=1e-4)
+    build(study.results)
+    assert "base models" in (study.results / "tables" / "base_norms.md").read_text()
 
 
 def test_what_noise_says_comes_from_the_results_alone(finished):
