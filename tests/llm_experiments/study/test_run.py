@@ -127,7 +127,7 @@ def test_the_world_is_checked_once(finished, monkeypatch):
     pd.testing.assert_frame_equal(study.check(), table, check_dtype=False)
 
 
-@pytest.mark.parametrize(("task", "tested"), [("habits", 128), ("columns", 15)])
+@pytest.mark.parametrize(("task", "tested"), [("chains", 50), ("columns", 15), ("habits", 100)])
 def test_halves_of_a_world_share_no_cell(task, tested):
     world = small(world=SMALL["world"] | {"task": task, "n_prompts": 200}).world
     everything = Tasks.of(world, 0, [0])
