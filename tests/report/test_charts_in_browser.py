@@ -58,6 +58,44 @@ def test_paper_has_the_still_figure_and_the_screen_the_other(browser, analyze):
         assert not visit.window.locator(".copy").first.is_visible()
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_paper_is_light_though_the_screen_is_dark(browser, request, name):
+    """Figures too, which are drawn anew: a canvas keeps its colours."""
+    with Visit(browser, request.getfixturevalue(name), scheme="dark") as visit:
+        picture = "document.querySelector('canvas').toDataURL()"
+        on_screen = visit.window.evaluate(picture)
+        visit.window.evaluate("dispatchEvent(new Event('beforeprint'))")
+        visit.window.emulate_media(media="print")
+        assert (
+            visit.window.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--ink')") == "#1d2126"
+        )
+        assert visit.window.evaluate("style('--line-0')") == "#0072B2"
+        assert visit.window.locator(".uplot").first.bounding_box()["width"] <= 640
+        on_paper = visit.window.evaluate(picture)
+        assert on_paper != on_screen and visit.window.locator(".copy:visible, .pointing:visible").count() == 0
+        visit.window.emulate_media(media="screen")
+        visit.window.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert visit.window.evaluate(picture) == on_screen
+
+
+@pytest.mark.parametrize("name", ["analyze", "watch", "compare"])
+def test_nothing_is_wider_than_a_sheet(browser, request, name):
+    with Visit(browser, request.getfixturevalue(name), width=703) as visit:  # A4 less margins of 12 mm
+        visit.window.evaluate("dispatchEvent(new Event('beforeprint'))")
+        visit.window.emulate_media(media="print")
+        assert visit.window.evaluate("document.documentElement.scrollWidth") == 703
+
+
+def test_numbers_of_a_logarithmic_axis_stand_apart_on_a_phone(browser, analyze):
+    ticks = [1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000]
+    shown = """ticks => [300, 900].map(width => {
+      const figure = { scales: { x: { min: 1, max: 1100 } }, bbox: { width: width * devicePixelRatio } };
+      return axis("x", 40, true).filter(figure, ticks, 0).filter(tick => tick !== null);
+    })"""
+    with Visit(browser, analyze) as visit:
+        assert visit.window.evaluate(shown, ticks) == [[1, 10, 100, 1000], [tick for tick in ticks if tick != 3]]
+
+
 def test_without_scripts_the_still_figure_is_there(browser, analyze):
     with Visit(browser, analyze, java_script_enabled=False) as visit:
         assert visit.window.locator(".chart img").first.is_visible() and visit.window.locator(".copy").count() == 0

@@ -1,6 +1,7 @@
 "use strict";
 // Every .chart[data-chart] becomes a figure whose values are read off by pointer, touch or arrow keys.
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const PAPER = 640; // pixels that fit on a sheet
 const digits = (value) => (value === null || value === undefined ? "–" : Number(value.toPrecision(3)).toLocaleString("en"));
 
 function shownValue(spec, line, index) {
@@ -10,15 +11,25 @@ function shownValue(spec, line, index) {
   return `${digits(value)} (${digits(line.low[index])} to ${digits(line.high[index])})`;
 }
 
+// Which ticks of a logarithmic axis have a number: as many as stand beside each other.
+function named(u, axisAt) {
+  const scale = u.scales[axisAt ? "y" : "x"];
+  const room = (axisAt ? 3 * u.bbox.height : u.bbox.width) / devicePixelRatio / Math.log10(scale.max / scale.min);
+  return room > 130 ? /^[125]/ : /^1(\.0+)?e/;
+}
+
 function axis(label, size, log) {
   const ticks = (u, splits) => splits.map((v) => (v === null ? "" : digits(v)));
   return {
     label, size, stroke: style("--soft"), font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif",
     labelSize: 18, grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line"), width: 1 },
     values: ticks,
-    ...(log ? { filter: (u, splits) => splits.map((v) => (/^[125]/.test(v.toExponential()) ? v : null)) } : {}),
+    ...(log ? { filter: (u, splits, axisAt) => splits.map((v) => (named(u, axisAt).test(v.toExponential()) ? v : null)) } : {}),
   };
 }
+
+const printing = () => document.documentElement.classList.contains("printing");
+const widthOf = (figure) => (printing() ? Math.min(figure.clientWidth, PAPER) : figure.clientWidth);
 
 function draw(figure) {
   const spec = JSON.parse(figure.dataset.chart);
@@ -43,7 +54,7 @@ function draw(figure) {
   });
   const made = new uPlot(
     {
-      width: figure.clientWidth, height: 260, series, bands, legend: { live: true },
+      width: widthOf(figure), height: 260, series, bands, legend: { live: true },
       scales: {
         x: { time: false, distr: spec.xLog ? 3 : 1 },
         y: { distr: spec.yLog ? 3 : 1, range: spec.yRange ? () => spec.yRange : undefined },
@@ -72,10 +83,17 @@ for (const figure of document.querySelectorAll(".chart[data-chart]")) {
   let made = draw(figure);
   figure.classList.add("drawn");
   new ResizeObserver(() => {
-    if (figure.clientWidth && figure.clientWidth !== made.width) made.setSize({ width: figure.clientWidth, height: 260 });
+    if (!printing() && figure.clientWidth && figure.clientWidth !== made.width) made.setSize({ width: figure.clientWidth, height: 260 });
   }).observe(figure);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  const again = () => {
     made.destroy();
     made = draw(figure);
-  });
+  };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  for (const [event, paper] of [["beforeprint", true], ["afterprint", false]]) {
+    addEventListener(event, () => {
+      document.documentElement.classList.toggle("printing", paper); // a canvas keeps the colours it was drawn in
+      again();
+    });
+  }
 }
