@@ -5,6 +5,7 @@ count as slow, so that ``-m slow`` runs them, but for those that are tried for e
 gives these hundreds of examples.
 """
 
+import gc
 from importlib.util import find_spec
 
 import pytest
@@ -28,3 +29,19 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if is_hypothesis_test(getattr(item, "obj", None)) and not hasattr(item, "callspec"):
                 item.add_marker("slow")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is there after the collection stays, and is not looked through for garbage again and again.
+
+    Thousands of tests and the libraries that they import are millions of objects, and trainers collect garbage after
+    every training.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -27,19 +28,24 @@ TEMPERATURE = 0.7
 class KeepsWeights(RecordingTrainer):
     def _completion_weights(self, output):
         self._now["weights"] = super()._completion_weights(output)
-        self._now["output"] = {name: value.clone() for name, value in output.items() if torch.is_tensor(value)}
-        self._now["norms"] = _definition(self.model, output)
-        squares = mean_squares(self.optimizer)
-        self._now["exact"] = _of_gradients(self.model, output)
-        self._now["adam"] = _of_gradients(self.model, output, squares)
         return self._now["weights"]
 
 
-def trained(folder, weights, **config):
+class KeepsReferences(KeepsWeights):
+    """Also what the weights should be, which takes a gradient of each completion."""
+
+    def _completion_weights(self, output):
+        self._now["norms"] = _definition(self.model, output)
+        self._now["exact"] = _of_gradients(self.model, output)
+        self._now["adam"] = _of_gradients(self.model, output, mean_squares(self.optimizer))
+        return super()._completion_weights(output)
+
+
+def trained(folder, weights, trainer_class=KeepsWeights, **config):
     trainer = tiny_trainer(
         folder,
         AdvantageEstimator("kae", bandwidth=5.0),
-        trainer_class=KeepsWeights,
+        trainer_class=trainer_class,
         trainer_options={"weights": weights},
         temperature=TEMPERATURE,
         per_device_train_batch_size=4,
@@ -58,12 +64,22 @@ def trained(folder, weights, **config):
     return trainer
 
 
+@pytest.fixture(scope="module")
+def run_of(tmp_path_factory):
+    """The batches of the run with these weights, trained once."""
+
+    @cache
+    def batches(weights):
+        return tuple(trained(tmp_path_factory.mktemp(weights), weights, KeepsReferences).batches)
+
+    return batches
+
+
 @pytest.mark.parametrize("weights", [name for name in WEIGHTS if name != "none"])
-def test_advantages_are_those_of_the_weighted_estimator(weights, tmp_path):
-    trainer = trained(tmp_path, weights)
+def test_advantages_are_those_of_the_weighted_estimator(weights, run_of):
     weighted, plain = (AdvantageEstimator("kae", bandwidth=5.0) for _ in range(2))
     gap = 0.0
-    for step, batch in enumerate(trainer.batches):
+    for step, batch in enumerate(run_of(weights)):
         rewards = batch["rewards"].sum(dim=1).double()
         expected = weighted.step(batch["prompts"], rewards, step, weights=batch["weights"].double())
         torch.testing.assert_close(batch["advantages"].double(), expected, atol=1e-6, rtol=0)
@@ -71,25 +87,25 @@ def test_advantages_are_those_of_the_weighted_estimator(weights, tmp_path):
     assert gap > 0.1, "the weights made no difference"
 
 
-def test_lengths_are_tokens_in_the_loss(tmp_path):
-    for batch in trained(tmp_path, "length").batches:
+def test_lengths_are_tokens_in_the_loss(run_of):
+    for batch in run_of("length"):
         assert batch["weights"].tolist() == batch["mask"].sum(dim=1).tolist()
-    assert len({length for batch in trained(tmp_path, "length").batches for length in batch["weights"].tolist()}) > 1
+    assert len({length for batch in run_of("length") for length in batch["weights"].tolist()}) > 1
 
 
-def test_score_norms_are_those_of_the_definition(tmp_path):
-    for batch in trained(tmp_path, "score_norm").batches:
+def test_score_norms_are_those_of_the_definition(run_of):
+    for batch in run_of("score_norm"):
         torch.testing.assert_close(batch["weights"].double(), batch["norms"], rtol=1e-4, atol=1e-5)
         assert batch["weights"].std() > 0.1
 
 
-def test_exact_norms_are_those_of_each_completions_own_gradient(tmp_path):
-    for batch in trained(tmp_path, "exact").batches:
+def test_exact_norms_are_those_of_each_completions_own_gradient(run_of):
+    for batch in run_of("exact"):
         torch.testing.assert_close(batch["weights"].double(), batch["exact"], rtol=1e-3, atol=1e-5)
 
 
-def test_norms_in_adams_units_follow_the_optimizer_and_have_mean_one(tmp_path):
-    first, *later = trained(tmp_path, "adam").batches
+def test_norms_in_adams_units_follow_the_optimizer_and_have_mean_one(run_of):
+    first, *later = run_of("adam")
     plain = first["exact"] / first["exact"].mean()
     torch.testing.assert_close(first["weights"].double(), plain, rtol=1e-3, atol=1e-5)  # no step, no units
     for batch in later:
@@ -102,13 +118,13 @@ def test_norms_in_adams_units_follow_the_optimizer_and_have_mean_one(tmp_path):
 
 
 @pytest.mark.parametrize("weights", ["exact", "adam"])
-def test_norms_of_gradients_do_not_depend_on_how_rows_are_cut(weights, tmp_path, monkeypatch):
-    whole = trained(tmp_path / "whole", weights)
+def test_norms_of_gradients_do_not_depend_on_how_rows_are_cut(weights, run_of, tmp_path, monkeypatch):
+    whole = run_of(weights)
     monkeypatch.setattr(completion_weights, "LOGITS_AT_ONCE", 1)
     cut = trained(tmp_path / "cut", weights)
     checkpointed = trained(tmp_path / "checkpointed", weights, gradient_checkpointing=True)
     for other in (cut, checkpointed):
-        for batch, again in zip(whole.batches, other.batches, strict=True):
+        for batch, again in zip(whole, other.batches, strict=True):
             torch.testing.assert_close(batch["weights"], again["weights"], rtol=1e-3, atol=1e-5)
     assert checkpointed.model.is_gradient_checkpointing
 

@@ -181,7 +181,7 @@ def evaluation(tmp_path, data, name="small", suite="math500:4,gsm8k:2", **option
         model={"name": "random", "chat": False},
         sampling={"batch_size": 8},
         suite=suite,
-        options={"template": "{problem}"},
+        options={"template": "{problem}", "workers": 1},
         **options,
     )
     return Evaluation(config, data=data, runs=tmp_path / "runs", results=tmp_path / "results", progress=no_progress)
