@@ -15,6 +15,7 @@ try:
     from llm_experiments.study.config import StudyConfig
     from llm_experiments.study.contrasts import POOLED, differences, speed
     from llm_experiments.study.noise.summary import noise_levels, noise_ratios, rank_correlations
+    from llm_experiments.tasks.cells import KINDS
     from paper_figures.policies.confirmation import CAPTION as CONFIRMATION_CAPTION
     from paper_figures.policies.confirmation import confirmation_table
     from paper_figures.policies.figures import figure
@@ -111,9 +112,14 @@ def build_rate_runs(folder: Path) -> None:
 
 def build_base_norms(folder: Path) -> None:
     """Write the table of score norms in the base models, where they were measured."""
-    if (folder / "base_norms.csv").is_file():
-        norms = pd.read_csv(folder / "base_norms.csv")
-        write_table(norms_table(norms), folder, "base_norms", BASE_NORMS_CAPTION.format(bases=norms["base"].nunique()))
+    if not (folder / "base_norms.csv").is_file():
+        return
+    norms = pd.read_csv(folder / "base_norms.csv", dtype={"kind": pd.CategoricalDtype(KINDS, ordered=True)})
+    bases = norms["base"].nunique()
+    over = "base" if bases > 1 else "seed"  # pools of one model are all that one model has
+    norms = norms.groupby(["kind", over], observed=True).mean(numeric_only=True).reset_index()
+    units = f"{bases} base models" if bases > 1 else f"{norms['seed'].nunique()} pools of one base model"
+    write_table(norms_table(norms), folder, "base_norms", BASE_NORMS_CAPTION.format(units=units))
 
 
 def build_noise(folder: Path, config: StudyConfig, speeds: pd.DataFrame, names: Mapping[str, str]) -> None:
