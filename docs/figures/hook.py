@@ -69,7 +69,8 @@ def experiment_figures() -> dict[str, Figure]:
     figures["assumption6"] = assumption6(along_a_run.score_norms)
     figures["equal_budget"] = equal_budget.figure(along_a_run.equal_budget)
     figures["what_a_history_buys"] = study_figure(RESULTS / "studies" / "habits")
-    figures["what_a_history_buys_columns"] = study_figure(RESULTS / "studies" / "columns")
+    for world in ("columns", "chains"):
+        figures[f"what_a_history_buys_{world}"] = study_figure(RESULTS / "studies" / world)
     _, curves, names = read_rate_runs(RESULTS / "studies" / "columns_smollm2")
     figures["what_a_history_buys_smollm2"] = rate_runs_figure(curves, names)
     figures["noise_and_speed"] = noise_figure(RESULTS / "studies" / "habits")

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 STUDIES, PICTURE = ROOT / "results" / "studies", ROOT / "docs" / "figures" / "learning.png"
 WORLDS = {
     "habits/curves.csv": "256 small facts",
-    "columns/curves.csv": "sums, small models",
+    "columns/curves.csv": "sums, column by column",
+    "chains/curves.csv": "chains of steps",
     "columns_smollm2/rate_curves.csv": "sums, SmolLM2-135M (2 runs)",
 }
 DRAWN = {
@@ -34,7 +35,7 @@ DRAWN = {
 def picture() -> bytes:
     """Learning curves in each world, as PNG; its text field ``Source`` holds the tables' checksum."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9.0, 3.4), layout="constrained")
+        figure = Figure(figsize=(10.5, 3.2), layout="constrained")
         for axes, (name, title) in zip(figure.subplots(1, len(WORLDS)), WORLDS.items(), strict=True):
             curves = pd.read_csv(STUDIES / name)
             if "base" not in curves:

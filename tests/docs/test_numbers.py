@@ -336,15 +336,15 @@ def test_what_is_said_of_a_history_holds_in_the_study():
     assert most < 0.005
 
 
-@pytest.mark.parametrize("study", ["habits", "columns"])
-def test_what_is_said_of_exact_weights_and_of_the_second_world_holds_in_the_studies(study):
+@pytest.mark.parametrize("study", ["habits", "columns", "chains"])
+def test_what_is_said_of_weights_in_each_world_holds_in_its_study(study):
     page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
     readme = (DOCS.parent / "README.md").read_text()
     speeds = pd.read_csv(RESULTS / "studies" / study / "speed.csv").query("base == 'all'").set_index("design")
-    for design in ("kae_eb_1", "kae_eb_1_exact", "kae_eb_1_adam", "none_1"):
+    for design in ("kae_eb_1", "kae_eb_1_exact", "kae_eb_1_adam", "none_1", "reinforce++_1"):
         share = interval(speeds.loc[design].rename({"low": "ratio_low", "high": "ratio_high"}), "ratio")
-        assert share in page
         assert share in readme
+        assert share in page or (study, design) == ("columns", "reinforce++_1")
     assert speeds.loc["kae_eb_1", "high"] < 0.7
     gaps = pd.read_csv(RESULTS / "studies" / study / "differences.csv")
     gaps = gaps.query("base == 'all' and endpoint == 'area' and reference == 'none_1'").set_index("design")
@@ -359,12 +359,13 @@ def test_what_is_said_of_exact_weights_and_of_the_second_world_holds_in_the_stud
     [
         ("habits", ("kae_eb_1", "kae_eb_1_neyman", "kae_eb_1_exact", "kae_eb_1_adam")),
         ("columns", ("kae_eb_1", "kae_eb_1_neyman", "kae_eb_1_exact", "kae_eb_1_adam")),
+        ("chains", ("kae_eb_1", "kae_eb_1_neyman", "kae_eb_1_exact", "kae_eb_1_adam", "kae_eb_1_weights")),
     ],
 )
 def test_what_is_said_of_a_completions_cost_holds_in_the_studies(study, designs):
     page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
     cost = pd.read_csv(RESULTS / "studies" / study / "cost.csv").set_index("design")
-    assert (cost["tokens"].round(2) == cost["tokens"].round(2).iloc[0]).all()
+    assert (cost["tokens"] - cost["tokens"].mean()).abs().max() < (0.05 if study == "chains" else 0.005)
     for design in designs:
         assert f"{cost.loc[design, 'ratio']:.2f} ± {cost.loc[design, 'ratio_se']:.2f}" in page
 
@@ -381,6 +382,43 @@ def test_what_is_said_of_other_designs_in_the_second_world_holds_in_the_study():
     assert f"{-row['difference']:.3f} ± {row['se']:.3f} behind no baseline".replace("0.", ".") in page
     rates = pd.read_csv(folder / "rates.csv")
     assert rates.loc[rates["at_edge"], "design"].tolist() == ["kae_eb_4"]
+
+
+def test_the_third_world_says_what_its_page_says():
+    """The recommended design passes the rule that was written down before; TRL's trainer finds the same."""
+    page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
+    folder = RESULTS / "studies" / "chains"
+    assert json.loads((folder / "provenance.json").read_text())["config"]["recommended"] == "kae_eb_1_adam"
+    speeds = pd.read_csv(folder / "speed.csv", dtype={"base": str}).query("base == 'all'").set_index("design")
+    assert speeds.loc["kae_eb_1_adam", "ratio"] < 0.5 and speeds.loc["kae_eb_1_adam", "high"] < 0.7
+    for design in ("kae_eb_1_weights", "kae_eb_1_neyman", "spo_1", "reinforce++_1"):
+        assert interval(speeds.loc[design].rename({"low": "ratio_low", "high": "ratio_high"}), "ratio") in page
+    assert f".{100 * speeds.loc['grpo_4', 'ratio']:.0f} [.{100 * speeds.loc['grpo_4', 'low']:.0f}, > 1]" in page
+    gaps = pd.read_csv(folder / "differences.csv", dtype={"base": str})
+    gaps = gaps.query("endpoint == 'area' and reference == 'none_1'").set_index("design")
+    assert (gaps.loc["kae_eb_1_adam", "difference"] > 0).all()
+    weighted = gaps.query("base == 'all'").loc["kae_eb_1_weights"]
+    assert f"{weighted['difference']:.3f} ± {weighted['se']:.3f} ahead of no baseline".replace("0.", ".") in page
+    other, plain = (
+        endpoints(pd.read_csv(folder / name).query(f"design == '{design}'"), 6400)["area"].mean()
+        for name, design in (("other_rates.csv", "kae_eb_1_exact"), ("curves.csv", "none_1"))
+    )
+    assert f"their mean accuracy is {other:.3f}, no baseline's {plain:.3f}".replace("0.", ".") in page
+    runs = {
+        name: endpoints(pd.read_csv(folder / f"{name}.csv"), 6400)["area"]
+        .reset_index()
+        .pivot_table(index=["base", "seed"], columns="design", values="area")
+        for name in ("confirmed", "curves")
+    }
+    seeds = runs["confirmed"].index
+    for name, design, said in (
+        ("confirmed", "grpo_8", "{} over GRPO by TRL"),
+        ("curves", "grpo_8", "{} by the study's own trainer"),
+        ("confirmed", "none_1", "by TRL it is {} over no baseline"),
+        ("confirmed", "kae_eb_1", "{} over KAE-EB without weights"),
+    ):
+        gap = (runs[name]["kae_eb_1_adam"] - runs[name][design]).loc[seeds]
+        assert said.format(f"{gap.mean():.3f} ± {gap.sem():.3f}".replace("0.", ".")) in page
 
 
 def test_what_is_said_of_weights_in_adams_units_holds_on_each_base_model():
