@@ -311,19 +311,11 @@ def test_figures_of_late_rewards_are_those_of_the_benchmark():
 
 
 def test_what_is_said_of_a_history_holds_in_the_study():
-    """Of "What a history buys", and of the README's sentence on it."""
     page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
-    readme = " ".join((DOCS.parent / "README.md").read_text().split())
     speeds = pd.read_csv(RESULTS / "studies/habits/speed.csv").query("base == 'all'").set_index("design")
-    for design, sentence in (
-        ("kae_eb_1", "final accuracy with {}"),
-        ("reinforce++_1", "the batch mean with {}"),
-        ("none_1", "no baseline at all with {}"),
-    ):
+    for design in ("kae_eb_1", "reinforce++_1", "none_1"):
         row = speeds.loc[design]
-        share = f"{row['ratio']:.2f} [{row['low']:.2f}, {row['high']:.2f}]".replace("0.", ".")
-        assert share in page
-        assert sentence.format(share) in readme
+        assert f"{row['ratio']:.2f} [{row['low']:.2f}, {row['high']:.2f}]".replace("0.", ".") in page
     assert speeds.loc["kae_eb_1", "high"] < 0.5 < 0.7
     assert speeds.loc["kae_eb_8", "ratio"] > 0.9
     gaps = pd.read_csv(RESULTS / "studies/habits/differences.csv").query("base == 'all' and endpoint == 'area'")
@@ -339,12 +331,9 @@ def test_what_is_said_of_a_history_holds_in_the_study():
 @pytest.mark.parametrize("study", ["habits", "columns", "chains"])
 def test_what_is_said_of_weights_in_each_world_holds_in_its_study(study):
     page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
-    readme = (DOCS.parent / "README.md").read_text()
     speeds = pd.read_csv(RESULTS / "studies" / study / "speed.csv").query("base == 'all'").set_index("design")
-    for design in ("kae_eb_1", "kae_eb_1_exact", "kae_eb_1_adam", "none_1", "reinforce++_1"):
-        share = interval(speeds.loc[design].rename({"low": "ratio_low", "high": "ratio_high"}), "ratio")
-        assert share in readme
-        assert share in page or (study, design) == ("columns", "reinforce++_1")
+    for design in ("kae_eb_1", "kae_eb_1_exact", "kae_eb_1_adam", "none_1"):
+        assert interval(speeds.loc[design].rename({"low": "ratio_low", "high": "ratio_high"}), "ratio") in page
     assert speeds.loc["kae_eb_1", "high"] < 0.7
     gaps = pd.read_csv(RESULTS / "studies" / study / "differences.csv")
     gaps = gaps.query("base == 'all' and endpoint == 'area' and reference == 'none_1'").set_index("design")

@@ -78,7 +78,20 @@ def test_the_three_numbers_at_the_top_are_those_of_the_committed_tables():
     )
     completions = f"{shares['kae_eb_1']}; weighted by gradients {shares['kae_eb_1_adam']}"
     assert rows[1:] == [tuple(error), (noise, "1"), (completions, "1")]
-    assert f"completions](docs/experiments/what_a_history_buys.md), {shares['none_1']}" in README
+
+
+def test_the_table_of_worlds_is_that_of_the_committed_studies():
+    rows = re.findall(r"^\| ([^|]+) \|((?: \.\d\d \[[^|]+\] \|){5})$", README, re.MULTILINE)
+    worlds = {"256 small facts": "habits", "sums": "columns", "chains": "chains"}
+    assert len(rows) == len(worlds)
+    for (said, cells), (begins, study) in zip(rows, worlds.items(), strict=True):
+        assert said.startswith(begins)
+        speeds = pd.read_csv(ROOT / "results" / "studies" / study / "speed.csv", dtype={"base": str})
+        found = speeds.query("base == 'all'").set_index("design")
+        designs = ("kae_eb_1", "kae_eb_1_exact", "kae_eb_1_adam", "none_1", "reinforce++_1")
+        wanted = [short(*found.loc[design, ["ratio", "low", "high"]]) for design in designs]
+        assert [cell.strip() for cell in cells.split("|")[:-1]] == wanted
+        assert found.loc["none_1", "ratio"] < found.loc["kae_eb_1", "ratio"]  # "in all three worlds"
 
 
 def short(*numbers):
