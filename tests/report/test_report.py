@@ -67,7 +67,7 @@ def test_page_needs_no_other_file_and_shows_every_method(analysis, written):
     allowed = [f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'" for code in scripts]
     assert len(scripts) == page.count("<script>") == 4 and f"script-src {' '.join(allowed)} ;" in page
     for row in analysis.risk.itertuples():
-        name = row.method.replace(",", ",<wbr>") + "<wbr>"
+        name = re.sub("([:,_])", r"\1<wbr>", row.method)
         assert re.search(rf">{re.escape(name)}</a>[^\n]*?</td><td>{1e3 * row.mse:.2f}</td>", page), row.method
     targets = set(re.findall(r'<dt id="(method-[^"]+)"', page))
     assert set(re.findall(r'href="#(method-[^"]+)"', page)) == targets
