@@ -52,9 +52,10 @@ def watch_page(folder: Path) -> Path:
 
 
 def compare_page(folder: Path) -> Path:
-    """Compare two simulated logs; return the page."""
+    """Compare two simulated logs, one of a long name; return the page."""
     folder.mkdir()
-    logs = [str(_written(seed, folder / f"{name}.csv")) for seed, name in enumerate(("before", "after"))]
+    names = ("before_the_change_grpo_group_size_8_lr_1e-6", "after")
+    logs = [str(_written(seed, folder / f"{name}.csv")) for seed, name in enumerate(names)]
     assert run(["compare", *logs, "--n-boot", "40", "--out", str(folder)]) == 0
     return folder / "compare.html"
 

@@ -119,3 +119,14 @@ def test_a_method_in_a_table_leads_to_what_it_is(browser, analyze):
         visit.window.locator("td a", has_text="kalman").first.click()
         entry = visit.window.locator("#method-kalman")
         assert 0 <= entry.bounding_box()["y"] < 900 and entry.inner_text() == "kalman"
+
+
+@pytest.mark.parametrize("device", WIDTHS)
+def test_heads_of_long_names_stay_in_their_columns(browser, compare, device):
+    beyond = """heads => heads.filter(head => {
+        const [own, cell] = [head.getBoundingClientRect(), head.closest('th').getBoundingClientRect()];
+        return own.left < cell.left - 1 || own.right > cell.right + 1;
+    }).map(head => head.textContent)"""
+    with Visit(browser, compare, width=WIDTHS[device]) as visit:
+        assert visit.window.locator("th button").count() > 8
+        assert visit.window.locator("th button").evaluate_all(beyond) == []
