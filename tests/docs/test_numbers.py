@@ -334,6 +334,9 @@ def test_what_is_said_of_weights_in_each_world_holds_in_its_study(study):
     speeds = pd.read_csv(RESULTS / "studies" / study / "speed.csv").query("base == 'all'").set_index("design")
     for design in ("kae_eb_1", "kae_eb_1_exact", "kae_eb_1_adam", "none_1"):
         assert interval(speeds.loc[design].rename({"low": "ratio_low", "high": "ratio_high"}), "ratio") in page
+    tutorial = (DOCS / "guide" / "half_the_completions.md").read_text()
+    for design in ("kae_eb_1", "kae_eb_1_adam", "none_1"):
+        assert interval(speeds.loc[design].rename({"low": "ratio_low", "high": "ratio_high"}), "ratio") in tutorial
     assert speeds.loc["kae_eb_1", "high"] < 0.7
     gaps = pd.read_csv(RESULTS / "studies" / study / "differences.csv")
     gaps = gaps.query("base == 'all' and endpoint == 'area' and reference == 'none_1'").set_index("design")
