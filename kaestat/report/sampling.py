@@ -15,7 +15,7 @@ from kaestat.report.facts import LogFacts
 POLICIES = ("neyman", "spo", "pools", "greso", "uniform")
 OURS, REFERENCE = "neyman", "uniform"
 BUDGET = 0.5
-SAMPLING_TITLE = "Half of the completions, drawn by predicted values and corrected for"
+SAMPLING_TITLE = "What half of the completions are worth, drawn by predicted values and corrected for"
 SAMPLING_HEADER = (
     "policy",
     "worth",
