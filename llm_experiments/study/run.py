@@ -90,6 +90,11 @@ class Study:
             if self._stored(self._rates_path(design)) is None:
                 runs = [(seed, rate) for rate in config.rates for seed in config.rate_seeds]
                 self._curves(design, config.world.bases[0], runs, self._rates_path(design))
+        return self._known_rates()
+
+    def _known_rates(self) -> pd.DataFrame:
+        """As `rates`, of the runs that are there."""
+        config = self.config
         rows, found = [], []
         for design in config.designs:
             curves = self._stored(self._rates_path(design))
@@ -127,6 +132,8 @@ class Study:
                 path = self._path(design, rates[design], base)
                 if self._stored(path) is None:
                     self._curves(design, base, [(seed, rates[design]) for seed in self.config.seeds], path)
+        # Once more: others may have worked on other designs meanwhile.
+        rates = self._known_rates().query("chosen").set_index("design")["rate"].to_dict()
         frames = []
         for design, rate in rates.items():
             stored = {base: self._stored(self._path(design, rate, base)) for base in bases}
@@ -286,11 +293,15 @@ class Study:
             return taught_folder(self._models, start, examples, world.pretraining, model_seed, **made)
 
     def _write(self, table: pd.DataFrame, name: str) -> None:
-        _write_frame(table, self.results / name)
-        path, origin = self.results / PROVENANCE, provenance(self.config)
-        earlier = json.loads(path.read_text()).get("tables", {}) if path.exists() else {}
-        own = {key: origin[key] for key in ("time", "commit")} | {"device": self._device}
-        write_atomically(path, json.dumps(origin | {"tables": earlier | {name: own}}, indent=1))
+        """Write a table of results, with when and by which code it was made; unchanged, it keeps what it has."""
+        path, place = self.results / PROVENANCE, self.results / name
+        changed = not place.exists() or place.read_text() != _text(table)
+        _write_frame(table, place)
+        origin = provenance(self.config)
+        made = _origins(path)
+        if changed or name not in made:
+            made[name] = {key: origin[key] for key in ("time", "commit")} | {"device": self._device}
+        write_atomically(path, json.dumps(origin | {"tables": made}, indent=1))
 
     def _check_identity(self) -> None:
         """Refuse curves of other settings. Designs may be added."""
@@ -318,8 +329,23 @@ def areas(curves: pd.DataFrame, budget: int) -> np.ndarray:
     return area(on_grid(curves, "matched", grid), grid)
 
 
-def _write_frame(table: pd.DataFrame, path: Path) -> None:
+def _origins(path: Path) -> dict[str, dict[str, str]]:
+    """When and by which code each table was made; earlier versions kept that once for all tables of a study."""
+    if not path.exists():
+        return {}
+    known = json.loads(path.read_text())
+    if "tables" in known:
+        return dict(known["tables"])
+    own = {key: known[key] for key in ("time", "commit")}
+    return {each.name: own for each in sorted(path.parent.glob("*.csv"))}
+
+
+def _text(table: pd.DataFrame) -> str:
     text = io.StringIO()
     table.to_csv(text, index=False, float_format=DIGITS)
+    return text.getvalue()
+
+
+def _write_frame(table: pd.DataFrame, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text.getvalue())
+    write_atomically(path, _text(table))

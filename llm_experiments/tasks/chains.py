@@ -2,9 +2,10 @@
 
 The problems are those that `reasoning_gym` calls ``chain_sum``, with three terms of one digit each: ``4 + 3 - 5 =``. A
 model is taught to write the step that it takes and then the result, ``7-5=2``. A step is a number so far, a sign and a
-digit, 560 in all that can be needed, each with its own chance of being taken rightly and its own wrong habit. A step
-goes on from what has been *written*: other than in the worlds of habits and of columns, the text before an answer
-decides what the answer is. The reward is `reasoning_gym`'s, for the result alone.
+digit, 560 on right ways and 680 with those from wrong numbers, each with its own chance of being taken rightly and its
+own wrong habit. A step goes on from what has been *written*: other than in the worlds of habits and of columns, the
+text before an answer decides what the answer is. The reward is `reasoning_gym`'s full score, for the result alone; its
+partial scores count 0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .base import Problem
 from .cells import CHANCE, KINDS, Cell, CellsTask, Kind, draw_kinds, rows_of
 
 SHARES = {"solved": 0.50, "right_mode": 0.19, "wrong_mode": 0.25, "hopeless": 0.06}
-"""Of the kinds of steps. A chain's kind is that of its worse step; of chains that makes .25, .23, .41 and .12."""
+"""Of the kinds of steps. A chain's kind is that of its worse step; of chains that makes about .25, .23, .41 and .12."""
 SIZES: Mapping[str, int] = {"test": 256, "validation": 256, "train": 3488}
 QUESTION = "State the final answer to the following arithmetic problem: {} ="
 SIGNS = "+-"
@@ -95,6 +96,11 @@ def examples(
     Returns
     -------
     list of (str, str)
+
+    Raises
+    ------
+    ValueError
+        If the wording is unknown, or the shares are wrong.
     """
     rng = np.random.default_rng(seed)
     cells, every = _cells(world, shares), _every_chain()

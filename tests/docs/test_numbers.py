@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from kaestat import read_log
-from llm_experiments.study.contrasts import endpoints
+from llm_experiments.study.contrasts import endpoints, speed
 from simulations import studies
 from tests.helpers.tiers import slow_after
 
@@ -390,11 +390,16 @@ def test_the_third_world_says_what_its_page_says():
     gaps = gaps.query("endpoint == 'area' and reference == 'none_1'").set_index("design")
     assert (gaps.loc["kae_eb_1_adam", "difference"] > 0).all()
     weighted = gaps.query("base == 'all'").loc["kae_eb_1_weights"]
-    assert f"{weighted['difference']:.3f} ± {weighted['se']:.3f} ahead of no baseline".replace("0.", ".") in page
+    assert f"{weighted['difference']:.3f} ± {weighted['se']:.3f} from no baseline".replace("0.", ".") in page
     other, plain = (
         endpoints(pd.read_csv(folder / name).query(f"design == '{design}'"), 6400)["area"].mean()
         for name, design in (("other_rates.csv", "kae_eb_1_exact"), ("curves.csv", "none_1"))
     )
+    curves = pd.read_csv(folder / "curves.csv").query("design != 'kae_eb_1_exact'")
+    again = speed(pd.concat([curves, pd.read_csv(folder / "other_rates.csv")]), 6400, "grpo_8")
+    (row,) = again[(again["design"] == "kae_eb_1_exact") & (again["base"].astype(str) == "all")].itertuples()
+    share = f"{row.ratio:.2f} [{row.low:.2f}, {row.high:.2f}]".replace("0.", ".")
+    assert f"they need {share}" in page and share in (DOCS.parent / "README.md").read_text()
     assert f"their mean accuracy is {other:.3f}, no baseline's {plain:.3f}".replace("0.", ".") in page
 
 

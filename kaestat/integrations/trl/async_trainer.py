@@ -18,7 +18,7 @@ from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker,
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.weights import LENGTH_ONLY, check_weights
-from kaestat.integrations.trl.checkpoints import STATE_FILE, next_checkpoint, without_history
+from kaestat.integrations.trl.checkpoints import STATE_FILE, lost_history, next_checkpoint
 from kaestat.integrations.trl.group_scoring import GroupScorer, RecordingQueue, baseline_loop
 from kaestat.integrations.trl.trainer import TRL
 from kaestat.storage import load_state
@@ -140,7 +140,7 @@ class BaselineAsyncGRPOTrainer(AsyncGRPOTrainer):
             state: Any = load_state(path).get("state")
             self._watched.load_state_dict(state)
         elif self._watched.stateful:
-            raise without_history(self, path, self.advantage_estimator.method)
+            raise lost_history(self, path, self.advantage_estimator.method)
         self._go_on_counting()  # TRL's own count is lost with its rollout_state.json, and for streamed data sets
 
 

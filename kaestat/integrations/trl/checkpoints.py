@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOTrainer
 
 from kaestat.sampling import PromptSampler
 
@@ -14,13 +14,13 @@ STATE_FILE = "baseline_state"
 SAMPLER_FILE = "prompt_sampler_state"
 
 
-def next_checkpoint(trainer: GRPOTrainer, trial: Any) -> str:
+def next_checkpoint(trainer: Trainer, trial: Any) -> str:
     """The folder that the trainer is about to write."""
     name = f"{PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
     return os.path.join(trainer._get_output_dir(trial=trial), name)
 
 
-def without_history(trainer: object, path: str, method: str) -> ValueError:
+def lost_history(trainer: Trainer, path: str, method: str) -> ValueError:
     """The error of a checkpoint that lacks a state which the method needs."""
     return ValueError(
         f"resume_from_checkpoint: there is no {path}, and method {method!r} cannot go on without its history. Resume "

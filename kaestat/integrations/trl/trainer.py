@@ -22,9 +22,9 @@ from kaestat.integrations.shared.watched_sampler import sampler_of
 from kaestat.integrations.trl.checkpoints import (
     SAMPLER_FILE,
     STATE_FILE,
+    lost_history,
     next_checkpoint,
     restore_sampler,
-    without_history,
 )
 from kaestat.integrations.trl.completion_weights import (
     NORMS,
@@ -337,7 +337,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         if os.path.exists(path):
             self._load_state(path)
         elif self._watched.stateful:
-            raise without_history(self, path, self.advantage_estimator.method)
+            raise lost_history(self, path, self.advantage_estimator.method)
         self.generation = self.advantage_estimator.last_step + 1
 
     def _save_state(self, path: str) -> None:

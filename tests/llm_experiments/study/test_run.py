@@ -71,6 +71,20 @@ def test_every_table_says_when_and_by_which_code_it_was_made(finished):
     assert all(set(own) == {"time", "commit", "device"} for own in tables.values())
 
 
+def test_what_is_written_again_unchanged_keeps_its_origin(finished):
+    study, _ = finished
+    path = study.results / "provenance.json"
+    first = json.loads(path.read_text())
+    old = {"time": "then", "commit": "of then"}
+    path.write_text(json.dumps({key: each for key, each in first.items() if key != "tables"} | old))
+    (study.results / "rates.csv").write_text("other\n")
+    study.rates()
+    tables = json.loads(path.read_text())["tables"]
+    assert tables["curves.csv"] == tables["rate_curves.csv"] == old
+    assert tables["rates.csv"]["time"] != "then" and set(tables["rates.csv"]) == {"time", "commit", "device"}
+    path.write_text(json.dumps(first))
+
+
 def test_every_run_of_every_design_has_its_tests(finished):
     _, table = finished
     assert list(table.columns) == ["design", "base", *CURVE_COLUMNS]
@@ -116,6 +130,21 @@ def test_one_design_is_run_without_the_others(tmp_path):
     assert set(pd.read_csv(study.results / "rates.csv")["design"]) == {"grpo_4"}
     with pytest.raises(ValueError, match="'nothing' is none of the study's"):
         study.compare(["nothing"])
+
+
+def test_tables_have_the_designs_that_another_process_has_finished_meanwhile(tmp_path, monkeypatch):
+    here, there = (Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent) for _ in "ab")
+    train, met = here._curves, []
+
+    def interrupted(design, base, runs, path):
+        train(design, base, runs, path)
+        if path.parent.name == "curves" and not met:
+            met.append(there.compare(["kae_eb_1"]))
+
+    monkeypatch.setattr(here, "_curves", interrupted)
+    here.compare(["grpo_4"])
+    assert set(met[0]["design"]) == {"kae_eb_1"}
+    assert set(pd.read_csv(here.results / "curves.csv")["design"]) == {"grpo_4", "kae_eb_1"}
 
 
 def test_the_world_is_checked_once(finished, monkeypatch):
@@ -231,7 +260,8 @@ def test_norms_in_base_models_are_measured_once_and_have_their_table(finished, m
     monkeypatch.setattr(study_run, "base_norms", lambda *_: pytest.fail("norms were measured again"))
     pd.testing.assert_frame_equal(study.norms(), table, check_dtype=False, rtol=1e-4)
     build(study.results)
-    assert "base models" in (study.results / "tables" / "base_norms.md").read_text()
+    told = f"Means over {len(study.config.world.bases)} base models"
+    assert told in (study.results / "tables" / "base_norms.md").read_text()
 
 
 def test_what_noise_says_comes_from_the_results_alone(finished):
