@@ -47,7 +47,7 @@ def test_blocks_of_the_page_run_in_order_and_only_the_second_run_knows_the_past(
 
 def test_numbers_of_the_study_are_the_studys():
     quoted = re.findall(r"\.\d\d \[\.\d\d, \.\d\d\]", PAGE)
-    assert len(quoted) == 7 and [each for each in quoted if each not in STUDY] == []
+    assert len(quoted) == 10 and [each for each in quoted if each not in STUDY] == []
 
 
 def test_metrics_of_the_page_are_those_that_trl_gets():
