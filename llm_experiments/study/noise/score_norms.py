@@ -19,6 +19,7 @@ from llm_experiments.training.stacked.model import Parameters, StackedDecoder
 from llm_experiments.training.stacked.sampling import sample
 from llm_experiments.training.stacked.score_norms import exact_norms
 
+AT_ONCE = 256  # answers, whose logits are held together
 NORM_COLUMNS = ["kind", "completions", "value", "right", "wrong", "best_baseline"]
 
 
@@ -53,12 +54,17 @@ def score_norms(
         noise that is the same for all problems of a kind.
     """
     problems = [problem for problem in task.problems for _ in range(times)]
-    prompts = codec.tokens([problem.prompt for problem in problems])
+    prompts = codec.tokens([problem.prompt for problem in problems]).to(next(iter(parameters.values())).device)
     uniforms = torch.rand(1, len(problems), tokens, generator=torch.Generator().manual_seed(seed))
-    completions = sample(model, parameters, prompts[None], uniforms, end=codec.end, pad=codec.pad)[0]
-    texts = codec.texts(completions)
+    texts: list[str] = []
+    squares = []
+    for rows in torch.arange(len(problems)).split(AT_ONCE):
+        asked = prompts[rows][None]
+        completions = sample(model, parameters, asked, uniforms[:, rows], end=codec.end, pad=codec.pad)
+        texts += codec.texts(completions[0])
+        squares.append(exact_norms(model, parameters, asked, completions, end=codec.end)[0].double().cpu())
     rewards = np.array([grade(task, problem, text) for problem, text in zip(problems, texts, strict=True)])
-    norms = exact_norms(model, parameters, prompts[None], completions[None], end=codec.end)[0].double().numpy()
+    norms = torch.cat(squares).numpy()
     kinds = np.array([problem.level for problem in problems])
     return pd.DataFrame([_row(kind, rewards[kinds == kind], norms[kinds == kind]) for kind in dict.fromkeys(kinds)])[
         NORM_COLUMNS

@@ -1,6 +1,7 @@
 """Squared norms of scores by kind of problem."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from llm_experiments.study.noise.score_norms import _row, score_norms
@@ -13,6 +14,15 @@ def test_every_kind_has_its_row(folder, codec, pool):
     kinds = [problem.level for problem in pool.problems]
     assert found["completions"].to_dict() == {kind: 3 * kinds.count(kind) for kind in set(kinds)}
     assert (found["wrong"] > 0).all()
+
+
+def test_how_many_answers_are_held_together_does_not_matter(folder, codec, pool, monkeypatch):
+    model, parameters = StackedDecoder.load([folder])
+    whole = score_norms(model, parameters, pool, codec, tokens=2, times=3, seed=0)
+    monkeypatch.setattr("llm_experiments.study.noise.score_norms.AT_ONCE", 5)
+    pd.testing.assert_frame_equal(
+        score_norms(model, parameters, pool, codec, tokens=2, times=3, seed=0), whole, rtol=1e-5
+    )
 
 
 def test_the_best_baseline_lies_below_the_value_where_wrong_answers_weigh_more():
