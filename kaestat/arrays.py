@@ -303,9 +303,7 @@ def steps_like(visits: Visits, value: Any) -> Array:
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:
     """``numerator / denominator`` where the denominator is positive, elsewhere ``otherwise``; never warns."""
     positive = denominator > 0
-    safe = xp.where(positive, denominator, xp.ones_like(denominator))
-    quotient = numerator / safe
-    return xp.where(positive, quotient, otherwise + xp.zeros_like(quotient))
+    return xp.where(positive, numerator / xp.where(positive, denominator, 1.0), otherwise)
 
 
 def _clear_rounding(remaining: Array, removed: Array, xp: Namespace) -> Array:

@@ -94,12 +94,13 @@ class Tests:
         """One row for each run, columns `CURVE_COLUMNS`."""
         training, temperatures = self._training, [GREEDY, *self._config.temperatures]
         valid = np.stack([self._validation.rewards(each, 1).mean((1, 2)) for each in temperatures])
-        tested = [
-            self._test.rewards(each, self._config.samples if each != GREEDY else 1).mean(2) for each in temperatures
-        ]
+        sampled = [self._test.rewards(each, self._config.samples if each != GREEDY else 1) for each in temperatures]
+        tested = [each.mean(2) for each in sampled]
         best = valid.argmax(0)  # the lowest temperature of several that are as good
         matched = np.stack([tested[each][run] for run, each in enumerate(best)])
-        plain = self._test.rewards(1.0, self._config.passes if passes else self._config.samples)
+        asked = not passes and 1.0 in temperatures  # with the same random numbers
+        samples = self._config.passes if passes else self._config.samples
+        plain = sampled[temperatures.index(1.0)] if asked else self._test.rewards(1.0, samples)
         frame = pd.DataFrame(
             {
                 "seed": self._seeds,

@@ -24,6 +24,8 @@ CONTEXT = 256
 TIED = "lm_head.weight"
 EMBEDDING = "model.embed_tokens.weight"
 FAMILIES = ("llama", "qwen2")
+ATTENDING = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+GATED = ("mlp.gate_proj", "mlp.up_proj")
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +140,22 @@ class StackedDecoder:
             layer = f"model.layers.{number}."
             x = x + self._attention(tapped, layer, tapped.norm(x, f"{layer}input_layernorm"), rows, turn, number, cache)
             mlp = tapped.norm(x, f"{layer}post_attention_layernorm")
-            gate, up = tapped.linear(mlp, f"{layer}mlp.gate_proj", f"{layer}mlp.up_proj").chunk(2, -1)
+            gate, up = tapped.linear(mlp, *(f"{layer}{name}" for name in GATED)).chunk(2, -1)
             x = x + tapped.linear(F.silu(gate) * up, f"{layer}mlp.down_proj")
         x = x.view(runs, rows, length, width)[:, :, skip:].reshape(runs, -1, width)
         final = tapped.logits(tapped.norm(x, "model.norm"), embedding)
         return final.view(runs, rows, length - skip, vocabulary)
+
+    def joined(self, parameters: Parameters) -> dict[str, torch.Tensor]:
+        """Parameters for many calls of `logits`, in which those of one input stand side by side once and for all."""
+        names = [
+            [f"model.layers.{number}.{name}.{kind}" for name in together]
+            for number in range(self.config.num_hidden_layers)
+            for together in (ATTENDING, GATED)
+            for kind in ("weight", "bias")
+        ]
+        beside = {" ".join(each): side_by_side(parameters, each) for each in names if each[0] in parameters}
+        return {**parameters, **beside}
 
     def _attention(
         self,
@@ -156,7 +169,7 @@ class StackedDecoder:
     ) -> torch.Tensor:
         runs, _, width = x.shape
         heads, groups = self.config.num_attention_heads, self.config.num_key_value_heads
-        mixed = tapped.linear(x, *(f"{layer}self_attn.{n}_proj" for n in "qkv"))
+        mixed = tapped.linear(x, *(f"{layer}{name}" for name in ATTENDING))
         mixed = mixed.view(runs * rows, -1, heads + 2 * groups, self._head).transpose(1, 2)
         turned = _rotated(mixed[:, : heads + groups], *turn)
         query, key, value = turned[:, :heads], turned[:, heads:], mixed[:, heads + groups :]
@@ -167,10 +180,9 @@ class StackedDecoder:
             else:
                 key, value = (torch.cat([old, new], 2) for old, new in zip(cache[number], (key, value), strict=True))
                 cache[number] = key, value
-        repeat = heads // groups
-        seen = F.scaled_dot_product_attention(
-            query, key.repeat_interleave(repeat, 1), value.repeat_interleave(repeat, 1), is_causal=first
-        )
+        if query.is_cuda:  # of 32-bit numbers its kernels take no groups
+            key, value = (each.repeat_interleave(heads // groups, 1) for each in (key, value))
+        seen = F.scaled_dot_product_attention(query, key, value, is_causal=first, enable_gqa=True)
         return tapped.linear(seen.transpose(1, 2).reshape(runs, -1, width), f"{layer}self_attn.o_proj")
 
     @property
@@ -179,11 +191,11 @@ class StackedDecoder:
 
     @cached_property
     def _turns(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosine and sine of each place's angles."""
+        """Cosine and sine of each place's angles, the sine's first half negative."""
         theta = self.config.rope_parameters["rope_theta"]
         speed = 1.0 / theta ** (torch.arange(0, self._head, 2).float() / self._head)
         angles = torch.outer(torch.arange(CONTEXT).float(), speed).repeat(1, 2)
-        return angles.cos(), angles.sin()
+        return angles.cos(), angles.sin() * torch.tensor([-1.0, 1.0]).repeat_interleave(self._head // 2)
 
 
 @dataclass(frozen=True)
@@ -207,10 +219,10 @@ class _Tapped:
     def linear(self, x: torch.Tensor, *names: str) -> torch.Tensor:
         """Each run's own linear maps, side by side: x (runs, N, in)."""
         weights = [f"{name}.weight" for name in names]
-        weight = torch.cat([self.parameters[each] for each in weights], 1).transpose(1, 2)
+        weight = side_by_side(self.parameters, weights).transpose(1, 2)
         if f"{names[0]}.bias" not in self.parameters:
             return self._noted("linear", x, torch.bmm(x, weight), *weights)
-        bias = torch.cat([self.parameters[f"{name}.bias"] for name in names], 1)
+        bias = side_by_side(self.parameters, [f"{name}.bias" for name in names])
         return self._noted("biased", x, torch.baddbmm(bias[:, None], x, weight), *weights)
 
     def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -228,6 +240,13 @@ class _Tapped:
         return outputs
 
 
+def side_by_side(parameters: Parameters, names: Sequence[str]) -> torch.Tensor:
+    """Parameters of one input as one."""
+    if len(names) == 1:
+        return parameters[names[0]]
+    joined = parameters.get(" ".join(names))
+    return torch.cat([parameters[each] for each in names], 1) if joined is None else joined
+
+
 def _rotated(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
-    left, right = x.chunk(2, -1)
-    return x * cosine + torch.cat([-right, left], -1) * sine
+    return x * cosine + x.roll(x.shape[-1] // 2, -1) * sine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 
@@ -13,9 +14,6 @@ MOMENTS = (0.9, 0.999)
 
 class StackedOptimizer:
     """AdamW without weight decay, or plain gradient descent, of stacked parameters.
-
-    Both work element by element, so that runs do not meet in them, and their steps are proportional to the learning
-    rate: torch's is taken at the rate 1 and each run goes its own part of it.
 
     Parameters
     ----------
@@ -30,44 +28,45 @@ class StackedOptimizer:
 
     def __init__(self, parameters: Collection[torch.Tensor], kind: Optimizer, rates: Sequence[float], max_norm: float):
         self._parameters, self._max_norm = list(parameters), max_norm
-        self._rates = torch.tensor(list(rates), device=self._parameters[0].device)
-        # One for each tensor, so that of old values only one tensor's are held.
-        self._torch = [_torch_optimizer(each, kind) for each in self._parameters]
+        # Each run's part of the stack is a tensor of its own to torch's optimiser, so that it has a rate of its own.
+        self._parts = [[each.detach()[run] for run in range(len(rates))] for each in self._parameters]
+        groups = [
+            {"params": list(own), "lr": rate} for own, rate in zip(zip(*self._parts, strict=True), rates, strict=True)
+        ]
+        self._torch = _torch_optimizer(groups, kind)
 
     def step(self, loss: torch.Tensor) -> torch.Tensor:
         """Go down the sum of the runs' losses; returns the norms of their gradients before clipping, shape (runs,)."""
+        self._torch.zero_grad()
         for each in self._parameters:
             each.grad = None
         loss.backward()
-        norms = torch.stack([_gradient(each).flatten(1).square().sum(1) for each in self._parameters]).sum(0).sqrt()
+        gradients = [_gradient(each) for each in self._parameters]
+        norms = torch.stack([each.flatten(1).norm(dim=1) for each in gradients]).norm(dim=0)
         factor = (self._max_norm / (norms + 1e-6)).clamp(max=1.0)
-        for each in self._parameters:
-            _gradient(each).mul_(_spread(factor, each))
-        for each, optimizer in zip(self._parameters, self._torch, strict=True):
-            old = each.detach().clone()
-            optimizer.step()
-            with torch.no_grad():
-                each.sub_(old).mul_(_spread(self._rates, each)).add_(old)
+        for gradient, parts in zip(gradients, self._parts, strict=True):
+            gradient.mul_(factor.view(-1, *[1] * (gradient.ndim - 1)))
+            for part, own in zip(parts, gradient, strict=True):
+                part.grad = own
+        self._torch.step()
         return norms
 
     def squares(self) -> list[torch.Tensor] | None:
         """AdamW's mean square of each coordinate's gradient, without its bias at the beginning; None before a step."""
-        states = [optimizer.state.get(each) for each, optimizer in zip(self._parameters, self._torch, strict=True)]
-        if not all(states):
+        state = self._torch.state
+        if not state:
             return None
-        return [state["exp_avg_sq"] / (1 - MOMENTS[1] ** float(state["step"])) for state in states if state]
+        steps = float(next(iter(state.values()))["step"])
+        unbiased = 1 / (1 - MOMENTS[1] ** steps)
+        return [torch.stack([state[part]["exp_avg_sq"] for part in parts]).mul_(unbiased) for parts in self._parts]
 
 
-def _torch_optimizer(parameter: torch.Tensor, kind: Optimizer) -> torch.optim.Optimizer:
+def _torch_optimizer(groups: Sequence[dict[str, Any]], kind: Optimizer) -> torch.optim.Optimizer:
     if kind == "sgd":
-        return torch.optim.SGD([parameter], lr=1.0)
-    return torch.optim.AdamW([parameter], lr=1.0, betas=MOMENTS, weight_decay=0.0, fused=parameter.is_cuda)
+        return torch.optim.SGD(groups, fused=True)
+    return torch.optim.AdamW(groups, betas=MOMENTS, weight_decay=0.0, fused=True)
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor:
     assert parameter.grad is not None  # every parameter of the model is used
     return parameter.grad
-
-
-def _spread(of_runs: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    return of_runs.view(-1, *[1] * (like.ndim - 1))

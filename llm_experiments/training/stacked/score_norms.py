@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.nn import functional as F
 
-from .model import Parameters, StackedDecoder, Tap
+from .model import Parameters, StackedDecoder, Tap, side_by_side
 from .sampling import tokens_that_count
 
 
@@ -111,7 +111,7 @@ def _in_units(
     """What went in, the gradient of what came out, and the latter for the bias, as Adam scales the parameters."""
     if tap.kind == "scale":
         return x, g * _inverse_root(squares[tap.names[0]])[:, None], g
-    square = torch.cat([squares[name] for name in tap.names], 1)
+    square = side_by_side(squares, tap.names)
     row, column = _inverse_root(square.mean(2)), _inverse_root(square.mean(1))
     column = column * square.mean((1, 2)).sqrt()[:, None]
     if tap.kind == "embedding":
@@ -119,7 +119,7 @@ def _in_units(
     bias = g
     if tap.kind == "biased":
         names = [name.replace(".weight", ".bias") for name in tap.names]
-        bias = g * _inverse_root(torch.cat([squares[name] for name in names], 1))[:, None]
+        bias = g * _inverse_root(side_by_side(squares, names))[:, None]
     return x * column[:, None], g * row[:, None], bias
 
 
