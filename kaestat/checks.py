@@ -200,6 +200,27 @@ def check_column(name: str, values: Any, size: int | None = None) -> np.ndarray:
     return numbers
 
 
+def check_per_prompt(name: str, values: Any, size: int | None = None) -> np.ndarray:
+    """Finite numbers of 0 or more, one per prompt, as float64 of shape (P,).
+
+    Raises
+    ------
+    TypeError
+        If there is something that is no number.
+    ValueError
+        If one is below 0 or not finite, or there is not one axis with ``size`` entries.
+    """
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be numbers, one per prompt ({error}).") from None
+    if numbers.ndim != 1 or not np.isfinite(numbers).all() or (numbers < 0).any():
+        raise ValueError(f"{name} must be finite numbers of 0 or more, one per prompt, got {numbers!r}.")
+    if size is not None and len(numbers) != size:
+        raise ValueError(f"{name} has {len(numbers)} entries for {size} prompts; give one per prompt.")
+    return numbers
+
+
 def check_mask(mask: Any, size: int) -> np.ndarray | None:
     """A boolean array of shape (N,), or None if nothing is masked.
 

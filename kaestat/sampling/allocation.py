@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.checks import check_finite_number, check_share
+from kaestat.checks import check_finite_number, check_per_prompt, check_share
 
 ROUNDS = 200  # each fixes at least one more prompt at a bound, or bisects; a handful is usual
 
@@ -51,12 +51,10 @@ def allocate(
     >>> allocate([3.0, 1.0, 0.0], 8, floor=0.375).tolist()
     [5.25, 1.75, 1.0]
     """
-    score = _checked("score", score)
+    score = check_per_prompt("score", score)
     if len(score) == 0:
         raise ValueError("score is empty: there is no prompt to sample.")
-    share = np.full(len(score), 1 / len(score)) if share is None else _checked("share", share)
-    if share.shape != score.shape:
-        raise ValueError(f"share must have one entry per prompt ({len(score)}), got {len(share)}.")
+    share = np.full(len(score), 1 / len(score)) if share is None else check_per_prompt("share", share, len(score))
     if abs(share.sum() - 1) > 1e-9:
         raise ValueError(f"share must sum to 1 over the prompts, got {share.sum():.6g}.")
     budget = check_finite_number("budget", budget)
@@ -120,10 +118,3 @@ def _water_filling(score: np.ndarray, budget: float, least: np.ndarray, most: np
             step = (low + high) / 2 if np.isfinite(high) else 2 * factor
         factor = step
     return found
-
-
-def _checked(name: str, numbers: Any) -> np.ndarray:
-    array = np.asarray(numbers, dtype=float)
-    if array.ndim != 1 or not np.isfinite(array).all() or (array < 0).any():
-        raise ValueError(f"{name} must be finite numbers of 0 or more, one per prompt, got {numbers!r}.")
-    return array

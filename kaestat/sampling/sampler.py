@@ -12,7 +12,7 @@ import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.arrays import Array
-from kaestat.checks import check_column, check_ids, check_mask, check_share, check_whole
+from kaestat.checks import check_column, check_ids, check_mask, check_per_prompt, check_share, check_whole
 from kaestat.history import whole_step
 from kaestat.prediction import Population
 from kaestat.samples import Packing, code_ids
@@ -136,8 +136,8 @@ class PromptSampler:
         self._ids = check_ids("prompt_ids", prompt_ids)
         self._row = _rows(self._ids)
         size = len(self._ids)
-        self._share = None if share is None else _per_prompt("share", share, size)
-        self._cost = None if cost is None else _per_prompt("cost", cost, size)
+        self._share = None if share is None else check_per_prompt("share", share, size)
+        self._cost = None if cost is None else check_per_prompt("cost", cost, size)
         if self._cost is not None and not (self._cost > 0).all():
             raise ValueError("cost must be positive for every prompt.")
         self._pool, self._state, population = known_before(self.predictor, self.policy, self._row)
@@ -397,10 +397,3 @@ def _rows(ids: list[Hashable]) -> dict[Hashable, int]:
         twice = next(key for place, key in enumerate(ids) if row[key] != place)
         raise ValueError(f"prompt_ids: {twice!r} comes twice; name each prompt once.")
     return row
-
-
-def _per_prompt(name: str, numbers: Any, size: int) -> np.ndarray:
-    array = check_column(name, numbers, size)
-    if not np.isfinite(array).all() or (array < 0).any():
-        raise ValueError(f"{name} must hold finite numbers of 0 or more.")
-    return array

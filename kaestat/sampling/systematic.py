@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from kaestat.checks import check_per_prompt
+
 
 def systematic(expected: Any, rng: np.random.Generator) -> np.ndarray:
     """Random whole numbers, each the floor or the ceiling of its expectation, whose sum is that of the expectations.
@@ -28,9 +30,7 @@ def systematic(expected: Any, rng: np.random.Generator) -> np.ndarray:
     ValueError
         If an expectation is negative or not finite, or their sum is no whole number.
     """
-    expected = np.asarray(expected, dtype=float)
-    if expected.ndim != 1 or not np.isfinite(expected).all() or (expected < 0).any():
-        raise ValueError("expected must be finite numbers of 0 or more, one per prompt.")
+    expected = check_per_prompt("expected", expected)
     total = expected.sum()
     budget = round(total)
     if abs(total - budget) > 1e-6 * max(budget, 1):

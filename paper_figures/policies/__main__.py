@@ -43,6 +43,7 @@ try:
         check_table,
         cost_table,
         end_table,
+        numbered,
         rates_table,
         speed_table,
     )
@@ -74,21 +75,23 @@ def build(folder: str | os.PathLike) -> None:
     facts = {
         "reference": names[config.reference],
         "budget": config.budget,
-        "bases": len(config.world.bases),
-        "seeds": len(config.seeds),
+        "bases": numbered(len(config.world.bases), "base model"),
+        "seeds": numbered(len(config.seeds), "seed"),
         "passes": config.tests.passes,
     }
     write_table(speed_table(speeds, gaps, names), folder, "speed", SPEED_CAPTION.format(**facts))
     own = gaps[gaps["reference"] == config.reference]
     write_table(end_table(own, names, config.tests.passes), folder, "end", END_CAPTION.format(**facts))
-    rates, caption = pd.read_csv(folder / "rates.csv"), RATES_CAPTION.format(seeds=len(config.rate_seeds))
+    rates = pd.read_csv(folder / "rates.csv")
+    caption = RATES_CAPTION.format(seeds=numbered(len(config.rate_seeds), "other seed"))
     write_table(rates_table(rates, names), folder, "rates", caption)
     if (folder / "check.csv").is_file():
         write_table(check_table(pd.read_csv(folder / "check.csv"), names), folder, "check", CHECK_CAPTION)
     if (folder / "confirmed.csv").is_file():
         confirmed = pd.read_csv(folder / "confirmed.csv")
         runs = confirmed[confirmed["design"] == config.reference].groupby("base")["seed"].nunique()
-        caption = CONFIRMATION_CAPTION.format(**facts | {"runs": runs.sum(), "bases": len(runs), "seeds": runs.max()})
+        counts = {"bases": numbered(len(runs), "base model"), "seeds": numbered(runs.max(), "seed")}
+        caption = CONFIRMATION_CAPTION.format(**facts | {"runs": runs.sum()} | counts)
         table = confirmation_table(confirmed, curves, config.budget, config.reference, names)
         write_table(table, folder, "confirmed", caption)
     if (folder / "cost.csv").is_file():

@@ -11,7 +11,7 @@ from llm_experiments.study.contrasts import POOLED, endpoints, speed
 
 CAPTION = (
     "Mean matched accuracy over {budget:,} completions, and its difference from {reference}, paired run by "
-    "run ({runs} runs of each design: {bases} base models with {seeds} seeds), ± one standard error over the runs; and "
+    "run ({runs} runs of each design: {bases} with {seeds}), ± one standard error over the runs; and "
     "completions to {reference}'s final accuracy as a share of the budget, geometric mean over base models. By TRL's "
     "trainer, and by the study's on the same seeds."
 )

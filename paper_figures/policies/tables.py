@@ -11,7 +11,7 @@ from llm_experiments.study.contrasts import POOLED
 
 SPEED_CAPTION = (
     "Completions to the final accuracy of {reference} at matched temperature, as a share of the budget of {budget:,}, "
-    "with 95 % intervals over seeds: geometric mean over {bases} base models with {seeds} seeds each, and each base "
+    "with 95 % intervals over seeds: geometric mean over {bases} with {seeds} each, and each base "
     "model. 'Arrive' is the share of runs whose own curve gets there. 'Mean accuracy' is that over the whole budget, "
     "then its differences, paired run by run, with p-values after Holm's correction for the number of designs."
 )
@@ -21,7 +21,7 @@ END_CAPTION = (
     "difference from {reference}."
 )
 RATES_CAPTION = (
-    "Mean matched accuracy over the budget at each learning rate, on {seeds} other seeds of the first base model; bold "
+    "Mean matched accuracy over the budget at each learning rate, on {seeds} of the first base model; bold "
     "is the rate that the design is compared at."
 )
 CHECK_CAPTION = (
@@ -35,6 +35,11 @@ COST_CAPTION = (
 )
 END = {"matched": "Matched", "greedy": "Greedy", "sampled": "Sampled", "passed": "pass@{passes}", "entropy": "Entropy"}
 KIND_NAMES = {"solved": "Solved", "right_mode": "Right mode", "wrong_mode": "Wrong mode", "hopeless": "Hopeless"}
+
+
+def numbered(count: int, noun: str) -> str:
+    """``3 seeds``, or ``1 seed``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def speed_table(speed: pd.DataFrame, differences: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:

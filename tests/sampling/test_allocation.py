@@ -68,9 +68,14 @@ def test_the_floor_is_a_part_of_the_share():
         (dict(score=[1.0, 1.0], budget=1, floor=1), "uniform sampling"),
         (dict(score=[1.0, 1.0], budget=4, floor=0.9, most=2, share=[0.1, 0.9]), "more than most=2"),
         (dict(score=[1.0, 1.0], budget=4, share=[0.5, 0.6]), "sum to 1"),
-        (dict(score=[1.0, 1.0], budget=4, share=[1.0]), "one entry per prompt"),
+        (dict(score=[1.0, 1.0], budget=4, share=[1.0]), "give one per prompt"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         allocate(**arguments)
+
+
+def test_what_is_no_number_is_refused_by_name():
+    with pytest.raises(TypeError, match="share must be numbers, one per prompt"):
+        allocate([1.0, 1.0], 4, share=["half", "half"])
