@@ -261,6 +261,10 @@ def study(
             help="cpu, or cuda for large models (noise and confirm stay on the CPU); auto takes a GPU if there is one."
         ),
     ] = "cpu",
+    stack: Annotated[
+        int | None,
+        typer.Option(help="Runs trained at once at most, where models fill the memory; by default all of a design."),
+    ] = None,
 ) -> None:
     """Which design learns more from the same number of completions, over many seeds and base models.
 
@@ -278,9 +282,8 @@ def study(
     if place != "cpu":
         torch.set_float32_matmul_precision("high")
     console = Console(stderr=True)
-    pieces = Study(
-        load_study(config), runs=runs, results=results, progress=partial(timed_progress, console), device=place
-    )
+    progress = partial(timed_progress, console)
+    pieces = Study(load_study(config), runs=runs, results=results, progress=progress, device=place, stack=stack)
     if part not in (Part.rates, Part.compare):
         if design:
             raise ValueError(f"--design goes with rates and compare, not with {part}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import product
@@ -55,15 +56,29 @@ class Study:
         Makes a progress display from a part's name and its number of units.
     device : str
         Where base models are made and runs are trained; the parts `noise` and `confirm` stay on the CPU.
+    stack : int, optional
+        Runs that are trained at once at most, where models fill the memory; None trains all of a design on a base
+        model. The parts `check` and `noise` have stacks of their own.
 
     Raises
     ------
     ValueError
-        If the folder holds a study with other settings.
+        If the folder holds a study with other settings, or ``stack`` is below 1.
     """
 
-    def __init__(self, config: StudyConfig, *, runs: Path, results: Path, progress: Progress, device: str = "cpu"):
-        self.config, self._progress, self._device = config, progress, device
+    def __init__(
+        self,
+        config: StudyConfig,
+        *,
+        runs: Path,
+        results: Path,
+        progress: Progress,
+        device: str = "cpu",
+        stack: int | None = None,
+    ):
+        if stack is not None and stack < 1:
+            raise ValueError(f"stack must be 1 or more, got {stack}.")
+        self.config, self._progress, self._device, self._stack = config, progress, device, stack
         self._models = runs / "models"
         self.folder, self.results = runs / "studies" / config.name, results / "studies" / config.name
         self._check_identity()
@@ -273,13 +288,28 @@ class Study:
         return pd.read_csv(path) if path.exists() else None
 
     def _curves(self, design: str, base: int, runs: Sequence[tuple[int, float]], path: Path) -> None:
-        """Train a design on one base model, each run with its seed and learning rate."""
+        """Train a design on one base model, each run with its seed and learning rate; stack by stack."""
+        size, parts = self._stack or len(runs), path.with_suffix("")
+        if len(runs) <= size:
+            _write_frame(self._trained(design, base, runs, path), path)
+            return
+        frames = []
+        for first in range(0, len(runs), size):
+            own = runs[first : first + size]
+            part = parts / ("_".join(f"{seed}-{rate:g}" for seed, rate in own) + ".csv")
+            if self._stored(part) is None:
+                _write_frame(self._trained(design, base, own, path), part)
+            frames.append(pd.read_csv(part))
+        _write_frame(pd.concat(frames).sort_values("updates", kind="stable"), path)
+        shutil.rmtree(parts)
+
+    def _trained(self, design: str, base: int, runs: Sequence[tuple[int, float]], path: Path) -> pd.DataFrame:
+        """Curves of one stack; ``path`` tells what they are for."""
         setting, folder = self.config.setting(design), self._base(base)
         seeds, rates = zip(*runs, strict=True)
         with self._progress(f"{path.parent.name}: {path.stem}", ceil(setting.budget / setting.completions)) as done:
             tasks = Tasks.of(self.config.world, base, seeds)
-            curves = learning_curves(self.config.tests, setting, tasks, seeds, rates, folder, done, self._device)
-            _write_frame(curves, path)
+            return learning_curves(self.config.tests, setting, tasks, seeds, rates, folder, done, self._device)
 
     def _base(self, seed: int) -> Path:
         world = self.config.world

@@ -123,6 +123,36 @@ def test_what_is_done_is_not_done_again(finished, monkeypatch):
     pd.testing.assert_frame_equal(again.compare(), table)
 
 
+def test_runs_one_by_one_are_those_of_a_stack_and_go_on_run_by_run(finished, tmp_path, monkeypatch):
+    _, table = finished
+    train, begun = study_run.learning_curves, []
+
+    def counted(*arguments):
+        begun.append(arguments[3:5])
+        if len(begun) == 4:  # the second run of what is compared
+            raise KeyboardInterrupt
+        return train(*arguments)
+
+    def study():
+        return Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent, stack=1)
+
+    monkeypatch.setattr(study_run, "learning_curves", counted)
+    with pytest.raises(KeyboardInterrupt):
+        study().compare(["kae_eb_1"])
+    alone = study().compare(["kae_eb_1"]).sort_values(["base", "updates", "seed"], ignore_index=True)
+    assert len(begun) == 7 and begun[3] == begun[4] and all(len(seeds) == 1 for seeds, _ in begun)
+    together = table[table["design"] == "kae_eb_1"].sort_values(["base", "updates", "seed"], ignore_index=True)
+    pd.testing.assert_frame_equal(alone, together, rtol=1e-4)
+    assert {each.name for each in (tmp_path / "runs" / "studies" / "small" / "curves").iterdir()} == {
+        f"kae_eb_1-{alone['rate'][0]:g}-{base}.csv" for base in (0, 1)
+    }
+
+
+def test_a_stack_of_no_runs_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="stack must be 1 or more, got 0"):
+        Study(small(), runs=tmp_path, results=tmp_path, progress=silent, stack=0)
+
+
 def test_one_design_is_run_without_the_others(tmp_path):
     study = Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent)
     table = study.compare(["grpo_4"])
