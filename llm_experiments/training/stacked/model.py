@@ -180,9 +180,10 @@ class StackedDecoder:
             else:
                 key, value = (torch.cat([old, new], 2) for old, new in zip(cache[number], (key, value), strict=True))
                 cache[number] = key, value
-        if query.is_cuda:  # of 32-bit numbers its kernels take no groups
+        grouped = not query.is_cuda  # whose kernels for 32-bit numbers take no groups
+        if not grouped:
             key, value = (each.repeat_interleave(heads // groups, 1) for each in (key, value))
-        seen = F.scaled_dot_product_attention(query, key, value, is_causal=first, enable_gqa=True)
+        seen = F.scaled_dot_product_attention(query, key, value, is_causal=first, enable_gqa=grouped)
         return tapped.linear(seen.transpose(1, 2).reshape(runs, -1, width), f"{layer}self_attn.o_proj")
 
     @property
