@@ -181,20 +181,7 @@ def check_column(name: str, values: Any, size: int | None = None) -> np.ndarray:
     ValueError
         If there is not one axis with ``size`` entries.
     """
-    if is_torch_array(values):
-        values = values.detach().cpu()
-        if values.is_floating_point() and values.element_size() < 4:
-            values = values.float()  # NumPy has no bfloat16
-        values = values.numpy()
-    try:
-        given = np.asarray(values)
-        if given.dtype.kind not in "biufO":
-            raise TypeError(f"dtype {given.dtype}")
-        numbers = given.astype(np.float64, copy=False)
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise TypeError(f"{name} must be numbers, one per sample ({error}).") from None
-    if numbers.ndim != 1:
-        raise ValueError(f"{name} must have one axis (one entry per sample), got shape {numbers.shape}.")
+    numbers = _one_each(name, values, "sample")
     if size is not None and len(numbers) != size:
         raise ValueError(f"{name} has {len(numbers)} entries for {size} rewards; give one per sample.")
     return numbers
@@ -206,15 +193,12 @@ def check_per_prompt(name: str, values: Any, size: int | None = None) -> np.ndar
     Raises
     ------
     TypeError
-        If there is something that is no number.
+        If there is something that is no real number.
     ValueError
         If one is below 0 or not finite, or there is not one axis with ``size`` entries.
     """
-    try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be numbers, one per prompt ({error}).") from None
-    if numbers.ndim != 1 or not np.isfinite(numbers).all() or (numbers < 0).any():
+    numbers = _one_each(name, values, "prompt")
+    if not np.isfinite(numbers).all() or (numbers < 0).any():
         raise ValueError(f"{name} must be finite numbers of 0 or more, one per prompt, got {numbers!r}.")
     if size is not None and len(numbers) != size:
         raise ValueError(f"{name} has {len(numbers)} entries for {size} prompts; give one per prompt.")
@@ -349,6 +333,25 @@ def constructor_parameters(cls: Any) -> list[str]:
         code = cls.__init__.__code__
         return list(code.co_varnames[1 : code.co_argcount])
     return [field.name for field in dataclasses.fields(cls) if field.init]
+
+
+def _one_each(name: str, values: Any, per: str) -> np.ndarray:
+    """Numbers of one axis, as float64; they may share memory with ``values``."""
+    if is_torch_array(values):
+        values = values.detach().cpu()
+        if values.is_floating_point() and values.element_size() < 4:
+            values = values.float()  # NumPy has no bfloat16
+        values = values.numpy()
+    try:
+        given = np.asarray(values)
+        if given.dtype.kind not in "biufO":
+            raise TypeError(f"dtype {given.dtype}")
+        numbers = given.astype(np.float64, copy=False)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise TypeError(f"{name} must be numbers, one per {per} ({error}).") from None
+    if numbers.ndim != 1:
+        raise ValueError(f"{name} must have one axis (one entry per {per}), got shape {numbers.shape}.")
+    return numbers
 
 
 def _check_size(name: str, number: float, smallest: float) -> None:

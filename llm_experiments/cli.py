@@ -263,7 +263,7 @@ def study(
     ] = "cpu",
     stack: Annotated[
         int | None,
-        typer.Option(help="Runs trained at once at most, where models fill the memory; by default all of a design."),
+        typer.Option(help="Runs that rates and compare train at once at most, where models fill the memory."),
     ] = None,
 ) -> None:
     """Which design learns more from the same number of completions, over many seeds and base models.

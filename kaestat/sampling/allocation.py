@@ -43,6 +43,8 @@ def allocate(
 
     Raises
     ------
+    TypeError
+        If scores or shares are no numbers.
     ValueError
         If a number is out of range, the budget is more than ``most`` for every prompt, or the floor is.
 

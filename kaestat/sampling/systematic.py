@@ -27,6 +27,8 @@ def systematic(expected: Any, rng: np.random.Generator) -> np.ndarray:
 
     Raises
     ------
+    TypeError
+        If expectations are no numbers.
     ValueError
         If an expectation is negative or not finite, or their sum is no whole number.
     """

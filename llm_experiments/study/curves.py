@@ -1,4 +1,4 @@
-"""One design's learning curves on one base model: all seeds as one stack, tested along the way."""
+"""One design's learning curves on one base model: its runs as one stack or several, tested along the way."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ class Study:
     device : str
         Where base models are made and runs are trained; the parts `noise` and `confirm` stay on the CPU.
     stack : int, optional
-        Runs that are trained at once at most, where models fill the memory; None trains all of a design on a base
-        model. The parts `check` and `noise` have stacks of their own.
+        Runs that are trained at once at most by `rates` and `compare`, where models fill the memory; None trains all of
+        a design on a base model.
 
     Raises
     ------
@@ -288,26 +288,26 @@ class Study:
         return pd.read_csv(path) if path.exists() else None
 
     def _curves(self, design: str, base: int, runs: Sequence[tuple[int, float]], path: Path) -> None:
-        """Train a design on one base model, each run with its seed and learning rate; stack by stack."""
-        size, parts = self._stack or len(runs), path.with_suffix("")
-        if len(runs) <= size:
-            _write_frame(self._trained(design, base, runs, path), path)
-            return
-        frames = []
-        for first in range(0, len(runs), size):
-            own = runs[first : first + size]
-            part = parts / ("_".join(f"{seed}-{rate:g}" for seed, rate in own) + ".csv")
-            if self._stored(part) is None:
-                _write_frame(self._trained(design, base, own, path), part)
-            frames.append(pd.read_csv(part))
+        """Train a design on one base model, each run with its seed and learning rate; what is done is kept."""
+        parts = path.with_suffix("")
+        kept = {run: parts / f"{run[0]}-{run[1]:g}.csv" for run in runs}
+        missing = [run for run, part in kept.items() if not part.exists()]
+        size = self._stack or len(runs)
+        for first in range(0, len(missing), size):
+            own = missing[first : first + size]
+            curves = self._trained(design, base, own, path)
+            for seed, rate in own:
+                _write_frame(curves[(curves["seed"] == seed) & (curves["rate"] == rate)], kept[seed, rate])
+        frames = [pd.read_csv(part) for part in kept.values()]
         _write_frame(pd.concat(frames).sort_values("updates", kind="stable"), path)
-        shutil.rmtree(parts)
+        shutil.rmtree(parts, ignore_errors=True)
 
     def _trained(self, design: str, base: int, runs: Sequence[tuple[int, float]], path: Path) -> pd.DataFrame:
         """Curves of one stack; ``path`` tells what they are for."""
         setting, folder = self.config.setting(design), self._base(base)
         seeds, rates = zip(*runs, strict=True)
-        with self._progress(f"{path.parent.name}: {path.stem}", ceil(setting.budget / setting.completions)) as done:
+        name = f"{path.parent.name}: {path.stem}" + (f", seeds {', '.join(map(str, seeds))}" if self._stack else "")
+        with self._progress(name, ceil(setting.budget / setting.completions)) as done:
             tasks = Tasks.of(self.config.world, base, seeds)
             return learning_curves(self.config.tests, setting, tasks, seeds, rates, folder, done, self._device)
 

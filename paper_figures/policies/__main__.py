@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -96,7 +97,9 @@ def build(folder: str | os.PathLike) -> None:
         write_table(table, folder, "confirmed", caption)
     if (folder / "cost.csv").is_file():
         cost = pd.read_csv(folder / "cost.csv")
-        caption = COST_CAPTION.format(turns=cost["turns"].max(), **facts)
+        made = json.loads((folder / "provenance.json").read_text()).get("tables", {}).get("cost.csv", {})
+        clock = "processor time on one thread" if made.get("device", "cpu") == "cpu" else "time on one GPU"
+        caption = COST_CAPTION.format(turns=cost["turns"].max(), clock=clock, **facts)
         write_table(cost_table(cost, speeds, names), folder, "cost", caption)
     build_base_norms(folder)
     write_figure(figure(folder), folder, "curves")
@@ -121,7 +124,8 @@ def build_base_norms(folder: Path) -> None:
     bases = norms["base"].nunique()
     over = "base" if bases > 1 else "seed"  # pools of one model are all that one model has
     norms = norms.groupby(["kind", over], observed=True).mean(numeric_only=True).reset_index()
-    units = f"{bases} base models" if bases > 1 else f"{norms['seed'].nunique()} pools of one base model"
+    pools = numbered(norms[over].nunique(), "pool")
+    units = numbered(bases, "base model") if bases > 1 else f"{pools} of one base model"
     write_table(norms_table(norms), folder, "base_norms", BASE_NORMS_CAPTION.format(units=units))
 
 

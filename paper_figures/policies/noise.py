@@ -145,7 +145,8 @@ def norms_table(norms: pd.DataFrame) -> pd.DataFrame:
         for column, head in heads.items():
             digits = 1 if column in ("right", "wrong") else 2
             known = own[column].dropna()
-            cells[head] = f"{known.mean():.{digits}f} ± {known.sem():.{digits}f}" if len(known) > 1 else "none"
+            error = f" ± {known.sem():.{digits}f}" if len(known) > 1 else ""
+            cells[head] = f"{known.mean():.{digits}f}{error}" if len(known) else "none"
         rows.append({"Kind": KIND_NAMES[str(kind)]} | cells)
     return pd.DataFrame(rows)
 

@@ -26,10 +26,10 @@ RATES_CAPTION = (
 )
 CHECK_CAPTION = (
     "Could a difference show? Greedy accuracy on test problems of the base models, and of the first one after the "
-    "updates of a run, with standard errors over the two seeds that chose the rates."
+    "updates of a run, with standard errors over the seeds that chose the rates."
 )
 COST_CAPTION = (
-    "What a completion costs: tokens up to its end, and processor time on one thread, the update and the baseline "
+    "What a completion costs: tokens up to its end, and {clock}, the update and the baseline "
     "included, tests left out (a stack of one run, {turns} turns of each design). Time to the accuracy is the time per "
     "completion multiplied by the completions, both as shares of those of {reference}. ± one standard error."
 )

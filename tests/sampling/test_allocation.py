@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,6 +77,13 @@ def test_what_cannot_be_is_refused(arguments, message):
         allocate(**arguments)
 
 
-def test_what_is_no_number_is_refused_by_name():
+@pytest.mark.parametrize("share", [["half", "half"], ["0.5", "0.5"], [0.5j, 0.5], [10**400, 1]])
+def test_what_is_no_number_is_refused_by_name(share):
     with pytest.raises(TypeError, match="share must be numbers, one per prompt"):
-        allocate([1.0, 1.0], 4, share=["half", "half"])
+        allocate([1.0, 1.0], 4, share=share)
+
+
+@pytest.mark.parametrize("kind", [{"dtype": torch.bfloat16}, {"requires_grad": True}])
+def test_scores_and_shares_may_be_tensors_of_a_training_loop(kind):
+    found = allocate(torch.tensor([3.0, 1.0], **kind), 8, share=torch.tensor([0.25, 0.75], **kind), floor=0.5)
+    np.testing.assert_allclose(found, allocate([3.0, 1.0], 8, share=[0.25, 0.75], floor=0.5))

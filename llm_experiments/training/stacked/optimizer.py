@@ -37,9 +37,6 @@ class StackedOptimizer:
 
     def step(self, loss: torch.Tensor) -> torch.Tensor:
         """Go down the sum of the runs' losses; returns the norms of their gradients before clipping, shape (runs,)."""
-        self._torch.zero_grad()
-        for each in self._parameters:
-            each.grad = None
         loss.backward()
         gradients = [_gradient(each) for each in self._parameters]
         norms = torch.stack([each.flatten(1).norm(dim=1) for each in gradients]).norm(dim=0)
@@ -49,6 +46,9 @@ class StackedOptimizer:
             for part, own in zip(parts, gradient, strict=True):
                 part.grad = own
         self._torch.step()
+        self._torch.zero_grad()
+        for each in self._parameters:
+            each.grad = None
         return norms
 
     def squares(self) -> list[torch.Tensor] | None:

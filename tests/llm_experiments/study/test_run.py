@@ -4,9 +4,11 @@ import json
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from safetensors.torch import load_file
+from transformers import AutoTokenizer
 
 from llm_experiments.config import checked
 from llm_experiments.study import confirmation, cost
@@ -14,10 +16,13 @@ from llm_experiments.study import run as study_run
 from llm_experiments.study.base_norms import TIMES
 from llm_experiments.study.config import StudyConfig, load_study
 from llm_experiments.study.confirmation import confirmed_curve, run_config
-from llm_experiments.study.curves import CURVE_COLUMNS, Tasks
+from llm_experiments.study.curves import CURVE_COLUMNS, Tasks, Tests
 from llm_experiments.study.noise.measured import NOISE_COLUMNS, TRUTH
 from llm_experiments.study.run import Study
 from llm_experiments.study.world_check import _halved
+from llm_experiments.training.stacked.codec import TokenCodec
+from llm_experiments.training.stacked.loop import StackedTraining
+from llm_experiments.training.stacked.testing import HeldOut
 from paper_figures.policies.__main__ import build
 
 SHIPPED = sorted((Path(study_run.__file__).parents[1] / "configs" / "study").glob("*.yaml"))
@@ -95,6 +100,27 @@ def test_every_run_of_every_design_has_its_tests(finished):
     assert table.groupby("generated")["passed"].apply(lambda each: each.notna().all()).tolist() == [True, False, True]
 
 
+def test_answers_at_temperature_1_are_sampled_once_for_both_columns(finished, monkeypatch):
+    study, _ = finished
+    config, base, asked = study.config, study.bases()[0], []
+
+    def rewards(self, temperature, samples):
+        asked.append((self, temperature, samples))
+        return np.full((2, len(tasks.test.problems), samples), temperature)
+
+    monkeypatch.setattr(HeldOut, "rewards", rewards)
+    tasks = Tasks.of(config.world, 0, (0, 1))
+    codec = TokenCodec(AutoTokenizer.from_pretrained(base))
+    training = StackedTraining(config.setting("grpo_4"), [base] * 2, tasks.pools, (0, 1), codec, [1e-3] * 2)
+    tests = Tests(config.tests, training, [tasks.validation] * 2, [tasks.test] * 2, (0, 1))
+    along, end = tests.rows(passes=False), tests.rows(passes=True)
+    assert (along["greedy"] == 0).all() and (along["sampled"] == 1).all() and (end["sampled"] == 1).all()
+    assert [(temperature, samples) for _, temperature, samples in asked] == [
+        *[(0.0, 1), (1.0, 1)] * 4,  # validation and test, along the way and at the end
+        (1.0, 2),  # for pass@2
+    ]
+
+
 def test_base_models_may_begin_with_a_language_model(finished, tmp_path):
     """Each is taught its own world's examples, and then goes through the study as one from scratch does."""
     start = finished[0].bases()[0]
@@ -123,28 +149,28 @@ def test_what_is_done_is_not_done_again(finished, monkeypatch):
     pd.testing.assert_frame_equal(again.compare(), table)
 
 
-def test_runs_one_by_one_are_those_of_a_stack_and_go_on_run_by_run(finished, tmp_path, monkeypatch):
+def test_runs_in_small_stacks_are_those_of_one_and_go_on_in_any_other(finished, tmp_path, monkeypatch):
     _, table = finished
     train, begun = study_run.learning_curves, []
 
     def counted(*arguments):
-        begun.append(arguments[3:5])
+        begun.append(arguments[3])
         if len(begun) == 4:  # the second run of what is compared
             raise KeyboardInterrupt
         return train(*arguments)
 
-    def study():
-        return Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent, stack=1)
+    def study(stack):
+        return Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent, stack=stack)
 
     monkeypatch.setattr(study_run, "learning_curves", counted)
     with pytest.raises(KeyboardInterrupt):
-        study().compare(["kae_eb_1"])
-    alone = study().compare(["kae_eb_1"]).sort_values(["base", "updates", "seed"], ignore_index=True)
-    assert len(begun) == 7 and begun[3] == begun[4] and all(len(seeds) == 1 for seeds, _ in begun)
+        study(1).compare(["kae_eb_1"])
+    apart = study(None).compare(["kae_eb_1"]).sort_values(["base", "updates", "seed"], ignore_index=True)
+    assert begun == [(7,), (7,), (0,), (1,), (1,), (0, 1)]
     together = table[table["design"] == "kae_eb_1"].sort_values(["base", "updates", "seed"], ignore_index=True)
-    pd.testing.assert_frame_equal(alone, together, rtol=1e-4)
+    pd.testing.assert_frame_equal(apart, together, rtol=1e-4)
     assert {each.name for each in (tmp_path / "runs" / "studies" / "small" / "curves").iterdir()} == {
-        f"kae_eb_1-{alone['rate'][0]:g}-{base}.csv" for base in (0, 1)
+        f"kae_eb_1-{apart['rate'][0]:g}-{base}.csv" for base in (0, 1)
     }
 
 
