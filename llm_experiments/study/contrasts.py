@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
+from scipy.stats import norm, t
 from statsmodels.duration.survfunc import SurvfuncRight
 from statsmodels.regression.mixed_linear_model import MixedLM
 from statsmodels.stats.multitest import multipletests
@@ -89,6 +89,7 @@ def differences(curves: pd.DataFrame, budget: int, reference: str) -> pd.DataFra
     """Differences of designs from the reference in every endpoint, run by run of the same seed and base model.
 
     Over base models a linear mixed model of the paired differences, with a random intercept for each base model (REML).
+    Of one base model their mean, with Student's quantiles.
     P-values are adjusted for the number of designs (Holm) within each endpoint; intervals are not.
 
     Parameters
@@ -184,14 +185,15 @@ def _survival(completions: np.ndarray, budget: int) -> tuple[float, float]:
     return float(arrived.mean()), float(fit.quantile(0.5)) / budget
 
 
-def _mean(gap: np.ndarray) -> tuple[float, float, float]:
-    """Mean, standard error and two-sided p-value of one base model's paired differences."""
-    se = float(gap.std(ddof=1) / np.sqrt(len(gap)))
-    mean = float(gap.mean())
-    return mean, se, float(2 * t.sf(abs(mean) / se, len(gap) - 1)) if se > ROUNDING else float("nan")
+def _mean(gap: np.ndarray) -> tuple[float, float, float, float]:
+    """Mean, standard error, two-sided p-value and half the interval of one base model's paired differences."""
+    freedom = len(gap) - 1
+    se, mean = float(gap.std(ddof=1) / np.sqrt(len(gap))), float(gap.mean())
+    p = float(2 * t.sf(abs(mean) / se, freedom)) if se > ROUNDING else float("nan")
+    return mean, se, p, float(t.isf((1 - LEVEL) / 2, freedom)) * se
 
 
-def _mixed(gap: pd.Series) -> tuple[float, float, float]:
+def _mixed(gap: pd.Series) -> tuple[float, float, float, float]:
     bases = gap.index.get_level_values("base").to_numpy()
     if len(set(bases)) == 1 or np.ptp(gap) < ROUNDING:
         return _mean(gap.to_numpy())
@@ -199,13 +201,14 @@ def _mixed(gap: pd.Series) -> tuple[float, float, float]:
         warnings.simplefilter("ignore")  # a variance between base models of 0 lies on the boundary, as is expected
         try:
             fit = MixedLM(gap.to_numpy(), np.ones((len(gap), 1)), groups=bases).fit(reml=True)
-            return float(fit.fe_params[0]), float(fit.bse_fe[0]), float(fit.pvalues[0])
+            se = float(fit.bse_fe[0])
+            return float(fit.fe_params[0]), se, float(fit.pvalues[0]), float(norm.isf((1 - LEVEL) / 2)) * se
         except np.linalg.LinAlgError:  # nearly all pairs are equal, and the variance has no maximum within
             return _mean(gap.to_numpy())
 
 
-def _numbers(gap: tuple[float, float, float] | None) -> Sequence[float]:
+def _numbers(gap: tuple[float, float, float, float] | None) -> Sequence[float]:
     if gap is None:
         return [float("nan")] * 5
-    mean, se, p = gap
-    return [mean, se, mean - 1.96 * se, mean + 1.96 * se, p]
+    mean, se, p, half = gap
+    return [mean, se, mean - half, mean + half, p]

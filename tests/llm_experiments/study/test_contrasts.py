@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import ttest_1samp
 
 from llm_experiments.study import contrasts
 from llm_experiments.study.contrasts import ENDPOINTS, POOLED, differences, endpoints, speed
@@ -71,6 +72,16 @@ def test_intervals_of_differences_cover_as_they_should(monkeypatch):
         row = table.query("design == 'fast' and endpoint == 'matched' and base == 'all'").iloc[0]
         hits.append(row["low"] <= 0.08 <= row["high"])
     assert 0.89 <= np.mean(hits) <= 0.99
+
+
+def test_the_interval_of_few_runs_is_that_of_a_t_test():
+    curves = made({"slow": 1.0, "fast": 1.2}, noise=0.05)
+    curves = curves[(curves["base"] == 0) & (curves["seed"] < 3)]
+    rows = differences(curves, BUDGET, "slow").query("design == 'fast' and endpoint == 'matched'")
+    heights = curves[curves["generated"] == BUDGET].pivot_table("matched", "seed", "design")
+    known = ttest_1samp(heights["fast"] - heights["slow"], 0).confidence_interval(0.95)
+    for row in rows.itertuples():  # the base model's, and that of all
+        assert (row.low, row.high) == pytest.approx(tuple(known))
 
 
 def test_holm_counts_the_designs(monkeypatch):
