@@ -19,7 +19,7 @@ from llm_experiments.training.stacked.model import Parameters, StackedDecoder
 from llm_experiments.training.stacked.sampling import sample
 from llm_experiments.training.stacked.score_norms import exact_norms
 
-AT_ONCE = 256  # answers, whose logits are held together
+AT_ONCE = 32  # answers, of which all that the model computes is held together
 NORM_COLUMNS = ["kind", "completions", "value", "right", "wrong", "best_baseline"]
 
 
