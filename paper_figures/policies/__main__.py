@@ -124,8 +124,9 @@ def build_base_norms(folder: Path) -> None:
     bases = norms["base"].nunique()
     over = "base" if bases > 1 else "seed"  # pools of one model are all that one model has
     norms = norms.groupby(["kind", over], observed=True).mean(numeric_only=True).reset_index()
-    pools = numbered(norms[over].nunique(), "pool")
-    units = numbered(bases, "base model") if bases > 1 else f"{pools} of one base model"
+    number = norms[over].nunique()
+    units = numbered(number, "base model") if bases > 1 else f"{numbered(number, 'pool')} of one base model"
+    units += ", with standard errors" if number > 1 else ""
     write_table(norms_table(norms), folder, "base_norms", BASE_NORMS_CAPTION.format(units=units))
 
 

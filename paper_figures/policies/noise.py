@@ -60,7 +60,7 @@ NORMS_CAPTION = (
 BASE_NORMS_CAPTION = (
     "Mean squared norms of completions' scores in the parameters, at the base models, four answers to each of the "
     "problems of a pool; the baseline of least noise that is the same for a whole kind is E[W R] / E[W]. Means over "
-    "{units}, with standard errors."
+    "{units}."
 )
 KINDS = {"solved": "solved", "right_mode": "right mode", "wrong_mode": "wrong mode"}
 

@@ -516,6 +516,36 @@ def test_what_is_said_of_a_real_language_model_holds_in_its_runs():
     assert 0.9 < ratio["wrong_mode"] < 1.2
 
 
+def test_what_is_said_of_smollm2_on_chains_holds_in_its_study():
+    page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
+    folder = RESULTS / "studies" / "chains_smollm2_short"
+    gaps = pd.read_csv(folder / "differences.csv").query("base == 'all' and endpoint == 'area'")
+    gaps = gaps.set_index(["reference", "design"])
+    said = {
+        ("grpo_8", "kae_eb_1_adam"): "weighted in Adam's units is {} ahead of GRPO with eight in mean accuracy",
+        ("grpo_8", "none_1"): "in each of the three pairs, no baseline {};",
+        ("none_1", "kae_eb_1_adam"): "nor the two from each other ({})",
+    }
+    for pair, sentence in said.items():
+        gap, se = gaps.loc[pair, ["difference", "se"]]
+        assert sentence.format(f"{gap:.3f} ± {se:.3f}".replace("0.", ".")) in page
+    assert (gaps["low"].dropna() < 0).all() and (gaps["high"].dropna() > 0).all()
+    assert {f"{p:.2f}" for p in gaps.loc["grpo_8", "p_holm"].dropna()} == {"0.19"}
+    curves = pd.read_csv(folder / "curves.csv")
+    runs = endpoints(curves, 1440).pivot_table("area", "seed", "design")
+    assert len(runs) == 3 and (runs["kae_eb_1_adam"] > runs["grpo_8"]).all()
+    solved = curves.pivot_table("solved", "generated", "design")
+    assert solved.loc[0].round(2).eq(0.95).all() and solved.loc[1440].round(2).between(0.86, 0.88).all()
+    norms = pd.read_csv(folder / "base_norms.csv").set_index("kind")
+    ratio = norms["wrong"] / norms["right"]
+    assert (
+        f"{ratio['solved']:.1f} times on solved chains, {ratio['right_mode']:.1f} times where the mode is right, "
+        f"{ratio['wrong_mode']:.1f} times where it is wrong"
+    ) in page
+    rates = pd.read_csv(folder / "rates.csv").query("chosen")
+    assert len(rates) == 3 and rates["rate"].eq(2e-5).all()
+
+
 def test_what_is_said_of_trls_runs_holds_in_their_table():
     page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
     table = (RESULTS / "studies" / "habits" / "tables" / "confirmed.md").read_text()
