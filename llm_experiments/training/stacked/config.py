@@ -12,6 +12,8 @@ from llm_experiments.training.config import Scale
 Weights = Literal["none", "score_norm", "exact", "adam"]
 Optimizer = Literal["adamw", "sgd"]
 Correction = Literal["full", "clipped", "none"]
+Coding = Literal["binary", "signed"]
+Keys = Literal["prompt", "all"]
 
 
 class Design(Section):
@@ -36,6 +38,10 @@ class Design(Section):
     filtered : bool
         Whether groups that are all right or all wrong are dropped and others sampled in their place until the step is
         full, as DAPO does. Their completions count as generated.
+    coding : {"binary", "signed"}
+        What the method is given: rewards of 0 and 1, or of -1 and 1.
+    keys : {"prompt", "all"}
+        What the method's history is kept by: each prompt, or all prompts together, whose baseline is one number.
     """
 
     method: str
@@ -45,11 +51,19 @@ class Design(Section):
     sampling: str = "uniform"
     correction: Correction = "full"
     filtered: bool = False
+    coding: Coding = "binary"
+    keys: Keys = "prompt"
 
     @model_validator(mode="after")
     def _groups_are_filtered(self) -> Design:
         if self.filtered and (self.group_size == 1 or self.sampling != "uniform"):
             raise ValueError("filtered: dropping dead groups takes a group_size above 1 and uniform sampling.")
+        return self
+
+    @model_validator(mode="after")
+    def _one_number_has_no_groups(self) -> Design:
+        if self.keys == "all" and (self.group_size > 1 or self.sampling != "uniform"):
+            raise ValueError("keys: one baseline for all prompts takes a group_size of 1 and uniform sampling.")
         return self
 
 
