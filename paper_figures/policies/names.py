@@ -21,6 +21,10 @@ def name_of(design: Mapping[str, Any]) -> str:
         Fields of `llm_experiments.training.stacked.config.Design`.
     """
     parts = [OWN.get(design["method"], design["method"]), f"G = {design['group_size']}"]
+    if design["coding"] == "signed":
+        parts[0] += ", rewards of ±1"
+    if design["keys"] == "all":
+        parts[0] = "One constant"
     parts[0] += WEIGHTS[design["weights"]]
     if design["filtered"]:
         parts.append("live groups only")

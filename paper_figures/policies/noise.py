@@ -162,7 +162,7 @@ def figure(folder: Path) -> Figure:
     config, _, names = read_study(folder)
     ratios = pd.read_csv(folder / "noise_ratios.csv")
     speed = pd.read_csv(folder / "speed.csv", dtype={"base": str})
-    speed = speed[speed["base"] == POOLED].set_index("design")
+    speed = speed[(speed["base"] == POOLED) & (speed["fraction"] == 1)].set_index("design")
     measured = [name for name in names if name in set(ratios["design"])]
     sizes = {name: config.designs[name].group_size for name in measured}
     path = [] if config.noise is None else [config.noise.path]
