@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from kaestat import AdvantageEstimator
 from kaestat.sampling import POLICIES
 from llm_experiments.config import NAME, PretrainingConfig, Section, TaskConfig, checked, read_yaml
 from llm_experiments.training.stacked.config import Design, Optimizer, StackConfig
@@ -179,7 +178,6 @@ class StudyConfig(Section):
         if self.rates != sorted(set(self.rates)):
             raise ValueError(f"rates must be different and increasing, got {self.rates}.")
         for name, design in self.designs.items():
-            AdvantageEstimator(design.method, scale=design.scale)
             if design.sampling not in ("uniform", *POLICIES):
                 known = ", ".join(["uniform", *POLICIES])
                 raise ValueError(f"designs.{name}: sampling {design.sampling!r} is none of {known}.")

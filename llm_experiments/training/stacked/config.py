@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from kaestat import AdvantageEstimator
+from kaestat.integrations.shared.weights import check_weights
 from llm_experiments.config import Section
 from llm_experiments.training.config import Scale
 
@@ -50,6 +52,11 @@ class Design(Section):
     def _groups_are_filtered(self) -> Design:
         if self.filtered and (self.group_size == 1 or self.sampling != "uniform"):
             raise ValueError("filtered: dropping dead groups takes a group_size above 1 and uniform sampling.")
+        return self
+
+    @model_validator(mode="after")
+    def _weights_fit(self) -> Design:
+        check_weights(AdvantageEstimator(self.method, scale=self.scale), self.weights, get_args(Weights))
         return self
 
 
