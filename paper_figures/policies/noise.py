@@ -13,6 +13,7 @@ from kaestat.report.plots import STYLE
 from llm_experiments.study.contrasts import POOLED
 from llm_experiments.study.noise.measured import TRUTH
 from llm_experiments.study.noise.summary import EVERYWHERE
+from llm_experiments.training.stacked.config import Design
 from paper_figures.policies.names import name_of
 from paper_figures.policies.results import read_study
 from paper_figures.policies.tables import KIND_NAMES
@@ -67,7 +68,7 @@ KINDS = {"solved": "solved", "right_mode": "right mode", "wrong_mode": "wrong mo
 
 def noise_names(names: Mapping[str, str]) -> dict[str, str]:
     """What designs are called, the true value's among them."""
-    truth = {"method": "oracle", "group_size": 1, "weights": "none", "filtered": False, "sampling": "uniform"}
+    truth = Design.model_construct(method="oracle")  # the true value is given where noise is measured, not here
     return {**names, TRUTH: name_of(truth)}
 
 

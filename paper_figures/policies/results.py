@@ -32,4 +32,4 @@ def read_study(folder: Path) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]
             raise ValueError(f"{folder}: {design} was not run on base model {lacking[0]}; run the study to its end.")
     if config.recommended not in run:
         raise ValueError(f"{folder}: the recommended design, {config.recommended}, was not run.")
-    return config, curves, {key: name_of(each.model_dump()) for key, each in config.designs.items() if key in run}
+    return config, curves, {key: name_of(each) for key, each in config.designs.items() if key in run}

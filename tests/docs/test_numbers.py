@@ -7,12 +7,14 @@ import json
 import os
 import re
 import sys
+from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from kaestat import read_log
 from llm_experiments.study.contrasts import endpoints, speed
@@ -316,7 +318,6 @@ def test_what_is_said_of_a_history_holds_in_the_study():
     for design in ("kae_eb_1", "reinforce++_1", "none_1"):
         row = speeds.loc[design]
         assert f"{row['ratio']:.2f} [{row['low']:.2f}, {row['high']:.2f}]".replace("0.", ".") in page
-    assert speeds.loc["kae_eb_1", "high"] < 0.5 < 0.7
     assert speeds.loc["kae_eb_8", "ratio"] > 0.9
     gaps = pd.read_csv(RESULTS / "studies/habits/differences.csv").query("base == 'all' and endpoint == 'area'")
     gap = gaps.query("reference == 'none_1'").set_index("design").loc["kae_eb_1"]
@@ -334,9 +335,6 @@ def test_what_is_said_of_weights_in_each_world_holds_in_its_study(study):
     speeds = pd.read_csv(RESULTS / "studies" / study / "speed.csv").query("base == 'all'").set_index("design")
     for design in ("kae_eb_1", "kae_eb_1_exact", "kae_eb_1_adam", "none_1"):
         assert interval(speeds.loc[design].rename({"low": "ratio_low", "high": "ratio_high"}), "ratio") in page
-    tutorial = (DOCS / "guide" / "half_the_completions.md").read_text()
-    for design in ("kae_eb_1", "kae_eb_1_adam", "none_1"):
-        assert interval(speeds.loc[design].rename({"low": "ratio_low", "high": "ratio_high"}), "ratio") in tutorial
     assert speeds.loc["kae_eb_1", "high"] < 0.7
     gaps = pd.read_csv(RESULTS / "studies" / study / "differences.csv")
     gaps = gaps.query("base == 'all' and endpoint == 'area' and reference == 'none_1'").set_index("design")
@@ -401,7 +399,7 @@ def test_the_third_world_says_what_its_page_says():
     again = speed(pd.concat([curves, pd.read_csv(folder / "other_rates.csv")]), 6400, "grpo_8")
     (row,) = again[(again["design"] == "kae_eb_1_exact") & (again["base"].astype(str) == "all")].itertuples()
     share = f"{row.ratio:.2f} [{row.low:.2f}, {row.high:.2f}]".replace("0.", ".")
-    assert f"they need {share}" in page and share in (DOCS.parent / "README.md").read_text()
+    assert f"they need {share}" in page
     assert f"their mean accuracy is {other:.3f}, no baseline's {plain:.3f}".replace("0.", ".") in page
 
 
@@ -613,6 +611,30 @@ if REAL.is_file():
     def test_warm_starts_on_the_real_run_are_what_the_script_measures():
         numbers = module("warm_start_numbers")
         same(numbers.real_run(numbers.successes(REAL)), table("warm_start_real_run"))
+
+
+def test_no_baseline_leaves_less_noise_than_the_value_from_the_ratio_on_that_pages_tell():
+    """Noise E[W (R - b)^2] at b = 0 and at b = p, right answers of weight 1, wrong ones of weight rho."""
+    bounds = {p: 1 + 1 / (1 - p) for p in map(Fraction, ("1/1000000", "1/2", "9/10"))}
+    for p, bound in bounds.items():
+        for rho in (bound - Fraction(1, 1000), bound, bound + Fraction(1, 1000)):
+            of_none, of_value = (p * (1 - b) ** 2 + (1 - p) * rho * b**2 for b in (0, p))
+            assert (of_none < of_value) == (rho > bound)
+    told = "ρ > 1 + 1/(1 − p): {:.0f} for small p, {:.0f} at p = .5, {:.0f} at p = .9".format(
+        *map(float, bounds.values())
+    )
+    for page in ("docs/experiments/what_a_history_buys.md", "docs/guide/gradient-noise.md", "README.md"):
+        assert told in " ".join((DOCS.parent / page).read_text().split())
+
+
+def test_clusters_of_a_contrast_are_three_base_models():
+    gaps = pd.read_csv(RESULTS / "studies" / "chains" / "differences.csv", dtype={"base": str})
+    gaps = gaps.query("reference == 'none_1' and design == 'kae_eb_1_adam' and endpoint == 'area'")
+    of_bases = gaps.query("base != 'all'")["difference"]
+    t, p = stats.ttest_1samp(of_bases, 0)
+    page = (DOCS / "experiments" / "what_a_history_buys.md").read_text()
+    (normal,) = gaps.query("base == 'all'")["p_holm"]
+    assert f"t = {t:.1f}, p = {p:.2f}. The table says p = {normal:.3f}".replace("= 0.", "= .") in page
 
 
 def test_the_chain_from_noise_to_speed_holds_for_weights():

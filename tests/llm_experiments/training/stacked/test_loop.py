@@ -197,6 +197,8 @@ def test_live_groups_are_those_that_are_not_all_alike():
         ({"method": "grpo", "group_size": 1, "filtered": True}, "group_size above 1"),
         ({"method": "grpo", "group_size": 4, "filtered": True, "sampling": "neyman"}, "uniform sampling"),
         ({"method": "kae", "group_size": 4, "keys": "all"}, "one baseline for all prompts"),
+        ({"method": "reinforce++", "weights": "adam"}, "same without weights=adam; set scale='none'"),
+        ({"method": "spo", "weights": "exact"}, "does not average rewards"),
     ],
 )
 def test_designs_that_make_no_sense_are_refused(changes, message):
