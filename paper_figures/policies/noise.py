@@ -167,7 +167,7 @@ def figure(folder: Path) -> Figure:
     measured = [name for name in names if name in set(ratios["design"])]
     sizes = {name: config.designs[name].group_size for name in measured}
     path = [] if config.noise is None else [config.noise.path]
-    named = [name for name in dict.fromkeys([config.reference, config.control, *path]) if name in sizes]
+    named = [name for name in dict.fromkeys([config.reference, *config.rivals, *path]) if name in sizes]
     return noise_and_speed(ratios, speed[["ratio", "low", "high"]], sizes, names, named)
 
 
