@@ -36,7 +36,8 @@ class PromptMoments:
     value : ndarray, shape (P,)
         p, between 0 and 1.
     right, wrong : ndarray, shape (P,)
-        ``E[W | right]`` and ``E[W | wrong]``, positive. A prompt that is never right counts with any ``right``.
+        ``E[W | right]`` and ``E[W | wrong]``, not negative. A prompt that is never right counts with any ``right``.
+        A prompt whose ``E[W]`` is 0 has no gradient, and no baseline matters for it.
     right_square, wrong_square : ndarray, shape (P,)
         ``E[W^2 | right]`` and ``E[W^2 | wrong]``.
     signal : ndarray, shape (P,)
@@ -78,8 +79,9 @@ class PromptMoments:
 
     @property
     def best(self) -> np.ndarray:
-        """``b* = E[W R] / E[W]``, shape (P,)."""
-        return self.value * self.right / self.weight
+        """``b* = E[W R] / E[W]``, shape (P,); the value of a prompt without weight."""
+        weight = self.weight
+        return np.where(weight > 0, self.value * self.right / np.where(weight > 0, weight, 1.0), self.value)
 
     @property
     def constant(self) -> float:
@@ -92,6 +94,19 @@ class PromptMoments:
         p = self.value
         wrong, right = ((1 - p) * self.wrong).sum() / (1 - p).sum(), (p * self.right).sum() / p.sum()
         return float(wrong / right)
+
+    @property
+    def threshold(self) -> float:
+        """The rho from which on no baseline leaves less noise than the value over all these prompts.
+
+        The sums of ``m(0)`` and ``m(p)`` over prompts, with the same rho for all, are level at
+        ``1 + sum p^2 w_r / sum p^2 (1 - p) w_r``. For one prompt that is `none_beats_value`. Where right answers weigh
+        alike, values that are spread have a higher threshold than their mean has. It is infinite where each prompt is
+        always right or always wrong.
+        """
+        p, squares = self.value, self.value**2 * self.right
+        left = float((squares * (1 - p)).sum())
+        return 1 + float(squares.sum()) / left if left > 0 else math.inf
 
     @property
     def between(self) -> float:
@@ -201,7 +216,9 @@ def predict_noise(
       advantage A_r(k), a wrong one A_w(k); the sum over k is exact. The mean update is ``E_x c(p) g_x`` with
       ``c(p) = E_k k (G - k) / (G^2 sd_k p (1 - p))``: prompts near 0 and 1 count more. What that does to the signal
       depends on how prompts' gradients point. The law takes each to lie along the mean gradient in proportion to its
-      own length.
+      own length. Where ``signal`` is 0 throughout, lengths go as ``p (1 - p) E[W]^(1/2)``: the mean scores of right
+      and wrong answers, whose difference is ``g_x / (p (1 - p))``, are equally far apart for all prompts, measured
+      by their weight.
 
     Parameters
     ----------
@@ -211,7 +228,7 @@ def predict_noise(
     history : array, shape (P,), or float
         Effective past completions of each prompt, ``(sum k)^2 / sum k^2`` for kernel weights k. Infinite means known.
     drift : array, shape (P,), or float
-        Squared error of the history that is due to a changing policy.
+        Squared error of the history that is due to a changing policy, for the value and for b* alike.
     group_sizes : sequence of int
         G of the group designs, at least 2.
 
@@ -235,7 +252,8 @@ def predict_noise(
     others = completions - 1
     spread = float(moments.square_moment(constant).mean() / moments.weight.mean() ** 2)
     of_value = p * (1 - p) / past + drift
-    of_best = moments.square_moment(moments.best) / (past * moments.weight**2) + drift
+    squared = np.where(moments.weight > 0, moments.weight, 1.0) ** 2  # a prompt without weight has no numerator either
+    of_best = moments.square_moment(moments.best) / (past * squared) + drift
     plain = _multiplier(np.ones_like(p), p - mean, of_value)
     weighted = _multiplier(moments.weight, moments.best - constant, of_best)
     single: dict[str, tuple[np.ndarray | float, np.ndarray | float]] = {
@@ -326,6 +344,8 @@ def _grpo(moments: PromptMoments, size: int) -> DesignNoise:
         square = np.nansum(chance * ((alone - own) / size**2 + share**2 * signal), axis=1)
         slope = np.nansum(chance * share, axis=1)  # c(p)
     length = np.sqrt(np.clip(moments.signal, 0, None))
-    gain = float((np.mean(slope * length) / length.mean()) ** 2) if length.any() else float(np.mean(slope) ** 2)
+    if not length.any():
+        length = moments.value * (1 - moments.value) * np.sqrt(moments.weight)
+    gain = float((np.mean(slope * length) / length.mean()) ** 2) if length.any() else 0.0
     signal_along = gain * moments.common
     return DesignNoise(f"grpo_{size}", float(size * (square.mean() - signal_along)), signal_along, gain)

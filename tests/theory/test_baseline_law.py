@@ -141,6 +141,57 @@ def test_none_beats_the_value_from_the_threshold_on_and_not_before(p, rho):
     assert all(p * (1 - b) ** 2 + (1 - p) * rho * b**2 >= p * (1 - best) ** 2 + (1 - p) * rho * best**2 for b in (0, p))
 
 
+def uniform_weights(value, rho):
+    """Right answers weigh 1, wrong ones rho, without spread; no signal."""
+    value = np.asarray(value, float)
+    right, wrong = np.ones_like(value), np.full_like(value, rho)
+    return PromptMoments(value, right, wrong, right**2, wrong**2, np.zeros_like(value), 0.0)
+
+
+def test_spread_values_have_a_higher_threshold_than_their_mean():
+    """By hand, for p = .2 and .8: sum p^2 = .68, sum p^2 (1 - p) = .032 + .128 = .16, so 1 + .68 / .16 = 5.25."""
+    spread = uniform_weights([0.2, 0.8], 5.25)
+    assert spread.threshold == pytest.approx(5.25)
+    table = predicted(spread)
+    assert table["none"].noise == pytest.approx(table["value"].noise)
+    assert uniform_weights([0.5], 1.0).threshold == none_beats_value(0.5) == 3.0  # and that of the mean is 3
+    below, above = (predicted(uniform_weights([0.2, 0.8], rho)) for rho in (5.2, 5.3))
+    assert below["none"].noise > below["value"].noise and above["none"].noise < above["value"].noise
+    assert uniform_weights([0.0, 1.0], 2.0).threshold == np.inf
+
+
+def test_the_weighted_batch_mean_errs_as_its_formula_says():
+    """By drawing 63 other completions of random prompts; the formula is that of a ratio to first order."""
+    bandit, rng = Bandit(), np.random.default_rng(0)
+    moments, weight = bandit.moments(), np.square(bandit.score).sum(-1)
+    answers = rng.choice(12, p=bandit.policy.ravel() / 3, size=(100_000, 63))
+    heavy, reward = weight.ravel()[answers], RIGHT.ravel()[answers]
+    drawn = (heavy * reward).sum(1) / heavy.sum(1)
+    expected = moments.second_moment(drawn[:, None]).mean() - moments.common
+    extra = expected - predicted(moments)["weighted_constant"].noise
+    found = predicted(moments)["weighted_batch_mean"].noise - predicted(moments)["weighted_constant"].noise
+    assert found == pytest.approx(extra, rel=0.05)
+
+
+def test_without_signals_lengths_go_with_the_variance_of_the_reward():
+    """A prompt that is never right has no gradient, and so changes no gain; by hand for GRPO-2 of p = 1/2.
+
+    Groups of two have one right answer half of the time, with advantages of 1/sqrt(2) and -1/sqrt(2), so that
+    c = (1/2) (1/4) / (sqrt(1/2) (1/4)) = 1/sqrt(2).
+    """
+    alone, beside = (predicted(uniform_weights(p, 2.0))["grpo_2"].gain for p in ([0.5], [0.5, 0.0, 1.0]))
+    assert alone == pytest.approx(0.5) and beside == pytest.approx(alone)
+
+
+def test_prompts_without_weight_change_nothing_but_the_mean():
+    """A saturated policy has no gradient: its prompts leave no noise, and no design divides by their weight."""
+    nothing = np.append(1.0, 0.0)
+    moments = PromptMoments(np.array([0.5, 1.0]), nothing, 3 * nothing, nothing, 9 * nothing, np.zeros(2), 0.0)
+    alone, beside = predicted(uniform_weights([0.5], 3.0)), predicted(moments)
+    for name in ("none", "weighted_constant", "weighted_history", "best", "rloo_4", "grpo_4"):
+        assert beside[name].noise == pytest.approx(alone[name].noise / 2), name
+
+
 def test_equal_weights_make_the_value_best_and_a_wrong_rho_is_noticed():
     moments = Bandit().moments()
     ones = np.ones(3)
