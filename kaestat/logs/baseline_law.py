@@ -82,15 +82,64 @@ def law_inputs(log: RewardLog, *, weights: str | None = None, between: float = 0
     return _Log.of(log, weights, min_visits).inputs(np.ones(len(log.prompts), dtype=bool), between)
 
 
-def law_table(
+@dataclass(frozen=True, eq=False)
+class LawPrediction:
+    """Noise at equal completions that the law predicts of each design on a log.
+
+    Attributes
+    ----------
+    inputs : LawInputs
+    unit : str
+        The log's own design: the leave-one-out mean of groups of its median size, or ``none`` where that is 1.
+    noise, with_between : Series
+        By design, where ``between`` is 0, and where it is `BETWEEN`.
+    left_out : DataFrame
+        Of ``noise``, a row without each group of prompts.
+    """
+
+    inputs: LawInputs
+    unit: str
+    noise: pd.Series
+    with_between: pd.Series
+    left_out: pd.DataFrame
+
+    def ratio(self, design: str, reference: str) -> tuple[float, float, float]:
+        """Noise of a design over that of another one, and a 95 % interval.
+
+        It is that of a jackknife over groups of prompts, for the logarithm; NaN with one prompt.
+        """
+        apart = np.log(self.left_out[design] / self.left_out[reference]).to_numpy()[:, None]
+        log_ratio = float(np.log(self.noise[design] / self.noise[reference]))
+        _, low, high = np.exp(jackknife_interval(log_ratio, apart)) if len(apart) else np.full((3, 1), np.nan)
+        return float(np.exp(log_ratio)), float(low[0]), float(high[0])
+
+    def table(self) -> pd.DataFrame:
+        """One row per design, least noise first.
+
+        Returns
+        -------
+        DataFrame
+            ``design``; ``noise`` over that of ``unit``, with its interval ``ci_low, ci_high``; ``with_between``, the
+            same ratio where ``between`` is `BETWEEN`; and ``unit``.
+        """
+        rows = [(design, *self.ratio(str(design), self.unit)) for design in self.noise.index]
+        found = pd.DataFrame(rows, columns=["design", "noise", "ci_low", "ci_high"])
+        found["with_between"] = (self.with_between / self.with_between[self.unit])[self.noise.index].to_numpy()
+        return found.assign(unit=self.unit).sort_values("noise", kind="stable", ignore_index=True)
+
+
+def law_of_log(
     log: RewardLog,
     *,
     weights: str | None = None,
     group_sizes: Sequence[int] = GROUP_SIZES,
     seed: int = 0,
     min_visits: int = 1,
-) -> pd.DataFrame:
-    """Noise at equal completions that the law predicts of each design, in units of the log's own group design.
+) -> LawPrediction:
+    """The order of designs that the law predicts on a log.
+
+    A step has as many completions as the log's steps have on average. The history is the log's own at any group size:
+    with single completions prompts come back more often, and their past has as many completions.
 
     Parameters
     ----------
@@ -101,14 +150,6 @@ def law_table(
     seed : int
         Of the groups of prompts of the jackknife.
 
-    Returns
-    -------
-    DataFrame
-        One row per design of `kaestat.theory.predict_noise`, least noise first: ``design``; ``noise`` over that of
-        ``unit``, the leave-one-out mean of groups of the log's median size, or no baseline where that is 1; a 95 %
-        interval ``ci_low, ci_high`` by a jackknife over groups of prompts, of the logarithm (NaN with one prompt); and
-        ``with_between``, the same ratio where ``between`` is `BETWEEN` and not 0.
-
     Raises
     ------
     ValueError
@@ -116,7 +157,6 @@ def law_table(
     """
     whole = _Log.of(log, weights, min_visits)
     size = int(np.median(log.group_sizes))
-    unit = f"rloo_{size}" if size > 1 else "none"
     sizes = sorted({*group_sizes, *([size] if size > 1 else [])})
     completions = max(2, round(len(log.frame) / log.n_steps))
 
@@ -124,30 +164,30 @@ def law_table(
         found = predict_noise(
             inputs.moments, completions=completions, history=inputs.history, drift=inputs.drift, group_sizes=sizes
         )
-        noise = pd.Series({each.design: each.relative_noise for each in found})
-        return noise / noise[unit]
+        return pd.Series({each.design: each.relative_noise for each in found})
 
     everyone = np.ones(len(log.prompts), dtype=bool)
-    noise = predicted(whole.inputs(everyone, 0.0))
+    inputs = whole.inputs(everyone, 0.0)
+    noise = predicted(inputs)
     group = jackknife_groups(len(log.prompts), seed=seed)
-    left_out = [
-        np.log(predicted(whole.inputs(group != k, 0.0))[noise.index])
-        for k in range(int(group.max()) + 1)
-        if whole.tells(group != k)
-    ]
-    ends = np.full((2, len(noise)), np.nan)
-    if left_out:
-        ends = np.exp(jackknife_interval(np.log(noise.to_numpy()), np.array(left_out))[1:])
-    return pd.DataFrame(
-        {
-            "design": noise.index,
-            "noise": noise.to_numpy(),
-            "ci_low": ends[0],
-            "ci_high": ends[1],
-            "with_between": predicted(whole.inputs(everyone, BETWEEN))[noise.index].to_numpy(),
-            "unit": unit,
-        }
-    ).sort_values("noise", kind="stable", ignore_index=True)
+    without = [group != k for k in range(int(group.max()) + 1)]
+    left_out = [predicted(whole.inputs(kept, 0.0)) for kept in without if whole.tells(kept)]
+    return LawPrediction(
+        inputs=inputs,
+        unit=f"rloo_{size}" if size > 1 else "none",
+        noise=noise,
+        with_between=predicted(whole.inputs(everyone, BETWEEN)),
+        left_out=pd.DataFrame(left_out, columns=noise.index),
+    )
+
+
+def law_applies(log: RewardLog, *, weights: str | None = None) -> bool:
+    """Whether `law_of_log` has something to say: prompts that come back, right and wrong answers, and weights."""
+    units = log.prompt_units
+    later = np.repeat(units.earlier > 0, units.counts)
+    reward, weight = units.reward[later], log.completion_weights(measure_of(log, weights))[later]
+    binary = bool(np.isin(units.reward, (0.0, 1.0)).all())
+    return binary and bool(0 < reward.sum() < len(reward)) and bool(weight.any())
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ import pytest
 
 from kaestat import RewardLog, gradient_risk, make_baseline
 from kaestat.datasets import simulated_run
-from kaestat.logs.baseline_law import law_inputs, law_table
+from kaestat.logs.baseline_law import law_applies, law_inputs, law_of_log
 from kaestat.logs.replay import replay
 from kaestat.logs.value_mixture import ATOMS, ValueMixture
 from kaestat.logs.weight_ratio import weight_ratio
@@ -101,7 +101,7 @@ def test_the_error_of_the_history_is_that_against_the_truth(size):
 @pytest.mark.parametrize("rho", [1.0, 2.0, 8.0])
 def test_the_law_says_what_replays_of_the_log_measure(rho):
     log = log_with(rho)
-    table = law_table(log).set_index("design")["noise"]
+    table = law_of_log(log).table().set_index("design")["noise"]
     methods = ["none", "reinforce++", "grpo", "kae_eb"]
     measured = gradient_risk(log, methods, n_boot=0).set_index(["method", "weights"])["vs_grpo"]
     for design, row, tolerance in (
@@ -117,12 +117,12 @@ def test_the_law_says_what_replays_of_the_log_measure(rho):
 
 def test_a_wrong_rho_would_not_say_it():
     """The control of the test above: without the weights the law is off by more than its tolerances."""
-    wrong, right = (law_table(log_with(rho)).set_index("design")["noise"] for rho in (1.0, 8.0))
+    wrong, right = (law_of_log(log_with(rho)).table().set_index("design")["noise"] for rho in (1.0, 8.0))
     assert wrong["none"] > 3 * right["none"] and wrong["weighted_history"] > 1.5 * right["weighted_history"]
 
 
 def test_the_table_is_in_units_of_the_logs_own_design_and_signals_count_against_groups():
-    table = law_table(log_with(2.0, size=8)).set_index("design")
+    table = law_of_log(log_with(2.0, size=8)).table().set_index("design")
     assert set(table["unit"]) == {"rloo_8"} and table["noise"].is_monotonic_increasing
     assert tuple(table.loc["rloo_8", ["noise", "ci_low", "ci_high", "with_between"]]) == (1.0, 1.0, 1.0, 1.0)
     inner = table.drop("rloo_8")
@@ -130,8 +130,17 @@ def test_the_table_is_in_units_of_the_logs_own_design_and_signals_count_against_
     singles = table.loc[["weighted_history", "none"]]
     assert (singles["with_between"] < singles["noise"]).all()
     assert table.loc["rloo_16", "with_between"] > 1 > table.loc["rloo_16", "noise"]
-    single = law_table(log_with(2.0, size=1), group_sizes=(2,))
+    single = law_of_log(log_with(2.0, size=1), group_sizes=(2,)).table()
     assert set(single["unit"]) == {"none"} and set(single["design"]) >= {"rloo_2", "grpo_2"}
+
+
+def test_ratios_of_two_designs_have_an_interval_of_their_own():
+    found = law_of_log(log_with(4.0))
+    ratio, low, high = found.ratio("weighted_history", "weighted_batch_mean")
+    table = found.table().set_index("design")
+    assert ratio == pytest.approx(table.loc["weighted_history", "noise"] / table.loc["weighted_batch_mean", "noise"])
+    assert low < ratio < high and low * high == pytest.approx(ratio**2)  # level on both sides of the logarithm
+    assert found.ratio("none", "weighted_history")[0] > 1
 
 
 def test_between_is_the_share_that_was_asked_for_and_only_that():
@@ -153,7 +162,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
         prompt, step = (each.ravel() for each in np.mgrid[:40, :6].repeat(8, axis=2))
         reward = (rng.random(prompt.size) < p[prompt]).astype(float)
         log = RewardLog(prompt, step, reward, weight=np.ones(prompt.size))
-        row = law_table(log, group_sizes=()).set_index("design").loc["none"]
+        row = law_of_log(log, group_sizes=()).table().set_index("design").loc["none"]
         hits += row["ci_low"] <= expected <= row["ci_high"]
     assert hits >= 15
 
@@ -175,11 +184,13 @@ def test_importance_ratios_and_lengths_are_weights_as_in_the_noise():
 )
 def test_logs_that_tell_nothing_are_refused(columns, message):
     given = {"prompt": list("aaaa"), "step": [0, 0, 1, 1], "reward": [1, 0, 0, 1], "weight": [1, 2, 3, 4]} | columns
+    log = RewardLog(**given)
+    assert not law_applies(log)
     with pytest.raises(ValueError, match=message):
-        law_table(RewardLog(**given))
+        law_of_log(log)
 
 
 def test_one_prompt_has_no_interval():
     log = RewardLog(["a"] * 40, np.arange(40) // 4, [1, 0, 0, 1] * 10, weight=[1.0, 2.0] * 20)
-    table = law_table(log)
+    table = law_of_log(log).table()
     assert table["ci_low"].isna().all() and np.isfinite(table["noise"]).all()
