@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -89,6 +90,8 @@ class LawPrediction:
     Attributes
     ----------
     inputs : LawInputs
+    threshold : tuple of float
+        `kaestat.theory.PromptMoments.threshold` of them, and its interval.
     unit : str
         The log's own design: the leave-one-out mean of groups of its median size, or ``none`` where that is 1.
     noise, with_between : Series
@@ -98,6 +101,7 @@ class LawPrediction:
     """
 
     inputs: LawInputs
+    threshold: tuple[float, float, float]
     unit: str
     noise: pd.Series
     with_between: pd.Series
@@ -108,10 +112,8 @@ class LawPrediction:
 
         It is that of a jackknife over groups of prompts, for the logarithm; NaN with one prompt.
         """
-        apart = np.log(self.left_out[design] / self.left_out[reference]).to_numpy()[:, None]
-        log_ratio = float(np.log(self.noise[design] / self.noise[reference]))
-        _, low, high = np.exp(jackknife_interval(log_ratio, apart)) if len(apart) else np.full((3, 1), np.nan)
-        return float(np.exp(log_ratio)), float(low[0]), float(high[0])
+        left_out = self.left_out[design].to_numpy() / self.left_out[reference].to_numpy()
+        return _with_interval(float(self.noise[design] / self.noise[reference]), left_out)
 
     def table(self) -> pd.DataFrame:
         """One row per design, least noise first.
@@ -171,13 +173,15 @@ def law_of_log(
     noise = predicted(inputs)
     group = jackknife_groups(len(log.prompts), seed=seed)
     without = [group != k for k in range(int(group.max()) + 1)]
-    left_out = [predicted(whole.inputs(kept, 0.0)) for kept in without if whole.tells(kept)]
+    left_out = [whole.inputs(kept, 0.0) for kept in without if whole.tells(kept)]
+    thresholds = np.array([each.moments.threshold for each in left_out])
     return LawPrediction(
         inputs=inputs,
+        threshold=_with_interval(inputs.moments.threshold, thresholds),
         unit=f"rloo_{size}" if size > 1 else "none",
         noise=noise,
         with_between=predicted(whole.inputs(everyone, BETWEEN)),
-        left_out=pd.DataFrame(left_out, columns=noise.index),
+        left_out=pd.DataFrame([predicted(each) for each in left_out], columns=noise.index),
     )
 
 
@@ -267,6 +271,14 @@ class _Log:
         squared = float(error[best] @ size - variance.sum()) / float(size.sum())
         history = of_noise / of_mean if of_noise > 0 else float(1 / inverse[best].mean())
         return history, max(squared - of_mean / float(size.sum()), 0.0), float(self.bandwidths[best])
+
+
+def _with_interval(positive: float, left_out: np.ndarray) -> tuple[float, float, float]:
+    """An estimate and its interval on the scale of logarithms, from the same without each group of prompts."""
+    if len(left_out) < 2 or not np.isfinite([positive, *left_out]).all():
+        return positive, math.nan, math.nan
+    _, low, high = jackknife_interval(math.log(positive), np.log(left_out)[:, None])
+    return positive, math.exp(low[0]), math.exp(high[0])
 
 
 def _to_mean_one(shape: np.ndarray) -> np.ndarray:

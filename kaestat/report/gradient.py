@@ -18,6 +18,7 @@ from kaestat.logs.risk import risk_baseline
 from kaestat.logs.tuning import MARK
 from kaestat.logs.weight_ratio import weight_ratio
 from kaestat.registry import parse_method
+from kaestat.report.law import LawAnalysis
 from kaestat.report.recommendation import complexity, leaves_own_out, lowest_of
 from kaestat.report.setting import Setting
 
@@ -62,6 +63,8 @@ class GradientAnalysis:
     by_history, by_history_low, by_history_high : float
         Share by which a weighted history lowers the noise of the batch mean with the same weights, which has no
         history; NaN where one of them was not measured.
+    law : LawAnalysis or None
+        What the law of the baseline predicts; None where rewards are not 0 and 1, or no prompt comes back.
     """
 
     noise: pd.DataFrame
@@ -82,6 +85,7 @@ class GradientAnalysis:
     by_history: float
     by_history_low: float
     by_history_high: float
+    law: LawAnalysis | None
 
     @property
     def by_length(self) -> bool:
@@ -165,6 +169,7 @@ def analyze_gradient(
         by_history=by_history[0],
         by_history_low=by_history[1],
         by_history_high=by_history[2],
+        law=LawAnalysis.of(log, table, seed=seed, min_visits=min_visits),
     )
 
 

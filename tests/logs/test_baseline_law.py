@@ -141,6 +141,9 @@ def test_ratios_of_two_designs_have_an_interval_of_their_own():
     assert ratio == pytest.approx(table.loc["weighted_history", "noise"] / table.loc["weighted_batch_mean", "noise"])
     assert low < ratio < high and low * high == pytest.approx(ratio**2)  # level on both sides of the logarithm
     assert found.ratio("none", "weighted_history")[0] > 1
+    p = later_values(8)
+    threshold, low, high = found.threshold
+    assert low < 1 + np.mean(p**2) / np.mean(p**2 * (1 - p)) < high and threshold == found.inputs.moments.threshold
 
 
 def test_between_is_the_share_that_was_asked_for_and_only_that():
