@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from kaestat.checks import check_finite_number
+from kaestat.checks import check_positive
 from kaestat.logs.gradient_risk import measure_of
 from kaestat.logs.jackknife import jackknife_groups, jackknife_interval
 from kaestat.logs.reward_log import RewardLog
@@ -68,17 +68,18 @@ def law_inputs(log: RewardLog, *, weights: str | None = None, between: float = 0
         Which column is W; None takes the weights if the log has them. Only with squared score norms in the metric in
         which the optimiser takes its step is the law's prediction one for that optimiser.
     between : float
-        ``E ||g_x||^2 - ||g||^2`` over the value's noise ``E[W (R - p)^2]``. Norms do not tell it: inner products of
-        scores do. The default, 0, is about right for long free answers (.001 +- .007 was measured); .2 is that of made
-        worlds with short answers. Each prompt's share goes as ``p^2 (1 - p)^2 E[W]``.
+        ``E ||g_x||^2 - ||g||^2`` over the value's noise within prompts, ``E[W (R - p)^2] - E ||g_x||^2``; 0 or more.
+        Norms do not tell it: inner products of scores do. The default, 0, is about right for long free answers (.001
+        +- .007 was measured); .2 is that of made worlds with short answers. Each prompt's share goes as
+        ``p^2 (1 - p)^2 E[W]``.
     min_visits : int
         Only completions of visits with at least this many earlier ones count; 1 or more.
 
     Raises
     ------
     ValueError
-        If rewards are others than 0 and 1 or all alike, no prompt comes back, or the log has neither weights nor
-        lengths, or all of them are 0.
+        If rewards are others than 0 and 1, no prompt comes back, hardly any has right and wrong completions at once,
+        or the log has neither weights nor lengths, or all of them are 0.
     """
     return _Log.of(log, weights, min_visits).inputs(np.ones(len(log.prompts), dtype=bool), between)
 
@@ -173,7 +174,7 @@ def law_of_log(
     noise = predicted(inputs)
     group = jackknife_groups(len(log.prompts), seed=seed)
     without = [group != k for k in range(int(group.max()) + 1)]
-    left_out = [whole.inputs(kept, 0.0) for kept in without if whole.tells(kept)]
+    left_out = [whole.inputs(kept, 0.0) for kept in without if _tells(whole.counts, kept)]
     thresholds = np.array([each.moments.threshold for each in left_out])
     return LawPrediction(
         inputs=inputs,
@@ -185,13 +186,14 @@ def law_of_log(
     )
 
 
-def law_applies(log: RewardLog, *, weights: str | None = None) -> bool:
-    """Whether `law_of_log` has something to say: prompts that come back, right and wrong answers, and weights."""
+def law_applies(log: RewardLog, *, weights: str | None = None, min_visits: int = 1) -> bool:
+    """Whether `law_of_log` has something to say: prompts come back, some right and some wrong at once, with weights."""
     units = log.prompt_units
-    later = np.repeat(units.earlier > 0, units.counts)
-    reward, weight = units.reward[later], log.completion_weights(measure_of(log, weights))[later]
-    binary = bool(np.isin(units.reward, (0.0, 1.0)).all())
-    return binary and bool(0 < reward.sum() < len(reward)) and bool(weight.any())
+    eligible = units.earlier >= max(min_visits, 1)
+    if not (eligible.any() and np.isin(units.reward, (0.0, 1.0)).all()):
+        return False
+    counts = _counts(units, log.completion_weights(measure_of(log, weights)), eligible)
+    return _tells(counts, np.ones(len(log.prompts), dtype=bool))
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,30 +220,26 @@ class _Log:
             raise ValueError("rewards must be 0 and 1: the law of the baseline is one of right and wrong answers.")
         eligible = eligible_visits(log, max(min_visits, 1), absolute=False)
         counts = _counts(units, weight, eligible)
-        found = cls(
+        if not _tells(counts, np.ones(len(log.prompts), dtype=bool)):
+            raise ValueError(
+                "rewards must be both right and wrong for some prompts that come back, and weights not all 0: there is "
+                "hardly any noise by which designs could differ."
+            )
+        bandwidths = np.array(wide_grid(log))
+        error, inverse = _of_past(units, bandwidths)
+        return cls(
             counts=counts,
-            bandwidths=np.array(wide_grid(log)),
+            bandwidths=bandwidths,
             prompt=units.visit_prompt[eligible],
             size=units.counts[eligible].astype(float),
             variance=units.variance[eligible],
-            error=np.empty(0),
-            inverse=np.empty(0),
+            error=error[:, eligible],
+            inverse=inverse[:, eligible],
         )
-        if not found.tells(np.ones(len(log.prompts), dtype=bool)):
-            raise ValueError("rewards or weights are all alike where prompts come back: no baseline leaves any noise.")
-        error, inverse = _of_past(units, found.bandwidths)
-        return replace(found, error=error[:, eligible], inverse=inverse[:, eligible])
-
-    def tells(self, kept: np.ndarray) -> bool:
-        """Whether some prompts have right and wrong completions, and weights."""
-        here = kept[self.counts.prompt]
-        right, size = self.counts.right[here].sum(), self.counts.size[here].sum()
-        weight = sum(self.counts.sums[name][here].sum() for name in ("right", "wrong"))
-        return bool(0 < right < size and weight > 0)
 
     def inputs(self, kept: np.ndarray, between: float) -> LawInputs:
         """Those of some prompts."""
-        between = check_finite_number("between", between)
+        between = check_positive("between", between, allow_zero=True)
         mixture, sums = self.counts.pooled(kept)
         rows = mixture.quantiles(ROWS)
         right, wrong = sums["n_right"], sums["n_wrong"]
@@ -256,7 +254,7 @@ class _Log:
         )
         p = moments.value
         moved = _to_mean_one((p * (1 - p)) ** 2)
-        level = between * float(moments.second_moment(p).mean())
+        level = between / (1 + between) * float(moments.second_moment(p).mean())
         moments = replace(moments, signal=level * _to_mean_one(moved * moments.weight))
         history, drift, bandwidth = self._history(kept, float(np.mean(p * (1 - p))))
         return LawInputs(moments, history, drift * moved, bandwidth)
@@ -283,6 +281,14 @@ def _with_interval(positive: float, left_out: np.ndarray) -> tuple[float, float,
 
 def _to_mean_one(shape: np.ndarray) -> np.ndarray:
     return shape / shape.mean() if shape.any() else shape
+
+
+def _tells(counts: Counts, kept: np.ndarray) -> bool:
+    """Whether some prompts have weights, and enough counts with both kinds that one of `ROWS` is between 0 and 1."""
+    here = kept[counts.prompt]
+    right, size = counts.right[here], counts.size[here]
+    weight = sum(counts.sums[name][here].sum() for name in ("right", "wrong"))
+    return bool(weight > 0 and size[(right > 0) & (right < size)].sum() * ROWS >= size.sum())
 
 
 def _counts(units: LogUnits, weight: np.ndarray, eligible: np.ndarray) -> Counts:

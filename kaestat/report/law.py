@@ -74,7 +74,7 @@ class LawAnalysis:
         seed, min_visits
             As in `kaestat.logs.baseline_law.law_of_log`.
         """
-        if not law_applies(log):
+        if not law_applies(log, min_visits=min_visits):
             return None
         found = law_of_log(log, seed=seed, min_visits=min_visits)
         size = int(np.median(log.group_sizes))

@@ -149,9 +149,11 @@ def test_ratios_of_two_designs_have_an_interval_of_their_own():
 def test_between_is_the_share_that_was_asked_for_and_only_that():
     log = log_with(2.0)
     with_it, without = law_inputs(log, between=0.1).moments, law_inputs(log).moments
-    within = with_it.second_moment(with_it.value).mean()
+    within = with_it.second_moment(with_it.value).mean() - with_it.signal.mean()
     assert with_it.between / within == pytest.approx(0.1)
     np.testing.assert_array_equal(with_it.best, without.best)
+    with pytest.raises(ValueError, match="between must be"):
+        law_inputs(log, between=-0.1)
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say():
@@ -180,8 +182,8 @@ def test_importance_ratios_and_lengths_are_weights_as_in_the_noise():
     ("columns", "message"),
     [
         ({"reward": [1, 0.5, 0, 1]}, "rewards must be 0 and 1"),
-        ({"reward": [1, 1, 1, 1]}, "all alike"),
-        ({"weight": [0, 0, 0, 0]}, "all alike"),
+        ({"reward": [1, 1, 1, 1]}, "both right and wrong"),
+        ({"weight": [0, 0, 0, 0]}, "not all 0"),
         ({"step": [0, 0, 0, 0]}, "no visit has 1 earlier"),
     ],
 )
@@ -191,6 +193,15 @@ def test_logs_that_tell_nothing_are_refused(columns, message):
     assert not law_applies(log)
     with pytest.raises(ValueError, match=message):
         law_of_log(log)
+
+
+def test_prompts_that_are_always_right_or_always_wrong_leave_nothing_to_tell_apart():
+    prompt = np.repeat(np.arange(40), 16)
+    log = RewardLog(prompt, np.arange(640) % 16 // 4, prompt % 2, weight=np.ones(640))
+    assert not law_applies(log)
+    reward = (prompt % 2).astype(float)
+    reward[12] = 1 - reward[12]  # one later completion of 480 in 120 counts
+    assert np.isfinite(law_of_log(RewardLog(prompt, np.arange(640) % 16 // 4, reward, weight=np.ones(640))).noise).all()
 
 
 def test_one_prompt_has_no_interval():
