@@ -10,6 +10,9 @@ from pydantic import Field, PositiveInt, model_validator
 
 from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
 from llm_experiments.diagnose.config import CheckpointUpdatesConfig
+from llm_experiments.tasks import OF_EXAMPLES
+
+from .longer_answers import LongerAnswers
 
 CELLS = "cells"
 
@@ -23,6 +26,8 @@ class CellConfig(Section):
         Of prompts, completions and updates. A made world's base model has the seed of its world, as in the studies.
     model, task, sampling
         The sections that all commands share.
+    longer : LongerAnswers or None
+        Of a made world: how its base model is taught the ``thoughts`` of the task's options.
     training : CheckpointUpdatesConfig or None
         Policy-gradient updates on the prompts, from the model on.
     checkpoints : str or None
@@ -41,6 +46,7 @@ class CellConfig(Section):
     model: ModelConfig
     task: TaskConfig
     sampling: SamplingConfig = SamplingConfig()
+    longer: LongerAnswers | None = None
     training: CheckpointUpdatesConfig | None = None
     checkpoints: str | None = None
     steps: tuple[int, ...] = (0,)
@@ -60,6 +66,18 @@ class CellConfig(Section):
             raise ValueError(f"checkpoints {self.checkpoints!r} must contain {{step}}.")
         if self.sampling.engine != "transformers":
             raise ValueError("sampling.engine must be transformers: norms are taken in the model that sampled.")
+        return self
+
+
+    @model_validator(mode="after")
+    def _longer_answers_are_taught(self) -> CellConfig:
+        if self.longer is None:
+            return self
+        if self.task.name not in OF_EXAMPLES or self.model.pretraining is None:
+            raise ValueError(f"longer is for tiny models in the worlds {', '.join(OF_EXAMPLES)}.")
+        wanted = self.task.options.get("thoughts")
+        if wanted not in self.longer.lengths:
+            raise ValueError(f"task.options.thoughts = {wanted!r} is none of longer's: {self.longer.lengths}.")
         return self
 
 

@@ -24,6 +24,7 @@ from llm_experiments.tasks import MADE_WORLDS, load_task, pretraining_examples, 
 from llm_experiments.tasks.base import Task
 
 from .config import CellConfig, LawConfig
+from .longer_answers import longer_answers
 from .summary import PROMPT_COLUMNS, prompt_table, summary_table
 
 if TYPE_CHECKING:
@@ -283,13 +284,12 @@ class Cell:
     def _policy(self) -> TransformersPolicy:
         from llm_experiments.policies import load_policy
 
-        config, examples, seed = self.config, None, seed_of(self.config.seed, "model")
-        steps = config.model.pretraining.steps if config.model.pretraining else 0
+        config, examples = self.config, None
         if config.model.pretraining is not None and config.task.name in MADE_WORLDS:
-            base = int(config.task.options.get("world", 0))  # the studies' own seeds, so that base models are theirs
-            examples = world_examples(config.task, WORLD_EXAMPLES, seed=seed_of(base, "examples") % 2**32)
-            seed = seed_of(base, "model") % 2**32
-        elif config.model.pretraining is not None:
+            source = config.model.model_copy(update={"name": str(self._made_base()), "pretraining": None})
+            return load_policy(source, config.sampling, cache=self._runs / "models", seed=0)
+        steps = config.model.pretraining.steps if config.model.pretraining else 0
+        if config.model.pretraining is not None:
             examples = pretraining_examples(
                 config.task, config.model.pretraining, seed=seed_of(config.seed, "examples"), exclude=self._ids
             )
@@ -298,10 +298,37 @@ class Cell:
                 config.model,
                 config.sampling,
                 cache=self._runs / "models",
-                seed=seed,
+                seed=seed_of(config.seed, "model"),
                 examples=examples,
                 progress=lambda *_: done(),
             )
+
+    def _made_base(self) -> Path:
+        """The base model of a made world, with the studies' own seeds, so that it is theirs where both have it."""
+        from llm_experiments.policies.loading import resolve_device
+        from llm_experiments.policies.tiny import tiny_folder
+
+        config, task, cache = self.config, self.config.task, self._runs / "models"
+        pretraining, longer = config.model.pretraining, config.longer
+        assert pretraining is not None
+        base, device = int(task.options.get("world", 0)), resolve_device(config.model.device)
+        short = task
+        if longer is not None:
+            short = task.model_copy(update={"options": task.options | {"thoughts": longer.begin}})
+        examples = world_examples(short, WORLD_EXAMPLES, seed=seed_of(base, "examples") % 2**32)
+        with self._progress(f"{self.name}: base model", pretraining.steps) as done:
+            folder = tiny_folder(
+                cache,
+                examples,
+                pretraining,
+                seed_of(base, "model") % 2**32,
+                device=device,
+                progress=lambda *_: done(),
+            )
+        if longer is None:
+            return folder
+        with self._progress(f"{self.name}: longer answers", longer.steps * len(longer.stages)) as done:
+            return longer_answers(longer, task, folder, cache=cache, device=device, progress=lambda *_: done())
 
     @cached_property
     def _identity(self) -> dict:
