@@ -311,12 +311,17 @@ def law(
 
     from llm_experiments.law.config import load_law
     from llm_experiments.law.measurement import LawMeasurement
+    from llm_experiments.law.prediction import order
+    from llm_experiments.law.summary import in_short
 
     asked = load_law(config)
     disable_progress_bar()
     console = Console(stderr=True)
     measured = LawMeasurement(asked, runs=runs, results=results, data=data, progress=partial(timed_progress, console))
-    print_table(measured.run(cell))
+    summary, predicted = measured.run(cell)
+    print_table(in_short(summary))
+    for (name, step, metric), own in predicted.groupby(["cell", "step", "metric"], sort=False):
+        _say(console, f"{name}, step {step}, {metric}, least noise first: {order(own)}")
     console.print(f"Results: {measured.results}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -1,1 +1,1 @@
-"""What a baseline's law needs to know of a policy: how much right and wrong answers weigh, and how much there is to learn."""
+"""What the law of the baseline needs to know of a policy: the weight of right and wrong answers, and the signal."""

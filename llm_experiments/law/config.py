@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
 from llm_experiments.diagnose.config import CheckpointUpdatesConfig
@@ -15,6 +16,7 @@ from llm_experiments.tasks import OF_EXAMPLES
 from .longer_answers import LongerAnswers
 
 CELLS = "cells"
+OF_FILE = ("name", "step_completions", "past_completions", "n_boot")
 
 
 class CellConfig(Section):
@@ -68,7 +70,6 @@ class CellConfig(Section):
             raise ValueError("sampling.engine must be transformers: norms are taken in the model that sampled.")
         return self
 
-
     @model_validator(mode="after")
     def _longer_answers_are_taught(self) -> CellConfig:
         if self.longer is None:
@@ -89,18 +90,22 @@ class LawConfig(Section):
     name : str
         Names the folders of the run and of its results.
     cells : dict of str to CellConfig
+    step_completions : int
+        Completions of a step for which designs are predicted, B.
+    past_completions : float
+        Effective past completions of each prompt that a history is predicted to have.
     n_boot : int
         Bootstrap draws of prompts.
     """
 
     name: str = Field(pattern=NAME)
     cells: Mapping[str, CellConfig] = Field(min_length=1)
+    step_completions: int = Field(default=32, ge=2)
+    past_completions: PositiveFloat = 8.0
     n_boot: PositiveInt = 2000
 
     @model_validator(mode="after")
     def _cells_name_folders(self) -> LawConfig:
-        import re
-
         for name in self.cells:
             if not re.match(NAME, name):
                 raise ValueError(f"cells: {name!r} names a folder; take letters, digits, dots, dashes and underscores.")
@@ -110,8 +115,8 @@ class LawConfig(Section):
 def load_law(path: str | Path) -> LawConfig:
     """Read and check a configuration.
 
-    A file holds ``name`` and the sections of a cell. With ``cells``, a mapping of names to sections, each cell has the
-    file's sections with its own settings in place of theirs; without, the file is one cell, ``all``.
+    A file holds the settings of `LawConfig` and the sections of a cell. With ``cells``, a mapping of names to sections,
+    each cell has the file's sections with its own settings in place of theirs. Without, the file is one cell, ``all``.
 
     Raises
     ------
@@ -121,7 +126,7 @@ def load_law(path: str | Path) -> LawConfig:
         If it is no YAML, or a setting is unknown, missing or out of range; the message lists all of them.
     """
     content = read_yaml(path)
-    own = {key: content.pop(key) for key in ("name", "n_boot") if key in content}
+    own = {key: content.pop(key) for key in OF_FILE if key in content}
     cells = content.pop(CELLS, {"all": {}})
     if not isinstance(cells, dict):
         raise ValueError(f"{path}: cells must map names to settings, got {type(cells).__name__}.")

@@ -1,49 +1,21 @@
-"""The inputs of the law for the cells of one configuration: completions, mean squares, norms; every stage resumable."""
+"""The inputs of the law for the cells of one configuration, and what the law predicts from them."""
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
-import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from kaestat.storage import write_atomically
-from llm_experiments.pools.sampling import sample_pool, weights_digest
-from llm_experiments.pools.store import PoolStore, PromptPool
 from llm_experiments.provenance import provenance
-from llm_experiments.seeding import seed_of
-from llm_experiments.tasks import MADE_WORLDS, load_task, pretraining_examples, world_examples
-from llm_experiments.tasks.base import Task
 
-from .config import CellConfig, LawConfig
-from .longer_answers import longer_answers
-from .summary import PROMPT_COLUMNS, prompt_table, summary_table
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
-    from llm_experiments.policies.transformers_policy import TransformersPolicy
-
-    from .store import LawStore
-
-COMPLETIONS, PROMPTS, SUMMARY, PROVENANCE = "completions.csv.gz", "prompts.csv", "summary.csv", "provenance.json"
-COMPLETION_COLUMNS = ["cell", "step", "prompt", "completion", "reward", "length", "finished", "plain", "adam", "logits"]
-"""The last three are squared norms of the completion's score: in the parameters, there in Adam's units, and on the
-logits."""
-DIGITS = "%.5g"
-WORLD_EXAMPLES = 200_000  # of a made world's base model, as in the studies
-DRIFT = {"float32": 1e-3, "bfloat16": 0.05}  # of a log-probability, for each token and one more
-
-Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
+from .cell import Cell, Progress
+from .config import LawConfig
+from .prediction import predictions
+from .summary import summary_table
+from .tables import COMPLETIONS, PREDICTIONS, PROMPTS, PROVENANCE, SUMMARY, write_csv, write_gzip
 
 
 class LawMeasurement:
@@ -71,7 +43,7 @@ class LawMeasurement:
         self.config, self._runs, self._data, self._progress = config, runs, data, progress
         self.folder, self.results = runs / "law" / config.name, results / "law" / config.name
 
-    def run(self, cells: Sequence[str] | None = None) -> pd.DataFrame:
+    def run(self, cells: Sequence[str] | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Measure cells, and write the tables of all that are measured.
 
         Parameters
@@ -81,8 +53,10 @@ class LawMeasurement:
 
         Returns
         -------
-        DataFrame
-            The summary; see `summary.summary_table`.
+        summary : DataFrame
+            See `summary.summary_table`.
+        predicted : DataFrame
+            See `prediction.predictions`.
 
         Raises
         ------
@@ -99,8 +73,8 @@ class LawMeasurement:
             ).measure()  # fmt: skip
         return self.collect()
 
-    def collect(self) -> pd.DataFrame:
-        """Write the tables of the cells that are measured."""
+    def collect(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Write the tables of the cells that are measured, and give what `run` gives."""
         kept = {name: self.folder / name for name in self.config.cells if (self.folder / name / PROVENANCE).exists()}
         completions = [pd.read_csv(folder / COMPLETIONS, dtype={"prompt": str}) for folder in kept.values()]
         prompts = [pd.read_csv(folder / PROMPTS, dtype={"prompt": str}) for folder in kept.values()]
@@ -112,6 +86,12 @@ class LawMeasurement:
             ],
             ignore_index=True,
         )
+        sizes = {"completions": self.config.step_completions, "history": self.config.past_completions}
+        predicted = pd.concat(
+            [predictions(name, own, means[name], **sizes) for name, own in zip(kept, prompts, strict=True)],
+            ignore_index=True,
+        )
+        write_csv(self.results / PREDICTIONS, predicted)
         write_gzip(self.results / COMPLETIONS, pd.concat(completions, ignore_index=True))
         write_csv(self.results / PROMPTS, pd.concat(prompts, ignore_index=True))
         write_csv(self.results / SUMMARY, summary)
@@ -119,302 +99,4 @@ class LawMeasurement:
             "cells": {name: json.loads((folder / PROVENANCE).read_text()) for name, folder in kept.items()}
         }
         write_atomically(self.results / PROVENANCE, json.dumps(origin, indent=1, sort_keys=True) + "\n")
-        return summary
-
-
-class Cell:
-    """One policy on one task.
-
-    Parameters
-    ----------
-    name : str
-    config : CellConfig
-    runs : Path
-    folder : Path
-        Of this cell's completions, norms and tables.
-    data, progress
-        As of `LawMeasurement`.
-    """
-
-    def __init__(
-        self, name: str, config: CellConfig, *, runs: Path, folder: Path, data: Path | None, progress: Progress
-    ):
-        self.name, self.config, self.folder = name, config, folder
-        self._runs, self._data, self._progress = runs, data, progress
-
-    def measure(self) -> None:
-        """Sample, take norms, and write the cell's tables; nothing is done again that is there."""
-        begin = time.perf_counter()
-        completions, prompts, means = [], [], {}
-        for step in self.config.steps:
-            self._make_checkpoint(step)
-            self._sample(step)
-            self._take_norms(step)
-            rows, own, mean = self._tables(step)
-            completions.append(rows)
-            prompts.append(own)
-            means |= mean
-        write_gzip(self.folder / COMPLETIONS, pd.concat(completions, ignore_index=True)[COMPLETION_COLUMNS])
-        write_csv(self.folder / PROMPTS, pd.concat(prompts, ignore_index=True)[PROMPT_COLUMNS])
-        write_atomically(self.folder / "means.npz", _archive(means))
-        facts = {"seconds_of_last_call": round(time.perf_counter() - begin, 1), "parameters": self._size()}
-        write_atomically(self.folder / PROVENANCE, json.dumps(facts))
-
-    @staticmethod
-    def means(folder: Path) -> dict[tuple[int, str], np.ndarray]:
-        """Inner products of the prompts' mean gradients by step and metric, each of shape (P, P)."""
-        with np.load(folder / "means.npz", allow_pickle=False) as kept:
-            return {(int(key.split("|")[0]), key.split("|")[1]): kept[key] for key in kept.files}
-
-    def _sample(self, step: int) -> None:
-        config, store, digest = self.config, self._pools, self._digest(step)
-        if store.missing(step):
-            self._load(step)
-        with self._progress(f"{self.name}: completions, step {step} (prompts)", len(self._ids)) as done:
-            sample_pool(
-                store,
-                self._policy,
-                self._task,
-                step=step,
-                checkpoint=digest,
-                size=config.history + config.completions,
-                seed=config.seed,
-                done=done,
-            )
-
-    def _take_norms(self, step: int) -> None:
-        from .prompt_scores import prompt_scores
-
-        config, ids, digest = self.config, self._ids, self._digest(step)
-        missing = [row for row in range(len(ids)) if not self._scores.has(step, row)]
-        if not missing:
-            return
-        self._load(step)
-        pools = [self._pools.read(step, problem_id) for problem_id in ids]
-        prompts = [self._policy.encode(self._prompts[problem_id]) for problem_id in ids]
-        squares = self._squares(step, digest, prompts, pools)
-        with self._progress(f"{self.name}: norms, step {step} (prompts)", len(missing)) as done:
-            for row in missing:
-                own = pools[row].completions[config.history :]
-                found = prompt_scores(
-                    self._policy.model,
-                    prompts[row],
-                    [each.token_ids for each in own],
-                    pools[row].rewards[config.history :],
-                    squares,
-                    temperature=config.sampling.temperature,
-                    batch_tokens=config.batch_tokens,
-                )
-                self._check(pools[row], found.log_probs)
-                logits = self._policy.score(self._prompts[ids[row]], own).logit_norms
-                self._scores.write(step, row, digest, found, logits)
-                done()
-
-    def _squares(
-        self, step: int, digest: str, prompts: Sequence[Sequence[int]], pools: Sequence[PromptPool]
-    ) -> dict[nn.Parameter, torch.Tensor]:
-        from .mean_squares import mean_squares
-
-        config, model = self.config, self._policy.model
-        kept = self._scores.read_squares(step, digest, model)
-        if kept is not None:
-            return kept
-        with self._progress(f"{self.name}: mean squares, step {step} (batches)", config.history) as done:
-            found = mean_squares(
-                model,
-                prompts,
-                [[each.token_ids for each in pool.completions[: config.history]] for pool in pools],
-                np.stack([pool.rewards[: config.history] for pool in pools]),
-                temperature=config.sampling.temperature,
-                batch_tokens=config.batch_tokens,
-                done=done,
-            )
-        self._scores.write_squares(step, digest, model, found)
-        return found
-
-    def _tables(self, step: int) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, np.ndarray]]:
-        """Rows of the completions, rows of the prompts, and products of the prompts' mean gradients."""
-        digest, rows, means = self._digest(step), [], {}
-        products: dict[str, list[np.ndarray]] = {}
-        for row, problem_id in enumerate(self._ids):
-            pool = self._pools.read(step, problem_id)
-            scores, logits = self._scores.read(step, row, digest)
-            own = pool.completions[self.config.history :]
-            norms = {name: each.norms for name, each in scores.metrics.items()} | {"logits": logits}
-            rows.append(
-                pd.DataFrame(
-                    {
-                        "cell": self.name,
-                        "step": step,
-                        "prompt": problem_id,
-                        "completion": np.arange(len(own)),
-                        "reward": pool.rewards[self.config.history :],
-                        "length": [len(each) for each in own],
-                        "finished": [int(each.finished) for each in own],
-                    }
-                    | norms
-                )
-            )
-            for name, each in scores.metrics.items():
-                products.setdefault(name, []).append(each.products)
-                means.setdefault(name, []).append(each.mean)
-        completions = pd.concat(rows, ignore_index=True)
-        return (
-            completions,
-            prompt_table(completions, {name: np.stack(each) for name, each in products.items()}),
-            {f"{step}|{name}": _gram(np.stack(each)) for name, each in means.items()},
-        )
-
-    @cached_property
-    def _task(self) -> Task:
-        task = self.config.task
-        if self._data is not None and task.path is not None and not task.path.is_absolute():
-            task = task.model_copy(update={"path": self._data / task.path})
-        return load_task(task, seed=seed_of(self.config.seed, "task"))
-
-    @cached_property
-    def _prompts(self) -> dict[str, str]:
-        return {problem.id: problem.prompt for problem in self._task.problems}
-
-    @cached_property
-    def _ids(self) -> list[str]:
-        return list(self._prompts)
-
-    @cached_property
-    def _policy(self) -> TransformersPolicy:
-        from llm_experiments.policies import load_policy
-
-        config, examples = self.config, None
-        if config.model.pretraining is not None and config.task.name in MADE_WORLDS:
-            source = config.model.model_copy(update={"name": str(self._made_base()), "pretraining": None})
-            return load_policy(source, config.sampling, cache=self._runs / "models", seed=0)
-        steps = config.model.pretraining.steps if config.model.pretraining else 0
-        if config.model.pretraining is not None:
-            examples = pretraining_examples(
-                config.task, config.model.pretraining, seed=seed_of(config.seed, "examples"), exclude=self._ids
-            )
-        with self._progress(f"{self.name}: model", steps) as done:
-            return load_policy(
-                config.model,
-                config.sampling,
-                cache=self._runs / "models",
-                seed=seed_of(config.seed, "model"),
-                examples=examples,
-                progress=lambda *_: done(),
-            )
-
-    def _made_base(self) -> Path:
-        """The base model of a made world, with the studies' own seeds, so that it is theirs where both have it."""
-        from llm_experiments.policies.loading import resolve_device
-        from llm_experiments.policies.tiny import tiny_folder
-
-        config, task, cache = self.config, self.config.task, self._runs / "models"
-        pretraining, longer = config.model.pretraining, config.longer
-        assert pretraining is not None
-        base, device = int(task.options.get("world", 0)), resolve_device(config.model.device)
-        short = task
-        if longer is not None:
-            short = task.model_copy(update={"options": task.options | {"thoughts": longer.begin}})
-        examples = world_examples(short, WORLD_EXAMPLES, seed=seed_of(base, "examples") % 2**32)
-        with self._progress(f"{self.name}: base model", pretraining.steps) as done:
-            folder = tiny_folder(
-                cache,
-                examples,
-                pretraining,
-                seed_of(base, "model") % 2**32,
-                device=device,
-                progress=lambda *_: done(),
-            )
-        if longer is None:
-            return folder
-        with self._progress(f"{self.name}: longer answers", longer.steps * len(longer.stages)) as done:
-            return longer_answers(longer, task, folder, cache=cache, device=device, progress=lambda *_: done())
-
-    @cached_property
-    def _identity(self) -> dict:
-        return self.config.model_dump(mode="json", exclude={"batch_tokens", "steps"})
-
-    @cached_property
-    def _pools(self) -> PoolStore:
-        return PoolStore(self.folder / "pools", self._identity, self._ids, provenance(self.config))
-
-    @cached_property
-    def _scores(self) -> LawStore:
-        from .store import LawStore
-
-        return LawStore(self.folder / "scores", self._identity)
-
-    def _make_checkpoint(self, step: int) -> None:
-        """Write the model itself, or the policies that updates make of it, unless they are there."""
-        from llm_experiments.diagnose.updates import UpdateFolders, make_checkpoints
-
-        config = self.config
-        if config.checkpoints is not None or self._checkpoint(step).is_dir():
-            return
-        if not self._checkpoint(0).is_dir():
-            self._policy.save(self._checkpoint(0))
-        if config.training is not None and step > 0:
-            self._load(0)
-            folders = UpdateFolders(self.folder / "training")
-            with self._progress(f"{self.name}: updates", max(config.steps) + 1) as done:
-                make_checkpoints(
-                    self._policy, self._task, config.training, folders, config.steps, seed=config.seed, done=done
-                )
-
-    def _checkpoint(self, step: int) -> Path:
-        if self.config.checkpoints is not None:
-            return Path(self.config.checkpoints.replace("{step}", str(step)))
-        from llm_experiments.diagnose.updates import UpdateFolders
-
-        return UpdateFolders(self.folder / "training").checkpoint(step)
-
-    def _digest(self, step: int) -> str:
-        return weights_digest(self._checkpoint(step))
-
-    def _load(self, step: int) -> None:
-        self._policy.load_weights(self._checkpoint(step))
-
-    def _size(self) -> int:
-        """Numbers in a model folder's weights, without loading them."""
-        from safetensors import safe_open
-
-        total = 0
-        for path in sorted(self._checkpoint(self.config.steps[0]).glob("*.safetensors")):
-            with safe_open(path, "pt") as file:
-                total += sum(int(np.prod(file.get_slice(name).get_shape())) for name in file.keys())  # noqa: SIM118
-        return total
-
-    def _check(self, pool: PromptPool, log_probs: np.ndarray) -> None:
-        """Refuse scores of other weights, or of another temperature, than those that sampled the completions."""
-        own = pool.completions[self.config.history :]
-        recorded = np.array([sum(each.log_probs) for each in own])
-        allowed = DRIFT[self.config.model.dtype] * (1 + np.array([len(each) for each in own]))
-        off = np.abs(recorded - log_probs) / allowed
-        if off.max() > 1:
-            worst = int(off.argmax())
-            raise ValueError(
-                f"step {pool.step}, {pool.problem_id}, completion {worst}: its log-probability was "
-                f"{recorded[worst]:.4f} when sampled and is {log_probs[worst]:.4f} now. Remove {self.folder} and "
-                "sample again."
-            )
-
-
-def write_csv(path: Path, frame: pd.DataFrame) -> None:
-    """A table with five digits."""
-    write_atomically(path, frame.to_csv(index=False, float_format=DIGITS, lineterminator="\n"))
-
-
-def write_gzip(path: Path, frame: pd.DataFrame) -> None:
-    """The same, compressed, the same bytes for the same table."""
-    text = frame.to_csv(index=False, float_format=DIGITS, lineterminator="\n")
-    write_atomically(path, gzip.compress(text.encode(), mtime=0))
-
-
-def _gram(vectors: np.ndarray) -> np.ndarray:
-    return vectors.astype(float) @ vectors.astype(float).T
-
-
-def _archive(arrays: dict[str, np.ndarray]) -> bytes:
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    return content.getvalue()
+        return summary, predicted

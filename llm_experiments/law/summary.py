@@ -99,7 +99,12 @@ def prompt_table(completions: pd.DataFrame, products: Mapping[str, np.ndarray]) 
 
 
 def summary_table(
-    cell: str, completions: pd.DataFrame, prompts: pd.DataFrame, means: Mapping[tuple[int, str], np.ndarray], *, n_boot: int
+    cell: str,
+    completions: pd.DataFrame,
+    prompts: pd.DataFrame,
+    means: Mapping[tuple[int, str], np.ndarray],
+    *,
+    n_boot: int,
 ) -> pd.DataFrame:
     """All of `QUANTITIES` at each step in each metric, with errors by the bootstrap over prompts.
 
@@ -123,6 +128,19 @@ def summary_table(
         lengths = of_step.groupby("prompt", sort=False)["length"].mean().to_numpy()
         frames.append(_summary(cell, int(step), str(metric), own, lengths, means.get((int(step), str(metric))), n_boot))
     return pd.concat(frames, ignore_index=True)
+
+
+def in_short(summary: pd.DataFrame) -> pd.DataFrame:
+    """What the law turns on, one row for each cell, step and metric: ``p``, and the others with their errors."""
+    of = ["cell", "step", "metric"]
+    wide = {
+        name: summary.pivot_table(index=of, columns="quantity", values=name, sort=False) for name in ("value", "se")
+    }
+    shown = wide["value"].reindex(columns=["p", "length"])
+    for name in ("rho", "rho_pooled", "between_within"):
+        for part in ("value", "se"):
+            shown[name if part == "value" else f"{name} se"] = wide[part].reindex(columns=[name])[name]
+    return shown.reset_index()
 
 
 def _summary(

@@ -11,6 +11,7 @@ import yaml
 
 from llm_experiments import cli
 from llm_experiments.law.config import load_law
+from llm_experiments.law.prediction import moments_of, order, predictions
 from llm_experiments.law.summary import prompt_table, summary_table
 
 CONFIG = {
@@ -28,7 +29,7 @@ CONFIG = {
     "training": {"method": "kae_eb", "group_size": 4, "learning_rate": 1e-3},
     "cells": {"one": {"steps": [0, 2]}, "two": {"seed": 7}},
 }
-TABLES = ("completions.csv.gz", "prompts.csv", "summary.csv")
+TABLES = ("completions.csv.gz", "prompts.csv", "summary.csv", "predictions.csv")
 
 
 def law(folder, config, monkeypatch, *arguments, name="one") -> int:
@@ -101,6 +102,25 @@ def test_cells_change_single_settings_of_what_they_share(finished):
     found = load_law(finished / "one.yaml")
     assert found.cells["one"].steps == (0, 2) and found.cells["two"].seed == 7
     assert found.cells["two"].model == found.cells["one"].model
+
+
+def test_the_law_reads_what_was_measured():
+    """By hand: four prompts of value one half whose wrong answers weigh twice as much."""
+    own = pd.DataFrame({"value": [0.5, 0.5, 0.5, 0.0], "right": [1.0, 1.0, 1.0, np.nan], "wrong": 2.0, "signal": 0.1})
+    own = own.assign(right_square=own["right"] ** 2, wrong_square=4.0, cell="made", step=0, metric="plain")
+    gram = np.full((4, 4), 0.03) + np.eye(4)
+    moments = moments_of(own, gram)
+    assert moments.common == pytest.approx(0.03) and moments.right[3] == 1.0
+    assert moments.best.tolist() == pytest.approx([1 / 3] * 3 + [0.0])
+    twice = moments_of(own, gram, np.array([0, 0, 1, 2]))
+    assert twice.common == pytest.approx(0.03)  # a prompt that is drawn twice did not meet itself
+    found = predictions("made", own, {(0, "plain"): gram}, completions=32, history=8).set_index("design")
+    assert found.loc["none", "noise"] == pytest.approx(0.5 * 0.75 - 0.03)  # E[W R] less the common part of the signal
+    assert found.loc["grpo_8", "ratio"] == 1 and found.loc["best", "rank"] != found.loc["best", "rank"]
+    assert found["noise"].is_monotonic_increasing and found["rank"].max() == len(found) - 3
+    assert order(found.reset_index()).startswith("weighted_history ")
+    nothing = own.assign(value=0.0)
+    assert predictions("made", nothing, {(0, "plain"): gram}, completions=32, history=8).empty
 
 
 def made_prompts(rho, n_prompts=200, n=40, seed=0):

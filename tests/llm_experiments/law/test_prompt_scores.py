@@ -58,7 +58,12 @@ def measured(request):
     model, texts = tiny_model(tied=request.param, dtype=torch.float32), completions()
     past = [texts[:4], texts[4:8]]
     squares = mean_squares(
-        model, [PROMPT, [4, 9]], past, np.array([[1, 0, 0, 1], [0, 1, 0, 0.0]]), temperature=TEMPERATURE, batch_tokens=24
+        model,
+        [PROMPT, [4, 9]],
+        past,
+        np.array([[1, 0, 0, 1], [0, 1, 0, 0.0]]),
+        temperature=TEMPERATURE,
+        batch_tokens=24,
     )
     return model, texts, squares, prompt_scores(model, PROMPT, texts, REWARDS, squares, **SETTINGS)
 
