@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +18,11 @@ from llm_experiments.pools.sampling import sample_pool, weights_digest
 from llm_experiments.pools.store import PoolStore, PromptPool
 from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
-from llm_experiments.tasks import MADE_WORLDS, load_task, pretraining_examples, world_examples
+from llm_experiments.tasks import load_task, pretraining_examples
 from llm_experiments.tasks.base import Task
 
+from .bases import Progress, starting_model
 from .config import CellConfig
-from .longer_answers import longer_answers
 from .summary import PROMPT_COLUMNS, prompt_table
 from .tables import COMPLETIONS, PROMPTS, PROVENANCE, write_csv, write_gzip
 
@@ -39,10 +38,7 @@ COMPLETION_COLUMNS = ["cell", "step", "prompt", "completion", "reward", "length"
 """The last three are squared norms of the completion's score: in the parameters, there in Adam's units, and on the
 logits."""
 MEANS = "means.npz"  # inner products of the prompts' mean gradients
-WORLD_EXAMPLES = 200_000  # of a made world's base model, as in the studies
 DRIFT = {"float32": 1e-3, "bfloat16": 0.05}  # of a log-probability, for each token and one more
-
-Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
 
 class Cell:
@@ -208,54 +204,25 @@ class Cell:
         from llm_experiments.policies import load_policy
 
         config, examples = self.config, None
-        if config.model.pretraining is not None and config.task.name in MADE_WORLDS:
-            source = config.model.model_copy(update={"name": str(self._made_base()), "pretraining": None})
-            return load_policy(source, config.sampling, cache=self._runs / "models", seed=0)
-        steps = config.model.pretraining.steps if config.model.pretraining else 0
-        if config.model.pretraining is not None:
+        models = self._runs / "models"
+        model = starting_model(config, models, lambda part, total: self._progress(f"{self.name}: {part}", total))
+        if model.pretraining is not None:
             examples = pretraining_examples(
-                config.task, config.model.pretraining, seed=seed_of(config.seed, "examples"), exclude=self._ids
+                config.task, model.pretraining, seed=seed_of(config.seed, "examples"), exclude=self._ids
             )
-        with self._progress(f"{self.name}: model", steps) as done:
+        with self._progress(f"{self.name}: model", model.pretraining.steps if model.pretraining else 0) as done:
             return load_policy(
-                config.model,
+                model,
                 config.sampling,
-                cache=self._runs / "models",
+                cache=models,
                 seed=seed_of(config.seed, "model"),
                 examples=examples,
                 progress=lambda *_: done(),
             )
 
-    def _made_base(self) -> Path:
-        """The base model of a made world, with the studies' own seeds, so that it is theirs where both have it."""
-        from llm_experiments.policies.loading import resolve_device
-        from llm_experiments.policies.tiny import tiny_folder
-
-        config, task, cache = self.config, self.config.task, self._runs / "models"
-        pretraining, longer = config.model.pretraining, config.longer
-        assert pretraining is not None
-        base, device = int(task.options.get("world", 0)), resolve_device(config.model.device)
-        short = task
-        if longer is not None:
-            short = task.model_copy(update={"options": task.options | {"thoughts": longer.begin}})
-        examples = world_examples(short, WORLD_EXAMPLES, seed=seed_of(base, "examples") % 2**32)
-        with self._progress(f"{self.name}: base model", pretraining.steps) as done:
-            folder = tiny_folder(
-                cache,
-                examples,
-                pretraining,
-                seed_of(base, "model") % 2**32,
-                device=device,
-                progress=lambda *_: done(),
-            )
-        if longer is None:
-            return folder
-        with self._progress(f"{self.name}: longer answers", longer.steps * len(longer.stages)) as done:
-            return longer_answers(longer, task, folder, cache=cache, device=device, progress=lambda *_: done())
-
     @cached_property
     def _identity(self) -> dict:
-        return self.config.model_dump(mode="json", exclude={"batch_tokens", "steps"})
+        return self.config.model_dump(mode="json", exclude={"batch_tokens", "steps"}, exclude_none=True)
 
     @cached_property
     def _pools(self) -> PoolStore:
@@ -263,9 +230,13 @@ class Cell:
 
     @cached_property
     def _scores(self) -> LawStore:
+        from llm_experiments.policies.loading import resolve_device
+
         from .store import LawStore
 
-        return LawStore(self.folder / "scores", self._identity)
+        # Sketches of two kinds of devices do not meet.
+        device = resolve_device(self.config.model.device)
+        return LawStore(self.folder / "scores", self._identity | {"device": device})
 
     def _make_checkpoint(self, step: int) -> None:
         """Write the model itself, or the policies that updates make of it, unless they are there."""

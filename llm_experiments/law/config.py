@@ -9,9 +9,18 @@ from typing import Any
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
+from llm_experiments.config import (
+    NAME,
+    ModelConfig,
+    PretrainingConfig,
+    SamplingConfig,
+    Section,
+    TaskConfig,
+    checked,
+    read_yaml,
+)
 from llm_experiments.diagnose.config import CheckpointUpdatesConfig
-from llm_experiments.tasks import OF_EXAMPLES
+from llm_experiments.tasks import MADE_WORLDS, OF_EXAMPLES
 
 from .longer_answers import LongerAnswers
 
@@ -28,6 +37,9 @@ class CellConfig(Section):
         Of prompts, completions and updates. A made world's base model has the seed of its world, as in the studies.
     model, task, sampling
         The sections that all commands share.
+    teaching : PretrainingConfig or None
+        Supervised training of a language model in a made world, as of a study's base models. Its width and layers do
+        not count.
     longer : LongerAnswers or None
         Of a made world: how its base model is taught the ``thoughts`` of the task's options.
     training : CheckpointUpdatesConfig or None
@@ -48,6 +60,7 @@ class CellConfig(Section):
     model: ModelConfig
     task: TaskConfig
     sampling: SamplingConfig = SamplingConfig()
+    teaching: PretrainingConfig | None = None
     longer: LongerAnswers | None = None
     training: CheckpointUpdatesConfig | None = None
     checkpoints: str | None = None
@@ -68,6 +81,12 @@ class CellConfig(Section):
             raise ValueError(f"checkpoints {self.checkpoints!r} must contain {{step}}.")
         if self.sampling.engine != "transformers":
             raise ValueError("sampling.engine must be transformers: norms are taken in the model that sampled.")
+        return self
+
+    @model_validator(mode="after")
+    def _worlds_are_taught(self) -> CellConfig:
+        if self.teaching is not None and (self.task.name not in MADE_WORLDS or self.model.pretraining is not None):
+            raise ValueError(f"teaching is for language models in the worlds {', '.join(MADE_WORLDS)}.")
         return self
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """Made worlds whose models say more before they answer: taught stage by stage, from a model of short answers on.
 
-A small model from scratch takes long to link a digit behind a hundred free letters to the prompt. Taught with few letters
-first, and with twice as many at each stage, it knows the facts already and learns where they go.
+A small model from scratch takes long to link a digit behind a hundred free letters to the prompt. Taught with few
+letters first, and with twice as many at each stage, it knows the facts already and learns where they go.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ import pandas as pd
 from kaestat.storage import write_atomically
 from llm_experiments.provenance import provenance
 
-from .cell import Cell, Progress
+from .bases import Progress
+from .cell import Cell
 from .config import LawConfig
 from .prediction import predictions
 from .summary import summary_table

@@ -23,7 +23,7 @@ from llm_experiments.policies.token_scores import completion_log_probs
 PLAIN, ADAM = "plain", "adam"
 METRICS = (PLAIN, ADAM)
 SKETCH = 2**18  # numbers of a sketch; the error of an inner product is the product of the norms over their root, .2 %
-SEED = 20261  # of the sketch: the same for all prompts
+SEED = 20261  # of the sketch: the same for all prompts, on one kind of device
 
 Squares = Mapping[nn.Parameter, torch.Tensor]
 
@@ -188,17 +188,18 @@ class Sketch:
     def __init__(self, size: int):
         self._exact = size <= SKETCH
         self._kept: list[torch.Tensor] = []
-        self._random = torch.Generator().manual_seed(SEED)
+        self._random: torch.Generator | None = None
 
     def add(self, part: torch.Tensor) -> None:
         """The next coordinates."""
         if self._exact:
             self._kept.append(part.cpu())
             return
-        drawn = torch.randint(2 * SKETCH, part.shape, generator=self._random)
-        signs = (1 - 2 * (drawn & 1)).to(part)
+        if self._random is None:
+            self._random = torch.Generator(part.device).manual_seed(SEED)
+        drawn = torch.randint(2 * SKETCH, part.shape, generator=self._random, device=part.device)
         total = self._kept[0] if self._kept else torch.zeros(SKETCH, device=part.device)
-        self._kept = [total.index_add_(0, (drawn >> 1).to(part.device), signs * part)]
+        self._kept = [total.index_add_(0, drawn >> 1, (1 - 2 * (drawn & 1)) * part)]
 
     def numpy(self) -> np.ndarray:
         if not self._kept:
