@@ -11,6 +11,7 @@ from .selection import select
 from .sources import SOURCES
 
 MADE_WORLDS = ("chains", "columns", "habits")
+OF_EXAMPLES = {"columns": ("thoughts",), "habits": ("thoughts",)}  # options that change no problem
 N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
 
 __all__ = ["TASKS", "Problem", "Task", "load_task", "open_task", "pretraining_examples", "select", "world_examples"]
@@ -48,7 +49,8 @@ def _made_world(config: TaskConfig) -> Task:
             f"task {config.name} is generated: it takes no path and no split; options.split names its own."
         )
     make: Mapping[str, Callable[..., Task]] = {"chains": chains, "columns": columns, "habits": habits}
-    return make[config.name](**config.options)
+    ignored = OF_EXAMPLES.get(config.name, ())
+    return make[config.name](**{name: value for name, value in config.options.items() if name not in ignored})
 
 
 TASKS: dict[str, Callable[[TaskConfig], Task]] = {
