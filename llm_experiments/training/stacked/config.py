@@ -83,8 +83,8 @@ class StackConfig(Section):
     updates : int
         Of each batch. The advantages of all are those of the first, as TRL's ``num_iterations`` has it.
     clip : float
-        From the second update of a batch on, a token counts no further than its probability is from 1 - clip to 1 + clip
-        times what it was when it was sampled; see `reuse.clipped_losses`.
+        From the second update of a batch on, the objective follows a token's probability between 1 - clip and 1 + clip
+        times what it was at sampling; see `reuse.clipped_losses`.
     max_grad_norm : float
     temperature : float
         Of training.

@@ -239,7 +239,7 @@ class StackedTraining:
         return other
 
     def _losses(self) -> tuple[torch.Tensor, dict[str, np.ndarray], Learnt]:
-        """Each run's loss on completions that it samples and records, shape (runs,), facts about them, and themselves."""
+        """Each run's loss on completions that it samples and records, shape (runs,); facts about them; the batch."""
         groups = self._filled() if self.config.design.filtered else self._sampled(range(len(self.runs)))
         prompts = torch.stack([tokens[each.rows] for tokens, each in zip(self._prompts, groups, strict=True)])
         completions = torch.stack([each.completions for each in groups])

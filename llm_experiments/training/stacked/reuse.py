@@ -32,9 +32,9 @@ def clipped_losses(scores: torch.Tensor, learnt: Learnt, clip: float) -> torch.T
     """Each run's clipped loss, averaged over its tokens, shape (runs,).
 
     With r the ratio of a token's probability to that under the policy that sampled it, and A its completion's
-    advantage, a token adds ``-min(r A, clamp(r, 1 - clip, 1 + clip) A)`` (Schulman et al., 2017, eq. 7). That is the loss
-    of TRL's ``GRPOTrainer`` with ``epsilon = clip``, without a reference model, and averaged over all tokens of the batch as
-    its ``loss_type="dapo"`` does. At r = 1 its gradient is that of ``-A log r``, the loss of the first update.
+    advantage, a token adds ``-min(r A, clamp(r, 1 - clip, 1 + clip) A)`` (Schulman et al., 2017, eq. 7). TRL's
+    ``GRPOTrainer`` has the same loss with ``epsilon = clip``, no reference model, and ``loss_type="dapo"``, which
+    averages over all tokens of the batch. At r = 1 its gradient is that of ``-A log r``, the loss of the first update.
 
     Parameters
     ----------
