@@ -195,7 +195,7 @@ def _distribution(log_odds: np.ndarray) -> np.ndarray:
 
 
 def _intercepts(log_odds: np.ndarray, chances: np.ndarray) -> np.ndarray:
-    """What is added to each row of log odds, shape (rows, draws), so that their mean chance is as given; by bisection."""
+    """What is added to each row of log odds, shape (rows, draws), for a mean chance as given; by bisection."""
     low, high = np.full(len(chances), -60.0), np.full(len(chances), 60.0)
     for _ in range(50):
         middle = (low + high) / 2
