@@ -1,14 +1,17 @@
 """A made world in which values, and the noise of a completion, are like those of a real run.
 
-A prompt names a problem by two letters and has a digit that does not matter, such as ``kd7=``. The answer to it is a
-letter after a working, ``bacf...=k``. A working is free text, whose letters follow from the prompt and from each other
-and are uncertain. It matters: half of the letters help all problems with the same first letter, and the more of them a
-working has, the likelier the answer behind it is right. So many workings are right, each of them rare, a reward depends
-on every token a little, and wrong completions look like right ones.
+A prompt names a problem by two letters and has a digit that does not matter, such as ``kd7=``. A completion is a
+working of 24 letters, ``bacf...``. Its letters follow from the prompt and from each other, and most are uncertain.
+Each letter takes a problem further or back, as both letters of its name say. A working is right if it comes as far as
+the problem's bar. So many workings are right, each of them rare; a reward depends on every token a little; wrong
+completions look like right ones; and what is learnt of one problem helps others that share a letter with it.
+
+No token is the answer. Where one is, and decides, it alone makes half of a completion's noise in Adam's units and
+nearly all of what prompts differ in, behind 24 free letters too.
 
 Values are spread as in a run of Qwen2.5-Math-1.5B with GRPO and eight completions (Wang et al., 2025,
-``data/acc_step_500.json`` of github.com/ypwang61/One-Shot-RLVR). A problem's chance is drawn from `FIRST_VISITS`. A
-hopeless problem can be solved, though rarely.
+``data/acc_step_500.json`` of github.com/ypwang61/One-Shot-RLVR). The chance of a right working is drawn from
+`FIRST_VISITS`. Hopeless problems can be solved, though rarely.
 """
 
 from __future__ import annotations
@@ -20,73 +23,70 @@ from itertools import product
 from typing import Literal
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import ndtri
 
 from .base import Problem
 from .cells import HABIT, CellsTask, Kind
 
-LETTERS = "abcdefghijklmnop"  # of problems' names, of workings and of answers: they share their embeddings
+LETTERS = "abcdefghijklmnop"  # of problems' names and of workings: they share their embeddings
 SPLITS: Mapping[str, range] = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
 LENGTH = 24  # letters of a working
 FIRST_VISITS = (0.345, 0.685)
 """Parameters of the beta distribution that is likeliest for the first visits of 629 prompts of the real run. With eight
 completions it leaves .36 of the prompts without a right one (real: .36) and .09 without a wrong one (.07)."""
-LEAST = 0.002  # chance: what a model made of examples can tell from none
+LEAST = 0.002  # chance: bars further out would rest on what few drawn workings say of rare ones
 KINDS_BELOW: Mapping[Kind, float] = {"hopeless": 1 / 16, "wrong_mode": HABIT / (1 + HABIT), "right_mode": 15 / 16}
-"""Chance below which a problem is of a kind; others are solved. At the second the habit is as likely as the answer."""
-WEIGHT = 6.0  # of a working in its answer's log odds, per standard deviation of the helpful letters' number
-DRAWN = 256  # workings of each problem from which its answers' odds are set
-AFTER = 0.7  # spread of log odds by the letter before, that by a name's letter being 1
+"""Chance below which a problem is of a kind, about as in the other worlds; others are solved."""
+DRAWN = 512  # workings of each problem from which its bar is set
+AFTER = 0.7  # spread of log odds by the letter before; that by each letter of a name is 1
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """What a model is made from.
+    """What a model is made from, and what workings are graded by.
 
     Attributes
     ----------
     chances : ndarray, shape (problems,)
-        Of the right answer, over workings.
+        Of a right working, in the examples that a model is made from, as if what workings come to were normal.
     begin, follow : ndarray, shapes (problems, letters) and (problems, letters, letters)
         Distribution functions of a working's first letter, and of the next by the letter before.
-    helpful : ndarray of bool, shape (problems, letters)
-    mean, spread, intercept : ndarray, shape (problems,)
-        Of the number of helpful letters in a working, and of the answer's log odds at the mean.
-    right, habit : ndarray of int, shape (problems,)
-        Letters.
+    worth : ndarray, shape (problems, letters)
+        How much further each letter takes a problem.
+    bars : ndarray, shape (problems,)
+        What right workings' letters are worth together, at least.
     """
 
     chances: np.ndarray
     begin: np.ndarray
     follow: np.ndarray
-    helpful: np.ndarray
-    mean: np.ndarray
-    spread: np.ndarray
-    intercept: np.ndarray
-    right: np.ndarray
-    habit: np.ndarray
-
-    def workings(self, problems: np.ndarray, length: int, rng: np.random.Generator) -> np.ndarray:
-        """Letters, shape (workings, length)."""
-        return _workings(self.begin, self.follow, problems, length, rng)
-
-    def answers(self, problems: np.ndarray, workings: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Letters behind workings, shape (workings,)."""
-        helpful = self.helpful[problems[:, None], workings].sum(1)
-        odds = WEIGHT * (helpful - self.mean[problems]) / self.spread[problems] + self.intercept[problems]
-        stray = rng.integers(len(LETTERS), size=len(problems))
-        strays = (rng.random(len(problems)) >= HABIT) & (stray != self.right[problems])
-        wrong = np.where(strays, stray, self.habit[problems])
-        return np.where(rng.random(len(problems)) < expit(odds), self.right[problems], wrong)
+    worth: np.ndarray
+    bars: np.ndarray
 
 
 @dataclass(frozen=True)
 class WorkingsTask(CellsTask):
-    """Problems graded by what is behind the last ``=``."""
+    """Problems graded by what the letters of a working are worth together.
+
+    Attributes
+    ----------
+    length : int
+        Letters of a working.
+    worth : mapping of str to mapping of str to float
+        Of letters, by a problem's id.
+    """
+
+    length: int
+    worth: Mapping[str, Mapping[str, float]]
 
     def rewards(self, problem: Problem, texts: Sequence[str]) -> list[float]:
-        """1.0 for each completion that ends in the answer after a working and ``=``, else 0.0."""
-        return [float(text.rpartition("=")[1:] == ("=", problem.answer)) for text in texts]
+        """1.0 for each text of the right length whose letters are together worth the answer, the bar, else 0.0."""
+        return [float(self._worth(problem, text) >= float(problem.answer)) for text in texts]
+
+    def _worth(self, problem: Problem, text: str) -> float:
+        worth = self.worth[problem.id]
+        whole = len(text) == self.length and set(text) <= set(LETTERS)
+        return sum(worth[letter] for letter in text) if whole else -np.inf
 
 
 def workings(
@@ -100,7 +100,7 @@ def workings(
         Seed of the world. The same number is given for all splits and for the examples.
     split : {"train", "validation", "test"}
     length : int
-        Letters of a working. They change the world.
+        Letters of a working; another length is another world.
 
     Raises
     ------
@@ -110,21 +110,23 @@ def workings(
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}.")
     made = _world(world, length)
-    found = {
-        Problem(
-            id=f"workings/{world}/{name}{digit}",
-            prompt=_prompt(name, digit),
-            answer=LETTERS[right],
-            level=kind_of(chance),
-        ): name
-        for name, right, chance in zip(_names(), made.right.tolist(), made.chances.tolist(), strict=True)
-        for digit in SPLITS[split]
-    }
-    return WorkingsTask(tuple(found), {problem.id: frozenset([name]) for problem, name in found.items()})
+    problems, names, worth = [], {}, {}
+    for row, name in enumerate(_names()):
+        of_letters = dict(zip(LETTERS, made.worth[row].tolist(), strict=True))
+        for digit in SPLITS[split]:
+            problem = Problem(
+                id=f"workings/{world}/{name}{digit}",
+                prompt=_prompt(name, digit),
+                answer=repr(float(made.bars[row])),
+                level=kind_of(float(made.chances[row])),
+            )
+            problems.append(problem)
+            names[problem.id], worth[problem.id] = frozenset([name]), of_letters
+    return WorkingsTask(tuple(problems), names, length, worth)
 
 
 def examples(n: int, *, seed: int, world: int = 0, length: int = LENGTH) -> list[tuple[str, str]]:
-    """Prompts, and what a model made of them shall say: workings and the answers that they lead to.
+    """Prompts, and what a model made of them shall say: workings, right or wrong.
 
     All problems and all digits come alike, those held out from training too.
 
@@ -139,15 +141,11 @@ def examples(n: int, *, seed: int, world: int = 0, length: int = LENGTH) -> list
     list of (str, str)
     """
     rng, made, names = np.random.default_rng(seed), _world(world, length), _names()
-    problems, digits = rng.integers(len(names), size=n), rng.integers(10, size=n)
-    written = made.workings(problems, length, rng)
-    answers = made.answers(problems, written, rng)
-    letters = np.array(list(LETTERS))
+    problems, digits = rng.integers(len(names), size=n), rng.integers(10, size=n).tolist()
+    texts = np.array(list(LETTERS))[_drawn(made.begin, made.follow, problems, length, rng)].tolist()
     return [
-        (_prompt(names[problem], digit), f"{''.join(text)}={answer}")
-        for problem, digit, text, answer in zip(
-            problems.tolist(), digits.tolist(), letters[written].tolist(), letters[answers].tolist(), strict=True
-        )
+        (_prompt(names[problem], digit), "".join(text))
+        for problem, digit, text in zip(problems.tolist(), digits, texts, strict=True)
     ]
 
 
@@ -161,26 +159,26 @@ def _world(seed: int, length: int) -> World:
     if length < 2:
         raise ValueError(f"length must be 2 or more letters, got {length}.")
     rng, size = np.random.default_rng(seed), len(LETTERS)
-    first, second = np.divmod(np.arange(size**2), size)
-    by_first, by_second = rng.normal(size=(2, size, size))
-    by_name = by_first[first] + by_second[second]
+
+    def by_name() -> np.ndarray:
+        """Sums of standard normals, one for each letter of a name and each letter, shape (problems, size)."""
+        first, second = rng.normal(size=(2, size, size))
+        return (first[:, None] + second[None]).reshape(-1, size)
+
+    log_odds, worth = by_name(), by_name()
     after = AFTER * rng.normal(size=(size, size))
-    begin, follow = _distribution(by_name), _distribution(by_name[:, None] + after)
-    helpful = (rng.permuted(np.tile(np.arange(size), (size, 1)), axis=1) < size // 2)[first]
-    problems = np.repeat(np.arange(size**2), DRAWN)
-    drawn = _workings(begin, follow, problems, length, rng)
-    count = helpful[problems[:, None], drawn].sum(1).reshape(-1, DRAWN)
-    mean, spread = count.mean(1), count.std(1)
-    chances = rng.beta(*FIRST_VISITS, size=size**2).clip(LEAST, 1 - LEAST)
-    intercept = _intercepts(WEIGHT * (count - mean[:, None]) / spread[:, None], chances)
-    right = rng.integers(size, size=size**2)
-    habit = (right + rng.integers(1, size, size=size**2)) % size
-    return World(chances, begin, follow, helpful, mean, spread, intercept, right, habit)
+    begin, follow = _distribution(log_odds), _distribution(log_odds[:, None] + after)
+    problems = np.repeat(np.arange(len(worth)), DRAWN)
+    drawn = _drawn(begin, follow, problems, length, rng)
+    reached = worth[problems[:, None], drawn].sum(1).reshape(-1, DRAWN)
+    chances = rng.beta(*FIRST_VISITS, size=len(worth)).clip(LEAST, 1 - LEAST)
+    return World(chances, begin, follow, worth, reached.mean(1) - ndtri(chances) * reached.std(1))
 
 
-def _workings(
+def _drawn(
     begin: np.ndarray, follow: np.ndarray, problems: np.ndarray, length: int, rng: np.random.Generator
 ) -> np.ndarray:
+    """Numbers of the letters of one working for each problem given, shape (workings, length)."""
     uniform = rng.random((len(problems), length))
     letters = [(begin[problems] <= uniform[:, :1]).sum(1)]
     for place in range(1, length):
@@ -192,16 +190,6 @@ def _distribution(log_odds: np.ndarray) -> np.ndarray:
     """Distribution functions, the last value exactly 1."""
     mass = np.exp(log_odds).cumsum(-1)
     return mass / mass[..., -1:]
-
-
-def _intercepts(log_odds: np.ndarray, chances: np.ndarray) -> np.ndarray:
-    """What is added to each row of log odds, shape (rows, draws), for a mean chance as given; by bisection."""
-    low, high = np.full(len(chances), -60.0), np.full(len(chances), 60.0)
-    for _ in range(50):
-        middle = (low + high) / 2
-        below = expit(log_odds + middle[:, None]).mean(1) < chances
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return (low + high) / 2
 
 
 def _names() -> list[str]:
