@@ -2,9 +2,10 @@
 
 A prompt names a problem by two letters and has a digit that does not matter, such as ``kd7=``. A completion is a
 working of 24 letters, ``bacf...``. Its letters follow from the prompt and from each other, and most are uncertain.
-Each letter takes a problem further or back, as both letters of its name say. A working is right if it comes as far as
-the problem's bar. So many workings are right, each of them rare; a reward depends on every token a little; wrong
-completions look like right ones; and what is learnt of one problem helps others that share a letter with it.
+Each letter takes a problem further or back, as both letters of its name say, in each third of a working in another
+way. A working is right if it comes as far as the problem's bar. So many workings are right, each of them rare; a
+reward depends on every token a little; wrong completions look like right ones; and what is learnt of one problem
+helps others that share a letter with it.
 
 No token is the answer. Where one is, and decides, it alone makes half of a completion's noise in Adam's units and
 nearly all of what prompts differ in, behind 24 free letters too.
@@ -30,7 +31,7 @@ from .cells import HABIT, CellsTask, Kind
 
 LETTERS = "abcdefghijklmnop"  # of problems' names and of workings: they share their embeddings
 SPLITS: Mapping[str, range] = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
-LENGTH = 24  # letters of a working
+LENGTH, STAGES = 24, 3  # letters of a working, and its parts, in which letters are worth different things
 FIRST_VISITS = (0.345, 0.685)
 """Parameters of the beta distribution that is likeliest for the first visits of 629 prompts of the real run. With eight
 completions it leaves .36 of the prompts without a right one (real: .36) and .09 without a wrong one (.07)."""
@@ -39,6 +40,7 @@ KINDS_BELOW: Mapping[Kind, float] = {"hopeless": 1 / 16, "wrong_mode": HABIT / (
 """Chance below which a problem is of a kind, about as in the other worlds; others are solved."""
 DRAWN = 512  # workings of each problem from which its bar is set
 AFTER = 0.7  # spread of log odds by the letter before; that by each letter of a name is 1
+PREFERENCE = 0.15  # correlation of letters' log odds and worth: wrong workings are a little more surprising
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +51,9 @@ class World:
     ----------
     chances : ndarray, shape (problems,)
         Of a right working, in the examples that a model is made from, as if what workings come to were normal.
-    begin, follow : ndarray, shapes (problems, letters) and (problems, letters, letters)
+    begin, follow : ndarray, shapes (problems, letters) and (stages, problems, letters, letters)
         Distribution functions of a working's first letter, and of the next by the letter before.
-    worth : ndarray, shape (problems, letters)
+    worth : ndarray, shape (stages, problems, letters)
         How much further each letter takes a problem.
     bars : ndarray, shape (problems,)
         What right workings' letters are worth together, at least.
@@ -72,12 +74,12 @@ class WorkingsTask(CellsTask):
     ----------
     length : int
         Letters of a working.
-    worth : mapping of str to mapping of str to float
-        Of letters, by a problem's id.
+    worth : mapping of str to sequence of mapping of str to float
+        Of letters in each stage, by a problem's id.
     """
 
     length: int
-    worth: Mapping[str, Mapping[str, float]]
+    worth: Mapping[str, Sequence[Mapping[str, float]]]
 
     def rewards(self, problem: Problem, texts: Sequence[str]) -> list[float]:
         """1.0 for each text of the right length whose letters are together worth the answer, the bar, else 0.0."""
@@ -86,7 +88,7 @@ class WorkingsTask(CellsTask):
     def _worth(self, problem: Problem, text: str) -> float:
         worth = self.worth[problem.id]
         whole = len(text) == self.length and set(text) <= set(LETTERS)
-        return sum(worth[letter] for letter in text) if whole else -np.inf
+        return sum(worth[stage_of(at, self.length)][letter] for at, letter in enumerate(text)) if whole else -np.inf
 
 
 def workings(
@@ -105,14 +107,14 @@ def workings(
     Raises
     ------
     ValueError
-        If the split is unknown, or the length is below 2.
+        If the split is unknown, or the length is no multiple of `STAGES`.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}.")
     made = _world(world, length)
     problems, names, worth = [], {}, {}
     for row, name in enumerate(_names()):
-        of_letters = dict(zip(LETTERS, made.worth[row].tolist(), strict=True))
+        of_letters = [dict(zip(LETTERS, of_stage, strict=True)) for of_stage in made.worth[:, row].tolist()]
         for digit in SPLITS[split]:
             problem = Problem(
                 id=f"workings/{world}/{name}{digit}",
@@ -154,24 +156,31 @@ def kind_of(chance: float) -> Kind:
     return next((kind for kind, end in KINDS_BELOW.items() if chance < end), "solved")
 
 
+def stage_of(place: int, length: int) -> int:
+    """The part of a working in which a letter stands."""
+    return place * STAGES // length
+
+
 @lru_cache(maxsize=16)
 def _world(seed: int, length: int) -> World:
-    if length < 2:
-        raise ValueError(f"length must be 2 or more letters, got {length}.")
+    if length < 1 or length % STAGES:
+        raise ValueError(f"length must be a multiple of the {STAGES} stages, got {length}.")
     rng, size = np.random.default_rng(seed), len(LETTERS)
 
     def by_name() -> np.ndarray:
-        """Sums of standard normals, one for each letter of a name and each letter, shape (problems, size)."""
-        first, second = rng.normal(size=(2, size, size))
-        return (first[:, None] + second[None]).reshape(-1, size)
+        """Sums of standard normals, one for each letter of a name and each letter, shape (stages, problems, size)."""
+        first, second = rng.normal(size=(2, STAGES, size, size))
+        return (first[:, :, None] + second[:, None]).reshape(STAGES, -1, size)
 
-    log_odds, worth = by_name(), by_name()
+    log_odds = by_name()
+    worth = PREFERENCE * log_odds + np.sqrt(1 - PREFERENCE**2) * by_name()
     after = AFTER * rng.normal(size=(size, size))
-    begin, follow = _distribution(log_odds), _distribution(log_odds[:, None] + after)
-    problems = np.repeat(np.arange(len(worth)), DRAWN)
+    begin, follow = _distribution(log_odds[0]), _distribution(log_odds[:, :, None] + after)
+    problems = np.repeat(np.arange(size**2), DRAWN)
     drawn = _drawn(begin, follow, problems, length, rng)
-    reached = worth[problems[:, None], drawn].sum(1).reshape(-1, DRAWN)
-    chances = rng.beta(*FIRST_VISITS, size=len(worth)).clip(LEAST, 1 - LEAST)
+    stages = [stage_of(place, length) for place in range(length)]
+    reached = worth[stages, problems[:, None], drawn].sum(1).reshape(-1, DRAWN)
+    chances = rng.beta(*FIRST_VISITS, size=size**2).clip(LEAST, 1 - LEAST)
     return World(chances, begin, follow, worth, reached.mean(1) - ndtri(chances) * reached.std(1))
 
 
@@ -182,7 +191,8 @@ def _drawn(
     uniform = rng.random((len(problems), length))
     letters = [(begin[problems] <= uniform[:, :1]).sum(1)]
     for place in range(1, length):
-        letters.append((follow[problems, letters[-1]] <= uniform[:, place : place + 1]).sum(1))
+        after = follow[stage_of(place, length), problems, letters[-1]]
+        letters.append((after <= uniform[:, place : place + 1]).sum(1))
     return np.stack(letters, 1)
 
 

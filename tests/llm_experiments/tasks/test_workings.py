@@ -8,7 +8,16 @@ from llm_experiments.config import TaskConfig
 from llm_experiments.tasks import load_task, world_examples
 from llm_experiments.tasks.base import Problem
 from llm_experiments.tasks.cells import KINDS
-from llm_experiments.tasks.workings import FIRST_VISITS, LENGTH, LETTERS, WorkingsTask, examples, kind_of, workings
+from llm_experiments.tasks.workings import (
+    FIRST_VISITS,
+    LENGTH,
+    LETTERS,
+    STAGES,
+    WorkingsTask,
+    examples,
+    kind_of,
+    workings,
+)
 
 WORLDS = range(4)
 
@@ -82,15 +91,24 @@ def test_letters_count_a_little_each(said):
     task = workings(0)
     chosen = [row for row, problem in enumerate(problems) if problem.level in ("wrong_mode", "right_mode")]
     names = np.array([problems[row].prompt[:2] for row in chosen])
-    worth = np.array([[task.worth[problems[row].id][letter] for letter in LETTERS] for row in chosen])
-    counts = np.array([[texts[row].count(letter) for letter in LETTERS] for row in chosen]) * worth
+    part = LENGTH // STAGES
+    counts = np.array(
+        [
+            [
+                worth[letter] * texts[row][stage * part : (stage + 1) * part].count(letter)
+                for stage, worth in enumerate(task.worth[problems[row].id])
+                for letter in LETTERS
+            ]
+            for row in chosen
+        ]
+    )
     reward = rewards[chosen]
     for name in dict.fromkeys(names):
         own = names == name
         counts[own], reward[own] = counts[own] - counts[own].mean(0), reward[own] - reward[own].mean()
     assert np.corrcoef(counts.sum(1), reward)[0, 1] > 0.6
     alone = [np.corrcoef(each, reward)[0, 1] for each in counts.T]
-    assert 0 < min(alone) and max(alone) < 0.4
+    assert 0 < min(alone) and max(alone) < 0.25
     assert abs(np.corrcoef(counts.sum(1), np.random.default_rng(0).permutation(reward))[0, 1]) < 0.05
 
 
@@ -107,24 +125,25 @@ def test_workings_are_uncertain_and_follow_from_the_prompt(said):
 
 @pytest.mark.parametrize(
     ("text", "reward"),
-    [("aab", 1.0), ("bbb", 1.0), ("aaa", 0.0), ("aac", 0.0), ("bb", 0.0), ("bbbb", 0.0), ("bb=", 0.0), ("", 0.0)],
+    [("aab", 1.0), ("bba", 1.0), ("aba", 0.0), ("aaa", 0.0), ("bb", 0.0), ("bbbb", 0.0), ("bb=", 0.0), ("", 0.0)],
 )
 def test_a_working_is_right_if_its_letters_reach_the_bar(text, reward):
-    """a, b and c are worth 1, 2.5 and -1, the bar is 4.5: aab reaches it exactly."""
+    """By stage, a is worth 1, 0.5, 1 and b 2.5, 1, 3. The bar is 4.5: aab and bba reach it exactly, aba comes to 3."""
     problem = Problem(id="workings/0/aa0", prompt="aa0=", answer="4.5")
-    task = WorkingsTask((problem,), {}, 3, {problem.id: {"a": 1.0, "b": 2.5, "c": -1.0}})
+    worth = [{"a": 1.0, "b": 2.5}, {"a": 0.5, "b": 1.0}, {"a": 1.0, "b": 3.0}]
+    task = WorkingsTask((problem,), {}, 3, {problem.id: worth})
     assert task.rewards(problem, [text]) == [reward]
 
 
 def test_workings_have_the_length_that_is_asked_for():
-    assert {len(text) for _, text in examples(20, seed=0, length=16)} == {16}
+    assert {len(text) for _, text in examples(20, seed=0, length=18)} == {18}
     assert {len(text) for _, text in world_examples(TaskConfig(name="workings"), 20, seed=0)} == {LENGTH}
 
 
 def test_wrong_worlds_are_refused():
     with pytest.raises(ValueError, match="split must be one of"):
         workings(0, "dev")
-    with pytest.raises(ValueError, match="length must be 2 or more"):
-        workings(0, length=1)
+    with pytest.raises(ValueError, match="length must be a multiple"):
+        workings(0, length=16)
     with pytest.raises(ValueError, match="no path and no split"):
         load_task(TaskConfig(name="workings", split="train"), seed=0)
