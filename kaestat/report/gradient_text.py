@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from kaestat.report.facts import LogFacts
-from kaestat.report.gradient import SAFEST, GradientAnalysis
+from kaestat.report.gradient import SAFEST, WITHOUT_HISTORY, GradientAnalysis
 from kaestat.report.unit import Unit
+from kaestat.theory import none_beats_value
 
 NOISE_HEADER = (
     "method", "weights", "noise", "standard error", "95 % interval", "noise over grpo's", "its 95 % interval",
     "noise over none's",
 )  # fmt: skip
 NOISE_TITLE = "Noise of the gradient, E[W (R - b)^2] per completion"
+PAYS = 0.05  # share of the noise below which a history is not worth having: one completion in twenty
 HOW_TO_LOG = (
     "How much noise each baseline leaves in the gradient cannot be told, as the log has no weights: log the squared "
     "norm of each completion's score as score_norm, or its tokens as length."
@@ -92,6 +94,31 @@ def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
     return (
         f"{advice}: leave them. {f'{told}; ' if told else ''}{gradient.row} with weights={gradient.weights} leaves "
         f"{_compared(saving, plain)}.{lower}{misled}"
+    )
+
+
+def on_history(gradient: GradientAnalysis, facts: LogFacts) -> str:
+    """Whether a history pays beyond its weights, and from where on no baseline would beat the value."""
+    if math.isnan(gradient.by_history):
+        return ""
+    found = gradient.by_history, gradient.by_history_low, gradient.by_history_high
+    compared = f"weighted {SAFEST} leaves {_compared(found, 'the batch mean with the same weights')}"
+    if gradient.by_history_low > PAYS:
+        told = f"A history pays for the gradient: {compared}."
+    else:
+        shown = "does not pay" if gradient.by_history_high < PAYS else "is not shown to pay"
+        told = (
+            f"A history {shown} for the gradient: {compared}. {WITHOUT_HISTORY} with these weights and scale='none' "
+            "needs no history."
+        )
+    if not facts.binary or math.isnan(gradient.ratio):
+        return told
+    threshold = float(none_beats_value(facts.reward_end))
+    side = "above" if gradient.ratio > threshold else "below"
+    return (
+        f"{told} The ratio of weights, {_times(gradient.ratio)}, is {side} {_times(threshold)}: from there on no "
+        f"baseline leaves less noise than the value, at the success rate of the log's last tenth, "
+        f"{facts.reward_end:.2f}."
     )
 
 

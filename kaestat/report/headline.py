@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from kaestat.report.analysis import Analysis
-from kaestat.report.gradient_text import on_weights
+from kaestat.report.gradient_text import on_history, on_weights
 from kaestat.report.sampling import SAMPLING_LINE, on_sampling
 from kaestat.report.setting import VERL_WEIGHTS
 from kaestat.report.tables import unit_of
@@ -27,6 +27,7 @@ def headline_parts(analysis: Analysis) -> list[str]:
     if analysis.gradient is not None:
         weighing = on_weights(analysis.gradient, analysis.facts)
         first = analysis.gradient.matter or analysis.gradient.misled
+        weighing = " ".join(part for part in (weighing, on_history(analysis.gradient, analysis.facts)) if part)
         parts = [weighing, f"By the value alone: {parts[0]}"] if first else [*parts, weighing]
     sampled = [] if analysis.sampling is None else [on_sampling(analysis.sampling, analysis.facts)]
     return [part for part in (*parts, *sampled) if part]
@@ -60,7 +61,8 @@ def paste_lines(analysis: Analysis) -> list[tuple[str, str]]:
 def _lines_of_method(analysis: Analysis) -> list[tuple[str, str]]:
     found, axis, gradient = analysis.recommendation, analysis.facts.time_axis, analysis.gradient
     if gradient is not None and gradient.matter and gradient.setting.method:
-        line, weights = gradient.setting.python_line(axis), gradient.weights
+        weights = gradient.weights
+        line = gradient.setting.python_line(axis, weights)
         lines = [
             ("TRL", f'BaselineGRPOTrainer(advantage_estimator={line}, weights="{weights}", ...)'),
             ("A loop of your own", f"{line}.step(prompt_ids, rewards, step, weights={weights}s)"),

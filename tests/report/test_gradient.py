@@ -16,7 +16,7 @@ from kaestat.report.analysis import analyze
 from kaestat.report.cli import run
 from kaestat.report.gradient_text import HOW_TO_LOG, NOISE_HEADER, _times, noise_rows
 from kaestat.report.headline import headline, paste_lines, paste_notes
-from kaestat.report.setting import VERL_WEIGHTS
+from kaestat.report.setting import VERL_WEIGHTS, Setting
 
 FRAME = simulated_run(n_prompts=40, n_epochs=8).log.frame[["prompt", "step", "reward"]]
 METHODS = ["none", "grpo", "kae:bandwidth=6", "ebpo"]
@@ -85,6 +85,15 @@ def test_where_weights_matter_it_says_so_first_with_the_error_and_the_lines(heav
     names = {"AdvantageEstimator": AdvantageEstimator, "step": 0, "score_norms": [1.0, 5.0]}
     eval(lines["A loop of your own"], names | {"prompt_ids": ["a", "a"], "rewards": [1.0, 0.0]})
     assert estimator.baseline.takes_weights and estimator.method == "kae" and list(paste_notes(heavy)) == []
+
+
+def test_lines_of_a_weighted_batch_mean_leave_its_whitening_out():
+    setting = Setting("reinforce++", {})
+    assert setting.python_line("step", "length") == 'AdvantageEstimator("reinforce++", scale="none")'
+    line = setting.verl_line("step", "length")
+    assert line == "algorithm.adv_estimator=reinforce++ +algorithm.kaestat.scale=none +algorithm.kaestat.weights=length"
+    assert setting.python_line("step") == 'AdvantageEstimator("reinforce++")'
+    assert Setting("kae", {}).python_line("step", "length") == 'AdvantageEstimator("kae")'
 
 
 @pytest.fixture(scope="module")
@@ -240,3 +249,38 @@ def test_the_command_line_prints_writes_and_downloads_it(tmp_path, capsys):
     np.testing.assert_allclose([row["noise"] for row in document["noise"]], table["noise"], rtol=1e-12)
     assert run(["analyze", str(path), *words[:-1], "weight=nope"]) == 2
     assert "has no column 'nope'" in capsys.readouterr().err
+
+
+PAST = ["none", "reinforce++", "kae_eb"]
+
+
+def spread_frame(ratio: float, *, seed: int = 3) -> pd.DataFrame:
+    """Prompts whose values lie between .05 and .95 and do not move, wrong answers ``ratio`` times as heavy."""
+    rng = np.random.default_rng(seed)
+    value = rng.uniform(0.05, 0.95, size=60)
+    frame = pd.DataFrame([(p, step) for step in range(12) for p in range(60)], columns=["prompt", "step"])
+    frame = frame.loc[frame.index.repeat(4)].reset_index(drop=True)
+    frame["reward"] = (rng.random(len(frame)) < value[frame["prompt"]]).astype(float)
+    return frame.assign(score_norm=np.where(frame["reward"] > 0, 1.0, ratio) * rng.gamma(4.0, 0.25, size=len(frame)))
+
+
+def test_a_history_is_said_to_pay_where_values_are_spread_and_weights_alike():
+    found = analyze(RewardLog.from_frame(spread_frame(1.0)), PAST, n_boot=200)
+    assert found.gradient.by_history_low > 0
+    told = headline(found)
+    assert "A history pays for the gradient: weighted kae_eb leaves" in told
+    assert "less noise than the batch mean with the same weights" in told and "is below 3" in told
+
+
+def test_a_history_is_not_said_to_pay_where_one_number_does():
+    found = analyze(RewardLog.from_frame(spread_frame(200.0)), PAST, n_boot=200)
+    log = RewardLog.from_frame(spread_frame(200.0))
+    table = gradient_risk(log, PAST[1:], n_boot=0).query("weights == 'score_norm'").set_index("method")["noise"]
+    assert found.gradient.by_history == pytest.approx(1 - table["kae_eb"] / table["reinforce++"])
+    told = headline(found)
+    assert found.gradient.by_history_high < 0.05 and "A history does not pay for the gradient" in told
+    assert "needs no history" in told and "from there on no baseline leaves less noise" in told and "is above" in told
+
+
+def test_without_both_rows_nothing_is_said_of_the_history(heavy):
+    assert np.isnan(heavy.gradient.by_history) and "history" not in headline(heavy).split("By the value")[0]

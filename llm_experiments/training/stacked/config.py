@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from kaestat import AdvantageEstimator
+from kaestat.integrations.shared.weights import check_weights
 from llm_experiments.config import Section
 from llm_experiments.training.config import Scale
 
@@ -64,6 +66,11 @@ class Design(Section):
     def _one_number_has_no_groups(self) -> Design:
         if self.keys == "all" and (self.group_size > 1 or self.sampling != "uniform"):
             raise ValueError("keys: one baseline for all prompts takes a group_size of 1 and uniform sampling.")
+        return self
+
+    @model_validator(mode="after")
+    def _weights_fit(self) -> Design:
+        check_weights(AdvantageEstimator(self.method, scale=self.scale), self.weights, get_args(Weights))
         return self
 
 
