@@ -7,8 +7,9 @@ way. A working is right if it comes as far as the problem's bar. So many working
 reward depends on every token a little; wrong completions look like right ones; and what is learnt of one problem
 helps others that share a letter with it.
 
-No token is the answer. Where one is, and decides, it alone makes half of a completion's noise in Adam's units and
-nearly all of what prompts differ in, behind 24 free letters too.
+No token is the answer. A sketch of this world had an answer letter behind 24 letters (one base model, 64 prompts, 16
+completions each). That letter alone made .45 of a completion's noise in Adam's units, .51 after 2,048 completions,
+and .96 of the squared norm of prompts' mean gradients, with a fortieth of the entropy.
 
 Values are spread as in a run of Qwen2.5-Math-1.5B with GRPO and eight completions (Wang et al., 2025,
 ``data/acc_step_500.json`` of github.com/ypwang61/One-Shot-RLVR). The chance of a right working is drawn from
