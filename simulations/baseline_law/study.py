@@ -1,0 +1,130 @@
+"""The runs of a cell: its bases, the search for rates, the comparison, and the path on which inputs are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import groupby
+
+import numpy as np
+import pandas as pd
+
+from simulations.baseline_law.cells import BASES, SEEDS, TUNING_SEEDS, Cell
+from simulations.baseline_law.designs import DESIGNS
+from simulations.baseline_law.endpoints import area
+from simulations.baseline_law.inputs import Inputs, measured
+from simulations.baseline_law.rates import rates_of_bases, search
+from simulations.baseline_law.training import Draws, curves, path
+from simulations.baseline_law.world import World
+from simulations.harness import Streams
+
+SEED = 0
+POINTS = (0.1, 0.5)  # of the budget, at which the law's inputs are measured
+PATH_DESIGN = "value"
+RUN_STRIDE = 1000  # runs of base b are replicates b * RUN_STRIDE + seed
+
+
+@cache
+def bases(cell: Cell) -> World:
+    """The cell's bases, which cells of one world share."""
+    streams = Streams(SEED, f"baseline law, world {cell.world}", range(BASES))
+    return World.of(cell.spec, streams.generators("world"))
+
+
+def draws(cell: Cell, purpose: str, seeds: int) -> Draws:
+    """Random numbers of so many runs on each base; those of one purpose are no other's."""
+    runs = [(base, seed) for base in range(BASES) for seed in range(seeds)]
+    streams = Streams(SEED, f"baseline law, {cell.name}, {purpose}", [b * RUN_STRIDE + s for b, s in runs])
+    return Draws.of(streams, [base for base, _ in runs], cell.spec.prompts, cell.budget)
+
+
+def tuned(cell: Cell) -> pd.DataFrame:
+    """``cell, design, base, rate, area, se`` of every rate that was tried; areas over the tuning seeds.
+
+    Raises
+    ------
+    RateAtEdge
+        If a design's best rate is at an edge of its grid.
+    """
+    numbers, world = draws(cell, "tuning", TUNING_SEEDS), bases(cell).astype(np.float32)
+    rows: list[tuple[object, ...]] = []
+
+    def areas(pairs: Sequence[tuple[str, float]]) -> np.ndarray:
+        found = np.empty((len(pairs), BASES))
+        for size, members in groupby(sorted(enumerate(pairs), key=_by_size), key=lambda m: _by_size(m)[0]):
+            places, own = zip(*members, strict=True)
+            names = [name for name, _ in own]
+            rates = np.tile([rate for _, rate in own], (len(numbers.bases), 1))
+            curve = curves(world, numbers, names, rates, cell.optimiser, cell.budget)
+            each = area(curve, cell.budget.checks()).reshape(BASES, TUNING_SEEDS, -1)
+            found[list(places)] = each.mean(axis=1).T
+            error = each.std(axis=1, ddof=1) / TUNING_SEEDS**0.5
+            rows.extend(
+                (cell.name, name, base, rate, each[base, :, k].mean(), error[base, k])
+                for k, (name, rate) in enumerate(own)
+                for base in range(BASES)
+            )
+        return found
+
+    search(cell.designs, cell.first_rates, areas, cell=cell.name)
+    frame = pd.DataFrame(rows, columns=["cell", "design", "base", "rate", "area", "se"])
+    return frame.sort_values(["design", "base", "rate"], ignore_index=True)
+
+
+def chosen(tuning: pd.DataFrame) -> pd.DataFrame:
+    """Best rate of each design (columns) on each base (index).
+
+    Raises
+    ------
+    RateAtEdge
+        If one is at an edge.
+    """
+    cell = tuning["cell"].iloc[0]
+    found = {}
+    for design, own in tuning.groupby("design", sort=False):
+        table = own.pivot_table(index="rate", columns="base", values="area")
+        areas = {rate: table.loc[rate].to_numpy() for rate in table.index}
+        found[design] = rates_of_bases(areas, design=str(design), cell=cell)
+    return pd.DataFrame(found)
+
+
+def compared(cell: Cell, rates: pd.DataFrame) -> pd.DataFrame:
+    """``cell, design, base, seed, area`` and the accuracy at each check, of the comparison's runs.
+
+    Parameters
+    ----------
+    cell : Cell
+    rates : DataFrame
+        From `chosen`.
+    """
+    numbers, world = draws(cell, "comparison", SEEDS), bases(cell).astype(np.float32)
+    checks = cell.budget.checks()
+    parts = []
+    for _, members in groupby(cell.designs, key=lambda name: DESIGNS[name].group_size):
+        names = list(members)
+        own = rates[names].to_numpy()[numbers.bases]
+        curve = curves(world, numbers, names, own, cell.optimiser, cell.budget)
+        for k, name in enumerate(names):
+            frame = pd.DataFrame(curve[:, k], columns=[str(each * cell.batch) for each in checks])
+            frame.insert(0, "area", area(curve[:, k], checks))
+            frame.insert(0, "seed", np.tile(np.arange(SEEDS), BASES))
+            frame.insert(0, "base", numbers.bases)
+            frame.insert(0, "design", name)
+            frame.insert(0, "cell", cell.name)
+            parts.append(frame)
+    return pd.concat(parts, ignore_index=True)
+
+
+def path_inputs(cell: Cell) -> list[tuple[float, Inputs]]:
+    """The law's inputs on each base at `POINTS` of one run with the true value, at a rate fixed in advance."""
+    numbers, world = draws(cell, "path", 1), bases(cell)
+    at = [round(point * cell.budget.steps) for point in POINTS]
+    moments = path(
+        world.astype(np.float32), numbers, PATH_DESIGN, cell.path_rate, cell.optimiser, cell.budget, at
+    )
+    return [(point, measured(world, m.theta, m.units)) for point, m in zip(POINTS, moments, strict=True)]
+
+
+def _by_size(member: tuple[int, tuple[str, float]]) -> tuple[int, str, float]:
+    name, rate = member[1]
+    return DESIGNS[name].group_size, name, rate
