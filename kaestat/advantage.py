@@ -204,9 +204,9 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
         Raises
         ------
         ValueError
-            For rewards that are not finite, mismatched lengths, missing ids, negative weights, or a version after the
-            step; in strict order also for a step that goes backwards, or a prompt recorded twice at one step. The state
-            is then unchanged.
+            For rewards that are not finite, mismatched lengths, missing ids, negative weights, weights that the scaling
+            cancels, or a version after the step; in strict order also for a step that goes backwards, or a prompt
+            recorded twice at one step. The state is then unchanged.
         TypeError
             For unhashable ids, or rewards that are no numbers.
 

@@ -7,7 +7,10 @@ import re
 from collections.abc import Callable
 from functools import cache, partial
 
+import numpy as np
+
 from kaestat.arrays import Array, Groups, ratio
+from kaestat.baselines.base import Baseline
 from kaestat.checks import check_positive
 
 GROUP_STD_EPS = 1e-6  # as in verl's GRPO
@@ -135,3 +138,53 @@ def make_scaling(scale: str) -> Scaling:
     except ValueError:
         raise ValueError(f"scale: epsilon must be a number, got {parts[2]!r} in {scale!r}.") from None
     return partial(scaling, epsilon=check_positive("scale: epsilon", epsilon))
+
+
+@cache
+def recentres(scale: str) -> bool:
+    """Whether a scaling takes a constant out again that was subtracted from all rewards of a step.
+
+    Tried out, so that a new scaling needs no entry in a list.
+
+    Examples
+    --------
+    >>> [scale for scale in SCALINGS if recentres(scale)]
+    ['batch_std']
+    """
+    if scale == DEVIATION:
+        return False
+    groups, scaling = Groups(np.array([[1.0, 0.0], [0.0, 0.0]])), make_scaling(scale)
+    return bool(np.allclose(scaling(groups.reward - 1.0, groups), scaling(groups.reward, groups)))
+
+
+def cancels_weights(baseline: Baseline, scale: str) -> bool:
+    """Whether weights of completions change no advantage.
+
+    One mean over the step, however it is weighted, is a constant; a scaling that re-centres the step takes it out.
+    """
+    return baseline.one_mean and recentres(scale)
+
+
+def check_not_cancelled(given: str, method: str, baseline: Baseline, scale: str) -> None:
+    """Refuse weights that `cancels_weights` says change no advantage.
+
+    Parameters
+    ----------
+    given : str
+        How the message names what was given.
+    method : str
+        Name in the message.
+    baseline : Baseline
+    scale : str
+        As `make_scaling` takes it, or "deviation".
+
+    Raises
+    ------
+    ValueError
+        If the baseline is one mean for all and the scaling re-centres.
+    """
+    if cancels_weights(baseline, scale):
+        raise ValueError(
+            f"{given}: method {method!r} subtracts one mean from all completions of the step, and scale {scale!r} "
+            f"re-centres them, so the advantages are the same without {given}; set scale='none', or leave it out."
+        )

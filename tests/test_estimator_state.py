@@ -70,7 +70,7 @@ def test_a_state_dict_goes_on_bit_for_bit(name, through):
 @pytest.mark.parametrize("name", SAVABLE)
 @pytest.mark.parametrize("extra", ["nothing", "weights", "streams", "divergence", "scale"])
 def test_every_method_saves_and_goes_on_with_all_that_came_along(tmp_path, name, extra):
-    estimator = make(name, scale="batch_std" if extra == "scale" else None)
+    estimator = make(name, scale={"scale": "batch_std", "weights": "none"}.get(extra))
     extras = {
         "weights": {"weights": [1.0, 2, 0.5, 1, 1, 3]} if estimator.baseline.takes_weights else {},
         "streams": {"stream_ids": [0, 0, 1, 0, 0, 0]},

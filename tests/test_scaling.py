@@ -7,15 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, Groups
+from kaestat.baselines import BatchMean
 from kaestat.scaling import (
+    SCALINGS,
+    cancels_weights,
     divide_by_group_std,
     divide_by_reward_std,
     make_scaling,
+    recentres,
     rescale_informative,
     whiten_over_batch,
 )
 from tests.helpers import reference_scalings as ref
 from tests.helpers.cases import groups
+from tests.helpers.method_table import only
 
 ROWS = st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.5]), min_size=1, max_size=5), min_size=1, max_size=4)
 
@@ -128,3 +133,47 @@ def test_trls_batch_scaling_is_not_whitening():
 
     np.testing.assert_allclose(whitened, [0, 0, 1.2247, -1.2247], atol=1e-4)  # std of 0, 0, 1/2, -1/2
     np.testing.assert_allclose(trls, [0, 0, 0.9998, -0.9998], atol=1e-4)  # std of 1, 1, 1, 0
+
+
+def with_weights(method, scale, *, weighted):
+    """Advantages at the third of three steps, of weights that differ or of none."""
+    chance = np.random.default_rng(0)
+    estimator = AdvantageEstimator(method.baseline(), scale=scale)
+    for step in range(3):
+        rewards, weights = (chance.random(12) < 0.5).astype(float), chance.gamma(2.0, size=12)
+        weights = weights if weighted else np.ones(12)  # of equal ones a mean is the plain one
+        advantages = estimator.step([f"p{k // 3}" for k in range(12)], rewards, step, weights=weights)
+    return advantages
+
+
+@only(lambda method: method.baseline().takes_weights and method.name != "none")
+@pytest.mark.parametrize("scale", SCALINGS)
+def test_weights_change_the_advantages_or_are_refused(method, scale):
+    if cancels_weights(method.baseline(), scale):
+        assert (method.name, scale) == ("reinforce++", "batch_std")
+        with pytest.raises(ValueError, match=r"weights: .* same without weights; set scale='none', or leave it out"):
+            with_weights(method, scale, weighted=True)
+    else:
+        plain, weighted = (with_weights(method, scale, weighted=weighted) for weighted in (False, True))
+        assert np.abs(weighted - plain).max() > 1e-3
+
+
+def test_what_is_refused_would_have_changed_nothing():
+    estimator, rewards = AdvantageEstimator("reinforce++"), np.array([1.0, 0, 0, 1, 1, 1])
+    weights = np.array([1.0, 5, 3, 1, 1, 2])
+    plain = estimator.step(list("aabbcc"), rewards, 0)
+    value = np.average(rewards, weights=weights)
+    assert abs(value - rewards.mean()) > 0.2
+    np.testing.assert_allclose(whiten_over_batch((rewards - value)[None], Groups(rewards[None]))[0], plain, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"^weights: method 'reinforce\+\+'"):
+        estimator.step(list("aabbcc"), rewards, 1, weights=weights)
+    with pytest.raises(ValueError, match=r"^importance: method 'reinforce\+\+'"):
+        estimator.step(list("aabbcc"), rewards, 1, importance=weights)
+    unscaled = AdvantageEstimator("reinforce++", scale="none").step(list("aabbcc"), rewards, 0, weights=weights)
+    np.testing.assert_allclose(unscaled, rewards - value, rtol=1e-12)
+
+
+def test_without_the_own_reward_the_batch_mean_is_no_constant():
+    assert not cancels_weights(BatchMean(without_own=True), "batch_std")
+    assert cancels_weights(BatchMean(), "batch_std(epsilon=0.1)") and not cancels_weights(BatchMean(), "trl_batch")
+    assert not recentres("deviation")

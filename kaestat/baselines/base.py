@@ -119,6 +119,11 @@ class Baseline(ABC):
         return False
 
     @property
+    def one_mean(self) -> bool:
+        """Whether the value is one mean over all completions of the step, the same number for each of them."""
+        return False
+
+    @property
     def takes_divergence(self) -> bool:
         """Whether the policy divergence between visits enters the value."""
         return False

@@ -13,7 +13,8 @@ from kaestat.baselines.base import Baseline
 class BatchMean(Baseline):
     """Mean reward over every completion of the step (Hu et al., 2025; paper, section 3, second approach).
 
-    With weights it is the score-weighted batch baseline ``sum W Z / sum W``.
+    With weights it is the score-weighted batch baseline ``sum W Z / sum W``. Whitening would take that constant out
+    again (`kaestat.scaling.cancels_weights`).
 
     Parameters
     ----------
@@ -29,6 +30,10 @@ class BatchMean(Baseline):
     @property
     def pools_prompts(self) -> bool:
         return True
+
+    @property
+    def one_mean(self) -> bool:
+        return not self.without_own
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp

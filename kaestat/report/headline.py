@@ -60,7 +60,8 @@ def paste_lines(analysis: Analysis) -> list[tuple[str, str]]:
 def _lines_of_method(analysis: Analysis) -> list[tuple[str, str]]:
     found, axis, gradient = analysis.recommendation, analysis.facts.time_axis, analysis.gradient
     if gradient is not None and gradient.matter and gradient.setting.method:
-        line, weights = gradient.setting.python_line(axis), gradient.weights
+        weights = gradient.weights
+        line = gradient.setting.python_line(axis, weights)
         lines = [
             ("TRL", f'BaselineGRPOTrainer(advantage_estimator={line}, weights="{weights}", ...)'),
             ("A loop of your own", f"{line}.step(prompt_ids, rewards, step, weights={weights}s)"),

@@ -15,7 +15,8 @@ from kaestat.logs.reward_range import reward_range
 from kaestat.logs.risk import risk_baseline
 from kaestat.logs.tuning import MARK
 from kaestat.reach import fixed_bandwidth
-from kaestat.registry import parse_method
+from kaestat.registry import get_method, make_baseline, parse_method
+from kaestat.scaling import cancels_weights
 
 # What stands for a method that the tables have in leave-one-out form.
 LEFT_OUT = {"grpo": "rloo"}
@@ -53,10 +54,11 @@ class Setting:
             params = {"low": low_high[0], "high": low_high[1], **params}
         return Setting(name, params)
 
-    def python_line(self, time_axis: str) -> str:
+    def python_line(self, time_axis: str, weights: str = "none") -> str:
         """The estimator, for TRL and loops of your own; bandwidths in visits become steps by ``steps_per_visit``."""
-        params = ", ".join(f"{key}={_in_steps(key, value, time_axis)}" for key, value in self.params.items())
-        return f'AdvantageEstimator("{self.method}"{", " if params else ""}{params})'
+        given = [f'"{self.method}"', *(f"{key}={_in_steps(key, each, time_axis)}" for key, each in self.params.items())]
+        given += ['scale="none"'] * self._unscaled(weights)
+        return f"AdvantageEstimator({', '.join(given)})"
 
     def verl_line(self, time_axis: str, weights: str = "none") -> str:
         """The same as options of verl's command."""
@@ -64,6 +66,8 @@ class Setting:
         for key, value in self.params.items():
             shown = "BANDWIDTH_IN_STEPS" if _in_visits(key, value, time_axis) else _plain(value)
             words.append(f"+algorithm.kaestat.params.{key}={shown}")
+        if self._unscaled(weights):
+            words.append("+algorithm.kaestat.scale=none")
         if weights != "none":
             words.append(f"+algorithm.kaestat.weights={weights}")
         if weights == "score_norm":
@@ -71,6 +75,11 @@ class Setting:
         if weights == "score_norm" or looks_further(risk_baseline(self.method)):
             words.append("trainer.v1.trainer_mode=kaestat_sync")
         return " ".join(words)
+
+    def _unscaled(self, weights: str) -> bool:
+        """Whether the method's own scaling would cancel the weights."""
+        method = get_method(self.method)
+        return weights != "none" and cancels_weights(make_baseline(self.method), method.scale)
 
     def in_words(self, time_axis: str) -> str:
         """The method with its bandwidth, kernel and other parameters."""

@@ -14,7 +14,7 @@ from kaestat.history import visit_sums
 from kaestat.objective import objective_slope, past_rates
 from kaestat.record import StepRecord
 from kaestat.samples import WEIGHTINGS, Packing, StepSamples
-from kaestat.scaling import DEVIATION, make_scaling
+from kaestat.scaling import DEVIATION, check_not_cancelled, make_scaling
 
 
 def grouped(samples: StepSamples) -> tuple[Packing, Groups]:
@@ -169,6 +169,8 @@ def check_inputs(serving: Serving, state: EstimatorState, samples: StepSamples) 
     method, baseline, history = serving.method, serving.baseline, state.history
     if samples.weight is not None and not baseline.takes_weights:
         raise ValueError(f"{samples.weighting}: method {method!r} does not average rewards, so it takes none.")
+    if samples.weight is not None:
+        check_not_cancelled(samples.weighting, method, baseline, serving.scale)
     if samples.weighting == "importance" and baseline.needs_weights:
         raise ValueError(f"importance: method {method!r} needs weights= beside it.")
     if samples.divergence is not None and not baseline.takes_divergence:

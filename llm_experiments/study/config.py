@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from kaestat import AdvantageEstimator
 from kaestat.sampling import POLICIES
 from llm_experiments.config import NAME, PretrainingConfig, Section, TaskConfig, checked, read_yaml
 from llm_experiments.training.stacked.config import Design, Optimizer, StackConfig
+
+from .controls import check_controls
+
+RATE_ROUNDING = 1e-6  # of the logarithm of the multiple between two rates
 
 
 class WorldConfig(Section):
@@ -127,18 +131,21 @@ class StudyConfig(Section):
         Completions that each run may generate.
     optimizer : {"adamw", "sgd"}
     rates : list of float
-        Learning rates of which each design gets its best, chosen by ``rate_seeds`` on the first base model.
+        Learning rates that each design begins with on each base model, each the same multiple of the one before. The
+        grid grows until the best of them lies inside.
     rate_seeds, seeds : list of int
         Of the choice, and of what is compared; none in both.
     tests : TestsConfig
     designs : dict of str to Design
         What is compared, most important first.
     reference : str
-        The design that the others are compared with.
-    control : str
-        Another one, without any baseline, that a recommended design must not lose to.
+        The design whose noise and cost the others are compared with.
     recommended : str
         The design of which the study is to say whether it is worth changing to.
+    rivals : list of str
+        Designs without a history per prompt, that the recommended one must beat.
+    left_out : dict of str to str
+        Controls that the plan leaves out, each with the reason; see `controls.required_controls`.
     confirmation : ConfirmationConfig or None
         None confirms nothing.
     noise : NoiseConfig or None
@@ -149,22 +156,26 @@ class StudyConfig(Section):
     completions: PositiveInt
     budget: PositiveInt
     optimizer: Optimizer = "adamw"
-    rates: list[PositiveFloat] = Field(min_length=1)
-    rate_seeds: list[int] = Field(min_length=1)
+    rates: list[PositiveFloat] = Field(min_length=3)
+    rate_seeds: list[int] = Field(min_length=4)
     seeds: list[int] = Field(min_length=2)
     tests: TestsConfig
     designs: Mapping[str, Design]
     reference: str
-    control: str
     recommended: str
+    rivals: list[str] = Field(min_length=1)
+    left_out: Mapping[str, str] = Field(default_factory=dict)
     confirmation: ConfirmationConfig | None = None
     noise: NoiseConfig | None = None
 
     @model_validator(mode="after")
     def _can_be_run(self) -> StudyConfig:
-        for role in ("reference", "control", "recommended"):
-            if getattr(self, role) not in self.designs:
-                raise ValueError(f"{role} = {getattr(self, role)!r} is none of the designs: {', '.join(self.designs)}.")
+        roles = {"reference": [self.reference], "recommended": [self.recommended], "rivals": self.rivals}
+        for role, named in roles.items():
+            for name in named:
+                if name not in self.designs:
+                    raise ValueError(f"{role}: {name!r} is none of the designs: {', '.join(self.designs)}.")
+        check_controls(self.designs, self.recommended, self.left_out)
         if self.noise is not None:
             unknown = [name for name in self.noise.designs if name not in self.designs]
             if unknown:
@@ -176,10 +187,10 @@ class StudyConfig(Section):
         both = sorted({*self.rate_seeds} & {*self.seeds})
         if both:
             raise ValueError(f"rate_seeds and seeds share {both}: rates are chosen on seeds that are not compared.")
-        if self.rates != sorted(set(self.rates)):
-            raise ValueError(f"rates must be different and increasing, got {self.rates}.")
+        steps = np.diff(np.log(self.rates))
+        if not (steps > 0).all() or np.ptp(steps) > RATE_ROUNDING:
+            raise ValueError(f"rates must increase, each the same multiple of the one before, got {self.rates}.")
         for name, design in self.designs.items():
-            AdvantageEstimator(design.method, scale=design.scale)
             if design.sampling not in ("uniform", *POLICIES):
                 known = ", ".join(["uniform", *POLICIES])
                 raise ValueError(f"designs.{name}: sampling {design.sampling!r} is none of {known}.")
@@ -195,6 +206,10 @@ class StudyConfig(Section):
                 raise ValueError(f"confirmation.{kind}: {strange[0]!r} is none of the study's.")
         if self.reference not in chosen.designs:
             raise ValueError(f"confirmation.designs lacks the reference, {self.reference}.")
+
+    def rate_factor(self) -> float:
+        """The multiple between two rates of the grid."""
+        return self.rates[1] / self.rates[0]
 
     def setting(self, design: str) -> StackConfig:
         """The configuration of a design's runs."""

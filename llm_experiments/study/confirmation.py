@@ -66,8 +66,12 @@ def confirmed_curve(
 def run_config(study: StudyConfig, design: str, base: int, seed: int, rate: float, folder: Path) -> RunConfig:
     """What TRL's trainer is told for a design of a study."""
     chosen = study.designs[design]
-    if chosen.sampling != "uniform" or chosen.filtered:
-        raise ValueError(f"confirmation: design {design} samples by a policy or drops groups; take a uniform one.")
+    plain = chosen.sampling == "uniform" and chosen.coding == "binary" and chosen.keys == "prompt"
+    if not plain or chosen.filtered:
+        raise ValueError(
+            f"confirmation: design {design} samples by a policy, drops groups, codes rewards as -1 and 1, or has one "
+            "baseline for all prompts, which TRL's trainer does not do here; take another design."
+        )
     setting = study.setting(design)
     return checked(
         RunConfig,

@@ -1,28 +1,31 @@
-"""What a study found: completions to the reference's accuracy, and differences from it, with errors over seeds."""
+"""What a study found: completions to the best group design's accuracy, and paired differences, with errors over bases.
+
+Base models are what varies between one use of a design and the next, and runs on one of them are alike. So every
+interval and p-value here is Student's over base models, whatever the number of runs on each.
+"""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm, t
-from statsmodels.duration.survfunc import SurvfuncRight
-from statsmodels.regression.mixed_linear_model import MixedLM
+from scipy.stats import t
 from statsmodels.stats.multitest import multipletests
 
 from llm_experiments.tasks.cells import KINDS
+from llm_experiments.training.stacked.config import Design
 
-from .endpoints import area, completions_to, on_grid
+from .endpoints import area, completions_to, on_grid, rising
 
 POINTS = 101  # of the grid of completions
-DRAWS = 2000  # bootstrap
 LEVEL = 0.95
 ROUNDING = 1e-12  # accuracies that differ by less are the same
+FRACTIONS = (0.3, 0.5, 0.7, 1.0)
+"""Parts of the budget at which the best group design's accuracy is the target."""
 ENDPOINTS = ("area", "matched", "greedy", "sampled", "passed", "entropy", *KINDS)
 """Mean matched accuracy over the budget; all others are at its end."""
-SPEED_COLUMNS = ["design", "base", "ratio", "low", "high", "reached", "median"]
+SPEED_COLUMNS = ["design", "fraction", "base", "ratio", "low", "high"]
 DIFFERENCE_COLUMNS = [
     "reference",
     "design",
@@ -37,86 +40,120 @@ DIFFERENCE_COLUMNS = [
     "p_holm",
 ]
 POOLED = "all"
+BEST_GROUP = "best group design"
+"""Stands for a different design on each base model, as a reference."""
 
 
-def speed(curves: pd.DataFrame, budget: int, reference: str, *, seed: int = 0) -> pd.DataFrame:
-    """Completions that designs need for the reference's final accuracy, as shares of the budget.
+def best_groups(rates: pd.DataFrame, designs: Mapping[str, Design]) -> dict[int, str]:
+    """The best design with more than one completion per prompt on each base model, by the seeds that choose rates.
 
-    The accuracy is the mean over seeds of the reference's matched accuracy at the budget; a design's curve is its mean
-    over seeds, made monotone. Intervals come from drawing seeds with replacement, the same ones for a design and the
-    reference, since they share prompts and random numbers. Over base models the ratio is the geometric mean.
+    These seeds are not compared, so that the choice does not flatter the design.
+
+    Parameters
+    ----------
+    rates : DataFrame
+        Columns `llm_experiments.study.run.RATE_COLUMNS`.
+    designs : mapping of str to Design
+
+    Returns
+    -------
+    dict of int to str
+
+    Raises
+    ------
+    ValueError
+        If no design of the table has groups.
+    """
+    groups = [name for name, design in designs.items() if design.group_size > 1]
+    own = rates[rates["chosen"] & rates["design"].isin(groups)]
+    if own.empty:
+        raise ValueError(
+            "designs: none has more than one completion per prompt, so that there is no group to compare with."
+        )
+    best = own.loc[own.groupby("base")["area"].idxmax()]
+    return dict(zip(best["base"].astype(int), best["design"].astype(str), strict=True))
+
+
+def speed(curves: pd.DataFrame, budget: int, groups: Mapping[int, str]) -> pd.DataFrame:
+    """Completions that designs need for what the best group design reaches, as shares of what that one needs.
+
+    The target is the accuracy of the best group design's curve after a part of the budget, a curve being the mean over
+    seeds of matched accuracy, made monotone. Over base models the ratio is the geometric mean, with Student's interval.
 
     Parameters
     ----------
     curves : DataFrame
-        Columns ``design, base`` and those of `curves.CURVE_COLUMNS`.
+        Columns ``design, base`` and those of `curves.CURVE_COLUMNS`, every design on every base model.
     budget : int
-    reference : str
-    seed : int
-        Of the bootstrap.
+    groups : mapping of int to str
+        The best group design on each base model; see `best_groups`.
 
     Returns
     -------
     DataFrame
-        Columns `SPEED_COLUMNS`, a row for each design and base model and one for ``all``. Infinite where the accuracy
-        is not reached; the interval's end is infinite where that may be. ``reached`` is the share of runs whose own
-        curve reaches it, ``median`` the Kaplan-Meier median of their completions, NaN where less than half do.
+        Columns `SPEED_COLUMNS`, a row for each design, `FRACTIONS` and base model, and one for ``all`` of them. The
+        ratio is infinite where a design does not reach the accuracy within the budget. If that happens on some base
+        model, ``low`` counts the whole budget there, the least that the design can need, and ``high`` is infinite.
     """
     grid = np.linspace(0, budget, POINTS)
-    rng = np.random.default_rng(seed)
-    heights = _heights(curves, grid)
-    bases = list(dict.fromkeys(base for _, base in heights))
-    n_seeds = {base: len(heights[reference, base]) for base in bases}
-    draws = {base: rng.integers(n_seeds[base], size=(DRAWS, n_seeds[base])) for base in bases}
-    everyone = {base: np.arange(n_seeds[base])[None] for base in bases}
-    rows = []
-    for design in dict.fromkeys(curves["design"]):
-        found = {base: _ratios(heights, design, reference, base, everyone[base], grid)[0] for base in bases}
-        drawn = {base: _ratios(heights, design, reference, base, draws[base], grid) for base in bases}
-        runs = {
-            base: _own(heights[design, base], float(heights[reference, base][:, -1].mean()), grid) for base in bases
-        }
-        for base in bases:
-            rows.append((design, base, found[base], *_interval(drawn[base]), *_survival(runs[base], budget)))
-        pooled = _geometric([drawn[base] for base in bases])
-        ratio = float(_geometric([found[base] for base in bases]))
-        survival = _survival(np.concatenate(list(runs.values())), budget)
-        rows.append((design, POOLED, ratio, *_interval(pooled), *survival))
+    means = {
+        (str(design), int(base)): on_grid(stack, "matched", grid).mean(0)
+        for (design, base), stack in curves.groupby(["design", "base"], sort=False)
+    }
+    rows: list[tuple[str, float, int | str, float, float, float]] = []
+    for design in dict.fromkeys(curves["design"].astype(str)):
+        for fraction in FRACTIONS:
+            ratios = {}
+            for base, group in groups.items():
+                target = float(np.interp(fraction * budget, grid, rising(means[group, base])))
+                needed = completions_to(target, means[design, base], grid)
+                needed = max(needed, grid[1])  # a target at the start would make the logarithm infinite
+                ratios[base] = float("inf") if np.isnan(needed) else needed / (fraction * budget)
+            rows += [(design, fraction, base, ratio, np.nan, np.nan) for base, ratio in ratios.items()]
+            rows.append((design, fraction, POOLED, *_geometric(np.array(list(ratios.values())), 1 / fraction)))
     return pd.DataFrame(rows, columns=SPEED_COLUMNS)
 
 
-def differences(curves: pd.DataFrame, budget: int, reference: str) -> pd.DataFrame:
-    """Differences of designs from the reference in every endpoint, run by run of the same seed and base model.
+def differences(curves: pd.DataFrame, budget: int, reference: str | Mapping[int, str]) -> pd.DataFrame:
+    """Differences of designs from a reference in every endpoint, paired by base model and seed.
 
-    Over base models a linear mixed model of the paired differences, with a random intercept for each base model (REML).
-    Of one base model their mean, with Student's quantiles.
+    The pairs' mean on each base model is one number; over base models their mean has Student's interval and p-value.
     P-values are adjusted for the number of designs (Holm) within each endpoint; intervals are not.
 
     Parameters
     ----------
-    curves, budget, reference
+    curves, budget
         As for `speed`.
+    reference : str or mapping of int to str
+        One design, or one for each base model, which is then named `BEST_GROUP`.
 
     Returns
     -------
     DataFrame
-        Columns `DIFFERENCE_COLUMNS`, a row for each design, endpoint and base model, and one for ``all`` bases. The
-        reference's own rows have its means, and no difference.
+        Columns `DIFFERENCE_COLUMNS`, a row for each design, endpoint and base model, and one for ``all`` of them. On
+        one base model the standard error is over seeds, and there is no p-value. The reference's own rows have no
+        difference.
     """
     values = endpoints(curves, budget)
-    own = values.xs(reference, level="design")
+    bases = dict.fromkeys(values.index.get_level_values("base").tolist())
+    named = {base: reference for base in bases} if isinstance(reference, str) else dict(reference)
+    called = reference if isinstance(reference, str) else BEST_GROUP
+    own = pd.concat([values.loc[[design]].xs(base, level="base", drop_level=False) for base, design in named.items()])
+    own = own.droplevel("design")
     rows = []
-    for design in dict.fromkeys(curves["design"]):
+    for design in dict.fromkeys(values.index.get_level_values("design")):
         here = values.xs(design, level="design")
         paired = here - own.loc[here.index]
         for endpoint in ENDPOINTS:
-            for base, part in here[endpoint].groupby("base"):
-                gap = None if design == reference else _mean(paired.loc[base, endpoint].to_numpy())
-                rows.append((reference, design, endpoint, base, part.mean(), *_numbers(gap)))
-            gap = None if design == reference else _mixed(paired[endpoint])
-            rows.append((reference, design, endpoint, POOLED, here[endpoint].mean(), *_numbers(gap)))
+            gaps = paired[endpoint].groupby("base", sort=False)
+            for base, part in gaps:
+                mean = here.loc[base, endpoint].mean()
+                alone = [part.mean(), part.sem()] if design != named[base] else [np.nan, np.nan]
+                rows.append((called, design, endpoint, base, mean, *alone, *[np.nan] * 3))
+            gap = student(gaps.mean().to_numpy()) if design != reference else [np.nan] * 5
+            rows.append((called, design, endpoint, POOLED, here[endpoint].groupby("base").mean().mean(), *gap))
     table = pd.DataFrame(rows, columns=DIFFERENCE_COLUMNS[:-1])
-    tested = table["p"].notna() & (table["base"] == POOLED)
+    tested = table["p"].notna()
     table["p_holm"] = np.nan
     for _, part in table[tested].groupby("endpoint"):
         table.loc[part.index, "p_holm"] = multipletests(part["p"], method="holm")[1]
@@ -138,77 +175,28 @@ def endpoints(curves: pd.DataFrame, budget: int) -> pd.DataFrame:
     return table
 
 
-def _heights(curves: pd.DataFrame, grid: np.ndarray) -> dict[tuple[str, int], np.ndarray]:
-    """Matched accuracy on the grid, shape (seeds, POINTS), by design and base."""
-    return {
-        (str(design), base): on_grid(stack, "matched", grid)
-        for (design, base), stack in curves.groupby(["design", "base"], sort=False)
-    }
+def student(values: np.ndarray) -> tuple[float, float, float, float, float]:
+    """Mean, standard error, both ends of the interval, and the two-sided p-value of a mean of 0.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        One for each base model. Of a single one there is no error.
+    """
+    mean, n = float(np.mean(values)), len(values)
+    if n == 1:
+        return mean, *[float("nan")] * 4
+    se = float(np.std(values, ddof=1) / np.sqrt(n))
+    half = float(t.isf((1 - LEVEL) / 2, n - 1)) * se
+    p = float(2 * t.sf(abs(mean) / se, n - 1)) if se > ROUNDING else float("nan")
+    return mean, se, mean - half, mean + half, p
 
 
-def _ratios(
-    heights: Mapping[tuple[str, int], np.ndarray],
-    design: str,
-    reference: str,
-    base: int,
-    draws: np.ndarray,
-    grid: np.ndarray,
-) -> np.ndarray:
-    """Completions to the reference's accuracy over the budget, shape (draws,); infinite where not reached."""
-    own, other = heights[design, base], heights[reference, base]
-    found = np.array([completions_to(other[each, -1].mean(), own[each].mean(0), grid) for each in draws])
-    return np.where(np.isnan(found), np.inf, found) / grid[-1]
-
-
-def _geometric(ratios: Sequence[np.ndarray] | Sequence[float]) -> np.ndarray:
-    """Geometric mean over base models; infinite where one is."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.exp(np.mean(np.log(ratios), axis=0))
-    return np.where(np.isinf(ratios).any(axis=0), np.inf, mean)
-
-
-def _own(heights: np.ndarray, target: float, grid: np.ndarray) -> np.ndarray:
-    return np.array([completions_to(target, curve, grid) for curve in heights])
-
-
-def _interval(draws: np.ndarray) -> tuple[float, float]:
-    ends = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], method="inverted_cdf")
-    return float(ends[0]), float(ends[1])
-
-
-def _survival(completions: np.ndarray, budget: int) -> tuple[float, float]:
-    """Share of runs that arrive, and the Kaplan-Meier median over the budget."""
-    arrived = ~np.isnan(completions)
-    if not arrived.any():
-        return 0.0, float("nan")
-    fit = SurvfuncRight(np.where(arrived, completions, budget), arrived.astype(int))
-    return float(arrived.mean()), float(fit.quantile(0.5)) / budget
-
-
-def _mean(gap: np.ndarray) -> tuple[float, float, float, float]:
-    """Mean, standard error, two-sided p-value and half the interval of one base model's paired differences."""
-    freedom = len(gap) - 1
-    se, mean = float(gap.std(ddof=1) / np.sqrt(len(gap))), float(gap.mean())
-    p = float(2 * t.sf(abs(mean) / se, freedom)) if se > ROUNDING else float("nan")
-    return mean, se, p, float(t.isf((1 - LEVEL) / 2, freedom)) * se
-
-
-def _mixed(gap: pd.Series) -> tuple[float, float, float, float]:
-    bases = gap.index.get_level_values("base").to_numpy()
-    if len(set(bases)) == 1 or np.ptp(gap) < ROUNDING:
-        return _mean(gap.to_numpy())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a variance between base models of 0 lies on the boundary, as is expected
-        try:
-            fit = MixedLM(gap.to_numpy(), np.ones((len(gap), 1)), groups=bases).fit(reml=True)
-            se = float(fit.bse_fe[0])
-            return float(fit.fe_params[0]), se, float(fit.pvalues[0]), float(norm.isf((1 - LEVEL) / 2)) * se
-        except np.linalg.LinAlgError:  # nearly all pairs are equal, and the variance has no maximum within
-            return _mean(gap.to_numpy())
-
-
-def _numbers(gap: tuple[float, float, float, float] | None) -> Sequence[float]:
-    if gap is None:
-        return [float("nan")] * 5
-    mean, se, p, half = gap
-    return [mean, se, mean - half, mean + half, p]
+def _geometric(ratios: np.ndarray, least: float) -> tuple[float, float, float]:
+    """Geometric mean and Student's interval; ``least`` is what a ratio that is not known can be at least."""
+    reached = np.isfinite(ratios)
+    with np.errstate(divide="ignore"):
+        mean, _, low, high, _ = student(np.log(np.where(reached, ratios, least)))
+    if reached.all():
+        return float(np.exp(mean)), float(np.exp(low)), float(np.exp(high))
+    return float("inf"), float(np.exp(low)), float("inf")

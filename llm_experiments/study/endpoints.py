@@ -27,6 +27,11 @@ def area(curve: np.ndarray, grid: np.ndarray) -> np.ndarray:
     return np.trapezoid(curve, grid, axis=-1) / (grid[-1] - grid[0])
 
 
+def rising(curve: np.ndarray) -> np.ndarray:
+    """The monotone curve that is closest to a curve in squares, shape (K,)."""
+    return np.asarray(isotonic_regression(curve).x)
+
+
 def completions_to(target: float, curve: np.ndarray, grid: np.ndarray) -> float:
     """Completions at which a curve reaches an accuracy for good; NaN if it does not.
 
@@ -37,13 +42,13 @@ def completions_to(target: float, curve: np.ndarray, grid: np.ndarray) -> float:
     target : float
     curve, grid : ndarray, shape (K,)
     """
-    rising = isotonic_regression(curve).x
-    above = np.flatnonzero(rising >= target - ROUNDING)
+    heights = rising(curve)
+    above = np.flatnonzero(heights >= target - ROUNDING)
     if not len(above):
         return float("nan")
     first = int(above[0])
     if first == 0:
         return float(grid[0])
-    low, high = rising[first - 1], rising[first]
+    low, high = heights[first - 1], heights[first]
     share = min((target - low) / (high - low), 1.0)
     return float(grid[first - 1] + share * (grid[first] - grid[first - 1]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import product
@@ -23,7 +22,7 @@ from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import world_examples
 
 from .base_norms import base_norms
-from .config import StudyConfig
+from .config import StudyConfig, TestsConfig
 from .cost import TURNS, costs
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
@@ -35,7 +34,9 @@ CURVES, RATES, CHECK, COST = "curves.csv", "rates.csv", "check.csv", "cost.csv"
 RATE_CURVES = "rate_curves.csv"
 CONFIRMED, NOISE, NORMS, BASE_NORMS = "confirmed.csv", "noise.csv", "score_norms.csv", "base_norms.csv"
 PROVENANCE = "provenance.json"
-RATE_COLUMNS = ["design", "rate", "area", "chosen", "at_edge"]
+RATE_COLUMNS = ["base", "design", "rate", "area", "se", "chosen"]
+RATE_TESTS = 4  # of a run that chooses rates, after the first
+GROWTH = 4  # rates that a grid may gain
 DIGITS = "%.5g"
 GRID = 101  # points of a curve's mean height
 
@@ -88,7 +89,9 @@ class Study:
         return [self._base(seed) for seed in self.config.world.bases]
 
     def rates(self, designs: Sequence[str] | None = None) -> pd.DataFrame:
-        """Mean matched accuracy over the budget of each design at each learning rate, on seeds of their own.
+        """Mean matched accuracy over the budget of each design at each learning rate on each base model.
+
+        A design's grid of rates on a base model grows until the best one lies inside.
 
         Parameters
         ----------
@@ -98,36 +101,65 @@ class Study:
         Returns
         -------
         DataFrame
-            Columns ``design, rate, area, chosen, at_edge``: the best rate of a design is its chosen one.
+            Columns `RATE_COLUMNS`; `se` is over the seeds that choose rates.
+
+        Raises
+        ------
+        ValueError
+            If the best rate still lies at an edge after `GROWTH` steps.
         """
-        config = self.config
-        for design in self._known(designs):
-            if self._stored(self._rates_path(design)) is None:
-                runs = [(seed, rate) for rate in config.rates for seed in config.rate_seeds]
-                self._curves(design, config.world.bases[0], runs, self._rates_path(design))
+        for base, design in product(self.config.world.bases, self._known(designs)):
+            self._choose_rate(design, base)
         return self._known_rates()
+
+    def _choose_rate(self, design: str, base: int) -> float:
+        """The rate with the largest area, with smaller and larger ones tried beside it."""
+        config, path = self.config, self._rates_path(design, base)
+        grid, factor = [_round(rate) for rate in config.rates], config.rate_factor()
+        for _ in range(GROWTH + 1):
+            runs = [(seed, rate) for rate in grid for seed in config.rate_seeds]
+            curves = self._completed(path, design, base, runs, self._rate_tests())
+            heights = _heights(curves, config.budget)
+            grid = heights.index.tolist()
+            best = float(heights["mean"].idxmax())
+            if best not in (grid[0], grid[-1]):
+                return best
+            grid = [_round(grid[0] / factor), *grid] if best == grid[0] else [*grid, _round(grid[-1] * factor)]
+        raise ValueError(
+            f"rates: the best learning rate of {design} on base model {base}, {best:g}, lies at the edge of "
+            f"{grid[0]:g} to {grid[-1]:g} after {GROWTH} larger grids; start from other rates."
+        )
+
+    def _rate_tests(self) -> TestsConfig:
+        """Coarser than those of what is compared: they only have to order rates."""
+        return self.config.tests.model_copy(update={"every": ceil(self.config.budget / RATE_TESTS), "passes": 1})
 
     def _known_rates(self) -> pd.DataFrame:
         """As `rates`, of the runs that are there."""
-        config = self.config
         rows, found = [], []
-        for design in config.designs:
-            curves = self._stored(self._rates_path(design))
+        for base, design in product(self.config.world.bases, self.config.designs):
+            curves = self._stored(self._rates_path(design, base))
             if curves is not None:
-                found.append(curves.assign(design=design)[["design", *CURVE_COLUMNS]])
-                heights = {rate: float(areas(own, config.budget).mean()) for rate, own in curves.groupby("rate")}
-                best = max(heights, key=heights.__getitem__)
-                rows += [
-                    (design, rate, height, rate == best, rate == best and rate in (config.rates[0], config.rates[-1]))
-                    for rate, height in heights.items()
-                ]
+                found.append(curves.assign(design=design, base=base)[["design", "base", *CURVE_COLUMNS]])
+                heights = _heights(curves, self.config.budget)
+                best = heights["mean"].idxmax()
+                rows += [(base, design, rate, *own, rate == best) for rate, *own in heights.itertuples()]
         table = pd.DataFrame(rows, columns=RATE_COLUMNS)
         self._write(pd.concat(found, ignore_index=True), RATE_CURVES)
         self._write(table, RATES)
         return table
 
+    def _chosen(self, designs: Sequence[str], base: int | None = None) -> dict[str, float]:
+        """Each design's rate on a base model, the first unless another is named."""
+        base = self.config.world.bases[0] if base is None else base
+        found = {design: self._choose_rate(design, base) for design in designs}
+        self._known_rates()
+        return found
+
     def compare(self, designs: Sequence[str] | None = None) -> pd.DataFrame:
-        """Curves of designs at their chosen rates, on all base models.
+        """Curves of designs on all base models, on each at the rate chosen there.
+
+        One base model is finished before the next, so that an interrupted study has all designs on some of them.
 
         Parameters
         ----------
@@ -139,21 +171,17 @@ class Study:
         DataFrame
             Columns ``design, base`` and `CURVE_COLUMNS`.
         """
-        wanted = self._known(designs)
-        rates = self.rates(wanted).query("chosen").set_index("design")["rate"].to_dict()
-        bases = self.config.world.bases
-        for base in bases:
-            for design in wanted:
-                path = self._path(design, rates[design], base)
-                if self._stored(path) is None:
-                    self._curves(design, base, [(seed, rates[design]) for seed in self.config.seeds], path)
-        # Once more: others may have worked on other designs meanwhile.
-        rates = self._known_rates().query("chosen").set_index("design")["rate"].to_dict()
+        config, wanted = self.config, self._known(designs)
+        for base, design in product(config.world.bases, wanted):
+            rate = self._choose_rate(design, base)
+            runs = [(seed, rate) for seed in config.seeds]
+            self._completed(self._path(design, base), design, base, runs, config.tests)
+        self._known_rates()
         frames = []
-        for design, rate in rates.items():
-            stored = {base: self._stored(self._path(design, rate, base)) for base in bases}
-            if all(curves is not None for curves in stored.values()):
-                frames += [each.assign(design=design, base=base) for base, each in stored.items()]
+        for base, design in product(config.world.bases, config.designs):  # others may work on other designs meanwhile
+            curves = self._stored(self._path(design, base))
+            if curves is not None:
+                frames.append(curves.assign(design=design, base=base))
         table = pd.concat(frames, ignore_index=True)[["design", "base", *CURVE_COLUMNS]]
         self._write(table, CURVES)
         return table
@@ -166,10 +194,10 @@ class Study:
         config, path = self.config, self.folder / CHECK
         stored = self._stored(path)
         if stored is None:
-            rates = self.rates([config.reference, config.recommended]).query("chosen").set_index("design")["rate"]
+            rates = self._chosen([config.reference, config.recommended])
             folders = dict(zip(config.world.bases, self.bases(), strict=True))
             with self._progress("check of the world", CHECKS) as done:
-                stored = world_check(config, folders, rates.to_dict(), done, self._device)
+                stored = world_check(config, folders, rates, done, self._device)
             _write_frame(stored, path)
         self._write(stored, CHECK)
         return stored
@@ -206,15 +234,15 @@ class Study:
         config, chosen = self.config, self.config.confirmation
         if chosen is None:
             raise ValueError("confirmation: the study names nothing to confirm; give designs, bases and seeds.")
-        rates = self.rates(chosen.designs).query("chosen").set_index("design")["rate"].to_dict()
         frames = []
         for seed, base, design in product(chosen.seeds, chosen.bases, chosen.designs):
-            path = self.folder / "confirmed" / f"{design}-{rates[design]:g}-{base}-{seed}.csv"
+            rate = self._choose_rate(design, base)
+            path = self.folder / "confirmed" / f"{design}-{rate:g}-{base}-{seed}.csv"
             curve = self._stored(path)
             if curve is None:
                 place = self._base(base)
                 runs = self.folder / "confirmed"
-                curve = confirmed_curve(config, design, base, seed, rates[design], place, runs, self._progress)
+                curve = confirmed_curve(config, design, base, seed, rate, place, runs, self._progress)
                 _write_frame(curve, path)
             frames.append(curve.assign(design=design, base=base))
         table = pd.concat(frames, ignore_index=True)[["design", "base", *CURVE_COLUMNS]]
@@ -222,12 +250,12 @@ class Study:
         return table
 
     def cost(self) -> pd.DataFrame:
-        """Tokens and processor time of a completion of each design whose rate is known; see `costs`.
+        """Tokens and processor time of a completion of each design, on the first base model; see `costs`.
 
-        Needs the rate of the reference, whose missing runs are made. Measured anew at each call.
+        Measured anew at each call.
         """
         config, base = self.config, self.config.world.bases[0]
-        rates = self.rates([config.reference]).query("chosen").set_index("design")["rate"].to_dict()
+        rates = self._chosen(list(config.designs))
         with self._progress("cost of a completion", TURNS * len(rates)) as done:
             table = costs(config, self._base(base), base, rates, done, self._device)
         self._write(table, COST)
@@ -246,10 +274,9 @@ class Study:
         config = self.config
         if config.noise is None:
             raise ValueError("noise: the study does not say where it is to be measured.")
-        chosen = self.rates(config.noise.designs).query("chosen").set_index("design")["rate"].to_dict()
-        rates = {name: chosen[name] for name in config.noise.designs}
         frames, norms = [], []
         for base in config.world.bases:
+            rates = self._chosen(config.noise.designs, base)
             path = self._noise_path(base, rates)
             stored, stored_norms = self._stored(path), self._stored(path.with_suffix(".norms.csv"))
             if stored is None or stored_norms is None:
@@ -278,38 +305,40 @@ class Study:
             raise ValueError(f"design {unknown[0]!r} is none of the study's: {', '.join(self.config.designs)}.")
         return list(designs or self.config.designs)
 
-    def _rates_path(self, design: str) -> Path:
-        return self.folder / "rates" / f"{design}.csv"
+    def _rates_path(self, design: str, base: int) -> Path:
+        return self.folder / "rates" / f"{design}-{base}.csv"
 
-    def _path(self, design: str, rate: float, base: int) -> Path:
-        return self.folder / "curves" / f"{design}-{rate:g}-{base}.csv"
+    def _path(self, design: str, base: int) -> Path:
+        return self.folder / "curves" / f"{design}-{base}.csv"
 
     def _stored(self, path: Path) -> pd.DataFrame | None:
         return pd.read_csv(path) if path.exists() else None
 
-    def _curves(self, design: str, base: int, runs: Sequence[tuple[int, float]], path: Path) -> None:
-        """Train a design on one base model, each run with its seed and learning rate; what is done is kept."""
-        parts = path.with_suffix("")
-        kept = {run: parts / f"{run[0]}-{run[1]:g}.csv" for run in runs}
-        missing = [run for run, part in kept.items() if not part.exists()]
+    def _completed(
+        self, path: Path, design: str, base: int, runs: Sequence[tuple[int, float]], tests: TestsConfig
+    ) -> pd.DataFrame:
+        """Curves of a design on one base model, each run with its seed and learning rate; what is done is kept."""
+        found = self._stored(path)
+        known = set() if found is None else set(zip(found["seed"], found["rate"], strict=True))
+        missing = [run for run in runs if run not in known]
         size = self._stack or len(runs)
         for first in range(0, len(missing), size):
-            own = missing[first : first + size]
-            curves = self._trained(design, base, own, path)
-            for seed, rate in own:
-                _write_frame(curves[(curves["seed"] == seed) & (curves["rate"] == rate)], kept[seed, rate])
-        frames = [pd.read_csv(part) for part in kept.values()]
-        _write_frame(pd.concat(frames).sort_values("updates", kind="stable"), path)
-        shutil.rmtree(parts, ignore_errors=True)
+            made = self._trained(design, base, missing[first : first + size], path, tests)
+            found = made if found is None else pd.concat([found, made], ignore_index=True)
+            _write_frame(found, path)
+        assert found is not None
+        return pd.read_csv(path)  # as it is when it is read again: digits are rounded
 
-    def _trained(self, design: str, base: int, runs: Sequence[tuple[int, float]], path: Path) -> pd.DataFrame:
+    def _trained(
+        self, design: str, base: int, runs: Sequence[tuple[int, float]], path: Path, tests: TestsConfig
+    ) -> pd.DataFrame:
         """Curves of one stack; ``path`` tells what they are for."""
         setting, folder = self.config.setting(design), self._base(base)
         seeds, rates = zip(*runs, strict=True)
         name = f"{path.parent.name}: {path.stem}" + (f", seeds {', '.join(map(str, seeds))}" if self._stack else "")
         with self._progress(name, ceil(setting.budget / setting.completions)) as done:
             tasks = Tasks.of(self.config.world, base, seeds)
-            return learning_curves(self.config.tests, setting, tasks, seeds, rates, folder, done, self._device)
+            return learning_curves(tests, setting, tasks, seeds, rates, folder, done, self._device)
 
     def _base(self, seed: int) -> Path:
         world = self.config.world
@@ -334,10 +363,11 @@ class Study:
         write_atomically(path, json.dumps(origin | {"tables": made}, indent=1))
 
     def _check_identity(self) -> None:
-        """Refuse curves of other settings. Designs may be added."""
+        """Refuse curves of other settings. Designs, base models and seeds may be added."""
         path = self.folder / IDENTITY
-        free = {"designs", "reference", "control", "recommended", "confirmation", "noise"}
+        free = {"designs", "seeds", "reference", "recommended", "rivals", "left_out", "confirmation", "noise"}
         identity = self.config.model_dump(mode="json", exclude=free)
+        del identity["world"]["bases"]
         designs = {name: each.model_dump(mode="json") for name, each in self.config.designs.items()}
         if path.exists():
             found = json.loads(path.read_text())
@@ -357,6 +387,18 @@ def areas(curves: pd.DataFrame, budget: int) -> np.ndarray:
     """Mean matched accuracy of each run over the budget, shape (runs,)."""
     grid = np.linspace(0, budget, GRID)
     return area(on_grid(curves, "matched", grid), grid)
+
+
+def _heights(curves: pd.DataFrame, budget: int) -> pd.DataFrame:
+    """Mean over runs of their areas, and its standard error, by learning rate in rising order."""
+    found = {rate: areas(own, budget) for rate, own in curves.groupby("rate", sort=True)}
+    rows = {rate: (own.mean(), own.std(ddof=1) / np.sqrt(len(own))) for rate, own in found.items()}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "se"])
+
+
+def _round(rate: float) -> float:
+    """A rate as it is read from a table."""
+    return float(DIGITS % rate)
 
 
 def _origins(path: Path) -> dict[str, dict[str, str]]:

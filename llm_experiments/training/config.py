@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from kaestat import AdvantageEstimator
-from kaestat.baselines import BatchMean
+from kaestat.integrations.shared.weights import check_weights
 from kaestat.prior import BEFORE_THE_RUN, Prior
 from kaestat.registry import parse_method
 from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
@@ -237,16 +237,7 @@ class RunConfig(Section):
                 f"method {self.method!r} compares the completions of a group, and group_size = 1 leaves none to "
                 "compare with: every advantage would be 0. Take kae, reinforce++ or spo, or a larger group."
             )
-        if self.weights != "none" and not baseline.takes_weights:
-            raise ValueError(f"weights = {self.weights!r}: method {self.method!r} does not average rewards.")
-        if self.weights == "none" and baseline.needs_weights:
-            raise ValueError(f"weights = 'none': method {self.method!r} needs some; set length or score_norm.")
-        if self.weights != "none" and isinstance(baseline, BatchMean) and estimator.scale == "batch_std":
-            raise ValueError(
-                f"weights = {self.weights!r}: method {self.method!r} whitens advantages over the batch, which takes "
-                "its baseline, weighted or not, out again; weights would change nothing. Set scale to 'none', or leave "
-                "them out."
-            )
+        check_weights(estimator, self.weights, get_args(Weights))
         if self.weights != "none" and self.warm is not None:
             raise ValueError(
                 f"weights = {self.weights!r}: the completions of a prior's file have none, and rates alone do not tell "

@@ -14,7 +14,7 @@ try:
     import typer
 
     from llm_experiments.study.config import StudyConfig
-    from llm_experiments.study.contrasts import POOLED, differences, speed
+    from llm_experiments.study.contrasts import POOLED, best_groups, differences, speed
     from llm_experiments.study.noise.summary import noise_levels, noise_ratios, rank_correlations
     from llm_experiments.tasks.cells import KINDS
     from paper_figures.policies.confirmation import CAPTION as CONFIRMATION_CAPTION
@@ -33,14 +33,15 @@ try:
         norms_table,
     )
     from paper_figures.policies.noise import figure as noise_figure
-    from paper_figures.policies.rate_runs import rate_runs_caption, rate_runs_figure, rate_runs_table
-    from paper_figures.policies.results import read_rate_runs, read_study
+    from paper_figures.policies.results import read_study
     from paper_figures.policies.tables import (
+        AREA_CAPTION,
         CHECK_CAPTION,
         COST_CAPTION,
         END_CAPTION,
         RATES_CAPTION,
         SPEED_CAPTION,
+        area_table,
         check_table,
         cost_table,
         end_table,
@@ -61,30 +62,32 @@ def build(folder: str | os.PathLike) -> None:
     FileNotFoundError
         If the folder holds no results of a study.
     ValueError
-        If they lack the reference.
+        If they lack the recommended design, or a design on one of the base models.
     """
     folder = Path(folder)
-    if not (folder / "curves.csv").is_file() and (folder / "rate_curves.csv").is_file():
-        build_rate_runs(folder)
-        return
     config, curves, names = read_study(folder)
-    speeds = speed(curves, config.budget, config.reference)
-    against = [name for name in dict.fromkeys([config.reference, config.control]) if name in names]
-    gaps = pd.concat([differences(curves, config.budget, name) for name in against], ignore_index=True)
+    rates = pd.read_csv(folder / "rates.csv")
+    groups = {base: name for base, name in best_groups(rates, config.designs).items() if base in set(curves["base"])}
+    speeds = speed(curves, config.budget, groups)
+    gaps = pd.concat([differences(curves, config.budget, each) for each in (config.recommended, groups)])
     write_csv(speeds.round(4), folder, "speed")
     write_csv(gaps.round(5), folder, "differences")
     facts = {
         "reference": names[config.reference],
+        "recommended": names[config.recommended],
+        "groups": ", ".join(
+            f"{list(groups.values()).count(name)} times {names[name]}" for name in sorted(set(groups.values()))
+        ),
         "budget": config.budget,
-        "bases": numbered(len(config.world.bases), "base model"),
+        "bases": numbered(curves["base"].nunique(), "base model"),
         "seeds": numbered(len(config.seeds), "seed"),
         "passes": config.tests.passes,
     }
-    write_table(speed_table(speeds, gaps, names), folder, "speed", SPEED_CAPTION.format(**facts))
-    own = gaps[gaps["reference"] == config.reference]
+    write_table(speed_table(speeds, names), folder, "speed", SPEED_CAPTION.format(**facts))
+    write_table(area_table(gaps, names), folder, "area", AREA_CAPTION.format(**facts))
+    own = gaps[gaps["reference"] == config.recommended]
     write_table(end_table(own, names, config.tests.passes), folder, "end", END_CAPTION.format(**facts))
-    rates = pd.read_csv(folder / "rates.csv")
-    caption = RATES_CAPTION.format(seeds=numbered(len(config.rate_seeds), "other seed"))
+    caption = RATES_CAPTION.format(seeds=numbered(len(config.rate_seeds), "seed"))
     write_table(rates_table(rates, names), folder, "rates", caption)
     if (folder / "check.csv").is_file():
         write_table(check_table(pd.read_csv(folder / "check.csv"), names), folder, "check", CHECK_CAPTION)
@@ -105,15 +108,6 @@ def build(folder: str | os.PathLike) -> None:
     write_figure(figure(folder), folder, "curves")
     if (folder / "noise.csv").is_file():
         build_noise(folder, config, speeds, names)
-
-
-def build_rate_runs(folder: Path) -> None:
-    """Write the table and the figure of a study of which only the runs that choose rates were made."""
-    config, curves, names = read_rate_runs(folder)
-    caption = rate_runs_caption(curves, config.reference, names)
-    write_table(rate_runs_table(curves, config.reference, config.control, names), folder, "rate_runs", caption)
-    write_figure(rate_runs_figure(curves, names), folder, "rate_runs")
-    build_base_norms(folder)
 
 
 def build_base_norms(folder: Path) -> None:
@@ -146,7 +140,8 @@ def build_noise(folder: Path, config: StudyConfig, speeds: pd.DataFrame, names: 
     """
     assert config.noise is not None
     noise = pd.read_csv(folder / "noise.csv")
-    pooled = speeds[speeds["base"].astype(str) == POOLED].set_index("design")[["ratio", "low", "high"]]
+    pooled = speeds[(speeds["base"].astype(str) == POOLED) & (speeds["fraction"] == 1)]
+    pooled = pooled.set_index("design")[["ratio", "low", "high"]]
     ratios, levels = noise_ratios(noise, config.reference), noise_levels(noise)
     called = noise_names(names)
     write_csv(ratios.round(4), folder, "noise_ratios")

@@ -42,8 +42,9 @@ def confirmation_table(
             .reset_index()
             .pivot_table(index=["base", "seed"], columns="design", values="area", sort=False)
         )
-        speeds = speed(runs, budget, reference)
-        ratios = speeds[speeds["base"].astype(str) == POOLED].set_index("design")["ratio"]
+        speeds = speed(runs, budget, dict.fromkeys(runs["base"].unique().tolist(), reference))
+        pooled = speeds[(speeds["base"].astype(str) == POOLED) & (speeds["fraction"] == 1)]
+        ratios = pooled.set_index("design")["ratio"]
         for design in values:
             gap = values[design] - values[reference]
             row = rows.setdefault(str(design), {"Design": names[str(design)]})

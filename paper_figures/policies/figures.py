@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat.report.plots import STYLE
-from llm_experiments.study.contrasts import POOLED
+from llm_experiments.study.contrasts import POOLED, best_groups
 from llm_experiments.study.endpoints import on_grid
 from paper_figures.policies.results import read_study
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, line_key
@@ -36,7 +36,8 @@ def figure(folder: Path) -> Figure:
     """
     config, curves, names = read_study(folder)
     speed = pd.read_csv(folder / "speed.csv")
-    first = [name for name in (config.reference, config.control, config.recommended) if name in names]
+    groups = best_groups(pd.read_csv(folder / "rates.csv"), config.designs)
+    first = [config.recommended, *config.rivals, *groups.values()]
     drawn = list(dict.fromkeys([*first, *names]))[:DRAWN]
     return what_it_takes(curves, speed, names, drawn, config.budget)
 
@@ -48,10 +49,10 @@ def what_it_takes(
     drawn: Sequence[str],
     budget: int,
 ) -> Figure:
-    """Left, accuracy at matched temperature against completions; right, completions to the reference's accuracy.
+    """Left, accuracy at matched temperature against completions; right, completions to the best group design's end.
 
-    Bands are one standard error over runs to either side, base models' levels taken out; bars are 95 % intervals over
-    seeds.
+    Bands are one standard error over runs to either side, base models' levels taken out; bars are Student's 95 %
+    intervals over base models.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ def what_it_takes(
     import matplotlib
     from matplotlib.figure import Figure
 
-    pooled = speed[speed["base"].astype(str) == POOLED].set_index("design")
+    pooled = speed[(speed["base"].astype(str) == POOLED) & (speed["fraction"] == 1)].set_index("design")
     with matplotlib.rc_context(STYLE):
         drawing = Figure(figsize=(10.5, max(4.2, 0.28 * len(pooled) + 1.6)), layout="constrained")
         left, right = drawing.subplots(1, 2, width_ratios=(1.1, 1))
@@ -104,4 +105,4 @@ def _bars(axes: Axes, pooled: pd.DataFrame, names: Mapping[str, str], color: Map
     axes.axvline(1.0, color=GREY, linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(ordered)), [names[str(design)] for design in ordered.index])
     axes.invert_yaxis()
-    axes.set(xlim=(0, edge + 0.05), xlabel="Completions it takes, of the reference's")
+    axes.set(xlim=(0, edge + 0.05), xlabel="Completions to the best group design's end")

@@ -13,6 +13,7 @@ from kaestat.report.plots import STYLE
 from llm_experiments.study.contrasts import POOLED
 from llm_experiments.study.noise.measured import TRUTH
 from llm_experiments.study.noise.summary import EVERYWHERE
+from llm_experiments.training.stacked.config import Design
 from paper_figures.policies.names import name_of
 from paper_figures.policies.results import read_study
 from paper_figures.policies.tables import KIND_NAMES
@@ -67,7 +68,7 @@ KINDS = {"solved": "solved", "right_mode": "right mode", "wrong_mode": "wrong mo
 
 def noise_names(names: Mapping[str, str]) -> dict[str, str]:
     """What designs are called, the true value's among them."""
-    truth = {"method": "oracle", "group_size": 1, "weights": "none", "filtered": False, "sampling": "uniform"}
+    truth = Design.model_construct(method="oracle")  # the true value is given where noise is measured, not here
     return {**names, TRUTH: name_of(truth)}
 
 
@@ -162,11 +163,11 @@ def figure(folder: Path) -> Figure:
     config, _, names = read_study(folder)
     ratios = pd.read_csv(folder / "noise_ratios.csv")
     speed = pd.read_csv(folder / "speed.csv", dtype={"base": str})
-    speed = speed[speed["base"] == POOLED].set_index("design")
+    speed = speed[(speed["base"] == POOLED) & (speed["fraction"] == 1)].set_index("design")
     measured = [name for name in names if name in set(ratios["design"])]
     sizes = {name: config.designs[name].group_size for name in measured}
     path = [] if config.noise is None else [config.noise.path]
-    named = [name for name in dict.fromkeys([config.reference, config.control, *path]) if name in sizes]
+    named = [name for name in dict.fromkeys([config.reference, *config.rivals, *path]) if name in sizes]
     return noise_and_speed(ratios, speed[["ratio", "low", "high"]], sizes, names, named)
 
 

@@ -19,22 +19,17 @@ def read_study(folder: Path) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]
     FileNotFoundError
         If the folder holds no results of a study.
     ValueError
-        If they lack the reference.
+        If they lack the recommended design, or a design on one of the base models.
     """
-    return _read(folder, "curves.csv")
-
-
-def read_rate_runs(folder: Path) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]:
-    """As `read_study`, with the curves of the runs that choose learning rates."""
-    return _read(folder, "rate_curves.csv")
-
-
-def _read(folder: Path, name: str) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]:
-    if not (folder / name).is_file():
-        raise FileNotFoundError(f"{folder}: holds no {name}; name the results folder of a study.")
+    if not (folder / "curves.csv").is_file():
+        raise FileNotFoundError(f"{folder}: holds no curves.csv; name the results folder of a study.")
     config = StudyConfig(**json.loads((folder / "provenance.json").read_text())["config"])
-    curves = pd.read_csv(folder / name)
+    curves = pd.read_csv(folder / "curves.csv")
     run = set(curves["design"])
-    if config.reference not in run:
-        raise ValueError(f"{folder}: the reference {config.reference} was not run.")
-    return config, curves, {key: name_of(each.model_dump()) for key, each in config.designs.items() if key in run}
+    for design in run:
+        lacking = sorted(set(curves["base"]) - set(curves.loc[curves["design"] == design, "base"]))
+        if lacking:
+            raise ValueError(f"{folder}: {design} was not run on base model {lacking[0]}; run the study to its end.")
+    if config.recommended not in run:
+        raise ValueError(f"{folder}: the recommended design, {config.recommended}, was not run.")
+    return config, curves, {key: name_of(each) for key, each in config.designs.items() if key in run}

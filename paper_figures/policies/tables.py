@@ -10,19 +10,25 @@ import pandas as pd
 from llm_experiments.study.contrasts import POOLED
 
 SPEED_CAPTION = (
-    "Completions to the final accuracy of {reference} at matched temperature, as a share of the budget of {budget:,}, "
-    "with 95 % intervals over seeds: geometric mean over {bases} with {seeds} each, and each base "
-    "model. 'Arrive' is the share of runs whose own curve gets there. 'Mean accuracy' is that over the whole budget, "
-    "then its differences, paired run by run, with p-values after Holm's correction for the number of designs."
+    "Completions to what the best group design reaches at matched temperature after {budget:,} completions, as a share "
+    "of them: geometric mean over {bases} with {seeds} each, with Student's 95 % interval over base models; then the "
+    "same after 30, 50 and 70 % of the budget. The best group design was chosen on each base model by other seeds "
+    "({groups})."
+)
+AREA_CAPTION = (
+    "Mean accuracy over the budget of {budget:,} completions at matched temperature, and its paired differences from "
+    "{recommended} and from the best group design of each base model, ± one standard error over {bases} with {seeds} "
+    "each; p-values are Student's over base models, after Holm's correction for the number of designs. Last, the "
+    "difference from {recommended} on each base model."
 )
 END_CAPTION = (
     "After {budget:,} completions: accuracy at matched temperature, greedy and at temperature 1, pass@{passes}, "
     "entropy in nats per token, and matched accuracy by kind of problem. Means, with the standard error of the paired "
-    "difference from {reference}."
+    "difference from {recommended} over base models."
 )
 RATES_CAPTION = (
-    "Mean matched accuracy over the budget at each learning rate, on {seeds} of the first base model; bold "
-    "is the rate that the design is compared at."
+    "Learning rate that each design is compared at on each base model: the best by mean matched accuracy over the "
+    "budget, on {seeds} that are not compared. Each lies inside the grid of rates that were tried."
 )
 CHECK_CAPTION = (
     "Could a difference show? Greedy accuracy on test problems of the base models, and of the first one after the "
@@ -42,27 +48,42 @@ def numbered(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def speed_table(speed: pd.DataFrame, differences: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
-    """Designs in the order of the study, as text cells."""
-    by_base = speed.assign(base=speed["base"].astype(str)).set_index(["design", "base"])
-    gaps = differences[(differences["endpoint"] == "area") & (differences["base"].astype(str) == POOLED)]
-    against = list(dict.fromkeys(gaps["reference"]))
-    gaps = gaps.set_index(["reference", "design"])
+def speed_table(speed: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    """Completions to the best group design's accuracy, as text cells, designs in the order of the study."""
+    found = speed.assign(base=speed["base"].astype(str)).set_index(["design", "base", "fraction"]).sort_index()
     rows = []
     for design, name in names.items():
-        own = by_base.loc[design]
-        pooled = own.loc[POOLED]
-        bases = " / ".join(_share(ratio) for ratio in own.drop(POOLED)["ratio"])
+        pooled = found.loc[(design, POOLED)]
+        bases = found.loc[design].drop(POOLED).xs(1.0, level="fraction")["ratio"]
         rows.append(
-            {
-                "Design": name,
-                "Completions": f"{_share(pooled['ratio'])} [{_share(pooled['low'])}, {_share(pooled['high'])}]",
-                "Each base model": bases,
-                "Arrive": f"{pooled['reached']:.0%}",
-                "Mean accuracy": f"{gaps.loc[(against[0], design), 'mean']:.3f}",
-            }
-            | {f"less {names[other]}": _gap(gaps.loc[(other, design)]) for other in against}
+            {"Design": name, "Completions": _interval(pooled.loc[1.0])}
+            | {f"at {fraction:.0%}": _interval(row) for fraction, row in pooled.drop(1.0).iterrows()}
+            | {"Each base model": " / ".join(map(_share, bases))}
         )
+    return pd.DataFrame(rows)
+
+
+def area_table(differences: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    """Mean accuracies and their paired differences, as text cells.
+
+    Parameters
+    ----------
+    differences : DataFrame
+        From `llm_experiments.study.contrasts.differences`, of several references one after the other; the first one's
+        are shown for each base model too.
+    names : mapping
+        Design to what it is called.
+    """
+    found = differences[differences["endpoint"] == "area"].assign(base=lambda each: each["base"].astype(str))
+    against = list(dict.fromkeys(found["reference"]))
+    found = found.set_index(["reference", "design", "base"]).sort_index()
+    rows = []
+    for design, name in names.items():
+        own = found.loc[(against[0], design)]
+        each = own.drop(POOLED)["difference"]
+        row = {"Design": name, "Mean accuracy": f"{own.loc[POOLED, 'mean']:.3f}"}
+        row |= {f"less {names.get(other, other)}": _gap(found.loc[(other, design, POOLED)]) for other in against}
+        rows.append(row | {"Each base model": "" if each.isna().all() else " / ".join(f"{gap:+.3f}" for gap in each)})
     return pd.DataFrame(rows)
 
 
@@ -79,15 +100,14 @@ def end_table(differences: pd.DataFrame, names: Mapping[str, str], passes: int) 
 
 
 def rates_table(rates: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
-    """Learning rates, as text cells."""
-    rows = []
-    for design, name in names.items():
-        own = rates[rates["design"] == design]
-        cells = {
-            f"{row.rate:g}": f"**{row.area:.3f}**" if row.chosen else f"{row.area:.3f}" for row in own.itertuples()
-        }
-        rows.append({"Design": name} | cells)
-    return pd.DataFrame(rows)
+    """Chosen learning rates, as text cells."""
+    chosen = rates[rates["chosen"]].set_index(["design", "base"])["rate"]
+    return pd.DataFrame(
+        [
+            {"Design": name} | {f"Base model {base}": f"{rate:g}" for base, rate in chosen.loc[design].items()}
+            for design, name in names.items()
+        ]
+    )
 
 
 def check_table(check: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
@@ -106,7 +126,8 @@ def check_table(check: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
 
 def cost_table(cost: pd.DataFrame, speed: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     """Tokens and processor time, as text cells."""
-    completions = speed[speed["base"].astype(str) == POOLED].set_index("design")["ratio"]
+    pooled = speed[(speed["base"].astype(str) == POOLED) & (speed["fraction"] == 1)]
+    completions = pooled.set_index("design")["ratio"]
     return pd.DataFrame(
         [
             {
@@ -126,10 +147,14 @@ def _share(ratio: float) -> str:
     return "> 1" if np.isinf(ratio) else f"{ratio:.2f}"
 
 
+def _interval(row: pd.Series) -> str:
+    return f"{_share(row['ratio'])} [{_share(row['low'])}, {_share(row['high'])}]"
+
+
 def _gap(row: pd.Series) -> str:
     if np.isnan(row["difference"]):
         return ""
-    p = "< .001" if row["p_holm"] < 0.001 else f"= {row['p_holm']:.3f}".replace("0.", ".")
+    p = "< .001" if row["p_holm"] < 0.001 else f"= {row['p_holm']:.3f}".replace("0.", ".", 1)
     return f"{row['difference']:+.3f} ± {row['se']:.3f} (p {p})"
 
 

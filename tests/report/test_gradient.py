@@ -16,7 +16,7 @@ from kaestat.report.analysis import analyze
 from kaestat.report.cli import run
 from kaestat.report.gradient_text import HOW_TO_LOG, NOISE_HEADER, _times, noise_rows
 from kaestat.report.headline import headline, paste_lines, paste_notes
-from kaestat.report.setting import VERL_WEIGHTS
+from kaestat.report.setting import VERL_WEIGHTS, Setting
 
 FRAME = simulated_run(n_prompts=40, n_epochs=8).log.frame[["prompt", "step", "reward"]]
 METHODS = ["none", "grpo", "kae:bandwidth=6", "ebpo"]
@@ -85,6 +85,15 @@ def test_where_weights_matter_it_says_so_first_with_the_error_and_the_lines(heav
     names = {"AdvantageEstimator": AdvantageEstimator, "step": 0, "score_norms": [1.0, 5.0]}
     eval(lines["A loop of your own"], names | {"prompt_ids": ["a", "a"], "rewards": [1.0, 0.0]})
     assert estimator.baseline.takes_weights and estimator.method == "kae" and list(paste_notes(heavy)) == []
+
+
+def test_lines_of_a_weighted_batch_mean_leave_its_whitening_out():
+    setting = Setting("reinforce++", {})
+    assert setting.python_line("step", "length") == 'AdvantageEstimator("reinforce++", scale="none")'
+    line = setting.verl_line("step", "length")
+    assert line == "algorithm.adv_estimator=reinforce++ +algorithm.kaestat.scale=none +algorithm.kaestat.weights=length"
+    assert setting.python_line("step") == 'AdvantageEstimator("reinforce++")'
+    assert Setting("kae", {}).python_line("step", "length") == 'AdvantageEstimator("kae")'
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kaestat.advantage import AdvantageEstimator
+from kaestat.scaling import check_not_cancelled
 
 LENGTH_ONLY = ("none", "length")  # of trainers that hand no logits on
 
@@ -13,7 +14,7 @@ LENGTH_ONLY = ("none", "length")  # of trainers that hand no logits on
 def check_weights(
     estimator: AdvantageEstimator, weights: Any, choices: Sequence[str] = LENGTH_ONLY, *, option: str = "weights"
 ) -> None:
-    """Refuse weights that are unknown, or that the estimator's method cannot use or cannot do without.
+    """Refuse weights that are unknown, or that the estimator's method cannot use, cancels, or cannot do without.
 
     Parameters
     ----------
@@ -48,3 +49,5 @@ def check_weights(
         raise ValueError(
             f"{option}={weights}: method {method!r} does not average rewards, so it takes none; leave the option out."
         )
+    if weights != none:
+        check_not_cancelled(f"{option}={weights}", method, baseline, estimator.scale)

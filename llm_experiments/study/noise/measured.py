@@ -65,10 +65,10 @@ def measure(
     Returns
     -------
     DataFrame
-        Columns `NOISE_COLUMNS`. ``mean`` and ``cost`` are there for the reference, the control and the path.
+        Columns `NOISE_COLUMNS`. ``mean`` and ``cost`` are there for the reference, the rivals and the path.
     """
     assert study.noise is not None
-    stepped = {study.reference, study.control, study.noise.path}
+    stepped = {study.reference, *study.rivals, study.noise.path}
     rows: list[dict[str, object]] = []
     for place in follow(study, base, folder, rates, done):
         for run, seed in enumerate(study.noise.seeds):

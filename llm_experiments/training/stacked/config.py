@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from kaestat import AdvantageEstimator
+from kaestat.integrations.shared.weights import check_weights
 from llm_experiments.config import Section
 from llm_experiments.training.config import Scale
 
 Weights = Literal["none", "score_norm", "exact", "adam"]
 Optimizer = Literal["adamw", "sgd"]
 Correction = Literal["full", "clipped", "none"]
+Coding = Literal["binary", "signed"]
+Keys = Literal["prompt", "all"]
 
 
 class Design(Section):
@@ -36,6 +40,10 @@ class Design(Section):
     filtered : bool
         Whether groups that are all right or all wrong are dropped and others sampled in their place until the step is
         full, as DAPO does. Their completions count as generated.
+    coding : {"binary", "signed"}
+        What the method is given: rewards of 0 and 1, or of -1 and 1.
+    keys : {"prompt", "all"}
+        What the method's history is kept by: each prompt, or all prompts together, whose baseline is one number.
     """
 
     method: str
@@ -45,11 +53,24 @@ class Design(Section):
     sampling: str = "uniform"
     correction: Correction = "full"
     filtered: bool = False
+    coding: Coding = "binary"
+    keys: Keys = "prompt"
 
     @model_validator(mode="after")
     def _groups_are_filtered(self) -> Design:
         if self.filtered and (self.group_size == 1 or self.sampling != "uniform"):
             raise ValueError("filtered: dropping dead groups takes a group_size above 1 and uniform sampling.")
+        return self
+
+    @model_validator(mode="after")
+    def _one_number_has_no_groups(self) -> Design:
+        if self.keys == "all" and (self.group_size > 1 or self.sampling != "uniform"):
+            raise ValueError("keys: one baseline for all prompts takes a group_size of 1 and uniform sampling.")
+        return self
+
+    @model_validator(mode="after")
+    def _weights_fit(self) -> Design:
+        check_weights(AdvantageEstimator(self.method, scale=self.scale), self.weights, get_args(Weights))
         return self
 
 

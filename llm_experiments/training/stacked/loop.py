@@ -23,6 +23,7 @@ from .prompts import prompt_source
 from .sampling import sample, tokens_that_count
 from .score_norms import logit_norms, tapped_norms
 
+EVERY_PROMPT = "all"  # the key of a history that all prompts share
 ROUNDS = 10  # of sampling that a step of live groups takes at most, as DAPO's recipes limit it
 
 
@@ -303,8 +304,10 @@ class StackedTraining:
         return [live.join(dead).take(slice(enough)) for live, dead in zip(kept, spare, strict=True)]
 
     def _advantages(self, run: Run, groups: Groups, norms: np.ndarray | None) -> np.ndarray:
-        ids = [run.ids[row] for row in groups.rows]
-        advantages = run.estimator.step(ids, groups.rewards, self.step, weights=norms)
+        design, ids = self.config.design, [run.ids[row] for row in groups.rows]
+        given = 2 * groups.rewards - 1 if design.coding == "signed" else groups.rewards
+        keys = ids if design.keys == "prompt" else [EVERY_PROMPT] * len(ids)
+        advantages = run.estimator.step(keys, given, self.step, weights=norms)
         run.source.observe(ids, groups.rewards, self.step)
         run.latest = groups
         return advantages * groups.correction

@@ -133,6 +133,7 @@ def test_batch_scaling_asked_of_trl_is_refused_unless_the_estimator_does_it(scal
         ({"reuse": 0}, ValueError, "reuse must be"),
         ({"reuse": 1.5}, ValueError, "reuse must be"),
         ({"advantage_estimator": AdvantageEstimator("spo"), "weights": "length"}, ValueError, "takes none"),
+        ({"advantage_estimator": AdvantageEstimator("reinforce++"), "weights": "adam"}, ValueError, "set scale='none'"),
     ],
 )
 def test_arguments_are_checked_before_any_model_is_loaded(options, error, words):

@@ -6,8 +6,19 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from llm_experiments.study import contrasts
-from llm_experiments.study.contrasts import ENDPOINTS, POOLED, differences, endpoints, speed
+from llm_experiments.study.contrasts import (
+    BEST_GROUP,
+    ENDPOINTS,
+    FRACTIONS,
+    POOLED,
+    best_groups,
+    differences,
+    endpoints,
+    speed,
+    student,
+)
 from llm_experiments.tasks.cells import KINDS
+from llm_experiments.training.stacked.config import Design
 
 BUDGET, BASES, SEEDS = 1000, (0, 1, 2), range(6)
 AT = np.arange(0, BUDGET + 1, 100)
@@ -32,24 +43,45 @@ def made(designs, *, noise=0.0, seed=0):
     return pd.concat(frames, ignore_index=True)
 
 
-def test_twice_as_fast_takes_half_of_the_completions():
-    table = speed(made({"slow": 1.0, "fast": 2.0}), BUDGET, "slow").set_index(["design", "base"])
-    assert table.loc[("fast", POOLED), "ratio"] == pytest.approx(0.5)
-    assert table.loc[("slow", POOLED), "ratio"] == pytest.approx(1.0)
-    assert table.loc["fast", "median"].tolist() == pytest.approx([0.5] * 4)
-    assert (table.loc["fast", "reached"] == 1).all()
+def against(design):
+    """A reference that is the same on every base model."""
+    return dict.fromkeys(BASES, design)
+
+
+def pooled_speed(curves, reference):
+    table = speed(curves, BUDGET, against(reference))
+    return table.query("base == 'all'").set_index(["design", "fraction"])
+
+
+def test_twice_as_fast_takes_half_of_the_completions_at_every_part_of_the_budget():
+    table = pooled_speed(made({"slow": 1.0, "fast": 2.0}), "slow")
+    for fraction in FRACTIONS:
+        assert table.loc[("fast", fraction), "ratio"] == pytest.approx(0.5, abs=0.01)
+        assert table.loc[("slow", fraction), "ratio"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_each_base_model_is_held_against_its_own_best_group_design():
+    curves = made({"slow": 1.0, "fast": 2.0})
+    table = speed(curves, BUDGET, {0: "slow", 1: "fast", 2: "fast"}).set_index(["design", "fraction", "base"])
+    assert table.loc["fast", 1.0].loc[[0, 1, 2], "ratio"].tolist() == pytest.approx([0.5, 1, 1])
+    assert table.loc[("fast", 1.0, POOLED), "ratio"] == pytest.approx(0.5 ** (1 / 3))
 
 
 def test_what_does_not_arrive_is_censored_and_not_dropped():
-    table = speed(made({"slow": 1.0, "slower": 0.5}), BUDGET, "slow").set_index(["design", "base"])
-    assert np.isinf(table.loc[("slower", POOLED), ["ratio", "low", "high"]].astype(float)).all()
-    assert table.loc[("slower", POOLED), "reached"] == 0 and np.isnan(table.loc[("slower", POOLED), "median"])
+    table = pooled_speed(made({"slow": 1.0, "slower": 0.5}), "slow")
+    assert np.isinf(table.loc[("slower", 1.0), ["ratio", "high"]].astype(float)).all()
+    assert table.loc[("slower", 1.0), "low"] == pytest.approx(1.0)  # the whole budget, at least
+    assert table.loc[("slower", 0.5), "ratio"] == pytest.approx(2.0, abs=0.02)
 
 
-def test_intervals_of_the_ratio_hold_the_truth():
-    table = speed(made({"slow": 1.0, "fast": 2.0}, noise=0.02), BUDGET, "slow").set_index(["design", "base"])
-    low, high = table.loc[("fast", POOLED), ["low", "high"]]
-    assert low < 0.5 < high < 0.6
+def test_the_interval_of_the_ratio_is_students_over_base_models():
+    curves = made({"slow": 1.0, "fast": 2.0}, noise=0.02)
+    table = speed(curves, BUDGET, against("slow")).query("design == 'fast' and fraction == 1")
+    each = np.log(table.query("base != 'all'")["ratio"].to_numpy(float))
+    known = np.exp(ttest_1samp(each, 0).confidence_interval(0.95))
+    row = table.query("base == 'all'").iloc[0]
+    assert (row["low"], row["high"]) == pytest.approx(tuple(known))
+    assert row["low"] < 0.5 < row["high"]
 
 
 def test_differences_are_paired_run_by_run():
@@ -62,26 +94,54 @@ def test_differences_are_paired_run_by_run():
     assert table.loc[("slow", "matched", POOLED), ["difference", "se"]].isna().all()
 
 
-@pytest.mark.slow
-def test_intervals_of_differences_cover_as_they_should(monkeypatch):
-    """Of 95 % intervals of a difference that is there, 100 studies; one endpoint, since all are made alike."""
-    monkeypatch.setattr(contrasts, "ENDPOINTS", ("matched",))
-    hits = []
-    for seed in range(100):
-        table = differences(made({"slow": 1.0, "fast": 1.2}, noise=0.05, seed=seed), BUDGET, "slow")
-        row = table.query("design == 'fast' and endpoint == 'matched' and base == 'all'").iloc[0]
-        hits.append(row["low"] <= 0.08 <= row["high"])
-    assert 0.89 <= np.mean(hits) <= 0.99
+def test_the_best_group_design_of_each_base_model_is_one_reference():
+    curves = made({"slow": 1.0, "fast": 2.0})
+    table = differences(curves, BUDGET, {0: "slow", 1: "fast", 2: "fast"}).set_index(["design", "endpoint", "base"])
+    assert set(table["reference"]) == {BEST_GROUP}
+    assert table.loc[("fast", "matched", 0), "difference"] == pytest.approx(0.4)
+    assert np.isnan(table.loc[("fast", "matched", 1), "difference"])
+    assert table.loc[("fast", "matched", POOLED), "difference"] == pytest.approx(0.4 / 3)
 
 
-def test_the_interval_of_few_runs_is_that_of_a_t_test():
+def test_the_best_group_design_is_chosen_among_those_with_groups():
+    rates = pd.DataFrame(
+        [
+            (0, "one", 1e-3, 0.9, True),
+            (0, "four", 1e-3, 0.7, True),
+            (0, "eight", 1e-3, 0.8, False),
+            (0, "eight", 2e-3, 0.6, True),
+            (1, "four", 1e-3, 0.5, True),
+            (1, "eight", 1e-3, 0.6, True),
+        ],
+        columns=["base", "design", "rate", "area", "chosen"],
+    )
+    sizes = {"one": 1, "four": 4, "eight": 8}
+    designs = {name: Design(method="grpo", group_size=size) for name, size in sizes.items()}
+    assert best_groups(rates, designs) == {0: "four", 1: "eight"}
+    with pytest.raises(ValueError, match="more than one completion"):
+        best_groups(rates.query("design == 'one'"), designs)
+
+
+def test_intervals_of_differences_cover_where_base_models_differ():
+    """400 studies of 6 base models whose differences vary: Student's intervals cover, normal ones would not."""
+    rng = np.random.default_rng(0)
+    hits = {"student": 0, "normal": 0}
+    for _ in range(400):
+        mean, se, low, high, _ = student(0.1 + 0.05 * rng.standard_normal(6))
+        hits["student"] += low <= 0.1 <= high
+        hits["normal"] += abs(mean - 0.1) <= 1.96 * se
+    assert 0.92 <= hits["student"] / 400 <= 0.98 and hits["normal"] / 400 < 0.92
+
+
+def test_the_interval_over_base_models_is_that_of_a_t_test_of_their_means():
     curves = made({"slow": 1.0, "fast": 1.2}, noise=0.05)
-    curves = curves[(curves["base"] == 0) & (curves["seed"] < 3)]
-    rows = differences(curves, BUDGET, "slow").query("design == 'fast' and endpoint == 'matched'")
-    heights = curves[curves["generated"] == BUDGET].pivot_table("matched", "seed", "design")
-    known = ttest_1samp(heights["fast"] - heights["slow"], 0).confidence_interval(0.95)
-    for row in rows.itertuples():  # the base model's, and that of all
-        assert (row.low, row.high) == pytest.approx(tuple(known))
+    rows = differences(curves, BUDGET, "slow").query("design == 'fast' and endpoint == 'matched'").set_index("base")
+    heights = curves[curves["generated"] == BUDGET].pivot_table("matched", ["base", "seed"], "design")
+    gaps = (heights["fast"] - heights["slow"]).groupby("base")
+    known = ttest_1samp(gaps.mean(), 0)
+    assert tuple(rows.loc[POOLED, ["low", "high"]]) == pytest.approx(tuple(known.confidence_interval(0.95)))
+    assert rows.loc[POOLED, "p"] == pytest.approx(known.pvalue)
+    assert rows.loc[1, "se"] == pytest.approx(gaps.sem()[1]) and np.isnan(rows.loc[1, "p"])
 
 
 def test_holm_counts_the_designs(monkeypatch):

@@ -16,11 +16,13 @@ from llm_experiments.study import run as study_run
 from llm_experiments.study.base_norms import TIMES
 from llm_experiments.study.config import StudyConfig, load_study
 from llm_experiments.study.confirmation import confirmed_curve, run_config
+from llm_experiments.study.controls import required_controls
 from llm_experiments.study.curves import CURVE_COLUMNS, Tasks, Tests
 from llm_experiments.study.noise.measured import NOISE_COLUMNS, TRUTH
 from llm_experiments.study.run import Study
 from llm_experiments.study.world_check import _halved
 from llm_experiments.training.stacked.codec import TokenCodec
+from llm_experiments.training.stacked.config import Design
 from llm_experiments.training.stacked.loop import StackedTraining
 from llm_experiments.training.stacked.testing import HeldOut
 from paper_figures.policies.__main__ import build
@@ -38,8 +40,8 @@ SMALL = {
     },
     "completions": 8,
     "budget": 32,
-    "rates": [1e-3, 1e-2],
-    "rate_seeds": [7],
+    "rates": [5e-3, 1e-2, 2e-2],
+    "rate_seeds": [6, 7, 8, 9],
     "seeds": [0, 1],
     "tests": {"every": 16, "temperatures": [1.0], "samples": 1, "passes": 2},
     "designs": {
@@ -47,9 +49,18 @@ SMALL = {
         "kae_eb_1": {"method": "kae_eb", "sampling": "neyman"},
     },
     "reference": "grpo_4",
-    "control": "grpo_4",
     "recommended": "kae_eb_1",
+    "rivals": ["grpo_4"],
+    "left_out": {
+        name: "a test of the machinery" for name in required_controls(Design(method="kae_eb")) if name != "grpo_4"
+    },
     "noise": {"path": "kae_eb_1", "at": [8, 16], "seeds": [0, 1], "draws": 4, "designs": ["kae_eb_1", "grpo_4"]},
+}
+
+
+WITH_NONE = {
+    "designs": SMALL["designs"] | {"none_1": {"method": "none"}},
+    "left_out": {name: reason for name, reason in SMALL["left_out"].items() if name != "none_binary"},
 }
 
 
@@ -60,6 +71,19 @@ def silent(part, total):
 
 def small(**changes):
     return checked(StudyConfig, "test", SMALL | changes)
+
+
+def nearest(curves, budget):
+    """As `study_run._heights`, with the best rate at .01: in a few updates all rates are alike."""
+    rates = sorted(set(curves["rate"]))
+    return pd.DataFrame({"mean": [-abs(np.log(rate / 1e-2)) for rate in rates], "se": 0.1}, index=rates)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rates_inside_the_grid():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study_run, "_heights", nearest)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +179,7 @@ def test_runs_in_small_stacks_are_those_of_one_and_go_on_in_any_other(finished, 
 
     def counted(*arguments):
         begun.append(arguments[3])
-        if len(begun) == 4:  # the second run of what is compared
+        if len(begun) == 14:  # the second run of what is compared, after twelve that choose the rate
             raise KeyboardInterrupt
         return train(*arguments)
 
@@ -166,11 +190,12 @@ def test_runs_in_small_stacks_are_those_of_one_and_go_on_in_any_other(finished, 
     with pytest.raises(KeyboardInterrupt):
         study(1).compare(["kae_eb_1"])
     apart = study(None).compare(["kae_eb_1"]).sort_values(["base", "updates", "seed"], ignore_index=True)
-    assert begun == [(7,), (7,), (0,), (1,), (1,), (0, 1)]
+    choosing = [6, 7, 8, 9] * 3
+    assert begun == [*((seed,) for seed in choosing), (0,), (1,), (1,), tuple(choosing), (0, 1)]
     together = table[table["design"] == "kae_eb_1"].sort_values(["base", "updates", "seed"], ignore_index=True)
     pd.testing.assert_frame_equal(apart, together, rtol=1e-4)
     assert {each.name for each in (tmp_path / "runs" / "studies" / "small" / "curves").iterdir()} == {
-        f"kae_eb_1-{apart['rate'][0]:g}-{base}.csv" for base in (0, 1)
+        f"kae_eb_1-{base}.csv" for base in (0, 1)
     }
 
 
@@ -190,23 +215,25 @@ def test_one_design_is_run_without_the_others(tmp_path):
 
 def test_tables_have_the_designs_that_another_process_has_finished_meanwhile(tmp_path, monkeypatch):
     here, there = (Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent) for _ in "ab")
-    train, met = here._curves, []
+    train, met = here._completed, []
 
-    def interrupted(design, base, runs, path):
-        train(design, base, runs, path)
+    def interrupted(path, *arguments):
+        found = train(path, *arguments)
         if path.parent.name == "curves" and not met:
             met.append(there.compare(["kae_eb_1"]))
+        return found
 
-    monkeypatch.setattr(here, "_curves", interrupted)
+    monkeypatch.setattr(here, "_completed", interrupted)
     here.compare(["grpo_4"])
-    assert set(met[0]["design"]) == {"kae_eb_1"}
+    counts = met[0].groupby("design")["base"].nunique()
+    assert counts.to_dict() == {"grpo_4": 1, "kae_eb_1": 2}
     assert set(pd.read_csv(here.results / "curves.csv")["design"]) == {"grpo_4", "kae_eb_1"}
 
 
 def test_the_world_is_checked_once(finished, monkeypatch):
     study, _ = finished
     table = study.check()
-    assert table["accuracy"].between(0, 1).all() and (table["runs"] == 1).all()
+    assert table["accuracy"].between(0, 1).all() and (table["runs"] == 4).all()
     assert table["quantity"].is_unique and len(table) == 6
     monkeypatch.setattr(study_run, "world_check", lambda *_: pytest.fail("the check was made again"))
     pd.testing.assert_frame_equal(study.check(), table, check_dtype=False)
@@ -247,17 +274,17 @@ def test_other_settings_do_not_go_on_with_a_study(finished):
     places = {"runs": study.folder.parents[1], "results": study.results.parents[1], "progress": silent}
     with pytest.raises(ValueError, match=r"other settings \(budget\)"):
         Study(small(budget=64), **places)
-    changed = SMALL["designs"] | {"grpo_4": {"method": "rloo", "group_size": 4}}
+    changed = SMALL["designs"] | {"grpo_4": {"method": "grpo", "group_size": 4, "scale": "none"}}
     with pytest.raises(ValueError, match=r"other settings \(designs.grpo_4\)"):
         Study(small(designs=changed), **places)
-    more = SMALL["designs"] | {"none_1": {"method": "none"}}
-    Study(small(designs=more), **places)
+    Study(small(**WITH_NONE), **places)
 
 
 def test_figure_and_tables_come_from_the_results_alone(finished):
     study, _ = finished
     build(study.results)
-    for name in ("speed.csv", "differences.csv", "tables/speed.md", "tables/end.md", "tables/rates.md"):
+    tables = ("speed", "area", "end", "rates")
+    for name in ("speed.csv", "differences.csv", *(f"tables/{each}.md" for each in tables)):
         assert (study.results / name).stat().st_size > 0
     assert (study.results / "figures" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "KAE-EB, G = 1, Neyman sampling" in (study.results / "tables" / "speed.md").read_text()
@@ -278,9 +305,8 @@ def test_what_a_completion_costs_is_the_references_time_at_least_for_itself(fini
 def test_trl_begins_where_the_stack_does_and_its_tests_are_the_same(finished, monkeypatch):
     study, table = finished
     chosen = {"designs": ["grpo_4", "none_1"], "bases": [1], "seeds": [0, 1]}
-    designs = SMALL["designs"] | {"none_1": {"method": "none"}}
     places = {"runs": study.folder.parents[1], "results": study.results.parents[1], "progress": silent}
-    confirming = Study(small(designs=designs, confirmation=chosen), **places)
+    confirming = Study(small(**WITH_NONE, confirmation=chosen), **places)
     found = confirming.confirm()
     assert list(found.columns) == list(table.columns)
     assert found.groupby(["design", "seed"])["generated"].apply(list).tolist() == [[0, 16, 32]] * 4
@@ -342,22 +368,54 @@ def test_what_noise_says_comes_from_the_results_alone(finished):
         ({"confirmation": {"designs": ["grpo_4", "dapo"], "bases": [0], "seeds": [0, 1]}}, "designs: 'dapo'"),
         ({"confirmation": {"designs": ["kae_eb_1", "kae_eb_1"], "bases": [0], "seeds": [0, 1]}}, "lacks the reference"),
         ({"confirmation": {"designs": ["grpo_4", "kae_eb_1"], "bases": [0], "seeds": [0, 5]}}, "seeds: 5"),
-        ({"reference": "nothing"}, "reference = 'nothing'"),
-        ({"rate_seeds": [0]}, "share"),
-        ({"rates": [1e-2, 1e-3]}, "increasing"),
+        ({"reference": "nothing"}, "reference: 'nothing'"),
+        ({"rivals": ["nothing"]}, "rivals: 'nothing'"),
+        ({"rate_seeds": [0, 7, 8, 9]}, "share"),
+        ({"rate_seeds": [7]}, "rate_seeds"),
+        ({"rates": [2e-2, 1e-2, 5e-3]}, "rates must increase"),
+        ({"rates": [1e-3, 1e-2, 2e-2]}, "the same multiple"),
+        ({"left_out": SMALL["left_out"] | {"grpo_4": "why"}}, "left_out: 'grpo_4' is no control|'grpo_4' is among"),
+        ({"left_out": {}}, "lacks the control batch_mean_with_its_weights, constant_with_its_weights, none_binary"),
         ({"noise": SMALL["noise"] | {"path": "nothing"}}, "noise.path = 'nothing'"),
         ({"noise": SMALL["noise"] | {"designs": ["nothing"]}}, "noise.designs: 'nothing'"),
         ({"noise": SMALL["noise"] | {"at": [64]}}, "within the budget"),
-        ({"designs": {"grpo_4": {"method": "nothing"}}, "recommended": "grpo_4", "noise": None}, "nothing"),
-        (
-            {"designs": {"grpo_4": {"method": "kae", "sampling": "luck"}}, "recommended": "grpo_4", "noise": None},
-            "luck",
-        ),
+        ({"designs": SMALL["designs"] | {"other": {"method": "nothing"}}}, "nothing"),
+        ({"designs": SMALL["designs"] | {"other": {"method": "kae", "sampling": "luck"}}}, "luck"),
     ],
 )
 def test_studies_that_cannot_be_run_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)
+
+
+def rising_to(best):
+    """Areas of a design whose accuracy is highest at one rate."""
+
+    def heights(curves, budget):
+        rates = sorted(set(curves["rate"]))
+        return pd.DataFrame({"mean": [-abs(np.log(rate / best)) for rate in rates], "se": 0.1}, index=rates)
+
+    return heights
+
+
+def stand_in(path, design, base, runs, tests):
+    return pd.DataFrame(runs, columns=["seed", "rate"])
+
+
+def test_the_grid_of_rates_grows_until_the_best_lies_inside(tmp_path, monkeypatch):
+    study = Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent)
+    monkeypatch.setattr(study, "_completed", stand_in)
+    for best in (1e-2, 4e-2, 2.5e-3, 0.08):
+        monkeypatch.setattr(study_run, "_heights", rising_to(best))
+        assert study._choose_rate("grpo_4", 0) == pytest.approx(best)
+
+
+def test_a_rate_that_stays_at_an_edge_is_refused(tmp_path, monkeypatch):
+    study = Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent)
+    monkeypatch.setattr(study, "_completed", stand_in)
+    monkeypatch.setattr(study_run, "_heights", rising_to(1e3))
+    with pytest.raises(ValueError, match=r"best learning rate of grpo_4 on base model 1, 0\.32, lies at the edge"):
+        study._choose_rate("grpo_4", 1)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

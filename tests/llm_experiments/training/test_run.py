@@ -153,8 +153,11 @@ def test_the_papers_training_sets_and_numbers_of_runs():
         ({"method": "nothing"}, "unknown name 'nothing'"),
         ({"method": "kae:bandwith=3"}, "bandwith"),
         ({"method": "spo", "weights": "length"}, "does not average rewards"),
-        ({"method": "reinforce++", "weights": "length"}, "weights would change nothing"),
-        ({"method": "opo"}, "method 'opo' needs some; set length or score_norm"),
+        (
+            {"method": "reinforce++", "weights": "length"},
+            "advantages are the same without weights=length; set scale='none'",
+        ),
+        ({"method": "opo"}, "method 'opo' averages by weights of completions; choose length or score_norm"),
         ({"updates": {"ppo_prompts": 3}}, "multiple of ppo_prompts"),
         ({"updates": {"micro_batch": 3}}, "multiple of micro_batch"),
         ({"updates": {"prompts": 32, "ppo_prompts": 16}}, "exceeds the training set of 16"),

@@ -7,6 +7,7 @@ from llm_experiments.config import checked
 from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.tiny import TinySize, tiny_model, tiny_tokenizer
 from llm_experiments.study.config import StudyConfig
+from llm_experiments.study.controls import required_controls
 from llm_experiments.tasks.habits import habits
 from llm_experiments.tasks.selection import select
 from llm_experiments.training.stacked.codec import TokenCodec
@@ -64,8 +65,8 @@ def small_study():
             },
             "completions": 8,
             "budget": 32,
-            "rates": [1e-3],
-            "rate_seeds": [7],
+            "rates": [5e-4, 1e-3, 2e-3],
+            "rate_seeds": [6, 7, 8, 9],
             "seeds": [0, 1],
             "tests": {"every": 16, "temperatures": [1.0], "samples": 1, "passes": 2},
             "designs": {
@@ -74,8 +75,11 @@ def small_study():
                 "kae_eb_1": {"method": "kae_eb"},
             },
             "reference": "grpo_4",
-            "control": "kae_1",
             "recommended": "kae_eb_1",
+            "rivals": ["kae_1"],
+            "left_out": {
+                name: "a test of noise" for name in required_controls(Design(method="kae_eb")) if name != "grpo_4"
+            },
             "noise": {"path": "kae_eb_1", "at": [16, 24], "seeds": [0, 1], "draws": 4, "designs": ["kae_eb_1"]},
         },
     )

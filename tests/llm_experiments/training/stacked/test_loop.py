@@ -150,6 +150,41 @@ def test_a_filtered_step_ends_where_nothing_is_live(folders, pools, codec, monke
     assert (fact["live"] == 0).all() and (training.generated == 80).all()
 
 
+def advantages_of(design, folders, pools, codec):
+    """Advantages and rewards of the first two steps of one run."""
+    training = StackedTraining(config(design), folders[:1], pools[:1], SEEDS[:1], codec, RATES[:1])
+    step, found = training.runs[0].estimator.step, []
+
+    def seen(ids, rewards, number, weights):
+        found.append((step(ids, rewards, number, weights=weights), rewards, list(ids)))
+        return found[-1][0]
+
+    training.runs[0].estimator.step = seen
+    facts = [training.advance() for _ in range(2)]
+    return found, facts
+
+
+def test_signed_rewards_change_no_baseline_but_none(folders, pools, codec, monkeypatch):
+    easy(monkeypatch)
+    found, facts = advantages_of(Design(method="none", coding="signed"), folders, pools, codec)
+    assert set(found[0][0]) == {-1.0, 1.0}, "without a baseline a wrong answer is now a step away from it"
+    assert 0 < facts[0]["reward"][0] < 1, "what is reported stays the share of right answers"
+    (plain, _, _), _ = advantages_of(Design(method="rloo", group_size=4), folders, pools, codec)[0]
+    (signed, _, _), _ = advantages_of(Design(method="rloo", group_size=4, coding="signed"), folders, pools, codec)[0]
+    np.testing.assert_allclose(signed, 2 * plain, atol=1e-12)
+
+
+def test_one_history_for_all_prompts_is_one_number_besides_the_own_reward(folders, pools, codec, monkeypatch):
+    easy(monkeypatch)
+    found, _ = advantages_of(Design(method="kae:bandwidth=10", keys="all"), folders, pools, codec)
+    (first, rewards, ids), (second, later, _) = found
+    assert set(ids) == {"all"}
+    np.testing.assert_allclose(rewards - first, (rewards.sum() - rewards) / 7)
+    past, now = 2 * (1 - 1 / 10), 2  # the triangular kernel at lags 1 and 0
+    wanted = (past * rewards.sum() + now * (later.sum() - later)) / (past * 8 + now * 7)
+    np.testing.assert_allclose(later - second, wanted)
+
+
 def test_live_groups_are_those_that_are_not_all_alike():
     groups = Groups(np.arange(6), np.ones(6), np.array([0.0, 1.0, 1.0, 1.0, 0.0, 0.0]), torch.arange(6)[:, None])
     live = groups.take(groups.live(2))
@@ -161,6 +196,9 @@ def test_live_groups_are_those_that_are_not_all_alike():
     [
         ({"method": "grpo", "group_size": 1, "filtered": True}, "group_size above 1"),
         ({"method": "grpo", "group_size": 4, "filtered": True, "sampling": "neyman"}, "uniform sampling"),
+        ({"method": "kae", "group_size": 4, "keys": "all"}, "one baseline for all prompts"),
+        ({"method": "reinforce++", "weights": "adam"}, "same without weights=adam; set scale='none'"),
+        ({"method": "spo", "weights": "exact"}, "does not average rewards"),
     ],
 )
 def test_designs_that_make_no_sense_are_refused(changes, message):
