@@ -50,15 +50,16 @@ class Design:
         return self.weighted or self.kind == "best"
 
 
+# By the names that `kaestat.theory.baseline_law.predict_noise` gives them.
 DESIGNS: dict[str, Design] = {
     "none": Design("none"),
     "none_signed": Design("none", signed=True),
-    "batch": Design("batch"),
+    "batch_mean": Design("batch"),
     "history": Design("history"),
     "value": Design("value"),
-    "batch_weighted": Design("batch", weighted=True),
-    "pooled_weighted": Design("pooled", weighted=True),
-    "history_weighted": Design("history", weighted=True),
+    "weighted_batch_mean": Design("batch", weighted=True),
+    "weighted_constant": Design("pooled", weighted=True),
+    "weighted_history": Design("history", weighted=True),
     "best": Design("best"),
     **{f"grpo_{size}": Design("grpo", size) for size in (2, 4, 8, 16)},
     **{f"rloo_{size}": Design("rloo", size) for size in (2, 4)},
@@ -228,4 +229,6 @@ def _others_mean(
 
 def _squares(mass: np.ndarray, carried: np.ndarray) -> np.ndarray:
     """Sums over the step's prompts of the squares and the product, shape (3, S, K), in double precision."""
-    return np.stack([np.einsum("spk,spk->sk", *pair, dtype=float) for pair in ((mass, mass), (mass, carried), (carried, carried))])
+    return np.stack(
+        [np.einsum("spk,spk->sk", *pair, dtype=float) for pair in ((mass, mass), (mass, carried), (carried, carried))]
+    )

@@ -2,73 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from kaestat.theory.baseline_law import PromptMoments
 from simulations.baseline_law.optimisers import Units
 from simulations.baseline_law.world import World
 
 BLOCK = 64  # prompts at a time
 
 
-@dataclass(frozen=True, eq=False)
-class Inputs:
-    """Moments of each prompt at one policy, for each run; shape (S, P) but for the last.
-
-    Attributes
-    ----------
-    value : ndarray
-        p, the probability of a right answer.
-    right, wrong : ndarray
-        ``E[W | right]`` and ``E[W | wrong]``.
-    right_square, wrong_square : ndarray
-        ``E[W^2 | right]`` and ``E[W^2 | wrong]``.
-    signal : ndarray
-        ``||g_x||^2``, of the gradient of the prompt's value.
-    mean_signal : ndarray, shape (S,)
-        ``||g||^2``, of the mean gradient over prompts.
-    """
-
-    value: np.ndarray
-    right: np.ndarray
-    wrong: np.ndarray
-    right_square: np.ndarray
-    wrong_square: np.ndarray
-    signal: np.ndarray
-    mean_signal: np.ndarray
-
-    def row(self, run: int) -> Inputs:
-        """One run alone, its arrays of shape (P,) and ()."""
-        return Inputs(*(getattr(self, name)[run] for name in self.__dataclass_fields__))
-
-    @property
-    def ratio(self) -> np.ndarray:
-        """rho over all prompts: mean W of wrong answers over that of right ones, shape (S,)."""
-        p = self.value
-        wrong = ((1 - p) * self.wrong).sum(-1) / (1 - p).sum(-1)
-        return wrong / ((p * self.right).sum(-1) / p.sum(-1))
-
-    @property
-    def constant(self) -> np.ndarray:
-        """The one constant of least noise, ``E[W R] / E[W]``, shape (S,)."""
-        carried = (self.value * self.right).sum(-1)
-        return carried / (carried + ((1 - self.value) * self.wrong).sum(-1))
-
-    def within(self, baseline: np.ndarray | float) -> np.ndarray:
-        """``E_x E[W (R - b)^2] - E_x ||g_x||^2``, shape (S,), of baselines (S, P) that know nothing of the step."""
-        p = self.value
-        moment = p * self.right * (1 - baseline) ** 2 + (1 - p) * self.wrong * baseline**2
-        return (moment - self.signal).mean(-1)
-
-    @property
-    def between(self) -> np.ndarray:
-        """``E_x ||g_x||^2 - ||g||^2``, shape (S,)."""
-        return self.signal.mean(-1) - self.mean_signal
-
-
-def measured(world: World, theta: np.ndarray, units: Units) -> Inputs:
-    """By enumeration of all answers of all prompts.
+def measured(world: World, theta: np.ndarray, units: Units) -> list[PromptMoments]:
+    """Moments on the base of each run, by enumeration of all answers of all prompts.
 
     Parameters
     ----------
@@ -82,7 +26,8 @@ def measured(world: World, theta: np.ndarray, units: Units) -> Inputs:
     blocks = [_of_block(world.some(block), theta, units) for block in parts]
     columns = [np.concatenate(each, axis=1) for each in zip(*(block[0] for block in blocks), strict=True)]
     gradient = sum(block[1] for block in blocks) / world.n_prompts
-    return Inputs(*columns, mean_signal=units.of_matrix(gradient)[:, 0])
+    common = units.of_matrix(gradient)[:, 0]
+    return [PromptMoments(*(column[run] for column in columns), common[run]) for run in range(len(common))]
 
 
 def _of_block(world: World, theta: np.ndarray, units: Units) -> tuple[tuple[np.ndarray, ...], np.ndarray]:

@@ -42,7 +42,9 @@ def best_rate(areas: Mapping[float, float], *, design: str, cell: str) -> float:
     return best
 
 
-def search(designs: Sequence[str], first: Sequence[float], areas: Areas, *, cell: str) -> dict[str, dict[float, np.ndarray]]:
+def search(
+    designs: Sequence[str], first: Sequence[float], areas: Areas, *, cell: str
+) -> dict[str, dict[float, np.ndarray]]:
     """Mean accuracy on each base at every rate that was tried, until each base's best lies inside.
 
     Parameters
@@ -82,7 +84,10 @@ def rates_of_bases(areas: Mapping[float, np.ndarray], *, design: str, cell: str)
     """`best_rate` on each base, shape (bases,)."""
     bases = range(len(next(iter(areas.values()))))
     return np.array(
-        [best_rate({r: a[base] for r, a in areas.items()}, design=design, cell=f"{cell}, base {base}") for base in bases]
+        [
+            best_rate({r: a[base] for r, a in areas.items()}, design=design, cell=f"{cell}, base {base}")
+            for base in bases
+        ]
     )
 
 

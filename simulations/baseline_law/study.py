@@ -1,4 +1,4 @@
-"""The runs of a cell: its bases, the search for rates, the comparison, and the path on which inputs are measured."""
+"""The runs of a cell: its bases, the search for rates, and the comparison."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ import pandas as pd
 from simulations.baseline_law.cells import BASES, SEEDS, TUNING_SEEDS, Cell
 from simulations.baseline_law.designs import DESIGNS
 from simulations.baseline_law.endpoints import area
-from simulations.baseline_law.inputs import Inputs, measured
 from simulations.baseline_law.rates import rates_of_bases, search
-from simulations.baseline_law.training import Draws, curves, path
+from simulations.baseline_law.training import Draws, curves
 from simulations.baseline_law.world import World
 from simulations.harness import Streams
 
 SEED = 0
-POINTS = (0.1, 0.5)  # of the budget, at which the law's inputs are measured
-PATH_DESIGN = "value"
 RUN_STRIDE = 1000  # runs of base b are replicates b * RUN_STRIDE + seed
 
 
@@ -113,16 +110,6 @@ def compared(cell: Cell, rates: pd.DataFrame) -> pd.DataFrame:
             frame.insert(0, "cell", cell.name)
             parts.append(frame)
     return pd.concat(parts, ignore_index=True)
-
-
-def path_inputs(cell: Cell) -> list[tuple[float, Inputs]]:
-    """The law's inputs on each base at `POINTS` of one run with the true value, at a rate fixed in advance."""
-    numbers, world = draws(cell, "path", 1), bases(cell)
-    at = [round(point * cell.budget.steps) for point in POINTS]
-    moments = path(
-        world.astype(np.float32), numbers, PATH_DESIGN, cell.path_rate, cell.optimiser, cell.budget, at
-    )
-    return [(point, measured(world, m.theta, m.units)) for point, m in zip(POINTS, moments, strict=True)]
 
 
 def _by_size(member: tuple[int, tuple[str, float]]) -> tuple[int, str, float]:

@@ -64,9 +64,7 @@ class Draws:
     def of(cls, streams: Streams, bases: Sequence[int], n_prompts: int, budget: Budget) -> Draws:
         """One run for each replicate of the streams."""
         passes = -(-budget.completions // n_prompts)
-        order = streams.each(
-            "prompts", lambda rng: np.concatenate([rng.permutation(n_prompts) for _ in range(passes)])
-        )
+        order = streams.each("prompts", lambda rng: np.concatenate([rng.permutation(n_prompts) for _ in range(passes)]))
         uniform = streams.uniform("answers", budget.steps, budget.batch)
         return cls(np.asarray(bases), order[:, : budget.completions], uniform)
 
@@ -136,7 +134,9 @@ class _Run:
         self.designs = _slices(names)
         sizes = {design.group_size for design, _ in self.designs}
         if len(sizes) != 1:
-            raise ValueError(f"names must have one group size, got {sorted(sizes)} for {', '.join(dict.fromkeys(names))}.")
+            raise ValueError(
+                f"names must have one group size, got {sorted(sizes)} for {', '.join(dict.fromkeys(names))}."
+            )
         self.size = sizes.pop()
         shape = (len(draws.bases), world.u.shape[-1], world.v.shape[-1], len(names))
         self.theta = np.zeros(shape, self.dtype)
@@ -209,5 +209,5 @@ def _slices(names: Sequence[str]) -> list[tuple[Design, slice]]:
 def _drawn(policy: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     """Answers drawn by inversion, shape (S, P, G, K), from (S, P, A, K) and (S, P, G)."""
     below = np.cumsum(policy, axis=2)[:, :, :-1, None] < uniform[:, :, None, :, None]
-    # Bytes add up much faster than truth values; no world here has 128 answers.
+    # Bytes add up much faster than truth values.
     return below.view(np.int8).sum(axis=2, dtype=np.int8).astype(np.intp)

@@ -20,6 +20,7 @@ from scipy.special import expit
 LENGTH = 1.5  # of an answer's features
 OTHERS = 0.3  # standard deviation of the base logits of answers of one kind
 LEAST_VALUE, HOPELESS_VALUE = 1e-3, 2e-3
+MOST_ANSWERS = 128  # that are counted in bytes
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class WorldSpec:
     columns: int = 8
 
     def __post_init__(self) -> None:
+        if self.answers >= MOST_ANSWERS:
+            raise ValueError(f"answers must be below {MOST_ANSWERS}, got {self.answers}.")
         if not 1 <= self.right < self.answers:
             raise ValueError(f"right must lie in 1..answers - 1, got {self.right} of {self.answers} answers.")
         if not 0 <= self.hopeless < 1:

@@ -1,0 +1,107 @@
+"""``python -m simulations.baseline_law predict | run | judge``; what has been computed already is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+
+from kaestat.storage import write_atomically
+from simulations.baseline_law import cells, judgement, prediction, study
+from simulations.baseline_law.cells import CELLS, Cell
+from simulations.baseline_law.rates import RateAtEdge
+from simulations.harness.provenance import provenance
+from simulations.harness.study import content_hash
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+OutOption = Annotated[Path, typer.Option(help="Folder of the tables.")]
+WorkOption = Annotated[Path, typer.Option(help="Folder of the single cells; what lies there is kept.")]
+OUT, WORK = Path("results/baseline_law"), Path("runs/baseline_law")
+COMPUTING = ("world", "optimisers", "designs", "training", "study", "rates", "endpoints", "cells")
+
+
+@app.command("predict")
+def predict(out: OutOption = OUT) -> None:
+    """Measure the law's inputs on short paths and write the predictions; to be committed before any comparison."""
+    _write(out, "inputs", pd.concat([prediction.inputs_table(cell) for cell in CELLS]))
+    _write(out, "predictions", pd.concat([prediction.predictions(cell) for cell in CELLS]))
+    # What the planted fault would have predicted.
+    _write(out, "predictions_plain", pd.concat([prediction.predictions(cell, plain=True) for cell in CELLS]))
+
+
+@app.command("run")
+def run(
+    only: Annotated[list[str] | None, typer.Option(help="Cells; all if none is named.")] = None,
+    out: OutOption = OUT,
+    work: WorkOption = WORK,
+) -> None:
+    """Search rates and compare, cell by cell, some minutes each; the predictions must be there."""
+    if not (out / "predictions.csv").is_file():
+        raise SystemExit(f"error: {out}/predictions.csv is missing; write and commit the predictions first (predict).")
+    for cell in [cells.named(name) for name in only] if only else CELLS:
+        try:
+            _of_cell(cell, work)
+        except RateAtEdge as error:
+            raise SystemExit(f"error: {error}") from None
+
+
+@app.command("judge")
+def judge(out: OutOption = OUT, work: WorkOption = WORK, held_out: bool = False) -> None:
+    """Write what was measured beside what was predicted, and the rule's verdict on each cell that is there."""
+    predicted, tables, verdicts, rates = pd.read_csv(out / "predictions.csv"), [], [], []
+    for cell in CELLS:
+        if not (_folder(work) / f"{cell.name}_runs.csv").is_file() or (cell.held_out and not held_out):
+            continue
+        tuning, runs = _of_cell(cell, work)
+        table = judgement.measured(cell, runs, tuning, predicted[predicted["cell"] == cell.name])
+        tables.append(table)
+        verdicts.append(judgement.verdict(cell, runs, table))
+        chosen = (
+            study.chosen(tuning).rename_axis("base").reset_index().melt("base", var_name="design", value_name="rate")
+        )
+        rates.append(chosen.assign(cell=cell.name)[["cell", "design", "base", "rate"]])
+    _write(out, "measured", pd.concat(tables))
+    _write(out, "verdicts", pd.DataFrame(verdicts))
+    _write(out, "rates", pd.concat(rates))
+    typer.echo(pd.DataFrame(verdicts).round(3).to_string())
+
+
+def _of_cell(cell: Cell, work: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Tuning and comparison of a cell, computed or read."""
+    tuning = _kept(work, f"{cell.name}_tuning", lambda: study.tuned(cell))
+    return tuning, _kept(work, f"{cell.name}_runs", lambda: study.compared(cell, study.chosen(tuning)))
+
+
+def _kept(work: Path, name: str, compute: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    file = _folder(work) / f"{name}.csv"
+    if not file.exists():
+        write_atomically(file, _text(compute()))
+        typer.echo(f"{file}: written")
+    return pd.read_csv(file)
+
+
+@cache
+def _folder(work: Path) -> Path:
+    """Below ``work``, one for each version of the code that computes: results of different code never mix."""
+    here = Path(__file__).parent
+    return work / content_hash({name: (here / f"{name}.py").read_text() for name in COMPUTING})[:16]
+
+
+def _write(out: Path, name: str, frame: pd.DataFrame) -> None:
+    write_atomically(out / f"{name}.csv", _text(frame))
+    facts = json.dumps(provenance(seed=study.SEED), indent=1, sort_keys=True)
+    write_atomically(out / f"{name}.provenance.json", facts + "\n")
+    typer.echo(f"{out / name}.csv: written")
+
+
+def _text(frame: pd.DataFrame) -> str:
+    return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m simulations.baseline_law")

@@ -1,0 +1,119 @@
+"""Predicted against measured: what the comparison found in each cell, and whether the law foresaw it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr
+from scipy.stats import t as student
+
+from simulations.baseline_law.cells import Cell
+from simulations.baseline_law.endpoints import LEVEL, PRIMARY, SHARES, completions_ratio, over_bases, student_mean
+
+WITHIN, LEAST_CORRELATION, LEAST_DESIGNS = 1.3, 0.8, 6
+ROW = ["cell", "design", "base", "seed", "area"]
+
+
+def reference_of(cell: Cell, tuning: pd.DataFrame) -> str:
+    """The group design of the largest mean accuracy, each base at its best rate, in the tuning runs."""
+    best = tuning.groupby(["design", "base"])["area"].max().groupby("design").mean()
+    return str(best[list(cell.group_designs)].idxmax())
+
+
+def logs_of(cell: Cell, runs: pd.DataFrame, reference: str, share: float = PRIMARY) -> pd.DataFrame:
+    """Log ratio of completions on each base (index) of each design (columns), from the curves averaged over seeds."""
+    checks = cell.budget.checks() * cell.batch
+    curves = runs.groupby(["design", "base"])[[str(check) for check in checks]].mean()
+    found = {
+        design: [
+            np.log(
+                completions_ratio(
+                    curves.loc[(design, base)].to_numpy(), curves.loc[(reference, base)].to_numpy(), checks, share
+                )
+            )
+            for base in sorted(runs["base"].unique())
+        ]
+        for design in cell.designs
+    }
+    return pd.DataFrame(found)
+
+
+def measured(cell: Cell, runs: pd.DataFrame, tuning: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
+    """One row for each design: mean accuracy, and completions at each share with Student's interval over bases.
+
+    Parameters
+    ----------
+    cell : Cell
+    runs, tuning : DataFrame
+        From `simulations.baseline_law.study`.
+    predicted : DataFrame
+        From `simulations.baseline_law.prediction.predictions`.
+    """
+    reference = reference_of(cell, tuning)
+    law = predicted.set_index("design")["completions"]
+    areas = runs.groupby(["base", "design"])["area"].mean().unstack()
+    rows = []
+    logs = {share: logs_of(cell, runs, reference, share) for share in SHARES}
+    for design in cell.designs:
+        mean, error = student_mean(areas[design].to_numpy())
+        row = {
+            "cell": cell.name,
+            "design": design,
+            "reference": reference,
+            "area": mean,
+            "area_se": error,
+            "predicted": law[design] / law[reference],
+        }
+        for share in SHARES:
+            ratio, low, high = over_bases(logs[share][design].to_numpy())
+            name = "completions" if share == PRIMARY else f"completions_at_{100 * share:.0f}"
+            row |= {name: ratio, f"{name}_low": low, f"{name}_high": high}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def rank_correlation(predicted: pd.Series, found: pd.Series) -> float:
+    """Spearman's; infinite ratios rank last, together."""
+    finite = found.replace(np.inf, 1e9)
+    return float(spearmanr(predicted, finite[predicted.index]).statistic)
+
+
+def verdict(cell: Cell, runs: pd.DataFrame, table: pd.DataFrame) -> dict[str, object]:
+    """The rule in one cell; the error of the rank correlation is from leaving each base out (jackknife)."""
+    own = table.set_index("design")
+    reference = str(own["reference"].iloc[0])
+    logs = logs_of(cell, runs, reference)
+    whole = rank_correlation(own["predicted"], own["completions"])
+    left = np.array(
+        [
+            rank_correlation(own["predicted"], pd.Series({d: over_bases(logs[d].drop(base))[0] for d in logs}))
+            for base in logs.index
+        ]
+    )
+    n = len(left)
+    error = float(np.sqrt((n - 1) / n * ((left - left.mean()) ** 2).sum()))
+    others = own.drop(index=reference)
+    off = np.abs(np.log(others["completions"] / others["predicted"]))
+    close = int((off <= np.log(WITHIN)).sum())
+    finite = others[np.isfinite(others["completions"])]
+    slope = np.polyfit(np.log(finite["predicted"]), np.log(finite["completions"]), 1)[0]
+    return {
+        "cell": cell.name,
+        "held_out": cell.held_out,
+        "designs": len(own),
+        "reference": reference,
+        "rank_correlation": whole,
+        "rank_se": error,
+        "within_factor": close,
+        "slope": slope,
+        "median_factor": float(np.exp(np.median(off))),
+        "rule": bool(whole >= LEAST_CORRELATION and close >= LEAST_DESIGNS),
+    }
+
+
+def paired(runs: pd.DataFrame, design: str, other: str) -> tuple[float, float, float]:
+    """Difference of mean accuracies, its Student interval's half width and two-sided p, over bases."""
+    areas = runs.groupby(["base", "design"])["area"].mean().unstack()
+    mean, error = student_mean((areas[design] - areas[other]).to_numpy())
+    freedom = len(areas) - 1
+    return mean, error * float(student.ppf((1 + LEVEL) / 2, freedom)), float(2 * student.sf(abs(mean) / error, freedom))
