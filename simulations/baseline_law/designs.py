@@ -1,7 +1,7 @@
 """Designs: how a step's completions are grouped, and what is subtracted from their rewards.
 
-Formulas stand here for arms of one shape, (S, P, G, K), with histories as sums that decay, so that a cell takes seconds.
-`tests/simulations/baseline_law/test_designs.py` compares them with `kaestat`'s baselines.
+Formulas stand here for arms of one shape, (S, P, G, K), with histories as sums that decay, so that a cell takes a
+minute. `tests/simulations/baseline_law/test_designs.py` compares them with `kaestat`'s baselines.
 
 All baselines leave a completion's own reward out, except GRPO's mean, which includes it as published.
 """

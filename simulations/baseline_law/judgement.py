@@ -51,7 +51,7 @@ def measured(cell: Cell, runs: pd.DataFrame, tuning: pd.DataFrame, predicted: pd
     """
     reference = reference_of(cell, tuning)
     law = predicted.set_index("design")["completions"]
-    areas = runs.groupby(["base", "design"])["area"].mean().unstack()
+    areas = runs.pivot_table(index="base", columns="design", values="area")
     rows = []
     logs = {share: logs_of(cell, runs, reference, share) for share in SHARES}
     for design in cell.designs:
@@ -113,7 +113,7 @@ def verdict(cell: Cell, runs: pd.DataFrame, table: pd.DataFrame) -> dict[str, ob
 
 def paired(runs: pd.DataFrame, design: str, other: str) -> tuple[float, float, float]:
     """Difference of mean accuracies, its Student interval's half width and two-sided p, over bases."""
-    areas = runs.groupby(["base", "design"])["area"].mean().unstack()
+    areas = runs.pivot_table(index="base", columns="design", values="area")
     mean, error = student_mean((areas[design] - areas[other]).to_numpy())
     freedom = len(areas) - 1
     return mean, error * float(student.ppf((1 + LEVEL) / 2, freedom)), float(2 * student.sf(abs(mean) / error, freedom))

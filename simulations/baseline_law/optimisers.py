@@ -18,8 +18,8 @@ score counts ``W = ||L(s)||^2``.
   Newton-Schulz (8 x 8, condition 16; `tests/simulations/baseline_law`). So ``L(s) = P^{-a} s Q^{-a}`` with a = .4, and
   ``W = (u' P^{-2a} u) (d' Q^{-2a} d)`` for a score ``s = u d'``. P and Q are running means of ``M M'`` and ``M' M``.
 
-Units are scaled to a mean of 1 over the parameters: a constant factor of W changes no baseline, and weights of different
-steps stay comparable.
+Units are scaled to a mean of 1 over the parameters: a constant factor of W changes no baseline, and weights of
+different steps stay comparable.
 
 References
 ----------

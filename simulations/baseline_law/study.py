@@ -48,7 +48,7 @@ def tuned(cell: Cell) -> pd.DataFrame:
 
     def areas(pairs: Sequence[tuple[str, float]]) -> np.ndarray:
         found = np.empty((len(pairs), BASES))
-        for size, members in groupby(sorted(enumerate(pairs), key=_by_size), key=lambda m: _by_size(m)[0]):
+        for _, members in groupby(sorted(enumerate(pairs), key=_by_size), key=lambda m: _by_size(m)[0]):
             places, own = zip(*members, strict=True)
             names = [name for name, _ in own]
             rates = np.tile([rate for _, rate in own], (len(numbers.bases), 1))

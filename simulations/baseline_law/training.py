@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -152,7 +153,7 @@ class _Run:
         checks = self.budget.checks()
         bases = self.world.rows(self.draws.bases)
         found = [bases.values(self.theta).mean(axis=1)]
-        for start, stop in zip(checks, checks[1:], strict=False):
+        for start, stop in pairwise(checks):
             self.go(start, stop)
             found.append(bases.values(self.theta).mean(axis=1))
         return np.stack(found, axis=-1).astype(float)
