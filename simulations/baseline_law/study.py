@@ -13,7 +13,7 @@ from simulations.baseline_law.cells import BASES, SEEDS, TUNING_SEEDS, Cell
 from simulations.baseline_law.designs import DESIGNS
 from simulations.baseline_law.endpoints import area
 from simulations.baseline_law.rates import rates_of_bases, search
-from simulations.baseline_law.training import Draws, curves
+from simulations.baseline_law.training import FEW_CHECKS, Draws, curves
 from simulations.baseline_law.world import World
 from simulations.harness import Streams
 
@@ -52,8 +52,8 @@ def tuned(cell: Cell) -> pd.DataFrame:
             places, own = zip(*members, strict=True)
             names = [name for name, _ in own]
             rates = np.tile([rate for _, rate in own], (len(numbers.bases), 1))
-            curve = curves(world, numbers, names, rates, cell.optimiser, cell.budget)
-            each = area(curve, cell.budget.checks()).reshape(BASES, TUNING_SEEDS, -1)
+            curve = curves(world, numbers, names, rates, cell.optimiser, cell.budget, FEW_CHECKS)
+            each = area(curve, cell.budget.checks(FEW_CHECKS)).reshape(BASES, TUNING_SEEDS, -1)
             found[list(places)] = each.mean(axis=1).T
             error = each.std(axis=1, ddof=1) / TUNING_SEEDS**0.5
             rows.extend(

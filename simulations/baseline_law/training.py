@@ -14,8 +14,8 @@ from simulations.baseline_law.optimisers import OPTIMISERS, Optimiser, Units
 from simulations.baseline_law.world import World
 from simulations.harness import Streams
 
-CHECKS = 30  # points of a learning curve after its start
-MAX_NUMBERS = 400_000  # of the array of answers' probabilities that stays in the processor's cache
+CHECKS, FEW_CHECKS = 24, 8  # points of a learning curve after its start; enough for its mean
+MAX_NUMBERS = 1_000_000  # of the array of answers' probabilities that stays in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Budget:
         """Of a run."""
         return self.batch * self.steps
 
-    def checks(self) -> np.ndarray:
-        """Steps after which accuracy is computed, from 0 to the last; shape (`CHECKS` + 1,)."""
-        return np.unique(np.linspace(0, self.steps, CHECKS + 1).round().astype(int))
+    def checks(self, number: int = CHECKS) -> np.ndarray:
+        """Steps after which accuracy is computed, from 0 to the last; shape (number + 1,)."""
+        return np.unique(np.linspace(0, self.steps, number + 1).round().astype(int))
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +92,15 @@ class Moment:
 
 
 def curves(
-    world: World, draws: Draws, names: Sequence[str], rates: np.ndarray, optimiser: str, budget: Budget
+    world: World,
+    draws: Draws,
+    names: Sequence[str],
+    rates: np.ndarray,
+    optimiser: str,
+    budget: Budget,
+    checks: int = CHECKS,
 ) -> np.ndarray:
-    """Mean values over prompts at the checks of `Budget`, shape (S, K, checks).
+    """Mean values over prompts at the checks of `Budget`, shape (S, K, checks + 1).
 
     Parameters
     ----------
@@ -106,10 +112,12 @@ def curves(
     rates : ndarray, shape (S, K)
     optimiser : str
     budget : Budget
+    checks : int
+        After the start.
     """
     chunk = max(1, MAX_NUMBERS // (len(names) * budget.batch * world.base.shape[-1]))
     parts = [slice(start, start + chunk) for start in range(0, len(draws.bases), chunk)]
-    found = [_Run(world, draws.part(part), names, rates[part], optimiser, budget).curve() for part in parts]
+    found = [_Run(world, draws.part(part), names, rates[part], optimiser, budget).curve(checks) for part in parts]
     return np.concatenate(found)
 
 
@@ -149,8 +157,8 @@ class _Run:
             for design, part in self.designs
         ]
 
-    def curve(self) -> np.ndarray:
-        checks = self.budget.checks()
+    def curve(self, number: int) -> np.ndarray:
+        checks = self.budget.checks(number)
         bases = self.world.rows(self.draws.bases)
         found = [bases.values(self.theta).mean(axis=1)]
         for start, stop in pairwise(checks):
