@@ -53,7 +53,7 @@ def run(
 @app.command("judge")
 def judge(out: OutOption = OUT, work: WorkOption = WORK, held_out: bool = False) -> None:
     """Write what was measured beside what was predicted, and the rule's verdict on each cell that is there."""
-    predicted, tables, verdicts, rates = pd.read_csv(out / "predictions.csv"), [], [], []
+    predicted, tables, verdicts, rates, pairs = pd.read_csv(out / "predictions.csv"), [], [], [], []
     for cell in CELLS:
         if not (_folder(work) / f"{cell.name}_runs.csv").is_file() or (cell.held_out and not held_out):
             continue
@@ -61,6 +61,7 @@ def judge(out: OutOption = OUT, work: WorkOption = WORK, held_out: bool = False)
         table = judgement.measured(cell, runs, tuning, predicted[predicted["cell"] == cell.name])
         tables.append(table)
         verdicts.append(judgement.verdict(cell, runs, table))
+        pairs.append(judgement.contrasts(cell, runs))
         chosen = (
             study.chosen(tuning).rename_axis("base").reset_index().melt("base", var_name="design", value_name="rate")
         )
@@ -68,6 +69,7 @@ def judge(out: OutOption = OUT, work: WorkOption = WORK, held_out: bool = False)
     _write(out, "measured", pd.concat(tables))
     _write(out, "verdicts", pd.DataFrame(verdicts))
     _write(out, "rates", pd.concat(rates))
+    _write(out, "contrasts", pd.concat(pairs))
     typer.echo(pd.DataFrame(verdicts).round(3).to_string())
 
 

@@ -9,7 +9,7 @@ from simulations.baseline_law.designs import DESIGNS, GROUP_DESIGNS
 from simulations.baseline_law.training import Budget
 from simulations.baseline_law.world import WorldSpec
 
-COMPLETIONS = 16_384  # of a run
+COMPLETIONS = 8_192  # of a run
 BASES, TUNING_SEEDS, SEEDS = 6, 4, 4
 
 WORLDS = {

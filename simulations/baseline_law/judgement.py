@@ -11,7 +11,15 @@ from simulations.baseline_law.cells import Cell
 from simulations.baseline_law.endpoints import LEVEL, PRIMARY, SHARES, completions_ratio, over_bases, student_mean
 
 WITHIN, LEAST_CORRELATION, LEAST_DESIGNS = 1.3, 0.8, 6
-ROW = ["cell", "design", "base", "seed", "area"]
+COMPARED = (
+    "none",
+    "none_signed",
+    "batch_mean",
+    "value",
+    "weighted_batch_mean",
+    "weighted_constant",
+    "weighted_history",
+)
 
 
 def reference_of(cell: Cell, tuning: pd.DataFrame) -> str:
@@ -109,6 +117,13 @@ def verdict(cell: Cell, runs: pd.DataFrame, table: pd.DataFrame) -> dict[str, ob
         "median_factor": float(np.exp(np.median(off))),
         "rule": bool(whole >= LEAST_CORRELATION and close >= LEAST_DESIGNS),
     }
+
+
+def contrasts(cell: Cell, runs: pd.DataFrame) -> pd.DataFrame:
+    """``cell, design, other, difference, half, p`` of `COMPARED`, each against each."""
+    pairs = [(one, other) for one in COMPARED for other in COMPARED if one != other]
+    rows = [(cell.name, *pair, *paired(runs, *pair)) for pair in pairs]
+    return pd.DataFrame(rows, columns=["cell", "design", "other", "difference", "half", "p"])
 
 
 def paired(runs: pd.DataFrame, design: str, other: str) -> tuple[float, float, float]:

@@ -55,7 +55,7 @@ class WorldSpec:
     hopeless: float = 0.0
     rule: float = 0.0
     loud: float = 1.0
-    prompts: int = 512
+    prompts: int = 256
     rows: int = 8
     columns: int = 8
 
