@@ -36,7 +36,9 @@ def draws(cell: Cell, purpose: str, seeds: int) -> Draws:
 
 
 def tuned(cell: Cell) -> pd.DataFrame:
-    """``cell, design, base, rate, area, se`` of every rate that was tried; areas over the tuning seeds.
+    """``cell, design, base, rate, area, se`` of every rate that was tried, and the mean accuracy at each of few checks.
+
+    Means over the tuning seeds.
 
     Raises
     ------
@@ -44,7 +46,7 @@ def tuned(cell: Cell) -> pd.DataFrame:
         If a design's best rate is at an edge of its grid.
     """
     numbers, world = draws(cell, "tuning", TUNING_SEEDS), bases(cell).astype(np.float32)
-    rows: list[tuple[object, ...]] = []
+    checks, rows = cell.budget.checks(FEW_CHECKS), list[tuple[object, ...]]()
 
     def areas(pairs: Sequence[tuple[str, float]]) -> np.ndarray:
         found = np.empty((len(pairs), BASES))
@@ -53,18 +55,19 @@ def tuned(cell: Cell) -> pd.DataFrame:
             names = [name for name, _ in own]
             rates = np.tile([rate for _, rate in own], (len(numbers.bases), 1))
             curve = curves(world, numbers, names, rates, cell.optimiser, cell.budget, FEW_CHECKS)
-            each = area(curve, cell.budget.checks(FEW_CHECKS)).reshape(BASES, TUNING_SEEDS, -1)
+            each = area(curve, checks).reshape(BASES, TUNING_SEEDS, -1)
+            level = curve.reshape(BASES, TUNING_SEEDS, len(names), -1).mean(axis=1)
             found[list(places)] = each.mean(axis=1).T
             error = each.std(axis=1, ddof=1) / TUNING_SEEDS**0.5
             rows.extend(
-                (cell.name, name, base, rate, each[base, :, k].mean(), error[base, k])
+                (cell.name, name, base, rate, each[base, :, k].mean(), error[base, k], *level[base, k])
                 for k, (name, rate) in enumerate(own)
                 for base in range(BASES)
             )
         return found
 
     search(cell.designs, cell.first_rates, areas, cell=cell.name)
-    frame = pd.DataFrame(rows, columns=["cell", "design", "base", "rate", "area", "se"])
+    frame = pd.DataFrame(rows, columns=["cell", "design", "base", "rate", "area", "se", *_names(cell, checks)])
     return frame.sort_values(["design", "base", "rate"], ignore_index=True)
 
 
@@ -102,7 +105,7 @@ def compared(cell: Cell, rates: pd.DataFrame) -> pd.DataFrame:
         own = rates[names].to_numpy()[numbers.bases]
         curve = curves(world, numbers, names, own, cell.optimiser, cell.budget)
         for k, name in enumerate(names):
-            frame = pd.DataFrame(curve[:, k], columns=[str(each * cell.batch) for each in checks])
+            frame = pd.DataFrame(curve[:, k], columns=_names(cell, checks))
             frame.insert(0, "area", area(curve[:, k], checks))
             frame.insert(0, "seed", np.tile(np.arange(SEEDS), BASES))
             frame.insert(0, "base", numbers.bases)
@@ -110,6 +113,11 @@ def compared(cell: Cell, rates: pd.DataFrame) -> pd.DataFrame:
             frame.insert(0, "cell", cell.name)
             parts.append(frame)
     return pd.concat(parts, ignore_index=True)
+
+
+def _names(cell: Cell, checks: np.ndarray) -> list[str]:
+    """Completions at checks, as columns are called."""
+    return [str(each * cell.batch) for each in checks]
 
 
 def _by_size(member: tuple[int, tuple[str, float]]) -> tuple[int, str, float]:
