@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +23,8 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 OutOption = Annotated[Path, typer.Option(help="Folder of the tables.")]
 WorkOption = Annotated[Path, typer.Option(help="Folder of the single cells; what lies there is kept.")]
 OUT, WORK = Path("results/baseline_law"), Path("runs/baseline_law")
-COMPUTING = ("world", "optimisers", "designs", "training", "study", "rates", "endpoints", "cells")
+SEEDS_OF_ALL = (cells.BASES, cells.TUNING_SEEDS, cells.SEEDS)
+COMPUTING = ("world", "optimisers", "designs", "training", "study", "rates", "endpoints")
 
 
 @app.command("predict")
@@ -53,14 +55,16 @@ def run(
 @app.command("judge")
 def judge(out: OutOption = OUT, work: WorkOption = WORK, held_out: bool = False) -> None:
     """Write what was measured beside what was predicted, and the rule's verdict on each cell that is there."""
+    plain = pd.read_csv(out / "predictions_plain.csv")
     predicted, tables, verdicts, rates, pairs = pd.read_csv(out / "predictions.csv"), [], [], [], []
     for cell in CELLS:
-        if not (_folder(work) / f"{cell.name}_runs.csv").is_file() or (cell.held_out and not held_out):
+        if not _file(work, cell, "runs").is_file() or (cell.held_out and not held_out):
             continue
         tuning, runs = _of_cell(cell, work)
         table = judgement.measured(cell, runs, tuning, predicted[predicted["cell"] == cell.name])
         tables.append(table)
-        verdicts.append(judgement.verdict(cell, runs, table))
+        fault = plain[plain["cell"] == cell.name].set_index("design")["completions"]
+        verdicts.append(judgement.verdict(cell, runs, table) | judgement.of_fault(table, fault))
         pairs.append(judgement.contrasts(cell, runs))
         chosen = (
             study.chosen(tuning).rename_axis("base").reset_index().melt("base", var_name="design", value_name="rate")
@@ -75,23 +79,27 @@ def judge(out: OutOption = OUT, work: WorkOption = WORK, held_out: bool = False)
 
 def _of_cell(cell: Cell, work: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Tuning and comparison of a cell, computed or read."""
-    tuning = _kept(work, f"{cell.name}_tuning", lambda: study.tuned(cell))
-    return tuning, _kept(work, f"{cell.name}_runs", lambda: study.compared(cell, study.chosen(tuning)))
+    tuning = _kept(_file(work, cell, "tuning"), lambda: study.tuned(cell))
+    return tuning, _kept(_file(work, cell, "runs"), lambda: study.compared(cell, study.chosen(tuning)))
 
 
-def _kept(work: Path, name: str, compute: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-    file = _folder(work) / f"{name}.csv"
+def _kept(file: Path, compute: Callable[[], pd.DataFrame]) -> pd.DataFrame:
     if not file.exists():
         write_atomically(file, _text(compute()))
         typer.echo(f"{file}: written")
     return pd.read_csv(file)
 
 
+def _file(work: Path, cell: Cell, part: str) -> Path:
+    """Of a cell as it is declared, below a folder of the code that computes: results of different ones never mix."""
+    declared = {"cell": asdict(cell), "world": asdict(cell.spec), "budget": asdict(cell.budget), "seeds": SEEDS_OF_ALL}
+    return work / _code() / f"{cell.name}_{content_hash(declared)[:8]}_{part}.csv"
+
+
 @cache
-def _folder(work: Path) -> Path:
-    """Below ``work``, one for each version of the code that computes: results of different code never mix."""
+def _code() -> str:
     here = Path(__file__).parent
-    return work / content_hash({name: (here / f"{name}.py").read_text() for name in COMPUTING})[:16]
+    return content_hash({name: (here / f"{name}.py").read_text() for name in COMPUTING})[:16]
 
 
 def _write(out: Path, name: str, frame: pd.DataFrame) -> None:

@@ -23,6 +23,9 @@ WORLDS = {
     # Wrong answers are loud in half of the directions: plain and adaptive units say different things.
     "loud": WorldSpec(answers=12, right=4, habit=2.0, centre=0.3, spread=0.8, rule=0.2, loud=3.0),
 }
+# One rule helps all prompts, so the signal is strong beside the noise: how the batch counts near the noise scale. Added
+# after three other cells had been judged (habit and loud under AdamW, heavy under SGD, at 64).
+ADDED_WORLDS = {"easy": WorldSpec(answers=12, right=7, habit=2.5, centre=0.5, spread=0.8, rule=0.6)}
 # For a correction of the law that the cells above suggest: other worlds of the same kinds, not looked at before.
 HELD_OUT_WORLDS = {
     "habit_rule": WorldSpec(answers=16, right=10, habit=3.0, centre=0.3, spread=0.6, rule=0.3),
@@ -63,7 +66,7 @@ class Cell:
     @property
     def spec(self) -> WorldSpec:
         """Of the world."""
-        return (HELD_OUT_WORLDS if self.held_out else WORLDS)[self.world]
+        return (WORLDS | ADDED_WORLDS | HELD_OUT_WORLDS)[self.world]
 
     @property
     def budget(self) -> Budget:
@@ -101,6 +104,7 @@ CELLS: tuple[Cell, ...] = (
     *(cell("habit", optimiser, SMALL_BATCH) for optimiser in ("adamw", "sgd")),
     cell("real", "adamw", SMALL_BATCH),
     *(cell(world, "adamw", LARGE_BATCH) for world in ("habit", "real")),
+    *(cell("easy", "sgd", batch) for batch in (SMALL_BATCH, BATCH, LARGE_BATCH)),
     *(cell(world, optimiser, held_out=True) for world in HELD_OUT_WORLDS for optimiser in ("adamw", "muon")),
 )
 

@@ -115,7 +115,34 @@ def verdict(cell: Cell, runs: pd.DataFrame, table: pd.DataFrame) -> dict[str, ob
         "within_factor": close,
         "slope": slope,
         "median_factor": float(np.exp(np.median(off))),
+        **{
+            f"rank_correlation_at_{100 * share:.0f}": rank_correlation(
+                own["predicted"], own[f"completions_at_{100 * share:.0f}"]
+            )
+            for share in SHARES
+            if share != PRIMARY
+        },
         "rule": bool(whole >= LEAST_CORRELATION and close >= LEAST_DESIGNS),
+    }
+
+
+def of_fault(table: pd.DataFrame, plain: pd.Series) -> dict[str, float]:
+    """The same two measures of agreement for predictions from inputs in plain units.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `measured`.
+    plain : Series
+        Predicted completions, by design.
+    """
+    own = table.set_index("design")
+    reference = str(own["reference"].iloc[0])
+    law = plain[own.index] / plain[reference]
+    off = np.abs(np.log(own["completions"] / law)).drop(reference)
+    return {
+        "plain_rank_correlation": rank_correlation(law, own["completions"]),
+        "plain_median_factor": float(np.exp(np.median(off))),
     }
 
 
