@@ -73,7 +73,7 @@ MARK_NAMES = {
     "grpo": "GRPO-2 to 16",
     "rloo": "RLOO-2, 4",
 }
-SMALLEST, LARGEST = 0.35, 6.0  # completions that are drawn
+SMALLEST, LARGEST = 0.2, 6.0  # completions that are drawn
 FACTOR = 1.3
 LEAST_RATIO, MOST_RATIO = 0.3, 20.0
 CAPTION = (
@@ -137,7 +137,7 @@ def regions(tables: dict[str, pd.DataFrame]) -> Figure:
         drawing = Figure(figsize=(7.2, 4.8), layout="constrained")
         axes = drawing.subplots()
         colors = ListedColormap(list(CHOICES.values()))
-        axes.pcolormesh(value, ratio, distance.argmin(axis=0), cmap=colors, alpha=0.16, rasterized=True)
+        axes.pcolormesh(value, ratio, distance.argmin(axis=0), cmap=colors, alpha=0.22, rasterized=True)
         line = none_beats_value(value)
         axes.plot(value[line < MOST_RATIO], line[line < MOST_RATIO], color=BLACK, linewidth=1.0)
         for row in _places(tables).itertuples():
@@ -150,7 +150,7 @@ def regions(tables: dict[str, pd.DataFrame]) -> Figure:
             xlim=(0, 1),
             ylim=(LEAST_RATIO, MOST_RATIO),
             xlabel="Value p",
-            ylabel="ρ = E[W | wrong] / E[W | right], in the optimiser's units",
+            ylabel="ρ, in the optimiser's units",
         )
         keys = [key(Mark(color, "o"), CHOICE_NAMES[name]) for name, color in CHOICES.items()]
         keys += [key(Mark(GREY, marker), OPTIMISER_NAMES[name]) for name, marker in OPTIMISER_MARKERS.items()]
@@ -176,7 +176,7 @@ def agreement(tables: dict[str, pd.DataFrame]) -> Figure:
             axes.set(title=name, xlabel="Predicted completions")
         every[0].set_ylabel("Measured completions")
         keys = [key(mark, MARK_NAMES[name]) for name, mark in MARKS.items()]
-        drawing.legend(handles=keys, frameon=False, loc="outside lower center", ncols=6, fontsize=8.5)
+        drawing.legend(handles=keys, frameon=False, loc="outside lower center", ncols=round(1.5 * len(panels)), fontsize=8.5)
     return drawing
 
 
