@@ -5,9 +5,9 @@ prompt in the optimiser's units. Here these moments are exact, the predictions a
 train. The plan, written before any comparison was run:
 
 - *Cells* are in `simulations.baseline_law.cells`: five worlds under AdamW, SGD and Muon at 64 completions a step,
-  three of these at 8 and two at 256, three of a sixth world, and eight held out. Every run has 8,192 completions of 256 prompts. The
-  held-out cells are computed with the others; they are looked at only to test a correction of the law that the others
-  suggest.
+  three of these at 8 and two at 256, three of a sixth world, and eight held out. Every run has 8,192 completions of
+  256 prompts. The held-out cells are computed with the others; they are looked at only to test a correction of the
+  law that the others suggest.
 - *Designs* are in `simulations.baseline_law.designs`: none with both codings of the reward, batch mean with and
   without weights, one weighted constant, history with and without weights, the true value and the true best baseline,
   GRPO-2, 4, 8, 16 and RLOO-2, 4; a step has at least two groups.

@@ -13,7 +13,7 @@ import pandas as pd
 import typer
 
 from kaestat.storage import write_atomically
-from simulations.baseline_law import cells, judgement, prediction, study
+from simulations.baseline_law import afterwards, cells, judgement, prediction, study
 from simulations.baseline_law.cells import CELLS, Cell
 from simulations.baseline_law.rates import RateAtEdge
 from simulations.harness.provenance import provenance
@@ -53,28 +53,35 @@ def run(
 
 
 @app.command("judge")
-def judge(out: OutOption = OUT, work: WorkOption = WORK, held_out: bool = False) -> None:
+def judge(
+    out: OutOption = OUT,
+    work: WorkOption = WORK,
+    held_out: Annotated[bool, typer.Option(help="Judge the held-out cells too.")] = False,
+) -> None:
     """Write what was measured beside what was predicted, and the rule's verdict on each cell that is there."""
-    plain = pd.read_csv(out / "predictions_plain.csv")
-    predicted, tables, verdicts, rates, pairs = pd.read_csv(out / "predictions.csv"), [], [], [], []
+    predicted, plain = (pd.read_csv(out / f"{name}.csv") for name in ("predictions", "predictions_plain"))
+    made: dict[str, list[pd.DataFrame]] = {}
     for cell in CELLS:
         if not _file(work, cell, "runs").is_file() or (cell.held_out and not held_out):
             continue
         tuning, runs = _of_cell(cell, work)
+        best = study.chosen(tuning)
         table = judgement.measured(cell, runs, tuning, predicted[predicted["cell"] == cell.name])
-        tables.append(table)
         fault = plain[plain["cell"] == cell.name].set_index("design")["completions"]
-        verdicts.append(judgement.verdict(cell, runs, table) | judgement.of_fault(table, fault))
-        pairs.append(judgement.contrasts(cell, runs))
-        chosen = (
-            study.chosen(tuning).rename_axis("base").reset_index().melt("base", var_name="design", value_name="rate")
-        )
-        rates.append(chosen.assign(cell=cell.name)[["cell", "design", "base", "rate"]])
-    _write(out, "measured", pd.concat(tables))
-    _write(out, "verdicts", pd.DataFrame(verdicts))
-    _write(out, "rates", pd.concat(rates))
-    _write(out, "contrasts", pd.concat(pairs))
-    typer.echo(pd.DataFrame(verdicts).round(3).to_string())
+        verdict = judgement.verdict(cell, runs, table) | judgement.of_fault(table, fault)
+        rates = best.rename_axis("base").reset_index().melt("base", var_name="design", value_name="rate")
+        parts = {
+            "measured": table,
+            "verdicts": pd.DataFrame([verdict]),
+            "rates": rates.assign(cell=cell.name)[["cell", "design", "base", "rate"]],
+            "contrasts": judgement.contrasts(cell, runs),
+            "looks": afterwards.looks(cell, table, tuning, best),
+        }
+        for name, part in parts.items():
+            made.setdefault(name, []).append(part)
+    for name, found in made.items():
+        _write(out, name, pd.concat(found))
+    typer.echo(pd.concat(made["verdicts"]).round(3).to_string() if made else "no cell has been computed yet (run)")
 
 
 def _of_cell(cell: Cell, work: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

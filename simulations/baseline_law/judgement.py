@@ -86,12 +86,29 @@ def rank_correlation(predicted: pd.Series, found: pd.Series) -> float:
     return float(spearmanr(predicted, finite[predicted.index]).statistic)
 
 
+def agreement(predicted: pd.Series, found: pd.Series, reference: str) -> dict[str, float]:
+    """``rank_correlation, within_factor, median_factor, slope`` of measured on predicted completions, by design.
+
+    The reference, which is 1 in both, counts in the rank correlation alone; ratios without end count in the slope not
+    at all.
+    """
+    law, others = predicted[found.index].drop(reference), found.drop(reference)
+    off = np.abs(np.log(others / law))
+    reached = np.isfinite(others)
+    return {
+        "rank_correlation": rank_correlation(predicted[found.index], found),
+        "within_factor": int((off <= np.log(WITHIN)).sum()),
+        "median_factor": float(np.exp(off.median())),
+        "slope": float(np.polyfit(np.log(law[reached]), np.log(others[reached]), 1)[0]),
+    }
+
+
 def verdict(cell: Cell, runs: pd.DataFrame, table: pd.DataFrame) -> dict[str, object]:
     """The rule in one cell; the error of the rank correlation is from leaving each base out (jackknife)."""
     own = table.set_index("design")
     reference = str(own["reference"].iloc[0])
     logs = logs_of(cell, runs, reference)
-    whole = rank_correlation(own["predicted"], own["completions"])
+    found = agreement(own["predicted"], own["completions"], reference)
     left = np.array(
         [
             rank_correlation(own["predicted"], pd.Series({d: over_bases(logs[d].drop(base))[0] for d in logs}))
@@ -100,21 +117,13 @@ def verdict(cell: Cell, runs: pd.DataFrame, table: pd.DataFrame) -> dict[str, ob
     )
     n = len(left)
     error = float(np.sqrt((n - 1) / n * ((left - left.mean()) ** 2).sum()))
-    others = own.drop(index=reference)
-    off = np.abs(np.log(others["completions"] / others["predicted"]))
-    close = int((off <= np.log(WITHIN)).sum())
-    finite = others[np.isfinite(others["completions"])]
-    slope = np.polyfit(np.log(finite["predicted"]), np.log(finite["completions"]), 1)[0]
     return {
         "cell": cell.name,
         "held_out": cell.held_out,
         "designs": len(own),
         "reference": reference,
-        "rank_correlation": whole,
+        **found,
         "rank_se": error,
-        "within_factor": close,
-        "slope": slope,
-        "median_factor": float(np.exp(np.median(off))),
         **{
             f"rank_correlation_at_{100 * share:.0f}": rank_correlation(
                 own["predicted"], own[f"completions_at_{100 * share:.0f}"]
@@ -122,7 +131,7 @@ def verdict(cell: Cell, runs: pd.DataFrame, table: pd.DataFrame) -> dict[str, ob
             for share in SHARES
             if share != PRIMARY
         },
-        "rule": bool(whole >= LEAST_CORRELATION and close >= LEAST_DESIGNS),
+        "rule": found["rank_correlation"] >= LEAST_CORRELATION and found["within_factor"] >= LEAST_DESIGNS,
     }
 
 
@@ -138,12 +147,8 @@ def of_fault(table: pd.DataFrame, plain: pd.Series) -> dict[str, float]:
     """
     own = table.set_index("design")
     reference = str(own["reference"].iloc[0])
-    law = plain[own.index] / plain[reference]
-    off = np.abs(np.log(own["completions"] / law)).drop(reference)
-    return {
-        "plain_rank_correlation": rank_correlation(law, own["completions"]),
-        "plain_median_factor": float(np.exp(np.median(off))),
-    }
+    found = agreement(plain / plain[reference], own["completions"], reference)
+    return {f"plain_{name}": found[name] for name in ("rank_correlation", "median_factor")}
 
 
 def contrasts(cell: Cell, runs: pd.DataFrame) -> pd.DataFrame:

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from simulations.baseline_law import judgement
+from simulations.baseline_law.afterwards import at_their_quickest
 from simulations.baseline_law.cells import BASES, CELLS, SEEDS, named
 
 CELL = named("habit_adamw_8")
@@ -81,8 +82,36 @@ def test_contrasts_are_paired_over_bases():
 
 def test_cells_are_what_the_plan_says():
     main = [cell for cell in CELLS if not cell.held_out]
-    assert len({cell.name for cell in CELLS}) == len(CELLS) >= 12 and len(main) == 20
+    assert len({cell.name for cell in CELLS}) == len(CELLS) >= 12 and len(main) == 23
     assert {cell.optimiser for cell in main} == {"adamw", "sgd", "muon"}
     assert all(len(cell.designs) == (13 if cell.batch == 8 else 15) for cell in CELLS)
     with pytest.raises(ValueError, match="unknown 'nowhere'"):
         named("nowhere")
+
+
+def test_a_reference_counts_in_the_order_alone_and_endless_ratios_not_in_the_slope():
+    law = pd.Series({"a": 0.5, "ref": 1.0, "b": 2.0, "c": 4.0})
+    found = pd.Series({"a": 0.25, "ref": 1.0, "b": 4.0, "c": np.inf})
+    row = judgement.agreement(law, found, "ref")
+    assert row["rank_correlation"] == pytest.approx(1.0)
+    assert row["slope"] == pytest.approx(2.0)
+    assert row["within_factor"] == 0 and row["median_factor"] == pytest.approx(2.0)
+
+
+def test_the_quickest_rate_is_taken_for_every_design_and_base():
+    """At its quickest of two rates a design needs what it needs; the other rate is half as quick."""
+    checks = [0, 2048, 4096, 6144, 8192]
+    rows = []
+    for design, share in {"grpo_2": 1.0, "none": 0.5}.items():
+        for base in range(BASES):
+            for rate, slower in ((1.0, 1.0), (2.0, 2.0)):
+                curve = [c / (8192 * share * slower) for c in checks]
+                rows.append(
+                    {"design": design, "base": base, "rate": rate} | dict(zip(map(str, checks), curve, strict=True))
+                )
+
+    class TwoDesigns:
+        designs = ("grpo_2", "none")
+
+    found = at_their_quickest(TwoDesigns(), pd.DataFrame(rows), "grpo_2")
+    assert found["grpo_2"] == pytest.approx(1.0) and found["none"] == pytest.approx(0.5)
