@@ -79,8 +79,8 @@ LEAST_RATIO, MOST_RATIO = 0.3, 20.0
 CAPTION = (
     "Cells of the bandit laboratory: value p and weight ratio rho at 10 and 50 % of the path on which the law's inputs "
     "are measured, in the optimiser's units; the best group design, the reference; mean accuracy of no baseline "
-    "minus that of the batch mean, in points, with Student's 95 % interval over six bases; rank correlation over designs of "
-    "predicted and measured completions (jackknife error over bases); designs that agree within a factor of 1.3, of "
+    "minus that of the batch mean, in points, with Student's 95 % interval over six bases; rank correlation over "
+    "designs of predicted and measured completions (jackknife error over bases); designs that agree within a factor of 1.3, of "
     "those besides the reference; and the slope of log measured on log predicted completions."
 )
 
@@ -176,7 +176,8 @@ def agreement(tables: dict[str, pd.DataFrame]) -> Figure:
             axes.set(title=name, xlabel="Predicted completions")
         every[0].set_ylabel("Measured completions")
         keys = [key(mark, MARK_NAMES[name]) for name, mark in MARKS.items()]
-        drawing.legend(handles=keys, frameon=False, loc="outside lower center", ncols=round(1.5 * len(panels)), fontsize=8.5)
+        columns = round(1.5 * len(panels))
+        drawing.legend(handles=keys, frameon=False, loc="outside lower center", ncols=columns, fontsize=8.5)
     return drawing
 
 
