@@ -77,11 +77,12 @@ SMALLEST, LARGEST = 0.2, 6.0  # completions that are drawn
 FACTOR = 1.3
 LEAST_RATIO, MOST_RATIO = 0.3, 20.0
 CAPTION = (
-    "Cells of the bandit laboratory: value p and weight ratio rho at 10 and 50 % of the path on which the law's inputs "
-    "are measured, in the optimiser's units; the best group design, the reference; mean accuracy of no baseline "
-    "minus that of the batch mean, in points, with Student's 95 % interval over six bases; rank correlation over "
-    "designs of predicted and measured completions (jackknife error over bases); designs that agree within a factor of 1.3, of "
-    "those besides the reference; and the slope of log measured on log predicted completions."
+    "Cells of the bandit laboratory: value p and weight ratio rho at 10 and 50 % of the path on which the law's "
+    "inputs are measured, in the optimiser's units; the best group design, the reference; mean accuracy of no "
+    "baseline minus that of the batch mean, in points, with Student's 95 % interval over six bases; rank "
+    "correlation over designs of predicted and measured completions (jackknife error over bases); designs that "
+    "agree within a factor of 1.3, of those besides the reference; and the slope of log measured on log predicted "
+    "completions."
 )
 
 
