@@ -49,7 +49,7 @@ def experiment_figures() -> dict[str, Figure]:
         from paper_figures.llm import equal_budget
         from paper_figures.llm.figures import assumption6
         from paper_figures.policies.figures import figure as study_figure
-        from paper_figures.studies import staleness
+        from paper_figures.studies import baseline_law, staleness
         from paper_figures.training import policy_optimization
         from paper_figures.training import results as training_results
         from paper_figures.training.figures import errors
@@ -65,6 +65,8 @@ def experiment_figures() -> dict[str, Figure]:
     along_a_run = read_results(RESULTS / "tiny_trained")
     figures["assumption6"] = assumption6(along_a_run.score_norms)
     figures["equal_budget"] = equal_budget.figure(along_a_run.equal_budget)
+    law = baseline_law.read(RESULTS / "baseline_law")
+    figures["law_regions"], figures["law_agreement"] = baseline_law.regions(law), baseline_law.agreement(law)
     figures["columns"] = study_figure(RESULTS / "studies" / "columns")
     figures["staleness"] = staleness.figure(staleness.read(RESULTS / "studies" / "staleness"))
     return figures
