@@ -36,7 +36,7 @@ def _of_block(world: World, theta: np.ndarray, units: Units) -> tuple[tuple[np.n
     mean = world.mean_features(policy[..., None])[..., 0]
     centred = world.v - mean[:, :, None]
     weight = units.of_scores(world.u, centred[..., None])[..., 0]
-    p = (policy * world.right).sum(-1)
+    p = np.minimum((policy * world.right).sum(-1), 1.0)  # a sum of probabilities may round to more than 1
 
     def given(among: np.ndarray, power: int) -> np.ndarray:
         mass = policy * among

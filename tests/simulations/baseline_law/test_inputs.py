@@ -131,3 +131,11 @@ def test_plain_units_where_adams_count_say_something_else():
     assert in_plain.ratio > 1.3 * in_adams.ratio
     best = in_adams.second_moment(in_adams.constant).mean()
     assert in_adams.second_moment(in_plain.constant).mean() > 1.02 * best
+
+
+def test_values_that_round_to_more_than_1_are_1(world, theta):
+    solved = World(world.u, world.v, world.base + 40 * world.right, world.right)
+    policy = solved.policy(theta)[..., 0]
+    assert (policy * solved.right).sum(-1).max() > 1
+    found = measured(solved, theta, plain_units(theta.shape))
+    assert max(each.value.max() for each in found) == 1
