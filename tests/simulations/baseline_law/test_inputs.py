@@ -133,9 +133,9 @@ def test_plain_units_where_adams_count_say_something_else():
     assert in_adams.second_moment(in_plain.constant).mean() > 1.02 * best
 
 
-def test_values_that_round_to_more_than_1_are_1(world, theta):
+def test_values_that_round_to_more_than_1_are_1(theta):
+    spec = WorldSpec(answers=12, right=7, habit=0.0, centre=0.0, spread=1.0, prompts=64, rows=3, columns=4)
+    world = World.of(spec, [np.random.default_rng(seed) for seed in (0, 1)])
     solved = World(world.u, world.v, world.base + 40 * world.right, world.right)
-    policy = solved.policy(theta)[..., 0]
-    assert (policy * solved.right).sum(-1).max() > 1
-    found = measured(solved, theta, plain_units(theta.shape))
-    assert max(each.value.max() for each in found) == 1
+    assert (solved.policy(theta)[..., 0] * solved.right).sum(-1).max() > 1
+    assert max(each.value.max() for each in measured(solved, theta, plain_units(theta.shape))) == 1
