@@ -246,6 +246,7 @@ class Part(StrEnum):
     cost = "cost"
     confirm = "confirm"
     noise = "noise"
+    rows = "rows"
 
 
 @app.command()

@@ -16,6 +16,7 @@ NOISE_HEADER = (
 )  # fmt: skip
 NOISE_TITLE = "Noise of the gradient, E[W (R - b)^2] per completion"
 PAYS = 0.05  # share of the noise below which a history is not worth having: one completion in twenty
+PAYING = "pays"
 HOW_TO_LOG = (
     "How much noise each baseline leaves in the gradient cannot be told, as the log has no weights: log the squared "
     "norm of each completion's score as score_norm, or its tokens as length."
@@ -101,18 +102,28 @@ def on_history(gradient: GradientAnalysis) -> str:
     return " ".join(filter(None, (_history_measured(gradient), _history_predicted(gradient))))
 
 
-def _history_measured(gradient: GradientAnalysis) -> str:
+def history_verdict(gradient: GradientAnalysis) -> str:
+    """Whether a replay shows that a history pays beyond its weights: `PAYING`, or that it does not, or is not shown to.
+
+    It pays where it lowers the noise by more than `PAYS`. Empty where nothing was measured.
+    """
     if math.isnan(gradient.by_history):
+        return ""
+    if gradient.by_history_low > PAYS:
+        return PAYING
+    return "does not pay" if gradient.by_history_high < PAYS else "is not shown to pay"
+
+
+def _history_measured(gradient: GradientAnalysis) -> str:
+    verdict = history_verdict(gradient)
+    if not verdict:
         return ""
     found = gradient.by_history, gradient.by_history_low, gradient.by_history_high
     compared = f"weighted {SAFEST} leaves {_compared(found, 'the batch mean with the same weights')}"
-    if gradient.by_history_low > PAYS:
-        return f"A history pays for the gradient: {compared}."
-    shown = "does not pay" if gradient.by_history_high < PAYS else "is not shown to pay"
-    return (
-        f"A history {shown} for the gradient: {compared}. {WITHOUT_HISTORY} with these weights and scale='none' "
-        "needs no history."
-    )
+    told = f"A history {verdict} for the gradient: {compared}."
+    if verdict == PAYING:
+        return told
+    return f"{told} {WITHOUT_HISTORY} with these weights and scale='none' needs no history."
 
 
 def _history_predicted(gradient: GradientAnalysis) -> str:

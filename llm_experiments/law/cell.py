@@ -201,6 +201,9 @@ class Cell:
 
     @cached_property
     def _policy(self) -> TransformersPolicy:
+        return self._load_policy(self.config.model.dtype)
+
+    def _load_policy(self, dtype: str) -> TransformersPolicy:
         from llm_experiments.policies import load_policy
 
         config, examples = self.config, None
@@ -212,7 +215,7 @@ class Cell:
             )
         with self._progress(f"{self.name}: model", model.pretraining.steps if model.pretraining else 0) as done:
             return load_policy(
-                model,
+                model.model_copy(update={"dtype": dtype}),
                 config.sampling,
                 cache=models,
                 seed=seed_of(config.seed, "model"),
@@ -239,20 +242,24 @@ class Cell:
         return LawStore(self.folder / "scores", self._identity | {"device": device})
 
     def _make_checkpoint(self, step: int) -> None:
-        """Write the model itself, or the policies that updates make of it, unless they are there."""
+        """Write the model itself, or the policies that updates make of it, unless they are there.
+
+        Updates are made in float32: bfloat16 rounds most of a small step away.
+        """
         from llm_experiments.diagnose.updates import UpdateFolders, make_checkpoints
 
         config = self.config
         if config.checkpoints is not None or self._checkpoint(step).is_dir():
             return
+        trained = self._policy if config.model.dtype == "float32" else self._load_policy("float32")
         if not self._checkpoint(0).is_dir():
-            self._policy.save(self._checkpoint(0))
+            trained.save(self._checkpoint(0))
         if config.training is not None and step > 0:
-            self._load(0)
+            trained.load_weights(self._checkpoint(0))
             folders = UpdateFolders(self.folder / "training")
             with self._progress(f"{self.name}: updates", max(config.steps) + 1) as done:
                 make_checkpoints(
-                    self._policy, self._task, config.training, folders, config.steps, seed=config.seed, done=done
+                    trained, self._task, config.training, folders, config.steps, seed=config.seed, done=done
                 )
 
     def _checkpoint(self, step: int) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -21,23 +20,26 @@ from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import world_examples
 
+from .advice import advice
 from .base_norms import base_norms
 from .config import StudyConfig, TestsConfig
 from .cost import TURNS, costs
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
 from .noise.measured import measure, measure_norms
+from .rows import FACT_COLUMNS, kept_rows
+from .tables import origins, rounded, text_of, write_frame
 from .world_check import CHECKS, world_check
 
 IDENTITY = "study.json"
 CURVES, RATES, CHECK, COST = "curves.csv", "rates.csv", "check.csv", "cost.csv"
 RATE_CURVES = "rate_curves.csv"
 CONFIRMED, NOISE, NORMS, BASE_NORMS = "confirmed.csv", "noise.csv", "score_norms.csv", "base_norms.csv"
+ROW_FACTS, ADVICE, ADVICE_ORDER = "rows.csv", "advice.csv", "advice_order.csv"
 PROVENANCE = "provenance.json"
 RATE_COLUMNS = ["base", "design", "rate", "area", "se", "chosen"]
 RATE_TESTS = 4  # of a run that chooses rates, after the first
 GROWTH = 4  # rates that a grid may gain
-DIGITS = "%.5g"
 GRID = 101  # points of a curve's mean height
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
@@ -115,7 +117,7 @@ class Study:
     def _choose_rate(self, design: str, base: int) -> float:
         """The rate with the largest area, with smaller and larger ones tried beside it."""
         config, path = self.config, self._rates_path(design, base)
-        grid, factor = [_round(rate) for rate in config.rates], config.rate_factor()
+        grid, factor = [rounded(rate) for rate in config.rates], config.rate_factor()
         for _ in range(GROWTH + 1):
             runs = [(seed, rate) for rate in grid for seed in config.rate_seeds]
             curves = self._completed(path, design, base, runs, self._rate_tests())
@@ -124,7 +126,7 @@ class Study:
             best = float(heights["mean"].idxmax())
             if best not in (grid[0], grid[-1]):
                 return best
-            grid = [_round(grid[0] / factor), *grid] if best == grid[0] else [*grid, _round(grid[-1] * factor)]
+            grid = [rounded(grid[0] / factor), *grid] if best == grid[0] else [*grid, rounded(grid[-1] * factor)]
         raise ValueError(
             f"rates: the best learning rate of {design} on base model {base}, {best:g}, lies at the edge of "
             f"{grid[0]:g} to {grid[-1]:g} after {GROWTH} larger grids; start from other rates."
@@ -177,14 +179,18 @@ class Study:
             runs = [(seed, rate) for seed in config.seeds]
             self._completed(self._path(design, base), design, base, runs, config.tests)
         self._known_rates()
-        frames = []
-        for base, design in product(config.world.bases, config.designs):  # others may work on other designs meanwhile
-            curves = self._stored(self._path(design, base))
-            if curves is not None:
-                frames.append(curves.assign(design=design, base=base))
-        table = pd.concat(frames, ignore_index=True)[["design", "base", *CURVE_COLUMNS]]
+        table = self._known_curves()
         self._write(table, CURVES)
         return table
+
+    def _known_curves(self) -> pd.DataFrame:
+        """As `compare`, of the runs that are there: others may work on other designs meanwhile."""
+        columns, frames = ["design", "base", *CURVE_COLUMNS], []
+        for base, design in product(self.config.world.bases, self.config.designs):
+            curves = self._stored(self._path(design, base))
+            if curves is not None:
+                frames.append(curves.assign(design=design, base=base)[columns])
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
     def check(self) -> pd.DataFrame:
         """Whether a difference could show in this world, mostly on the first base model; see `world_check`.
@@ -198,7 +204,7 @@ class Study:
             folders = dict(zip(config.world.bases, self.bases(), strict=True))
             with self._progress("check of the world", CHECKS) as done:
                 stored = world_check(config, folders, rates, done, self._device)
-            _write_frame(stored, path)
+            write_frame(stored, path)
         self._write(stored, CHECK)
         return stored
 
@@ -210,10 +216,42 @@ class Study:
             found = self._stored(path)
             if found is None:
                 found = base_norms(self.config, base, self._base(base), self._device)
-                _write_frame(found, path)
+                write_frame(found, path)
             frames.append(found)
         table = pd.concat(frames, ignore_index=True)
         self._write(table, BASE_NORMS)
+        return table
+
+    def rows(self) -> pd.DataFrame:
+        """What `kaestat analyze` says of one run of the recommended and of the reference design; see `advice`.
+
+        The first of what is compared is run again on every base model that has both, and every completion that it
+        learned from stays with its norms in the folder of the runs; see `rows`.
+
+        Raises
+        ------
+        ValueError
+            If no base model has both, or a run does not come out as it did.
+        """
+        config, facts, told, orders = self.config, [], [], []
+        designs = [config.recommended, config.reference]
+        curves = self._known_curves()
+        both = curves[curves["design"].isin(designs)].groupby("base")["design"].nunique() == len(designs)
+        if not both.any():
+            raise ValueError(f"rows: no base model has runs of {' and '.join(designs)} yet; compare them first.")
+        for base, design in product(both.index[both].tolist(), designs):
+            folder, stored = self._base(base), curves[curves["base"] == base]
+            path = self.folder / "rows" / f"{design}-{base}.csv.gz"
+            with self._progress(f"rows: {design}-{base}", ceil(config.budget / config.completions)) as done:
+                own = stored[stored["design"] == design]
+                rows, fact = kept_rows(path, config, design, base, own, folder, self._stack, done, self._device)
+            facts.append(fact.assign(base=base, design=design)[["base", "design", *FACT_COLUMNS]])
+            for kept, found in zip((told, orders), advice(config, rows, design, base, stored), strict=True):
+                kept.append(found)
+        self._write(pd.concat(facts, ignore_index=True), ROW_FACTS)
+        self._write(pd.concat(orders, ignore_index=True), ADVICE_ORDER)
+        table = pd.concat(told, ignore_index=True)
+        self._write(table, ADVICE)
         return table
 
     def confirm(self) -> pd.DataFrame:
@@ -243,7 +281,7 @@ class Study:
                 place = self._base(base)
                 runs = self.folder / "confirmed"
                 curve = confirmed_curve(config, design, base, seed, rate, place, runs, self._progress)
-                _write_frame(curve, path)
+                write_frame(curve, path)
             frames.append(curve.assign(design=design, base=base))
         table = pd.concat(frames, ignore_index=True)[["design", "base", *CURVE_COLUMNS]]
         self._write(table, CONFIRMED)
@@ -284,8 +322,8 @@ class Study:
                 with self._progress(f"noise: base model {base}", updates) as done:
                     stored_norms = measure_norms(config, base, self._base(base), rates[config.noise.path])
                     stored = measure(config, base, self._base(base), rates, done)
-                _write_frame(stored_norms, path.with_suffix(".norms.csv"))
-                _write_frame(stored, path)
+                write_frame(stored_norms, path.with_suffix(".norms.csv"))
+                write_frame(stored, path)
             frames.append(stored)
             norms.append(stored_norms)
         table = pd.concat(frames, ignore_index=True)
@@ -325,7 +363,7 @@ class Study:
         for first in range(0, len(missing), size):
             made = self._trained(design, base, missing[first : first + size], path, tests)
             found = made if found is None else pd.concat([found, made], ignore_index=True)
-            _write_frame(found, path)
+            write_frame(found, path)
         assert found is not None
         return pd.read_csv(path)  # as it is when it is read again: digits are rounded
 
@@ -354,10 +392,10 @@ class Study:
     def _write(self, table: pd.DataFrame, name: str) -> None:
         """Write a table of results, with when and by which code it was made; unchanged, it keeps what it has."""
         path, place = self.results / PROVENANCE, self.results / name
-        changed = not place.exists() or place.read_text() != _text(table)
-        _write_frame(table, place)
+        changed = not place.exists() or place.read_text() != text_of(table)
+        write_frame(table, place)
         origin = provenance(self.config)
-        made = _origins(path)
+        made = origins(path)
         if changed or name not in made:
             made[name] = {key: origin[key] for key in ("time", "commit")} | {"device": self._device}
         write_atomically(path, json.dumps(origin | {"tables": made}, indent=1))
@@ -394,30 +432,3 @@ def _heights(curves: pd.DataFrame, budget: int) -> pd.DataFrame:
     found = {rate: areas(own, budget) for rate, own in curves.groupby("rate", sort=True)}
     rows = {rate: (own.mean(), own.std(ddof=1) / np.sqrt(len(own))) for rate, own in found.items()}
     return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "se"])
-
-
-def _round(rate: float) -> float:
-    """A rate as it is read from a table."""
-    return float(DIGITS % rate)
-
-
-def _origins(path: Path) -> dict[str, dict[str, str]]:
-    """When and by which code each table was made; earlier versions kept that once for all tables of a study."""
-    if not path.exists():
-        return {}
-    known = json.loads(path.read_text())
-    if "tables" in known:
-        return dict(known["tables"])
-    own = {key: known[key] for key in ("time", "commit")}
-    return {each.name: own for each in sorted(path.parent.glob("*.csv"))}
-
-
-def _text(table: pd.DataFrame) -> str:
-    text = io.StringIO()
-    table.to_csv(text, index=False, float_format=DIGITS)
-    return text.getvalue()
-
-
-def _write_frame(table: pd.DataFrame, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, _text(table))

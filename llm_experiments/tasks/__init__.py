@@ -11,7 +11,11 @@ from .selection import select
 from .sources import SOURCES
 
 MADE_WORLDS = ("chains", "columns", "habits", "workings")
-OF_EXAMPLES = {"columns": ("thoughts",), "habits": ("thoughts",)}  # options that change no problem
+OF_EXAMPLES = {
+    "chains": ("working",),
+    "columns": ("thoughts",),
+    "habits": ("thoughts",),
+}  # options that change no problem
 N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
 
 __all__ = ["TASKS", "Problem", "Task", "load_task", "open_task", "pretraining_examples", "select", "world_examples"]

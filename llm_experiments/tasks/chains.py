@@ -5,7 +5,7 @@ model is taught to write the step that it takes and then the result, ``7-5=2``. 
 digit, 560 on right ways and 680 with those from wrong numbers, each with its own chance of being taken rightly and its
 own wrong habit. A step goes on from what has been *written*: other than in the worlds of habits and of columns, the
 text before an answer decides what the answer is. The reward is `reasoning_gym`'s full score, for the result alone; its
-partial scores count 0.
+partial scores count 0. A working can also be told in sentences, of 60 to 80 tokens of a language model.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from itertools import product
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -28,7 +28,18 @@ QUESTION = "State the final answer to the following arithmetic problem: {} ="
 SIGNS = "+-"
 OFF = (-3, -2, -1, 1, 2, 3)  # what wrong steps are wrong by
 
+TOLD_FIRST = ("Let us take this one step at a time.", "Two steps are needed here.", "I go from the left to the right.")
+TOLD_STEPS: Mapping[str, tuple[str, ...]] = {
+    "+": ("{place}, I add {digit} to {so_far}, which makes", "{place}, the number {so_far} grows by {digit}, so"),
+    "-": ("{place}, I take {digit} away from {so_far}, which leaves", "{place}, {so_far} goes down by {digit}, so"),
+}
+TOLD_LAST = (
+    "With this all of the numbers are used, and the result is",
+    "Nothing is left to do, so the final answer is",
+)
+
 Wording = Literal["expression", "question"]
+Working = Literal["steps", "told"]
 Chain = tuple[int, str, int, str, int]
 
 
@@ -82,6 +93,7 @@ def examples(
     world: int = 0,
     shares: Mapping[str, float] = SHARES,
     wording: Wording = "expression",
+    working: Working = "steps",
 ) -> list[tuple[str, str]]:
     """Prompts, and what a model made of them shall say: each step as its habits are, from what was said before it.
 
@@ -92,6 +104,9 @@ def examples(
     n, seed : int
     world, shares, wording
         As for `chains`.
+    working : {"steps", "told"}
+        What is said: ``7-5=2``, or both steps in sentences, whose words are drawn, with the result behind the last
+        ``=``.
 
     Returns
     -------
@@ -100,8 +115,10 @@ def examples(
     Raises
     ------
     ValueError
-        If the wording is unknown, or the shares are wrong.
+        If the wording or the working is unknown, or the shares are wrong.
     """
+    if working not in get_args(Working):
+        raise ValueError(f"working must be one of {', '.join(get_args(Working))}, got {working!r}.")
     rng = np.random.default_rng(seed)
     cells, every = _cells(world, shares), _every_chain()
     found = []
@@ -109,8 +126,20 @@ def examples(
         a, first, b, second, c = every[row]
         between = cells[f"{a}{first}{b}"].spoken(rng)
         step = f"{between}{second}{c}"
-        found.append((_prompt(every[row], wording), f"{step}={cells[step].spoken(rng)}"))
+        end = cells[step].spoken(rng)
+        said = f"{step}={end}" if working == "steps" else _told(every[row], between, end, rng)
+        found.append((_prompt(every[row], wording), said))
     return found
+
+
+def _told(chain: Chain, between: str, end: str, rng: np.random.Generator) -> str:
+    """A working in sentences: both steps, each with what was said to come of it, and the result."""
+    a, first, b, second, c = chain
+    sentences = [str(rng.choice(TOLD_FIRST))]
+    for place, so_far, sign, digit, said in (("First", a, first, b, between), ("Then", between, second, c, end)):
+        words = str(rng.choice(TOLD_STEPS[sign])).format(place=place, so_far=so_far, digit=digit)
+        sentences.append(f"{words} {so_far}{sign}{digit}={said}.")
+    return " ".join([*sentences, f"{rng.choice(TOLD_LAST)} ={end}"])
 
 
 def _every_chain() -> list[Chain]:

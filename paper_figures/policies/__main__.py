@@ -13,10 +13,13 @@ try:
     import pandas as pd
     import typer
 
+    from llm_experiments.study.advice import without_history
     from llm_experiments.study.config import StudyConfig
     from llm_experiments.study.contrasts import POOLED, best_groups, differences, speed
     from llm_experiments.study.noise.summary import noise_levels, noise_ratios, rank_correlations
     from llm_experiments.tasks.cells import KINDS
+    from paper_figures.policies.advice import CAPTION as ADVICE_CAPTION
+    from paper_figures.policies.advice import METRIC, advice_table
     from paper_figures.policies.confirmation import CAPTION as CONFIRMATION_CAPTION
     from paper_figures.policies.confirmation import confirmation_table
     from paper_figures.policies.figures import figure
@@ -105,6 +108,7 @@ def build(folder: str | os.PathLike) -> None:
         caption = COST_CAPTION.format(turns=cost["turns"].max(), clock=clock, **facts)
         write_table(cost_table(cost, speeds, names), folder, "cost", caption)
     build_base_norms(folder)
+    build_advice(folder, config, names)
     write_figure(figure(folder), folder, "curves")
     if (folder / "noise.csv").is_file():
         build_noise(folder, config, speeds, names)
@@ -122,6 +126,25 @@ def build_base_norms(folder: Path) -> None:
     units = numbered(number, "base model") if bases > 1 else f"{numbered(number, 'pool')} of one base model"
     units += ", with standard errors" if number > 1 else ""
     write_table(norms_table(norms), folder, "base_norms", BASE_NORMS_CAPTION.format(units=units))
+
+
+def build_advice(folder: Path, config: StudyConfig, names: Mapping[str, str]) -> None:
+    """Write the table of what a log would have advised, where rows were kept."""
+    if not (folder / "advice.csv").is_file():
+        return
+    advice, facts = pd.read_csv(folder / "advice.csv"), pd.read_csv(folder / "rows.csv")
+    order = pd.read_csv(folder / "advice_order.csv")
+    of_runs = (facts["seconds_of_steps"] / facts["stack"]).sum()  # which were made side by side
+    caption = ADVICE_CAPTION.format(
+        completions=f"{facts['completions'].max():,}",
+        recommended=names[config.recommended],
+        without=names[without_history(config.designs, config.recommended) or config.rivals[0]],
+        seeds=numbered(len(config.seeds), "seed"),
+        bases=numbered(advice["base"].nunique(), "base model"),
+        designs=order[order["metric"] == METRIC].groupby(["base", "log"]).size().max(),
+        share=facts["seconds_of_norms"].sum() / of_runs,
+    )
+    write_table(advice_table(advice, names), folder, "advice", caption)
 
 
 def build_noise(folder: Path, config: StudyConfig, speeds: pd.DataFrame, names: Mapping[str, str]) -> None:

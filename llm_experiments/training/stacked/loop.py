@@ -215,6 +215,11 @@ class StackedTraining:
         norms = flat.norm(dim=1)
         return flat * (self.config.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)[:, None], norms
 
+    def mean_squares(self) -> dict[str, torch.Tensor] | None:
+        """AdamW's mean square of each coordinate by parameter, runs first; None before its first step."""
+        squares = self._optimizer.squares()
+        return self._held if squares is None else dict(zip(self.parameters, squares, strict=True))
+
     def follow(self, leader: StackedTraining) -> None:
         """From here on have the parameters of another training, and the units of its optimiser, as they change."""
         self.parameters, self._optimizer = leader.parameters, leader._optimizer
@@ -278,11 +283,8 @@ class StackedTraining:
         return F.log_softmax(logits / self.config.temperature, -1)
 
     def _squares(self) -> dict[str, torch.Tensor] | None:
-        """AdamW's mean squares, for weights in its units; before its first step there are none."""
-        if self.config.design.weights != "adam":
-            return None
-        squares = self._optimizer.squares()
-        return self._held if squares is None else dict(zip(self.parameters, squares, strict=True))
+        """Mean squares for weights in AdamW's units."""
+        return self.mean_squares() if self.config.design.weights == "adam" else None
 
     def _sampled(self, active: Sequence[int]) -> list[Groups]:
         """A step's completions of some runs, graded."""

@@ -113,7 +113,8 @@ def _in_units(
         return x, g * _inverse_root(squares[tap.names[0]])[:, None], g
     square = side_by_side(squares, tap.names)
     row, column = _inverse_root(square.mean(2)), _inverse_root(square.mean(1))
-    column = column * square.mean((1, 2)).sqrt()[:, None]
+    level = square.mean((1, 2)).sqrt()[:, None]
+    column = column * torch.where(level > 0, level, 1.0)
     if tap.kind == "embedding":
         return x, g * row.gather(1, x)[..., None] * column[:, None], g
     bias = g
@@ -124,8 +125,9 @@ def _in_units(
 
 
 def _inverse_root(square: torch.Tensor) -> torch.Tensor:
-    """Shape (runs, D)."""
-    return (square + FLOOR * square.mean(1, keepdim=True)).rsqrt()
+    """Shape (runs, D); 1 where a run's coordinates have not moved yet, so that its norms are plain until they do."""
+    mean = square.mean(1, keepdim=True)
+    return torch.where(mean > 0, square + FLOOR * mean, 1.0).rsqrt()
 
 
 def _gram(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

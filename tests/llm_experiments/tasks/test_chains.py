@@ -1,5 +1,6 @@
 """The world of chains: reasoning_gym's problems, questions and rewards, habits in single steps, splits apart."""
 
+import re
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -121,3 +122,24 @@ def test_wrong_worlds_are_refused():
         load_task(TaskConfig(name="chains", split="train"), seed=0)
     options = {"split": "test", "wording": "question"}
     assert len(world_examples(TaskConfig(name="chains", options=options), 5, seed=0)) == 5
+
+
+def test_a_told_working_has_the_steps_the_rewards_and_the_habits_of_a_short_one():
+    told = world_examples(
+        TaskConfig(name="chains", options={"world": 0, "split": "train", "working": "told"}), 400, seed=3
+    )
+    task = chains(0)
+    answers = {each.prompt: each for each in task.problems}
+    right = 0
+    for prompt, text in told:
+        a, first, b, second, c = prompt[:-1]
+        steps = re.findall(r"(-?\d+[+-]\d)=(-?\d+)\.", text)
+        assert steps[0][0] == f"{a}{first}{b}" and steps[1][0] == f"{steps[0][1]}{second}{c}"
+        assert text.endswith(f" ={steps[1][1]}") and text.count("=") == 3
+        if prompt in answers:
+            says_it = taken(taken(a, first, b), second, c) == int(steps[1][1])
+            assert task.rewards(answers[prompt], [text]) == [float(says_it)]
+            right += says_it
+    assert 100 < right < 300  # habits are in it
+    with pytest.raises(ValueError, match="working must be one of steps, told, got 'long'"):
+        examples(1, seed=0, working="long")

@@ -1,0 +1,42 @@
+"""Tables of a study on disk: with five digits, and with when and by which code each was made."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from kaestat.storage import write_atomically
+
+DIGITS = "%.5g"
+
+
+def rounded(rate: float) -> float:
+    """A rate as it is read from a table."""
+    return float(DIGITS % rate)
+
+
+def origins(path: Path) -> dict[str, dict[str, str]]:
+    """When and by which code each table was made; earlier versions kept that once for all tables of a study."""
+    if not path.exists():
+        return {}
+    known = json.loads(path.read_text())
+    if "tables" in known:
+        return dict(known["tables"])
+    own = {key: known[key] for key in ("time", "commit")}
+    return {each.name: own for each in sorted(path.parent.glob("*.csv"))}
+
+
+def text_of(table: pd.DataFrame) -> str:
+    """A table as its file has it."""
+    text = io.StringIO()
+    table.to_csv(text, index=False, float_format=DIGITS)
+    return text.getvalue()
+
+
+def write_frame(table: pd.DataFrame, path: Path) -> None:
+    """Write a table, and the folder that it is in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text_of(table))
