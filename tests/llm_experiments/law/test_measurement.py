@@ -3,13 +3,17 @@
 import copy
 import json
 import shutil
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
+from safetensors.torch import load_file
 
 from llm_experiments import cli
+from llm_experiments.law.cell import Cell
 from llm_experiments.law.config import load_law
 from llm_experiments.law.prediction import moments_of, order, predictions
 from llm_experiments.law.summary import prompt_table, summary_table
@@ -97,6 +101,31 @@ def test_bad_configurations_name_the_argument(finished, monkeypatch, capsys):
     refused("cell 'three' is none of the file's: one, two", "--cell", "three")
     refused("teaching is for language models in the worlds chains, columns", teaching={"steps": 2})
     refused("sampling.engine must be transformers", sampling=CONFIG["sampling"] | {"engine": "vllm"})
+
+
+def test_updates_are_made_in_float32_whatever_the_norms_are_taken_in(tmp_path):
+    """A step of 2e-5 is less than bfloat16 tells apart from a weight of .01: nearly all of it would be lost."""
+    model = CONFIG["model"] | {"dtype": "bfloat16"}
+    training = CONFIG["training"] | {"learning_rate": 2e-5}
+    path = tmp_path / "law.yaml"
+    path.write_text(
+        yaml.safe_dump(CONFIG | {"model": model, "training": training, "cells": {"one": {"steps": [0, 4]}}})
+    )
+    config = load_law(path).cells["one"]
+    cell = Cell("one", config, runs=tmp_path, folder=tmp_path / "one", data=None, progress=silent)
+    for step in (0, 4):
+        cell._make_checkpoint(step)
+    before, after = (load_file(cell._checkpoint(step) / "model.safetensors") for step in (0, 4))
+    assert all(each.dtype == torch.float32 for each in after.values())
+    moved = torch.cat([(after[name] - each).abs().flatten() for name, each in before.items() if "proj" in name])
+    assert (moved > 1e-5).float().mean() > 0.5 and moved.max() < 1.2e-4
+    cell._load(4)
+    assert cell._policy.model.dtype == torch.bfloat16
+
+
+@contextmanager
+def silent(part, total):
+    yield lambda: None
 
 
 def test_cells_change_single_settings_of_what_they_share(finished):

@@ -61,3 +61,17 @@ def test_norms_in_adams_units_are_those_of_gradients_over_the_factored_root(fold
                 expected += float((gradient.square() / (square + 1e-3 * square.mean())).sum())
             assert not gradients
             assert float(found[run, row]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_run_that_has_not_moved_yet_has_plain_norms(folders, codec, pools):
+    """All of its first rewards were alike, so that its gradient was 0; the run beside it has Adam's units."""
+    model, parameters = StackedDecoder.load([folders[0]] * 2)
+    prompts = torch.stack([codec.tokens([problem.prompt for problem in pools[0].problems[:2]])] * 2)
+    completions = torch.randint(97, 103, (2, 2, 4), generator=torch.Generator().manual_seed(1))
+    own, taps = {name: each.requires_grad_() for name, each in parameters.items()}, []
+    logits = model.logits(own, torch.cat([prompts, completions[:, :, :-1]], 2), skip=prompts.shape[2] - 1, taps=taps)
+    scores = logits.log_softmax(-1).gather(-1, completions[..., None])[..., 0].sum(2)
+    squares = {name: torch.stack([torch.zeros_like(each[0]), 4 + 0 * each[1]]) for name, each in own.items()}
+    plain, adam = tapped_norms(scores, taps), tapped_norms(scores, taps, squares)
+    torch.testing.assert_close(adam[0], plain[0])
+    torch.testing.assert_close(adam[1], plain[1] / 4, rtol=5e-3, atol=0)  # the floor adds a thousandth, or two
