@@ -19,8 +19,8 @@ CAPTION = (
     "standard error over {seeds}, in the last rows over {bases} with Student's interval. Open: the advice is that a "
     "history pays, and the difference cannot be told from 0. Order: rank correlation of predicted noise and measured "
     "accuracy of {designs} designs, where between/within is 0 and .2, in the last rows ± one standard error over base "
-    "models. Norms of one run's completions took {share:.0%} of the time of one run's steps, so that all steps have "
-    "them."
+    "models. The norms of a run took {share:.1f} times the processor time of its share of its stack's steps; all steps "
+    "have them."
 )
 
 
@@ -70,8 +70,8 @@ def _all(name: str, part: pd.DataFrame) -> dict[str, str]:
         "A history": f"pays on {(part['advice'] == 'pays').sum()} of {len(part)}",
         "Learnt more": f"{gap:+.3f} ± {se:.3f} [{low:+.3f}, {high:+.3f}]",
         "Right?": ", ".join(f"{counts[answer]} {answer}" for answer in ("yes", "no", "open") if answer in counts),
-        "Order, 0": "{:.2f} ± {:.2f}".format(*orders[0]),
-        "Order, .2": "{:.2f} ± {:.2f}".format(*orders[1]),
+        "Order, 0": "{:.3f} ± {:.3f}".format(*orders[0]),
+        "Order, .2": "{:.3f} ± {:.3f}".format(*orders[1]),
     }
 
 
