@@ -244,7 +244,7 @@ class Cell:
     def _make_checkpoint(self, step: int) -> None:
         """Write the model itself, or the policies that updates make of it, unless they are there.
 
-        Updates are made in float32: bfloat16 rounds most of a small step away.
+        Updates are made in float32: bfloat16 rounds .96 of the changes of a step of 2e-5 away in SmolLM2-135M.
         """
         from llm_experiments.diagnose.updates import UpdateFolders, make_checkpoints
 
