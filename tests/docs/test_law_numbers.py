@@ -1,4 +1,4 @@
-"""The table of the law's inputs on the page of language models is what the committed results say."""
+"""Tables of the law's inputs on pages are what the committed results say."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ RESULTS = ROOT / "results" / "law" / "length"
 COLUMNS = [("plain", "p"), ("plain", "rho"), ("adam", "rho"), ("plain", "between_within"), ("adam", "between_within")]
 
 
-def shown(title: str) -> list[list[str]]:
+SMOLLM2 = ROOT / "results" / "law" / "smollm2"
+HISTORY = ROOT / "docs" / "experiments" / "what_a_history_buys.md"
+CELLS = {"own answers": "free", "taught solutions": "taught"}
+DESIGNS = {"none, rewards of ±1": "none_signed"}
+
+
+def shown(title: str, page: Path = ROOT / "docs" / "guide" / "language-models.md") -> list[list[str]]:
     """Cells of the table on the page whose head begins with this."""
-    text = (ROOT / "docs" / "guide" / "language-models.md").read_text()
+    text = page.read_text()
     lines = text[text.index(title) :].splitlines()[2:]
     end = next((place for place, line in enumerate(lines) if not line.startswith("|")), len(lines))
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:end]]
@@ -46,3 +52,40 @@ def test_predicted_noise():
         for cell, metric in zip(cells, ("plain", "adam"), strict=True):
             row = found.loc[(metric, names.get(title, title.replace(" ", "_")))]
             agrees(cell, row["ratio"], row["low"], row["high"])
+
+
+def test_inputs_of_the_law_of_smollm2():
+    found = pd.read_csv(SMOLLM2 / "summary.csv").set_index(["cell", "step", "metric", "quantity"])
+    rows = shown("| SmolLM2-135M | tokens |", HISTORY)
+    measured = found.index.droplevel(["metric", "quantity"]).drop_duplicates()
+    assert [(CELLS[name], int(step)) for name, _, step, *_ in rows] == list(measured)
+    for name, tokens, step, *cells in rows:
+        own = found.loc[(CELLS[name], int(step))]
+        agrees(tokens, own.loc[("plain", "length"), "value"])
+        for cell, key in zip(cells, COLUMNS, strict=True):
+            agrees(cell, *([own.loc[key, "value"]] if key[1] == "p" else own.loc[key, ["value", "se"]]))
+    scale = found.loc[("free", 0, "adam", "noise_scale")].round(-3)
+    told = f"The noise scale, {scale['value']:,.0f} completions in Adam's units before training"
+    text = " ".join(HISTORY.read_text().split())
+    assert told in text and f"has a standard error of {round(scale['se'], -4):,.0f}:" in text
+    between = found.xs("between_within", level="quantity").loc["free"]["value"]
+    assert f"between/within at most {between.max():.2f}".replace("0.", ".") in text
+
+
+def test_predicted_noise_of_smollm2():
+    found = pd.read_csv(SMOLLM2 / "predictions.csv").set_index(["metric", "cell", "step", "design"]).loc["adam"]
+    places = found.index.droplevel("design").drop_duplicates()
+    rows = shown("| noise over GRPO-8's, in Adam's units |", HISTORY)
+    assert len(rows) >= 8
+    for title, *cells in rows:
+        design = DESIGNS.get(title, title.replace("GRPO-", "grpo_").replace(" ", "_"))
+        for cell, place in zip(cells, places, strict=True):
+            agrees(cell, *found.loc[(*place, design), ["ratio", "low", "high"]])
+    first, second = (found.loc[("free", step)] for step in (0, 4))
+    assert first["rank"].idxmin() == second["rank"].idxmin() == "weighted_history"
+    told = [f"{own.loc['weighted_history', 'ratio']:.2f}".replace("0.", ".") for own in (first, second)]
+    assert f"with {' and '.join(told)} of GRPO-8's noise" in " ".join(HISTORY.read_text().split())
+    for own in (first, second):  # what cannot be told
+        assert own.loc["weighted_history", "high"] > own.loc["weighted_batch_mean", "low"]
+        assert own.loc["none", "low"] < 1 < own.loc["none", "high"]
+        assert 1.75 <= own.loc["grpo_2", "ratio"] < 1.9
