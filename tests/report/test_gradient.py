@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from kaestat.integrations.verl.options import WEIGHTS, Options
 from kaestat.logs.baseline_law import law_of_log
 from kaestat.report.analysis import analyze
 from kaestat.report.cli import run
-from kaestat.report.gradient_text import HOW_TO_LOG, NOISE_HEADER, _times, noise_rows
+from kaestat.report.gradient_text import HOW_TO_LOG, NOISE_HEADER, _times, history_verdict, noise_rows
 from kaestat.report.headline import headline, paste_lines, paste_notes
 from kaestat.report.setting import VERL_WEIGHTS, Setting
 
@@ -284,6 +285,14 @@ def test_a_history_is_not_said_to_pay_where_one_number_does():
     assert (
         "needs no history" in told and "from where on no baseline leaves less noise" in told and "is above 4." in told
     )
+
+
+def test_a_history_pays_where_it_saves_more_than_a_twentieth_of_the_noise(heavy):
+    cases = {(0.2, 0.06, 0.3): "pays", (0.2, 0.04, 0.3): "is not shown to pay", (0.0, -0.1, 0.04): "does not pay"}
+    for (share, low, high), verdict in cases.items():
+        own = replace(heavy.gradient, by_history=share, by_history_low=low, by_history_high=high)
+        assert history_verdict(own) == verdict
+    assert history_verdict(heavy.gradient) == ""  # its replay lacks the two rows
 
 
 def test_without_both_rows_nothing_is_said_of_the_history(heavy):
