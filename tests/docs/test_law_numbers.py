@@ -64,12 +64,15 @@ def test_inputs_of_the_law_of_smollm2():
         agrees(tokens, own.loc[("plain", "length"), "value"])
         for cell, key in zip(cells, COLUMNS, strict=True):
             agrees(cell, *([own.loc[key, "value"]] if key[1] == "p" else own.loc[key, ["value", "se"]]))
-    scale = found.loc[("free", 0, "adam", "noise_scale")].round(-3)
-    told = f"The noise scale, {scale['value']:,.0f} completions in Adam's units before training"
     text = " ".join(HISTORY.read_text().split())
-    assert told in text and f"has a standard error of {round(scale['se'], -4):,.0f}:" in text
-    between = found.xs("between_within", level="quantity").loc["free"]["value"]
+    scale = found.loc[("free", 0, "adam", "noise_scale")].round(-3)
+    assert f"The noise scale, {scale['value']:,.0f} completions in Adam's units before training" in text
+    assert f"has a standard error of {round(scale['se'], -4):,.0f}:" in text
+    between = found.xs("between_within", level="quantity")["value"]
     assert f"between/within at most {between.max():.2f}".replace("0.", ".") in text
+    completions = pd.read_csv(SMOLLM2 / "completions.csv.gz").query("cell == 'taught'")
+    assert f"The taught solutions have {completions['reward'].sum():.0f} right completions in all" in text
+    assert completions["length"].between(57, 69).all() and completions["reward"].mean() == 1 / 8
 
 
 def test_predicted_noise_of_smollm2():
@@ -81,11 +84,12 @@ def test_predicted_noise_of_smollm2():
         design = DESIGNS.get(title, title.replace("GRPO-", "grpo_").replace(" ", "_"))
         for cell, place in zip(cells, places, strict=True):
             agrees(cell, *found.loc[(*place, design), ["ratio", "low", "high"]])
-    first, second = (found.loc[("free", step)] for step in (0, 4))
-    assert first["rank"].idxmin() == second["rank"].idxmin() == "weighted_history"
-    told = [f"{own.loc['weighted_history', 'ratio']:.2f}".replace("0.", ".") for own in (first, second)]
-    assert f"with {' and '.join(told)} of GRPO-8's noise" in " ".join(HISTORY.read_text().split())
-    for own in (first, second):  # what cannot be told
-        assert own.loc["weighted_history", "high"] > own.loc["weighted_batch_mean", "low"]
-        assert own.loc["none", "low"] < 1 < own.loc["none", "high"]
-        assert 1.75 <= own.loc["grpo_2", "ratio"] < 1.9
+    own = [found.loc[place] for place in places]
+    assert len(own) == 3 and all(each["rank"].idxmin() == "weighted_history" for each in own)
+    ratios = [f"{each.loc['weighted_history', 'ratio']:.2f}".replace("0.", ".") for each in own]
+    assert f"with {ratios[0]}, {ratios[1]} and {ratios[2]} of GRPO-8's noise" in " ".join(HISTORY.read_text().split())
+    for each in own:
+        assert each.loc["weighted_history", "high"] > each.loc["weighted_batch_mean", "low"]  # not told apart
+        assert 3 / 4 < each.loc["grpo_16", "ratio"] < 5 / 4 and 1.5 <= each.loc["grpo_2", "ratio"] < 1.9
+    assert all(each.loc["none", "low"] < 1 < each.loc["none", "high"] for each in own[:2])
+    assert own[2].loc["none", "high"] < 1
