@@ -8,11 +8,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from llm_experiments.study.config import StudyConfig
 from paper_figures.policies.__main__ import build_advice
-from paper_figures.policies.results import read_study
+from paper_figures.policies.names import name_of
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = ROOT / "results" / "studies" / "columns"
+WORKINGS = ROOT / "results" / "studies" / "workings"
 PAGE = ROOT / "docs" / "experiments" / "what_a_history_buys.md"
 OWN, GROUP = "kae_eb_1_adam", "grpo_8"
 
@@ -40,13 +42,15 @@ def span(values: pd.Series, digits: int = 2) -> str:
     return f"{short(values.min(), digits)} to {short(values.max(), digits)}"
 
 
-def test_the_table_on_the_page_is_that_of_the_results(tmp_path):
-    config, _, names = read_study(COLUMNS)
+@pytest.mark.parametrize("study", ["columns", "workings"])
+def test_the_table_on_the_page_is_that_of_the_results(study, tmp_path):
+    folder = ROOT / "results" / "studies" / study
+    config = StudyConfig(**json.loads((folder / "provenance.json").read_text())["config"])
     for name in ("advice.csv", "advice_order.csv", "rows.csv"):
-        (tmp_path / name).write_bytes((COLUMNS / name).read_bytes())
-    build_advice(tmp_path, config, names)
-    assert (tmp_path / "tables" / "advice.md").read_text() == (COLUMNS / "tables" / "advice.md").read_text()
-    assert '--8<-- "results/studies/columns/tables/advice.md"' in PAGE.read_text()
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    build_advice(tmp_path, config, {name: name_of(design) for name, design in config.designs.items()})
+    assert (tmp_path / "tables" / "advice.md").read_text() == (folder / "tables" / "advice.md").read_text()
+    assert f'--8<-- "results/studies/{study}/tables/advice.md"' in PAGE.read_text()
 
 
 def test_what_was_learned_is_what_the_study_says(advice):
@@ -82,6 +86,17 @@ def test_sentences_on_other_norms(advice, said):
     for metric, column in (("logits", "correlation"), ("logits", "correlation_between"), ("plain", "correlation")):
         group, own = (over_bases(advice.loc[(metric, log), column]) for log in (GROUP, OWN))
         assert f"{group} and {own}" in said or f"{group} from GRPO's logs and {own} from the history's" in said
+
+
+def test_sentences_on_workings(said):
+    found = pd.read_csv(WORKINGS / "advice.csv")
+    assert (found["advice"] == "pays").all() and (found["right"] == "open").all()
+    adam = found[found["metric"] == "adam"]
+    assert f"by {span(adam['saved'])} of the weighted batch mean's noise" in said
+    gaps = adam.drop_duplicates("base")[["gap", "gap_se"]].to_numpy()
+    told = [f"+{short(gap, 3)} ± {short(se, 3)}" for gap, se in gaps]
+    assert f"learned more on both base models, by {told[0]} and {told[1]}" in said
+    assert found["rho"].between(1.0, 1.4).all()  # by all norms
 
 
 def test_rows_are_those_of_runs_that_were_compared():
