@@ -251,7 +251,7 @@ class StackedTraining:
         if taps is not None:
             norms = tapped_norms((own * counted).sum(2), taps, self._squares())
             if self.config.design.weights == "adam":
-                norms = norms / norms.mean(1, keepdim=True)
+                norms = norms / norms.mean(1, keepdim=True).clamp(min=torch.finfo(norms.dtype).tiny)  # units change
             weights = list(norms.cpu().numpy())
         elif self.config.design.weights == "score_norm":
             weights = list(logit_norms(scores.detach(), own.detach(), counted).cpu().numpy())
@@ -278,7 +278,7 @@ class StackedTraining:
         return F.log_softmax(logits / self.config.temperature, -1)
 
     def _squares(self) -> dict[str, torch.Tensor] | None:
-        """AdamW's mean squares, for weights in its units; before its first step there are none."""
+        """What AdamW divides by, for weights in its units; before its first step there is nothing."""
         if self.config.design.weights != "adam":
             return None
         squares = self._optimizer.squares()

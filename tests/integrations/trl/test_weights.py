@@ -117,6 +117,47 @@ def test_norms_in_adams_units_follow_the_optimizer_and_have_mean_one(run_of):
         assert not torch.allclose(batch["weights"].double(), exact, rtol=0.02), "the units made no difference"
 
 
+@pytest.mark.parametrize(
+    ("generations", "constant", "policy", "group_size"),
+    [
+        (1, 0.0, "neyman", 1),
+        (1, 1.0, "neyman", 1),
+        (2, 1.0, "neyman", 1),
+        (3, 0.0, "neyman", 1),
+        (2, 1.0, None, 1),
+        (3, 1.0, "neyman", 2),
+    ],
+)
+def test_until_adam_has_seen_a_gradient_weights_are_plain_norms(generations, constant, policy, group_size, tmp_path):
+    """Rewards that are all alike give no gradient: Adam steps, and its mean squares stay 0."""
+    calls = []
+
+    def reward(completion_ids, **_):
+        calls.append(len(calls))
+        alike = len(calls) <= generations
+        return [constant if alike else float(sum(ids) % 2 == 0) for ids in completion_ids]
+
+    trainer = tiny_trainer(
+        tmp_path,
+        AdvantageEstimator("kae_eb"),
+        n_prompts=12,
+        reward=reward,
+        trainer_class=KeepsReferences,
+        num_generations=group_size,
+        trainer_options={"weights": "adam", "prompt_sampler": policy},
+        temperature=TEMPERATURE,
+        max_steps=generations + 2,
+    )
+    trainer.train()
+    *plain, last = trainer.batches
+    for batch in plain:
+        expected = batch["exact"] / batch["exact"].mean()
+        torch.testing.assert_close(batch["weights"].double(), expected, rtol=1e-3, atol=1e-5)
+    for batch in plain[:generations]:
+        torch.testing.assert_close(batch["advantages"], torch.zeros_like(batch["advantages"]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(last["weights"].double(), last["adam"] / last["adam"].mean(), rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("weights", ["exact", "adam"])
 def test_norms_of_gradients_do_not_depend_on_how_rows_are_cut(weights, run_of, tmp_path, monkeypatch):
     whole = run_of(weights)
