@@ -11,6 +11,7 @@ column means (Shazeer and Stern, 2018, "Adafactor"), the norm in these units is 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ def gradient_norms(
         under the policy's temperature. A row's score must depend on that row alone.
     squares : mapping of Parameter to Tensor, optional
         Square of what each coordinate is divided by, as `mean_squares` reads it from an optimiser: the norm is then in
-        Adam's units. Matrices are taken by their row and column means; parameters that have not moved count nothing.
+        Adam's units. Matrices are taken by their row and column means; parameters without a gradient so far count 0.
 
     Raises
     ------
@@ -155,7 +156,7 @@ def mean_squares(optimizer: torch.optim.Optimizer) -> Squares | None:
     None before its first gradient. Steps on rewards that are all alike have gradients of 0, or of rounding errors: as
     long as the mean squares of every parameter lie below eps squared, Adam divides all coordinates by the same.
 
-    Norms in these units change by orders of magnitude as training begins: divide those of a batch by their mean.
+    Norms in these units change by orders of magnitude as training begins; `usable_weights` makes weights of them.
 
     Raises
     ------
@@ -212,6 +213,30 @@ class _AdamSquares(Mapping[nn.Parameter, torch.Tensor]):
 
     def __len__(self) -> int:
         return len(self._kept)
+
+
+def usable_weights(norms: torch.Tensor, *, over_mean: bool = True) -> torch.Tensor:
+    """Weights of a step's completions, shape (N,): their norms, or 1 for each with a warning where norms say nothing.
+
+    Parameters
+    ----------
+    norms : Tensor, shape (N,)
+    over_mean : bool
+        Whether norms are divided by their mean, as those in Adam's units must be.
+
+    Warns
+    -----
+    UserWarning
+        If all norms are 0, which would make every value 0, or their mean is not finite.
+    """
+    mean = norms.mean()
+    if mean.isfinite() and mean > 0:
+        return norms / mean if over_mean else norms
+    warnings.warn(
+        f"weights: the mean of {len(norms)} completions' weights is {float(mean)}; each gets 1, as without weights.",
+        stacklevel=2,
+    )
+    return torch.ones_like(norms)
 
 
 @contextmanager

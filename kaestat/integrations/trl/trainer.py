@@ -14,6 +14,7 @@ from trl import GRPOTrainer
 from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
+from kaestat.integrations.gradient_norms import usable_weights
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.upstream import Upstream
@@ -270,10 +271,11 @@ class BaselineGRPOTrainer(GRPOTrainer):
         lengths = self.accelerator.gather(completion_lengths(output))
         self.measures = {"completion_length": lengths.long().tolist()}
         weights = lengths if self.weights == "length" else None
+        if self.weights in NORMS and self.model.training:
+            weights = self.accelerator.gather(self._norms(output))
+        if weights is not None and self.model.training:
+            weights = usable_weights(weights, over_mean=self.weights == "adam")
         if self.weights in NORMS:
-            weights = self.accelerator.gather(self._norms(output)) if self.model.training else None
-            if weights is not None and self.weights == "adam":
-                weights = weights / weights.mean().clamp(min=torch.finfo(weights.dtype).tiny)  # the units change
             self.measures["score_norm"] = [None] * len(lengths) if weights is None else weights.tolist()
         for name, values in self.measures.items():
             self._logs["extra"][name].extend(values)  # holds one generation, as TRL's own columns
