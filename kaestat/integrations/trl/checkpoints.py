@@ -69,14 +69,17 @@ class ResumePoint(TrainerCallback):
             If the checkpoint lies within a generation, if coming ones will, or if no batches are skipped.
         """
         per_generation = args.steps_per_generation * args.num_iterations
-        if args.save_strategy == "steps" and state.save_steps * args.gradient_accumulation_steps % per_generation:
-            every = per_generation // math.gcd(per_generation, args.gradient_accumulation_steps)
-            warnings.warn(
-                f"save_steps={state.save_steps}: checkpoints will lie within generations, whose completions TRL does "
-                "not save; a run resumed there generates anew and differs from the uninterrupted one. Let save_steps "
-                f"be a multiple of {every}.",
-                stacklevel=2,
-            )
+        if args.save_strategy == "steps":
+            saved = range(int(state.save_steps), state.max_steps, int(state.save_steps))
+            within = [step for step in saved if _batches_behind(args, step, train_dataloader) % per_generation]
+            if within:
+                warnings.warn(
+                    f"save_steps={args.save_steps}: checkpoints such as that of step {within[0]} lie within "
+                    "generations, whose completions TRL does not save; a run resumed there generates anew and differs from the "
+                    "uninterrupted one. Let save_steps * gradient_accumulation_steps be a multiple of "
+                    f"steps_per_generation * num_iterations, {per_generation}.",
+                    stacklevel=2,
+                )
         if state.global_step == 0:
             return
         if args.ignore_data_skip:
@@ -85,7 +88,7 @@ class ResumePoint(TrainerCallback):
                 stacklevel=2,
             )
             return
-        behind = _batches_behind(args, state, train_dataloader)
+        behind = _batches_behind(args, state.global_step, train_dataloader)
         if behind % per_generation:
             warnings.warn(
                 f"resume_from_checkpoint: step {state.global_step} lies within a generation, whose completions TRL "
@@ -95,9 +98,8 @@ class ResumePoint(TrainerCallback):
         self._trainer.resume_after(behind)
 
 
-def _batches_behind(args: GRPOConfig, state: TrainerState, train_dataloader: Any) -> int:
-    """Batches of the present epoch that a resumed run throws away, as ``Trainer._init_training_state`` has them."""
-    updates = state.global_step
+def _batches_behind(args: GRPOConfig, updates: int, train_dataloader: Any) -> int:
+    """Batches of its epoch that a run resumed after so many optimiser steps throws away, as ``Trainer`` does."""
     if has_length(train_dataloader):
         updates %= max(1, math.ceil(len(train_dataloader) / args.gradient_accumulation_steps))
     return updates * args.gradient_accumulation_steps

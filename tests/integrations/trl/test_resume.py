@@ -106,16 +106,17 @@ def test_a_checkpoint_amid_a_generation_goes_on_with_fresh_completions(tmp_path)
 
 def test_what_makes_a_resume_inexact_is_said(tmp_path):
     config = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "gradient_accumulation_steps": 1}
-    with pytest.warns(UserWarning, match="save_steps=3.*multiple of 2"):
-        trainer_of(tmp_path, max_steps=1, **config, save_strategy="steps", save_steps=3).train()
+    with pytest.warns(UserWarning, match="save_steps=3.* step 3 .*num_iterations, 2"):
+        trainer_of(tmp_path, max_steps=4, **config, save_strategy="steps", save_steps=3).train()
     trainer_of(tmp_path, max_steps=2, **config, save_strategy="steps", save_steps=2).train()
     resumed = trainer_of(tmp_path / "again", max_steps=3, **config, ignore_data_skip=True)
     with pytest.warns(UserWarning, match="ignore_data_skip"):
         resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
 
 
-def test_an_exact_resume_is_no_reason_to_warn(tmp_path):
-    config = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "gradient_accumulation_steps": 1}
+@pytest.mark.parametrize("accumulated", [1, 4])  # 6 batches an epoch: of two steps, the second has 2 batches of 4
+def test_an_exact_resume_is_no_reason_to_warn(accumulated, tmp_path):
+    config = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "gradient_accumulation_steps": accumulated}
     for stop in (4, 6):
         run = trainer_of(tmp_path, max_steps=stop, **config, save_strategy="steps", save_steps=2)
         with warnings.catch_warnings(record=True) as caught:
