@@ -75,8 +75,8 @@ class ResumePoint(TrainerCallback):
             if within:
                 warnings.warn(
                     f"save_steps={args.save_steps}: checkpoints such as that of step {within[0]} lie within "
-                    "generations, whose completions TRL does not save; a run resumed there generates anew and differs from the "
-                    "uninterrupted one. Let save_steps * gradient_accumulation_steps be a multiple of "
+                    "generations, whose completions TRL does not save; a run resumed there generates anew and differs "
+                    "from the uninterrupted one. Let save_steps * gradient_accumulation_steps be a multiple of "
                     f"steps_per_generation * num_iterations, {per_generation}.",
                     stacklevel=2,
                 )
