@@ -11,9 +11,11 @@ column means (Shazeer and Stern, 2018, "Adafactor"), the norm in these units is 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -50,8 +52,8 @@ def gradient_norms(
         Calls the model on B rows and returns a score of each, shape (B,), such as the log-probability of its completion
         under the policy's temperature. A row's score must depend on that row alone.
     squares : mapping of Parameter to Tensor, optional
-        Mean square of each coordinate's gradient, as `mean_squares` reads them from an optimiser: the norm is then in
-        Adam's units. Matrices are taken by their row and column means; parameters that have not moved count nothing.
+        Square of what each coordinate is divided by, as `mean_squares` reads it from an optimiser: the norm is then in
+        Adam's units. Matrices are taken by their row and column means; parameters without a gradient so far count 0.
 
     Raises
     ------
@@ -148,10 +150,13 @@ def _norms(used: list[_Use], units: _Units, rows: int, device: torch.device) -> 
     return norms
 
 
-def mean_squares(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, torch.Tensor] | None:
-    """Mean square of each coordinate's gradient as an Adam optimiser keeps it; None before its first step.
+def mean_squares(optimizer: torch.optim.Optimizer) -> Squares | None:
+    """Squares of what an Adam optimiser divides each coordinate by, its root of mean squares plus its eps.
 
-    The correction for the beginning is left out, which is the same factor for all parameters.
+    None before its first gradient. Steps on rewards that are all alike have gradients of 0, or of rounding errors: as
+    long as the mean squares of every parameter lie below eps squared, Adam divides all coordinates by the same.
+
+    Norms in these units change by orders of magnitude as training begins; `usable_weights` makes weights of them.
 
     Raises
     ------
@@ -162,17 +167,76 @@ def mean_squares(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, torch.T
     state = optimizer.state
     if not state and "betas" in optimizer.defaults:
         return None
+    groups = [(parameter, group) for group in optimizer.param_groups for parameter in group["params"]]
     found = {
-        parameter: own["exp_avg_sq"]
-        for parameter, own in state.items()
-        if isinstance(own.get("exp_avg_sq"), torch.Tensor) and own["exp_avg_sq"].shape == parameter.shape
+        parameter: _Kept(own["exp_avg_sq"], 1 - group["betas"][1] ** float(own["step"]), group["eps"])
+        for parameter, group in groups
+        if isinstance((own := state.get(parameter, {})).get("exp_avg_sq"), torch.Tensor)
+        and own["exp_avg_sq"].shape == parameter.shape
     }
     if not found or len(found) < len(state):
         raise ValueError(
             f"optimizer: {type(optimizer).__name__} does not keep a mean square of each coordinate (exp_avg_sq), as "
             "torch's Adam and AdamW do; take one of these, or norms that are not in an optimiser's units."
         )
-    return found
+    return _AdamSquares(found) if any(kept.moved() for kept in found.values()) else None
+
+
+class _Kept(NamedTuple):
+    """A parameter's running mean of squares, what it lacks of a mean at the beginning, and Adam's eps."""
+
+    square: torch.Tensor
+    share: float
+    eps: float
+
+    def moved(self) -> bool:
+        """Whether Adam's eps does not drown it."""
+        return float(self.square.mean(dtype=torch.float32)) >= self.share * self.eps**2
+
+    def divisor_squared(self) -> torch.Tensor:
+        """Float32; 0 for a parameter that has had no gradient at all."""
+        square = self.square.float() / self.share
+        return square.sqrt_().add_(self.eps).square_() if self.square.any() else square
+
+
+class _AdamSquares(Mapping[nn.Parameter, torch.Tensor]):
+    """Worked out for one parameter at a time: all together take as much memory as the model."""
+
+    def __init__(self, kept: Mapping[nn.Parameter, _Kept]):
+        self._kept = kept
+
+    def __getitem__(self, parameter: nn.Parameter) -> torch.Tensor:
+        return self._kept[parameter].divisor_squared()
+
+    def __iter__(self) -> Iterator[nn.Parameter]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def usable_weights(norms: torch.Tensor, *, over_mean: bool = True) -> torch.Tensor:
+    """Weights of a step's completions, shape (N,): their norms, or 1 for each with a warning where norms say nothing.
+
+    Parameters
+    ----------
+    norms : Tensor, shape (N,)
+    over_mean : bool
+        Whether norms are divided by their mean, as those in Adam's units must be.
+
+    Warns
+    -----
+    UserWarning
+        If all norms are 0, which would make every value 0, or their mean is not finite.
+    """
+    mean = norms.mean()
+    if mean.isfinite() and mean > 0:
+        return norms / mean if over_mean else norms
+    warnings.warn(
+        f"weights: the mean of {len(norms)} completions' weights is {float(mean)}; each gets 1, as without weights.",
+        stacklevel=2,
+    )
+    return torch.ones_like(norms)
 
 
 @contextmanager

@@ -174,7 +174,7 @@ def test_the_model_and_its_gradients_are_left_alone():
 
 def test_parameters_that_have_not_moved_count_nothing_in_adams_units():
     model = llama()
-    squares = mean_squares(stepped(model))
+    squares = dict(mean_squares(stepped(model)))
     squares[model.lm_head.weight] = torch.zeros_like(model.lm_head.weight)
     batch = Batch(model)
     torch.testing.assert_close(
@@ -184,6 +184,34 @@ def test_parameters_that_have_not_moved_count_nothing_in_adams_units():
 
 def test_before_its_first_step_an_optimizer_has_no_units():
     assert mean_squares(torch.optim.AdamW(qwen2().parameters())) is None
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-17])
+def test_an_optimizer_that_has_seen_no_gradient_has_no_units(rounding):
+    """As after steps on rewards that are all alike, whose advantages are 0 or rounding errors."""
+    model = qwen2()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for scale in (rounding, rounding, 1.0):
+        optimizer.zero_grad()
+        (scale * Batch(model).scores().sum()).backward()
+        optimizer.step()
+        assert (mean_squares(optimizer) is None) == (scale == rounding)
+
+
+def test_adams_units_are_what_it_divides_a_gradient_by():
+    """With eps and without the bias of the beginning: one step on the same gradient goes by its ratio to them."""
+    model = qwen2()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.0, 0.9), eps=1e-3, weight_decay=0.0)
+    for _ in range(2):
+        before = [each.detach().clone() for each in model.parameters()]
+        gradients = torch.autograd.grad(Batch(model).scores().sum(), list(model.parameters()))
+        for each, gradient in zip(model.parameters(), gradients, strict=True):
+            each.grad = gradient
+        optimizer.step()
+        squares = mean_squares(optimizer)
+        assert len(squares) == len(before) and set(squares) == set(model.parameters())
+        for each, old, gradient in zip(model.parameters(), before, gradients, strict=True):
+            torch.testing.assert_close(old - each.detach(), gradient / squares[each].sqrt(), rtol=1e-3, atol=1e-6)
 
 
 def test_an_optimizer_without_mean_squares_is_named():
@@ -233,7 +261,7 @@ def test_positions_that_all_rows_share_are_refused():
 
 def test_a_parameter_without_a_mean_square_is_named():
     model = qwen2()
-    squares = mean_squares(stepped(model))
+    squares = dict(mean_squares(stepped(model)))
     del squares[model.model.norm.weight]
     with pytest.raises(ValueError, match=r"module model\.norm"):
         gradient_norms(model, Batch(model).scores, squares)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
-from typing import Any
+import warnings
+from typing import TYPE_CHECKING, Any
 
-from transformers import Trainer
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 
 from kaestat.sampling import PromptSampler
+
+if TYPE_CHECKING:
+    from trl import GRPOConfig
+
+    from kaestat.integrations.trl.trainer import BaselineGRPOTrainer
 
 STATE_FILE = "baseline_state"
 SAMPLER_FILE = "prompt_sampler_state"
@@ -38,3 +45,61 @@ def restore_sampler(sampler: PromptSampler, folder: str) -> None:
             "checkpoint that was written with a prompt_sampler, or leave prompt_sampler out."
         )
     sampler.load(path)
+
+
+class ResumePoint(TrainerCallback):
+    """Tells a trainer where in its epoch a resumed run goes on, and warns where it cannot go on exactly.
+
+    Parameters
+    ----------
+    trainer : BaselineGRPOTrainer
+    """
+
+    def __init__(self, trainer: BaselineGRPOTrainer):
+        self._trainer = trainer
+
+    def on_train_begin(
+        self, args: GRPOConfig, state: TrainerState, control: TrainerControl, *, train_dataloader: Any, **_: Any
+    ) -> None:
+        """After the checkpoint is loaded, before the first batch.
+
+        Warns
+        -----
+        UserWarning
+            If the checkpoint lies within a generation, if coming ones will, or if no batches are skipped.
+        """
+        per_generation = args.steps_per_generation * args.num_iterations
+        if args.save_strategy == "steps":
+            saved = range(int(state.save_steps), state.max_steps, int(state.save_steps))
+            within = [step for step in saved if _batches_behind(args, step, train_dataloader) % per_generation]
+            if within:
+                warnings.warn(
+                    f"save_steps={args.save_steps}: checkpoints such as that of step {within[0]} lie within "
+                    "generations, whose completions TRL does not save; a run resumed there generates anew and differs "
+                    "from the uninterrupted one. Let save_steps * gradient_accumulation_steps be a multiple of "
+                    f"steps_per_generation * num_iterations, {per_generation}.",
+                    stacklevel=2,
+                )
+        if state.global_step == 0:
+            return
+        if args.ignore_data_skip:
+            warnings.warn(
+                "ignore_data_skip: the resumed run begins an epoch anew and differs from the uninterrupted one.",
+                stacklevel=2,
+            )
+            return
+        behind = _batches_behind(args, state.global_step, train_dataloader)
+        if behind % per_generation:
+            warnings.warn(
+                f"resume_from_checkpoint: step {state.global_step} lies within a generation, whose completions TRL "
+                "does not save; the run generates anew and differs from the uninterrupted one.",
+                stacklevel=2,
+            )
+        self._trainer.resume_after(behind)
+
+
+def _batches_behind(args: GRPOConfig, updates: int, train_dataloader: Any) -> int:
+    """Batches of its epoch that a run resumed after so many optimiser steps throws away, as ``Trainer`` does."""
+    if has_length(train_dataloader):
+        updates %= max(1, math.ceil(len(train_dataloader) / args.gradient_accumulation_steps))
+    return updates * args.gradient_accumulation_steps

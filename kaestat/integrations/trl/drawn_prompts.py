@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import repeat
 
 import numpy as np
 from torch.utils.data import Sampler
 
 from kaestat.sampling import Draw, PromptSampler
-
-DRAWS_KEPT = 3  # the data loader is one batch ahead, and a generation may be resumed in its middle
 
 
 class DrawnPrompts(Sampler[int]):
@@ -36,43 +35,59 @@ class DrawnPrompts(Sampler[int]):
         self.sampler = sampler
         self._row = {key: row for row, key in reversed(list(enumerate(ids)))}
         self._repeat_count, self._generation = repeat_count, generation
-        self._draws: list[Draw] = []
+        self._draws: dict[int, Draw] = {}
+        self._behind = 0
 
     def __len__(self) -> int:
         """Rows of an epoch: as many generations as would have every prompt once."""
         groups = self.sampler.budget // (self.sampler.group_size or 1)
         return max(1, len(self._row) // groups) * self.sampler.budget * self._repeat_count
 
+    def resume_after(self, batches: int) -> None:
+        """Let the next iteration begin after so many of its batches, whose rows the data loader throws away.
+
+        Parameters
+        ----------
+        batches : int
+            Batches of this epoch that were trained on before the checkpoint, each of ``budget`` rows.
+        """
+        self._behind = batches
+
     def __iter__(self) -> Iterator[int]:
         """Draw generation after generation; each is drawn when its first row is asked for."""
+        behind, self._behind = self._behind, 0
+        yield from repeat(0, behind * self.sampler.budget)  # drawn before the checkpoint, and thrown away now
+        begun, batches_used = divmod(behind, self._repeat_count)
         generation = self._generation()
-        for place in range(len(self) // (self.sampler.budget * self._repeat_count)):
+        for place in range(len(self) // (self.sampler.budget * self._repeat_count) - begun):
             ahead = self.sampler.last_draw
             there = ahead is not None and ahead.step == generation + place
             draw = ahead if ahead is not None and there else self.sampler.draw(generation + place)
-            self._draws = [*self._draws, draw][-DRAWS_KEPT:]
+            self._draws[draw.step] = draw
             rows = [self._row[key] for key in draw.rows()]
-            for _ in range(self._repeat_count):
+            for _ in range(self._repeat_count - (batches_used if place == 0 else 0)):
                 yield from rows
 
-    def corrections(self, ids: Sequence[Hashable]) -> tuple[np.ndarray, Draw]:
-        """Factor of each completion's advantage, and the draw that it comes from.
+    def corrections(self, ids: Sequence[Hashable], generation: int) -> tuple[np.ndarray, Draw]:
+        """Factor of each completion's advantage, and the draw that it comes from; earlier draws are forgotten.
 
         Parameters
         ----------
         ids : sequence of hashables, length N
             Prompts of a generation's completions.
+        generation : int
+            Its number.
 
         Raises
         ------
         ValueError
-            If no draw has these prompts.
+            If these are not the prompts that were drawn for it.
         """
-        wanted = Counter(ids)
-        for draw in reversed(self._draws):
-            if wanted == Counter(dict(zip(draw.prompt_ids, draw.counts.tolist(), strict=True))):
-                return draw.correction_of(ids), draw
-        raise ValueError(
-            "prompt_sampler: the prompts of this generation are not those that were drawn. If the trainer sees other "
-            "prompts than the data set has (images, an environment's first words), name them with prompt_id."
-        )
+        self._draws = {step: draw for step, draw in self._draws.items() if step >= generation}
+        draw = self._draws.get(generation)
+        if draw is None or Counter(ids) != Counter(dict(zip(draw.prompt_ids, draw.counts.tolist(), strict=True))):
+            raise ValueError(
+                "prompt_sampler: the prompts of this generation are not those that were drawn. If the trainer sees "
+                "other prompts than the data set has (images, an environment's first words), name them with prompt_id."
+            )
+        return draw.correction_of(ids), draw

@@ -14,6 +14,7 @@ from trl import GRPOTrainer
 from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
+from kaestat.integrations.gradient_norms import usable_weights
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.upstream import Upstream
@@ -22,6 +23,7 @@ from kaestat.integrations.shared.watched_sampler import sampler_of
 from kaestat.integrations.trl.checkpoints import (
     SAMPLER_FILE,
     STATE_FILE,
+    ResumePoint,
     lost_history,
     next_checkpoint,
     restore_sampler,
@@ -97,7 +99,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         from the estimator's own history where it has one; or a sampler of your own for the data set's prompt ids and
         ``generation_batch_size``. With one completion per prompt (``config.num_generations = 1``) numbers of
         completions are free, otherwise prompts get whole groups. Its state goes into every checkpoint (file
-        `SAMPLER_FILE`); ``ignore_data_skip`` is set, since a resumed run goes on drawing.
+        `SAMPLER_FILE`).
     prior_columns : pair of str, optional
         Columns of the data set with the mean reward, from 0 to 1, and the number of completions of each prompt from
         before the run, such as ``("prior_mean", "prior_count")``: the estimator's prior
@@ -164,6 +166,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
             prior = prior_of_columns(ids, self.train_dataset, prior_columns, prior_step)
             of_one_reward(advantage_estimator, "prior_columns").add_prior(prior)
         self._drawn = None if prompt_sampler is None else self._drawn_prompts(prompt_sampler)
+        self.add_callback(ResumePoint(self))
 
     @property
     def advantage_estimator(self) -> AdvantageEstimator | SeveralRewards:
@@ -186,7 +189,6 @@ class BaselineGRPOTrainer(GRPOTrainer):
             estimator=of_one_reward(self.advantage_estimator, "prompt_sampler"),
             seed=self.args.seed,
         )
-        self.args.ignore_data_skip = True
         return DrawnPrompts(sampler, ids, repeat_count=self._repeat_count, generation=lambda: self.generation)
 
     def _dataset_ids(self, option: str) -> list[Any]:
@@ -269,10 +271,11 @@ class BaselineGRPOTrainer(GRPOTrainer):
         lengths = self.accelerator.gather(completion_lengths(output))
         self.measures = {"completion_length": lengths.long().tolist()}
         weights = lengths if self.weights == "length" else None
+        if self.weights in NORMS and self.model.training:
+            weights = self.accelerator.gather(self._norms(output))
+        if weights is not None and self.model.training:
+            weights = usable_weights(weights, over_mean=self.weights == "adam")
         if self.weights in NORMS:
-            weights = self.accelerator.gather(self._norms(output)) if self.model.training else None
-            if weights is not None and self.weights == "adam":
-                weights = weights / weights.mean().clamp(min=torch.finfo(weights.dtype).tiny)  # the units change
             self.measures["score_norm"] = [None] * len(lengths) if weights is None else weights.tolist()
         for name, values in self.measures.items():
             self._logs["extra"][name].extend(values)  # holds one generation, as TRL's own columns
@@ -296,7 +299,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         metrics = dict(self._watched.metrics)
         if self._drawn is not None:
             ids = [key for key, kept in zip(scored.ids, rows["mask"], strict=True) if kept]
-            correction, draw = self._drawn.corrections(scored.ids)
+            correction, draw = self._drawn.corrections(scored.ids, self.generation)
             advantages, metrics = advantages * correction, metrics | draw.metrics()
             self._drawn.sampler.observe(ids, rewards[rows["mask"]], self.generation)
         self._count_generation(metrics)
@@ -332,6 +335,12 @@ class BaselineGRPOTrainer(GRPOTrainer):
             self._restore_state(os.path.join(checkpoint, STATE_FILE))
             if self._drawn is not None:
                 restore_sampler(self._drawn.sampler, checkpoint)
+
+    def resume_after(self, batches: int) -> None:
+        """Go on after so many of an epoch's batches, as transformers counts them, in TRL's rhythm of generations."""
+        self._step, self._buffered_inputs = batches, None
+        if self._drawn is not None:
+            self._drawn.resume_after(batches)
 
     def _restore_state(self, path: str) -> None:
         if os.path.exists(path):

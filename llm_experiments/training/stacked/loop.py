@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from kaestat import AdvantageEstimator
+from kaestat.integrations.gradient_norms import usable_weights
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks.base import Problem, Task
 
@@ -256,7 +257,7 @@ class StackedTraining:
         if taps is not None:
             norms = tapped_norms((own * counted).sum(2), taps, self._squares())
             if self.config.design.weights == "adam":
-                norms = norms / norms.mean(1, keepdim=True)
+                norms = torch.stack([usable_weights(each) for each in norms])
             weights = list(norms.cpu().numpy())
         elif self.config.design.weights == "score_norm":
             weights = list(logit_norms(scores.detach(), own.detach(), counted).cpu().numpy())

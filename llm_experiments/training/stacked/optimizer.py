@@ -10,6 +10,7 @@ import torch
 from .config import Optimizer
 
 MOMENTS = (0.9, 0.999)
+EPSILON = 1e-8
 
 
 class StackedOptimizer:
@@ -52,19 +53,23 @@ class StackedOptimizer:
         return norms
 
     def squares(self) -> list[torch.Tensor] | None:
-        """AdamW's mean square of each coordinate's gradient, without its bias at the beginning; None before a step."""
+        """Squares of what AdamW divides each coordinate by; None before a step.
+
+        As long as a run's rewards are all alike, its gradients are 0 and AdamW's eps is all that it divides by.
+        """
         state = self._torch.state
         if not state:
             return None
         steps = float(next(iter(state.values()))["step"])
         unbiased = 1 / (1 - MOMENTS[1] ** steps)
-        return [torch.stack([state[part]["exp_avg_sq"] for part in parts]).mul_(unbiased) for parts in self._parts]
+        means = (torch.stack([state[part]["exp_avg_sq"] for part in parts]).mul_(unbiased) for parts in self._parts)
+        return [mean.sqrt_().add_(EPSILON).square_() for mean in means]
 
 
 def _torch_optimizer(groups: Sequence[dict[str, Any]], kind: Optimizer) -> torch.optim.Optimizer:
     if kind == "sgd":
         return torch.optim.SGD(groups, fused=True)
-    return torch.optim.AdamW(groups, betas=MOMENTS, weight_decay=0.0, fused=True)
+    return torch.optim.AdamW(groups, betas=MOMENTS, eps=EPSILON, weight_decay=0.0, fused=True)
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor:

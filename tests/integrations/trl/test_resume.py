@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 
 import pytest
 
@@ -97,9 +98,31 @@ def test_a_checkpoint_amid_a_generation_goes_on_with_fresh_completions(tmp_path)
     config = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "gradient_accumulation_steps": 1}
     trainer_of(tmp_path, max_steps=3, **config, **SAVING).train()
     resumed = trainer_of(tmp_path / "again", max_steps=6, **config)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert resumed.batches[0]["step"] == 3
+    with pytest.warns(UserWarning, match="step 3 lies within a generation"):
+        resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert [batch["step"] for batch in resumed.batches] == [3, 4]  # and on in the old rhythm
     assert resumed.advantage_estimator.history.last_step == 1 + len(resumed.batches)
+
+
+def test_what_makes_a_resume_inexact_is_said(tmp_path):
+    config = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "gradient_accumulation_steps": 1}
+    with pytest.warns(UserWarning, match="save_steps=3.* step 3 .*num_iterations, 2"):
+        trainer_of(tmp_path, max_steps=4, **config, save_strategy="steps", save_steps=3).train()
+    trainer_of(tmp_path, max_steps=2, **config, save_strategy="steps", save_steps=2).train()
+    resumed = trainer_of(tmp_path / "again", max_steps=3, **config, ignore_data_skip=True)
+    with pytest.warns(UserWarning, match="ignore_data_skip"):
+        resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+@pytest.mark.parametrize("accumulated", [1, 4])  # 6 batches an epoch: of two steps, the second has 2 batches of 4
+def test_an_exact_resume_is_no_reason_to_warn(accumulated, tmp_path):
+    config = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "gradient_accumulation_steps": accumulated}
+    for stop in (4, 6):
+        run = trainer_of(tmp_path, max_steps=stop, **config, save_strategy="steps", save_steps=2)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4") if stop == 6 else None)
+        assert not [each for each in caught if "uninterrupted" in str(each.message)]
 
 
 def test_a_warm_estimator_goes_on_counting(tmp_path):

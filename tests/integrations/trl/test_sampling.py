@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from datasets import Dataset
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.trl import SAMPLER_FILE
+from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.sampling import PromptSampler
 from tests.helpers.tiers import slow_after
 from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
@@ -15,11 +18,11 @@ from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
 SAVING = {"save_strategy": "steps", "save_steps": 1}
 
 
-def trainer_of(folder, policy="neyman", method="kae", group_size=1, prompt_id="question_id", **config):
+def trainer_of(folder, policy="neyman", method="kae", group_size=1, prompt_id="question_id", n_prompts=12, **config):
     return tiny_trainer(
         folder,
         AdvantageEstimator(method, **({"bandwidth": 5.0} if method == "kae" else {})),
-        n_prompts=12,
+        n_prompts=n_prompts,
         num_generations=group_size,
         trainer_class=RecordingTrainer,
         trainer_options={"prompt_sampler": policy, "prompt_id": prompt_id},
@@ -60,9 +63,10 @@ def test_each_generation_is_a_draw_and_its_advantages_are_corrected(policy, grou
     slow_after(
         1,
         [
+            ("kae", 5, {"n_prompts": 32}),  # the second generation of an epoch's four
             ("kae", 4, {}),
-            ("rloo", 3, {}),
-            ("kae", 3, {"num_iterations": 2}),
+            ("rloo", 3, {"n_prompts": 32}),
+            ("kae", 3, {"num_iterations": 2, "n_prompts": 32}),
         ],
     ),
 )
@@ -75,10 +79,27 @@ def test_a_resumed_run_draws_as_if_it_had_never_stopped(method, stop, config, tm
     assert resumed.generation == whole.generation == 7
     for before, after in zip(whole.batches[stop:], resumed.batches, strict=True):
         assert after["prompts"] == before["prompts"]
+        assert (after["completions"] == before["completions"]).all()
         assert (after["advantages"] == before["advantages"]).all()
+    assert [row["epoch"] for row in resumed.state.log_history] == [row["epoch"] for row in whole.state.log_history]
     whole._drawn.sampler.save(tmp_path / "whole")
     resumed._drawn.sampler.save(tmp_path / "resumed")
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
+
+
+def test_corrections_are_those_of_the_generations_own_draw():
+    """Two draws of the same prompts, as many of each, with other expectations: the later one is the next one's."""
+    sampler = PromptSampler(["a", "b"], 4, policy="neyman")
+    drawn = DrawnPrompts(sampler, ["a", "b"], repeat_count=1, generation=lambda: 0)
+    next(iter(drawn))
+    now = drawn._draws[0]
+    drawn._draws[1] = replace(now, step=1, correction=now.correction * 3)
+    correction, draw = drawn.corrections(now.rows(), 0)
+    assert draw is now
+    np.testing.assert_array_equal(correction, now.correction_of(now.rows()))
+    assert drawn.corrections(now.rows(), 1)[1].step == 1
+    with pytest.raises(ValueError, match="not those that were drawn"):
+        drawn.corrections(now.rows(), 0)
 
 
 def test_a_method_without_a_history_has_its_prompts_predicted_by_another(tmp_path):

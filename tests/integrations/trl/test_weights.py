@@ -117,6 +117,70 @@ def test_norms_in_adams_units_follow_the_optimizer_and_have_mean_one(run_of):
         assert not torch.allclose(batch["weights"].double(), exact, rtol=0.02), "the units made no difference"
 
 
+@pytest.mark.parametrize(
+    ("generations", "constant", "policy", "group_size"),
+    [
+        (1, 0.0, "neyman", 1),
+        (1, 1.0, "neyman", 1),
+        (2, 1.0, "neyman", 1),
+        (3, 0.0, "neyman", 1),
+        (2, 1.0, None, 1),
+        (3, 1.0, "neyman", 2),
+    ],
+)
+def test_until_adam_has_seen_a_gradient_weights_are_plain_norms(generations, constant, policy, group_size, tmp_path):
+    """Rewards that are all alike give no gradient: Adam steps, and its mean squares stay 0."""
+    calls = []
+
+    def reward(completion_ids, **_):
+        calls.append(len(calls))
+        alike = len(calls) <= generations
+        return [constant if alike else float(sum(ids) % 2 == 0) for ids in completion_ids]
+
+    trainer = tiny_trainer(
+        tmp_path,
+        AdvantageEstimator("kae_eb"),
+        n_prompts=12,
+        reward=reward,
+        trainer_class=KeepsReferences,
+        num_generations=group_size,
+        trainer_options={"weights": "adam", "prompt_sampler": policy},
+        temperature=TEMPERATURE,
+        max_steps=generations + 2,
+    )
+    trainer.train()
+    *plain, last = trainer.batches
+    for batch in plain:
+        expected = batch["exact"] / batch["exact"].mean()
+        torch.testing.assert_close(batch["weights"].double(), expected, rtol=1e-3, atol=1e-5)
+    for batch in plain[:generations]:
+        torch.testing.assert_close(batch["advantages"], torch.zeros_like(batch["advantages"]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(last["weights"].double(), last["adam"] / last["adam"].mean(), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", [0.0, torch.nan, torch.inf])
+@pytest.mark.parametrize("weights", ["exact", "adam"])
+def test_norms_that_say_nothing_give_a_plain_baseline_and_a_warning(weights, norm, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "kaestat.integrations.trl.trainer.parameter_norms",
+        lambda trainer, output, **_: torch.full((len(output["completion_ids"]),), norm),
+    )
+    trainer = tiny_trainer(
+        tmp_path,
+        AdvantageEstimator("kae", bandwidth=5.0),
+        trainer_class=KeepsWeights,
+        trainer_options={"weights": weights},
+        max_steps=2,
+    )
+    with pytest.warns(UserWarning, match="as without weights"):
+        trainer.train()
+    plain = AdvantageEstimator("kae", bandwidth=5.0)
+    for step, batch in enumerate(trainer.batches):
+        assert batch["weights"].tolist() == [1.0] * 8
+        expected = plain.step(batch["prompts"], batch["rewards"][:, 0].double(), step)
+        torch.testing.assert_close(batch["advantages"].double(), expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("weights", ["exact", "adam"])
 def test_norms_of_gradients_do_not_depend_on_how_rows_are_cut(weights, run_of, tmp_path, monkeypatch):
     whole = run_of(weights)

@@ -258,3 +258,24 @@ def test_copies_and_followers_weigh_in_the_units_of_the_one_that_learns(folders,
         copied = training.copies(1, (7, 8))._squares()
         for name, each in training._squares().items():
             torch.testing.assert_close(copied[name], each[1:].expand(2, *each.shape[1:]))
+
+
+def test_until_adam_has_seen_a_gradient_weights_are_plain_norms(folders, pools, codec, monkeypatch):
+    """Rewards that are all alike give no gradient: AdamW steps, and its mean squares stay 0."""
+    easy(monkeypatch)
+    seen = {}
+    for name in ("weights in Adam's units", "exact weights"):
+        training = StackedTraining(config(DESIGNS[name]), folders[:1], pools[:1], SEEDS[:1], codec, RATES[:1])
+        estimator, kept = training.runs[0].estimator, seen.setdefault(name, [])
+        step = estimator.step
+        monkeypatch.setattr(
+            estimator, "step", lambda *given, weights, s=step, k=kept: k.append(weights) or s(*given, weights=weights)
+        )
+        with monkeypatch.context() as alike:
+            alike.setattr("llm_experiments.training.stacked.loop.grade", lambda task, problem, text: 1.0)
+            training.advance(), training.advance()
+        training.advance(), training.advance()
+    adam, exact = (np.array(each) for each in seen.values())
+    exact = exact / exact.mean(1, keepdims=True)
+    np.testing.assert_allclose(adam[:3], exact[:3], rtol=3e-3)
+    assert np.isfinite(adam).all() and not np.allclose(adam[3], exact[3], rtol=0.01)
