@@ -10,6 +10,7 @@ import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.history import RewardHistory, stored_step
+from kaestat.history_columns import HistoryWrite
 from kaestat.prior import Prior
 from kaestat.storage import decode_keys, encode_keys
 
@@ -38,6 +39,8 @@ class EstimatorState:
         What the history is to begin with; empty once there is one, which holds their visits then.
     late : int or None
         What the history is to keep for completions that come late (`RewardHistory`).
+    write : HistoryWrite or None
+        What the history is to take in before it is read (`kaestat.held_state`).
     """
 
     carry: Any
@@ -48,6 +51,7 @@ class EstimatorState:
     weighting: str | None = None
     priors: tuple[Prior, ...] = ()
     late: int | None = None
+    write: HistoryWrite | None = None
 
     @property
     def value_is_reweighted(self) -> bool:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Hashable, Mapping
 
 from kaestat.baselines.base import Baseline
-from kaestat.estimator_state import EstimatorState
+from kaestat.held_state import Change, HoldsState, take_over
 from kaestat.history_delta import HistoryDelta, together
 from kaestat.prior import Prior, as_prior
 from kaestat.record import StepRecord
@@ -16,7 +16,7 @@ from kaestat.steps.opening import check_prior, with_prior
 from kaestat.steps.serving import Serving
 
 
-class ImportedVisits:
+class ImportedVisits(HoldsState):
     """What `kaestat.AdvantageEstimator` does with visits from elsewhere."""
 
     method: str
@@ -24,18 +24,12 @@ class ImportedVisits:
     order: str
     scale: str
     objective: str
-    _state: EstimatorState
-    _deltas: list[HistoryDelta] | None
-
-    @property
-    def last_step(self) -> int:
-        """The last step recorded; -1 before the first."""
-        return self._state.last_step
 
     @property
     def priors(self) -> tuple[Prior, ...]:
         """What the history is to begin with; empty once a step has been recorded, when it holds their visits."""
-        return self._state.priors
+        with self.lock:
+            return self._state.priors
 
     def add_prior(self, prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str]) -> None:
         """Begin with what is known of prompts already, or add it to a run under way.
@@ -80,7 +74,10 @@ class ImportedVisits:
         """
         known = as_prior(prior)
         check_prior(self.baseline, self.method, known)
-        self._state = with_prior(self._state, self.baseline, known)
+        with self.lock:
+            held = self._held
+            after = held._replace(state=with_prior(held.state, self.baseline, known))
+            take_over([Change(self, held, after)])
 
     def merge(self, delta: HistoryDelta) -> None:
         """Add what came in elsewhere, with ``order="any"``: associative and commutative, up to the rounding of sums.
@@ -95,8 +92,14 @@ class ImportedVisits:
         ValueError
             If it holds other sums than this history, or the method keeps none. The state is then unchanged.
         """
+        with self.lock:
+            take_over([self.merged(delta)])
+
+    def merged(self, delta: HistoryDelta) -> Change:
+        """What `merge` is to leave; nothing is changed."""
         self._any_order_only("merge")
-        self._state = any_order.merge(self._state, self._serving, delta)
+        held = self._held
+        return Change(self, held, held._replace(state=any_order.merge(held.state, self._serving, delta)))
 
     def take_delta(self) -> HistoryDelta:
         """What `step` and `observe` have recorded since the last call, for others to `merge`.
@@ -106,10 +109,13 @@ class ImportedVisits:
         ValueError
             If the estimator was not made with ``keep_deltas=True``.
         """
-        if self._deltas is None:
-            raise ValueError("take_delta: what comes in is kept only by an estimator made with keep_deltas=True.")
-        delta, self._deltas = together(self._deltas, self.last_step), []
-        return delta
+        with self.lock:
+            held = self._held
+            if held.deltas is None:
+                raise ValueError("take_delta: what comes in is kept only by an estimator made with keep_deltas=True.")
+            delta = together(held.deltas, self.last_step)
+            take_over([Change(self, held, held._replace(deltas=()))])
+            return delta
 
     def _any_order_only(self, name: str) -> None:
         if self.order != "any":
@@ -118,10 +124,6 @@ class ImportedVisits:
     @property
     def _serving(self) -> Serving:
         return Serving(self.method, self.baseline, self.scale, self.objective)
-
-    def _keep(self, delta: HistoryDelta | None) -> None:
-        if self._deltas is not None and delta is not None:
-            self._deltas.append(delta)
 
 
 def warn_of_unmet(priors: tuple[Prior, ...], record: StepRecord) -> None:
@@ -132,5 +134,5 @@ def warn_of_unmet(priors: tuple[Prior, ...], record: StepRecord) -> None:
     warnings.warn(
         f"prior: none of the {len(record.packing.keys):,} prompts of the first step has one. An id of the prior is "
         f"{known[0]!r}, one of the step {record.packing.keys[0]!r}: they must be of the same kind.",
-        stacklevel=4,
+        stacklevel=5,
     )

@@ -171,6 +171,26 @@ class StepSamples:
         weighting = "+".join(name for name in WEIGHTINGS if name in given) or "none"
         return cls(rows, reward, weight, drift, versions, stream_ids is not None, weighting, keep)
 
+    def copied(self) -> StepSamples:
+        """With arrays of its own: those that were given may be used again by the caller."""
+        weight, divergence, keep = (
+            None if array is None else array.copy() for array in (self.weight, self.divergence, self.keep)
+        )
+        marks = self.with_streams, self.weighting, keep
+        return StepSamples(self.rows, self.reward.copy(), weight, divergence, self.version, *marks)
+
+    def same_as(self, other: StepSamples) -> bool:
+        """Whether all that was given is the same."""
+        if (self.with_streams, self.weighting) != (other.with_streams, other.weighting):
+            return False
+        names = ("reward", "weight", "divergence", "version", "keep")
+        arrays = [(getattr(self, name), getattr(other, name)) for name in names]
+        return (
+            all((one is None) == (two is None) and (one is None or np.array_equal(one, two)) for one, two in arrays)
+            and np.array_equal(self.rows.codes, other.rows.codes)
+            and self.rows.keys == other.rows.keys
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Packing:

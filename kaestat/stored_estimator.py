@@ -7,17 +7,16 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from kaestat import specification
-from kaestat.arrays import Array
 from kaestat.baselines.base import Baseline
 from kaestat.estimator_state import EstimatorState
+from kaestat.held_state import Change, Held, HoldsState, take_over
 from kaestat.history_delta import HistoryDelta, together
 from kaestat.reach import ReturnWatch
-from kaestat.record import StepRecord
 from kaestat.registry import FIXED_PARAMETERS
 from kaestat.storage import load_state, pack_arrays, save_state, unpack_arrays
 
 
-class StoredEstimator:
+class StoredEstimator(HoldsState):
     """What `kaestat.AdvantageEstimator` does with checkpoints and files."""
 
     method: str
@@ -25,14 +24,9 @@ class StoredEstimator:
     order: str
     objective: str
     late: int | None
-    values: Array | None
-    record: StepRecord | None
     _named: bool
     _params: dict[str, Any]
     _scale: str | None
-    _state: EstimatorState
-    _deltas: list[HistoryDelta] | None
-    _returns: ReturnWatch
 
     def state_dict(self) -> dict[str, Any]:
         """The state as plain data (arrays as bytes), for a trainer's checkpoint.
@@ -54,7 +48,8 @@ class StoredEstimator:
         ValueError
             If the state belongs to another method or does not fit together. The estimator is then unchanged.
         """
-        self._take(unpack_arrays(state))
+        with self.lock:
+            take_over([self.taken(state)])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write method, parameters and state to one file, atomically and without pickle.
@@ -76,7 +71,7 @@ class StoredEstimator:
             "scale": self._scale,
             "objective": self.objective,
             "order": self.order,
-            "keep_deltas": self._deltas is not None,
+            "keep_deltas": self._keeps_deltas,
             "params": {name: specification.dump(value) for name, value in params.items()},
         } | ({} if self.late is None else {"late": self.late})
         return {"estimator": plan, "state": self._snapshot()()}
@@ -107,16 +102,22 @@ class StoredEstimator:
             estimator = cls(method, scale=plan["scale"], **chosen, **params)  # type: ignore[call-arg]  # its own class's
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path}: its estimator cannot be built ({error}).") from error
-        estimator._take(content.get("state"))
+        take_over([estimator._change_to(content.get("state"))])
         return estimator
 
+    def taken(self, state: dict[str, Any]) -> Change:
+        """What `load_state_dict` is to leave; nothing is changed."""
+        return self._change_to(unpack_arrays(state))
+
     def _snapshot(self) -> Callable[[], dict[str, Any]]:
-        plain, deltas, last_step = self._state.snapshot(self.method), list(self._deltas or []), self._state.last_step
+        with self.lock:
+            held = self._held
+            plain, deltas, last_step = held.state.snapshot(self.method), held.deltas, held.state.last_step
         return lambda: plain() | ({"pending": together(deltas, last_step).plain()} if deltas else {})
 
-    def _take(self, state: Any) -> None:
+    def _change_to(self, state: Any) -> Change:
+        held, deltas = self._held, None
         after = EstimatorState.of(state, self.method, self.baseline, late=self.late)
-        if self._deltas is not None:
-            self._deltas = [HistoryDelta.of_plain(state["pending"])] if "pending" in state else []
-        self._state = after
-        self.values, self.record, self._returns = None, None, ReturnWatch(self.method, self.baseline)
+        if held.deltas is not None:
+            deltas = (HistoryDelta.of_plain(state["pending"]),) if "pending" in state else ()
+        return Change(self, held, Held(after, ReturnWatch(self.method, self.baseline), deltas=deltas))

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_mask, check_share
+from kaestat.held_state import Call, Change, Decision, take_over
 from kaestat.history_delta import HistoryDelta
+from kaestat.locked import Locked
 from kaestat.storage import load_state, save_state, unpack_arrays
 from kaestat.turns import check_counts, padded_turns, ragged, returns_of_padded
 
 _OF_THE_PROMPT = ("objective", "prior")
 Ragged = Sequence[Sequence[float] | np.ndarray]
+_Called = tuple[np.ndarray, list[Hashable], np.ndarray, tuple[Any, ...]]
 
 
-class TurnEstimator:
+class _Turns(NamedTuple):
+    """The estimators of turns, before and after a decision."""
+
+    before: tuple[AdvantageEstimator, ...]
+    after: tuple[AdvantageEstimator, ...]
+    decision: Decision
+
+
+class TurnEstimator(Locked):
     """Advantages of every turn of the completions of each training step, with a history for each prompt and turn.
 
     The advantage of turn k of a completion is ``G_k - V_k``: ``G_k = sum_{j >= k} gamma^(j - k) r_j`` is what it earned
@@ -89,22 +99,24 @@ class TurnEstimator:
                 f"{given[0]}: of prompts, not of turns; leave it out (a prior can be told to estimators[0].add_prior)."
             )
         self.gamma = check_share("gamma", gamma, allow_zero=True)
+        super().__init__()
         self._make = partial(AdvantageEstimator, method, scale=scale, **params)
-        self._estimators = [self._make()]
+        self._swapped = _Turns((), self._longer((), 1), Decision(made=True))
         self.values: list[np.ndarray] = []
 
     def __repr__(self) -> str:
-        return f"<TurnEstimator of {len(self._estimators)} turns, gamma={self.gamma:g}: {self._estimators[0]!r}>"
+        return f"<TurnEstimator of {len(self.estimators)} turns, gamma={self.gamma:g}: {self.estimators[0]!r}>"
 
     @property
     def estimators(self) -> tuple[AdvantageEstimator, ...]:
         """Of each turn that has been seen."""
-        return tuple(self._estimators)
+        held = self._swapped
+        return held.after if held.decision.made else held.before
 
     @property
     def last_step(self) -> int:
         """The last step recorded; -1 before the first."""
-        return self._estimators[0].last_step
+        return self.estimators[0].last_step
 
     def step(
         self,
@@ -140,14 +152,14 @@ class TurnEstimator:
             As `AdvantageEstimator.step`, or if weights are not of the same turns. No turn is then recorded.
         """
         padded, counts = padded_turns("rewards", rewards)
-        advantages, values = np.zeros_like(padded), np.zeros_like(padded)
+        advantages, values, call = np.zeros_like(padded), np.zeros_like(padded), Call()
         called = self._calls(prompt_ids, padded, counts, mask, stream_ids, weights, version)
-        with self._all_or_none(padded.shape[1]):
-            for turn, (rows, ids, returns, columns) in enumerate(called):
-                advantages[rows, turn] = self._of_turn(turn).step(ids, returns, step, **columns)
-                values[rows, turn] = self._estimators[turn].values
-        self.values = ragged(values, counts)
-        return ragged(advantages, counts)
+        with self.lock:
+            for turn, change in enumerate(self._recorded("step", call, called, step)):
+                rows = called[turn][0]
+                advantages[rows, turn], values[rows, turn] = change.advantages, change.after.values
+            self.values, found = ragged(values, counts), ragged(advantages, counts)
+        return call.finish(found)
 
     def observe(
         self,
@@ -163,23 +175,25 @@ class TurnEstimator:
         """Record completions that get no advantage; parameters and errors as `step`."""
         padded, counts = padded_turns("rewards", rewards)
         called = self._calls(prompt_ids, padded, counts, mask, stream_ids, weights, version)
-        with self._all_or_none(padded.shape[1]):
-            for turn, (_, ids, returns, columns) in enumerate(called):
-                self._of_turn(turn).observe(ids, returns, step, **columns)
+        call = Call()
+        with self.lock:
+            self._recorded("observe", call, called, step)
+        call.finish(None)
 
     def take_delta(self) -> tuple[HistoryDelta, ...]:
         """What has been recorded since the last call, turn by turn; as `AdvantageEstimator.take_delta`."""
-        return tuple(estimator.take_delta() for estimator in self._estimators)
+        return tuple(estimator.take_delta() for estimator in self.estimators)
 
     def merge(self, delta: Sequence[HistoryDelta]) -> None:
         """Add what another worker's `take_delta` gave; as `AdvantageEstimator.merge`, of all turns or of none."""
-        with self._all_or_none(len(delta)):
-            for turn, each in enumerate(delta):
-                self._of_turn(turn).merge(each)
+        with self.lock:
+            estimators = self._longer(self.estimators, len(delta))
+            self._take_over(estimators, [e.merged(each) for e, each in zip(estimators, delta, strict=False)])
 
     def state_snapshot(self) -> Callable[[], dict[str, Any]]:
         """`state_dict` as of now, for when it is called."""
-        gamma, plain = self.gamma, [estimator.state_snapshot() for estimator in self._estimators]
+        with self.lock:
+            gamma, plain = self.gamma, [estimator.state_snapshot() for estimator in self.estimators]
         return lambda: {"gamma": gamma, "turns": {str(turn): each() for turn, each in enumerate(plain)}}
 
     def state_dict(self) -> dict[str, Any]:
@@ -204,10 +218,11 @@ class TurnEstimator:
             raise ValueError(
                 f"state: saved with gamma={gamma:g}, this has {self.gamma:g}; returns are of another kind."
             )
-        estimators = [self._make() for _ in of_turns]
-        for estimator, each in zip(estimators, of_turns, strict=True):
-            estimator.load_state_dict(each)
-        self._estimators, self.values = estimators, []
+        with self.lock:
+            estimators = self._longer((), len(of_turns))
+            for estimator, each in zip(estimators, of_turns, strict=True):
+                estimator.load_state_dict(each)
+            self._swapped, self.values = _Turns((), estimators, Decision(made=True)), []
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, atomically and without pickle."""
@@ -228,10 +243,35 @@ class TurnEstimator:
             raise ValueError(f"{path}: holds no state of a TurnEstimator.")
         self.load_state_dict(content["turns"])
 
-    def _of_turn(self, turn: int) -> AdvantageEstimator:
-        while len(self._estimators) <= turn:
-            self._estimators.append(self._make())
-        return self._estimators[turn]
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """As `Locked`, with one lock for all turns."""
+        super().__setstate__(state)
+        for estimator in self.estimators:
+            estimator.lock = self.lock
+
+    def _longer(self, estimators: tuple[AdvantageEstimator, ...], turns: int) -> tuple[AdvantageEstimator, ...]:
+        """With new ones for turns that have none."""
+        new = tuple(self._make() for _ in range(len(estimators), turns))
+        for estimator in new:
+            estimator.lock = self.lock
+        return (*estimators, *new)
+
+    def _recorded(self, name: Literal["step", "observe"], call: Call, called: list[_Called], step: int) -> list[Change]:
+        """What the estimator of each turn gives, once all of them can."""
+        estimators = self._longer(self.estimators, len(called))
+        changes = [
+            estimator.prepared(name, call, ids, returns, step, *columns)
+            for estimator, (_, ids, returns, columns) in zip(estimators, called, strict=False)
+        ]
+        self._take_over(estimators, changes)
+        for estimator, change in zip(estimators, changes, strict=False):
+            estimator.warn_of(change)
+        return changes
+
+    def _take_over(self, estimators: tuple[AdvantageEstimator, ...], changes: list[Change]) -> None:
+        decision = Decision()
+        self._swapped = _Turns(self.estimators, estimators, decision)
+        take_over(changes, decision)
 
     def _calls(
         self,
@@ -242,7 +282,7 @@ class TurnEstimator:
         stream_ids: Sequence[Hashable] | None,
         weights: Ragged | None,
         version: Sequence[int] | np.ndarray | None,
-    ) -> list[tuple[np.ndarray, list[Hashable], np.ndarray, dict[str, Any]]]:
+    ) -> list[_Called]:
         """Rows, ids, returns and further columns that the estimator of each turn is called with; always of one."""
         size = len(counts)
         for name, column in (("prompt_ids", prompt_ids), ("stream_ids", stream_ids), ("version", version)):
@@ -259,28 +299,16 @@ class TurnEstimator:
         for turn in range(max(int(counts[keep].max(initial=0)), 1)):
             rows = np.flatnonzero(keep & (counts > turn))
             places = rows.tolist()
-            columns: dict[str, Any] = {} if streams is None else {"stream_ids": [streams[row] for row in places]}
-            if heavy is not None:
-                columns["weights"] = heavy[rows, turn]
-            if version is not None:
-                columns["version"] = np.asarray(version)[rows]
+            columns = (
+                None,
+                None if streams is None else [streams[row] for row in places],
+                None if heavy is None else heavy[rows, turn],
+                None,
+                None,
+                None if version is None else np.asarray(version)[rows],
+            )
             called.append((rows, [names[row] for row in places], returns[rows, turn], columns))
         return called
-
-    @contextmanager
-    def _all_or_none(self, turns: int) -> Iterator[None]:
-        """Undo what has been recorded of earlier turns where a later one is refused."""
-        if turns < 2:  # one estimator sees to that itself
-            yield
-            return
-        before = [estimator.state_snapshot() for estimator in self._estimators]
-        try:
-            yield
-        except Exception:
-            for estimator, state in zip(self._estimators, before, strict=False):
-                estimator.load_state_dict(state())
-            del self._estimators[len(before) :]
-            raise
 
 
 def _listed(ids: Sequence[Hashable]) -> Sequence[Hashable]:

@@ -97,7 +97,7 @@ def advance(
 ) -> tuple[Outcome, HistoryDelta | None]:
     """Advantages and values of new completions, which are then recorded; what was recorded comes back as well.
 
-    Parameters and errors are those of `kaestat.steps.strict_order.prepare`.
+    Parameters and errors are those of `kaestat.steps.strict_order.advance`.
     """
     _check(state, serving, samples, step)
     if not samples.rows.keys:
@@ -127,18 +127,18 @@ def advantages(state: EstimatorState, serving: Serving, samples: StepSamples, no
 
 def observe(
     state: EstimatorState, serving: Serving, samples: StepSamples, step: int
-) -> tuple[EstimatorState, HistoryDelta | None]:
+) -> tuple[Outcome, HistoryDelta | None]:
     """Record completions without advantages."""
     _check(state, serving, samples, step)
     if not samples.rows.keys or serving.baseline.horizon == 0:
-        return replace(state, last_step=max(step, state.last_step)), None
+        return without_samples(state, step), None
     state = opened(state, serving.baseline, samples)
     packing, groups = grouped(samples)
     serving.baseline.values(groups, Visits.empty(groups), step=step)  # refuses what would be refused later
     with np.errstate(over="ignore", invalid="ignore"):
         delta = _recorded(samples, packing, groups, visit_sums(groups), step)
     serving.check_finite(*delta.sums.values())
-    return _added(state, delta), delta
+    return replace(without_samples(state, step), state=_added(state, delta)), delta
 
 
 def merge(state: EstimatorState, serving: Serving, delta: HistoryDelta) -> EstimatorState:
@@ -247,10 +247,10 @@ def _outcome(
 
 
 def _added(state: EstimatorState, delta: HistoryDelta) -> EstimatorState:
-    history = cast(RewardHistory, state.history)
-    history.add(delta)
+    """The state with what is to be written; the history itself is unchanged."""
     return replace(
         state,
+        write=cast(RewardHistory, state.history).added(delta),
         last_step=max(state.last_step, delta.last_step),
         with_streams=common("stream_ids", state.with_streams, delta.with_streams),
         weighting=common("weights and importance", state.weighting, delta.weighting),

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.integrations.shared.locked import Locked
 from kaestat.integrations.shared.metrics import step_metrics
 from kaestat.integrations.shared.prompt_ids import IdentityCheck
 from kaestat.integrations.shared.watched_rows import check_step, looks_back, watched_rows
 from kaestat.turn_estimator import TurnEstimator
 
 
-class WatchedTurns(Locked):
+class WatchedTurns:
     """Advantages of the turns of one step's completions, with every way to train on a wrong history refused.
 
     Parameters
@@ -42,7 +41,6 @@ class WatchedTurns(Locked):
                 f"estimator must be a kaestat.turn_estimator.TurnEstimator, got {type(estimator).__name__}; "
                 'for example TurnEstimator("kae", bandwidth=10).'
             )
-        super().__init__()
         self.estimator = estimator
         self.metrics: dict[str, float] = {}
         self._watch = IdentityCheck()
@@ -84,7 +82,7 @@ class WatchedTurns(Locked):
         """
         check_step(step, self.estimator.estimators[0])
         rows = watched_rows(self._watch, len(rewards), step, prompts, ids, groups, mask)
-        with self._lock:
+        with self.estimator.lock:
             found = self.estimator.step(
                 rows.ids,
                 rewards,
@@ -103,22 +101,22 @@ class WatchedTurns(Locked):
 
     def state_dict(self) -> dict[str, Any]:
         """The estimator's state as plain data."""
-        with self._lock:
+        with self.estimator.lock:
             return self.estimator.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of `state_dict`."""
-        with self._lock:
+        with self.estimator.lock:
             self.estimator.load_state_dict(state)
             self._watch, self.metrics = IdentityCheck(), {}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, atomically and without pickle, for `load` and `TurnEstimator.load`."""
-        with self._lock:
+        with self.estimator.lock:
             self.estimator.save(path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file of `save`; errors as `TurnEstimator.load`."""
-        with self._lock:
+        with self.estimator.lock:
             self.estimator.load(path)
             self._watch, self.metrics = IdentityCheck(), {}
