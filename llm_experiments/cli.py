@@ -294,6 +294,38 @@ def study(
 
 
 @app.command()
+def law(
+    config: Annotated[Path, typer.Option(help="YAML file, such as those in llm_experiments/configs/law.")],
+    cell: Annotated[list[str] | None, typer.Option(help="Of the file's, instead of all; can be given again.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the tasks.")
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of models, completions and norms.")] = Path("runs"),
+    results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
+) -> None:
+    """How much right and wrong answers weigh in a policy's gradient, and which baselines that is best for.
+
+    Interrupt it at any moment, and run it again: it goes on where it stopped.
+    """
+    from transformers.utils.logging import disable_progress_bar
+
+    from llm_experiments.law.config import load_law
+    from llm_experiments.law.measurement import LawMeasurement
+    from llm_experiments.law.prediction import order
+    from llm_experiments.law.summary import in_short
+
+    asked = load_law(config)
+    disable_progress_bar()
+    console = Console(stderr=True)
+    measured = LawMeasurement(asked, runs=runs, results=results, data=data, progress=partial(timed_progress, console))
+    summary, predicted = measured.run(cell)
+    print_table(in_short(summary))
+    for (name, step, metric), own in predicted.groupby(["cell", "step", "metric"], sort=False):
+        _say(console, f"{name}, step {step}, {metric}, least noise first: {order(own)}")
+    console.print(f"Results: {measured.results}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
 def half_hour(
     config: Annotated[Path, typer.Option(help="YAML file with the pieces.")] = CONFIGS / "queue" / "half_hour.yaml",
     minutes: Annotated[float, typer.Option(help="Stop after them.")] = 9.0,

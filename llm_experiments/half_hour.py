@@ -129,14 +129,14 @@ class Queue:
                 write_atomically(place, content.read())
 
     def pack(self, out: Path) -> Path:
-        """All that is finished and small, in one archive; models are left out."""
+        """All that is finished and small, in one archive; models and norms of single prompts are left out."""
         out.mkdir(parents=True, exist_ok=True)
         place = out / ARCHIVE
         temporary = place.with_suffix(".tmp")
         with tarfile.open(temporary, "w:gz") as packed:
             for path in sorted(self.folder.rglob("*")):
                 inside = path.relative_to(self.folder)
-                if not path.is_file() or inside.parts[:2] == ("runs", "models"):
+                if not path.is_file() or _stays(inside.parts):
                     continue
                 if path.stat().st_size > LARGEST:
                     self.say(f"left out, larger than {LARGEST >> 20} MiB: {inside}")
@@ -231,6 +231,11 @@ class Queue:
 
     def _log(self, name: str) -> Path:
         return self.folder / "output" / f"{name}.txt"
+
+
+def _stays(parts: tuple[str, ...]) -> bool:
+    """Whether a file is made again sooner than it travels: models, and what `law` keeps of single prompts."""
+    return parts[:2] == ("runs", "models") or (parts[:2] == ("runs", "law") and "scores" in parts)
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

@@ -49,10 +49,7 @@ def experiment_figures() -> dict[str, Figure]:
         from paper_figures.llm import equal_budget
         from paper_figures.llm.figures import assumption6
         from paper_figures.policies.figures import figure as study_figure
-        from paper_figures.policies.noise import figure as noise_figure
-        from paper_figures.policies.rate_runs import rate_runs_figure
-        from paper_figures.policies.results import read_rate_runs
-        from paper_figures.studies import staleness
+        from paper_figures.studies import baseline_law, staleness
         from paper_figures.training import policy_optimization
         from paper_figures.training import results as training_results
         from paper_figures.training.figures import errors
@@ -68,12 +65,9 @@ def experiment_figures() -> dict[str, Figure]:
     along_a_run = read_results(RESULTS / "tiny_trained")
     figures["assumption6"] = assumption6(along_a_run.score_norms)
     figures["equal_budget"] = equal_budget.figure(along_a_run.equal_budget)
-    figures["what_a_history_buys"] = study_figure(RESULTS / "studies" / "habits")
-    for world in ("columns", "chains"):
-        figures[f"what_a_history_buys_{world}"] = study_figure(RESULTS / "studies" / world)
-    _, curves, names = read_rate_runs(RESULTS / "studies" / "columns_smollm2")
-    figures["what_a_history_buys_smollm2"] = rate_runs_figure(curves, names)
-    figures["noise_and_speed"] = noise_figure(RESULTS / "studies" / "habits")
+    law = baseline_law.read(RESULTS / "baseline_law")
+    figures["law_regions"], figures["law_agreement"] = baseline_law.regions(law), baseline_law.agreement(law)
+    figures["columns"] = study_figure(RESULTS / "studies" / "columns")
     figures["staleness"] = staleness.figure(staleness.read(RESULTS / "studies" / "staleness"))
     return figures
 

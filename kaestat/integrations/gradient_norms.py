@@ -11,7 +11,7 @@ column means (Shazeer and Stern, 2018, "Adafactor"), the norm in these units is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -58,23 +58,93 @@ def gradient_norms(
     ValueError
         If a trained parameter belongs to a module whose calls are not understood, or has no mean square.
     """
+    return score_gradients(model, scores, (squares,)).norms[0]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreGradients:
+    """What one backward pass says of B scores.
+
+    Attributes
+    ----------
+    scores : Tensor, shape (B,)
+    norms : tuple of Tensor, shape (B,), float32
+        Squared norms of the rows' gradients, in each of the units asked for.
+    total : dict of Parameter to Tensor
+        Gradient of the sum of all rows' scores, if it was asked for; without units.
+    """
+
+    scores: torch.Tensor
+    norms: tuple[torch.Tensor, ...]
+    total: dict[nn.Parameter, torch.Tensor]
+
+
+def score_gradients(
+    model: nn.Module,
+    scores: Callable[[], torch.Tensor],
+    units: Sequence[Squares | None] = (None,),
+    *,
+    total: bool = False,
+) -> ScoreGradients:
+    """Squared norms as of `gradient_norms` in several units, and the rows' summed gradient, from one backward pass.
+
+    Parameters
+    ----------
+    model, scores
+        As for `gradient_norms`.
+    units : sequence of (mapping of Parameter to Tensor, or None)
+        As ``squares`` there; None is the gradient's own unit.
+    total : bool
+        Whether the summed gradient is wanted. It has the size of the model.
+
+    Raises
+    ------
+    ValueError
+        As `gradient_norms`.
+    """
     with torch.enable_grad(), _recorded(model) as calls:
         found = scores()
-        total = found.sum()
-    gradients = torch.autograd.grad(total, [call.output for call in calls], allow_unused=True)
-    used = [(call, gradient) for call, gradient in zip(calls, gradients, strict=True) if gradient is not None]
+        summed = found.sum()
+    wanted = [parameter for parameter in model.parameters() if total and parameter.requires_grad]
+    gradients = torch.autograd.grad(summed, [*(call.output for call in calls), *wanted], allow_unused=True)
+    outputs, own = gradients[: len(calls)], gradients[len(calls) :]
+    used = [(call, gradient) for call, gradient in zip(calls, outputs, strict=True) if gradient is not None]
+    for call, gradient in used:
+        if len(call.inputs) != len(found) or len(gradient) != len(found):
+            raise ValueError(
+                f"module {call.name} is called with {len(call.inputs)} rows and not {len(found)}: completions meet "
+                "in it, so that norms in its parameters cannot be taken; freeze them."
+            )
     with torch.no_grad():
-        units = _Units(squares)
-        norms = torch.zeros(len(found), device=found.device)
-        for call, gradient in used:
-            if len(call.inputs) != len(found) or len(gradient) != len(found):
-                raise ValueError(
-                    f"module {call.name} is called with {len(call.inputs)} rows and not {len(found)}: completions meet "
-                    "in it, so that norms in its parameters cannot be taken; freeze them."
-                )
-            norms += _own(call, gradient, units).to(norms.device)
-        for embedding, head in _tied(used):
-            norms += _met(embedding, head, units).to(norms.device)
+        norms = tuple(_norms(used, _Units(squares), len(found), found.device) for squares in units)
+    kept = {parameter: each for parameter, each in zip(wanted, own, strict=True) if each is not None}
+    return ScoreGradients(found.detach(), norms, kept)
+
+
+def adam_factors(square: torch.Tensor) -> torch.Tensor:
+    """What each coordinate of a parameter is multiplied by in Adam's units, of the shape of its mean squares, float32.
+
+    A matrix is taken by its row and column means and a vector coordinate by coordinate, with the floor, as the norms of
+    `gradient_norms` are: gradients multiplied by these factors have exactly those norms.
+
+    Parameters
+    ----------
+    square : Tensor, of one or two dimensions
+        Mean squares of the parameter's gradient.
+    """
+    square = square.float()
+    if square.ndim != 2:
+        return _inverse_root(square)
+    rows, columns = _matrix_factors(square)
+    return rows[:, None] * columns
+
+
+def _norms(used: list[_Use], units: _Units, rows: int, device: torch.device) -> torch.Tensor:
+    norms = torch.zeros(rows, device=device)
+    for call, gradient in used:
+        norms += _own(call, gradient, units).to(device)
+    for embedding, head in _tied(used):
+        norms += _met(embedding, head, units).to(device)
     return norms
 
 
@@ -155,13 +225,16 @@ class _Units:
     def matrix(self, call: _Call) -> tuple[torch.Tensor | float, torch.Tensor | float]:
         """Factors of the rows and columns of a module's weight."""
         square = self.of(call.module.weight, call.name)
-        if square is None:
-            return 1.0, 1.0
-        return _inverse_root(square.mean(1)), _inverse_root(square.mean(0)) * square.mean().sqrt()
+        return (1.0, 1.0) if square is None else _matrix_factors(square)
 
     def vector(self, parameter: nn.Parameter, name: str) -> torch.Tensor | float:
         square = self.of(parameter, name)
         return 1.0 if square is None else _inverse_root(square)
+
+
+def _matrix_factors(square: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Factors of a matrix's rows and columns, from its mean squares' row and column means."""
+    return _inverse_root(square.mean(1)), _inverse_root(square.mean(0)) * square.mean().sqrt()
 
 
 def _inverse_root(square: torch.Tensor) -> torch.Tensor:

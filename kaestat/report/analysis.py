@@ -22,6 +22,7 @@ from kaestat.reach import OUT_OF_REACH_SHARE, reached
 from kaestat.registry import METHODS, make_baseline
 from kaestat.report.facts import LogFacts
 from kaestat.report.gradient import GradientAnalysis, analyze_gradient
+from kaestat.report.law import LawAnalysis
 from kaestat.report.notes import notes
 from kaestat.report.recommendation import Recommendation, recommend
 from kaestat.report.sampling import NO_RETURNS, SamplingAnalysis
@@ -81,6 +82,11 @@ class Analysis:
     min_visits: int
     gradient: GradientAnalysis | None
     sampling: SamplingAnalysis | None = None
+
+    @property
+    def law(self) -> LawAnalysis | None:
+        """What the law of the baseline predicts, where it has something to say."""
+        return None if self.gradient is None else self.gradient.law
 
     def path_table(self) -> pd.DataFrame:
         """All of ``paths`` in one table: ``kernel, bandwidth, risk, se, difference_se``."""

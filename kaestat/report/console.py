@@ -26,6 +26,7 @@ from kaestat.report.comparison_text import (
 )
 from kaestat.report.gradient_text import NOISE_HEADER, NOISE_TITLE, noise_rows, noise_unit_line
 from kaestat.report.headline import headline_parts, paste_lines, paste_notes, sampling_hint
+from kaestat.report.law import LAW_TITLE, law_header, law_line, law_rows
 from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, sampling_rows, sampling_unit_line
 from kaestat.report.tables import (
     PATH_HEADER,
@@ -70,6 +71,11 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool) -> None:
         terminal.print(Text(NOISE_TITLE))
         terminal.print(_table(NOISE_HEADER, noise_rows(analysis.gradient)))
         terminal.print(Text(noise_unit_line(analysis.gradient), style="dim"))
+        terminal.print()
+    if analysis.law is not None:
+        terminal.print(Text(LAW_TITLE))
+        terminal.print(_table(law_header(analysis.law), law_rows(analysis.law)))
+        terminal.print(Text(law_line(analysis.law), style="dim"))
         terminal.print()
     if analysis.sampling is not None:
         terminal.print(Text(SAMPLING_TITLE))

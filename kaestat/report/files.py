@@ -20,6 +20,7 @@ from kaestat.report.headline import headline_parts, paste_lines, paste_notes, sa
 from kaestat.report.html_page import Cell, Download, environment
 from kaestat.report.interval_marks import interval_marks
 from kaestat.report.json_output import to_json
+from kaestat.report.law import LAW_TITLE, LawAnalysis, law_header, law_line, law_rows
 from kaestat.report.method_cells import glossary, method_cell, policy_cell
 from kaestat.report.plots import render, risk_against_bandwidth
 from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, SamplingAnalysis, sampling_rows, sampling_unit_line
@@ -42,7 +43,8 @@ def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.Pa
     -------
     list of Path
         What was written: ``risk.csv``, ``bandwidth.csv`` and ``risk_vs_bandwidth.png, .pdf`` where the log identifies
-        the MSE (G >= 2), ``gradient.csv`` where it has weights or lengths, ``sampling.csv`` if asked for, and always
+        the MSE (G >= 2), ``gradient.csv`` where it has weights or lengths, ``law.csv`` where rewards are 0 and 1
+        besides and prompts come back, ``sampling.csv`` if asked for, and always
         ``differences.csv, provenance.json, report.html``.
     """
     texts = text_files(analysis, provenance)
@@ -63,6 +65,8 @@ def text_files(analysis: Analysis, provenance: Provenance) -> dict[str, str]:
         made["risk.csv"] = analysis.risk.to_csv(index=False)
     if analysis.gradient is not None:
         made["gradient.csv"] = analysis.gradient.noise.to_csv(index=False)
+    if analysis.law is not None:
+        made["law.csv"] = analysis.law.table.to_csv(index=False)
     if analysis.sampling is not None:
         made["sampling.csv"] = analysis.sampling.table.to_csv(index=False)
     made["differences.csv"] = analysis.differences.to_csv(index=False)
@@ -94,6 +98,7 @@ def html_report(analysis: Analysis, provenance: Provenance) -> str:
             drawn=drawn,
             table_files=[files[name] for name in ("risk.csv", "differences.csv") if name in files] + [_tex(analysis)],
             gradient=None if analysis.gradient is None else _gradient(analysis.gradient, files["gradient.csv"]),
+            law=None if analysis.law is None else _law(analysis.law, files["law.csv"]),
             sampling=None if analysis.sampling is None else _sampling(analysis.sampling, files["sampling.csv"]),
             figures=figures,
             figure_files=[files["bandwidth.csv"]] if analysis.paths else [],
@@ -135,6 +140,13 @@ def _gradient(gradient: GradientAnalysis, file: Download) -> dict[str, Any]:
         "caption": f"{noise_unit_line(gradient)} {drawn}",
         "files": [file],
     }
+
+
+def _law(law: LawAnalysis, file: Download) -> dict[str, Any]:
+    """What the page shows of the predicted noise of designs."""
+    ends = [law.table[column].tolist() for column in ("noise", "ci_low", "ci_high")]
+    header, rows, drawn = _with_marks(law_header(law), law_rows(law), ends, "noise", Unit(0), place=2, first=Cell)
+    return {"title": LAW_TITLE, "header": header, "rows": rows, "caption": f"{law_line(law)} {drawn}", "files": [file]}
 
 
 def _sampling(found: SamplingAnalysis, file: Download) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from kaestat.logs.risk import risk_baseline
 from kaestat.logs.tuning import MARK
 from kaestat.logs.weight_ratio import weight_ratio
 from kaestat.registry import parse_method
+from kaestat.report.law import LawAnalysis
 from kaestat.report.recommendation import complexity, leaves_own_out, lowest_of
 from kaestat.report.setting import Setting
 
@@ -26,6 +27,7 @@ SIMPLEST_WEIGHTS = ("length", "score_norm")  # lengths cost nothing, score norms
 # Of weighted rows that are tied the one whose noise is near the least in every setting of the study best_baselines.
 # Others have up to twice the least, some where wrong answers are few and heavy: what a log may not have shown yet.
 SAFEST = "kae_eb"
+WITHOUT_HISTORY = "reinforce++"
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +60,11 @@ class GradientAnalysis:
     matter : bool
         Whether the weighted row is the one to use: shown to leave less noise than ``plain``, or `SAFEST` and not
         shown to leave more where values mislead and there are groups.
+    by_history, by_history_low, by_history_high : float
+        Share by which a weighted history lowers the noise of the batch mean with the same weights, which has no
+        history; NaN where one of them was not measured.
+    law : LawAnalysis or None
+        What the law of the baseline predicts; None where rewards are not 0 and 1, or no prompt comes back.
     """
 
     noise: pd.DataFrame
@@ -75,6 +82,10 @@ class GradientAnalysis:
     saving_high: float
     misled: bool
     matter: bool
+    by_history: float
+    by_history_low: float
+    by_history_high: float
+    law: LawAnalysis | None
 
     @property
     def by_length(self) -> bool:
@@ -135,6 +146,7 @@ def analyze_gradient(
         tied = bool(_is_safest(rows[chosen]) and gap.ci_low <= 0)
         # With single completions no baseline is what there is anyhow.
         matter = bool(saving[1] > 0 or (misled and tied and log.group_sizes.max() > 1))
+    by_history = _by_history(scored, rows, draw)
     ratio = weight_ratio(log, measure_of(log, None), **draw)
     table = gradient_table(scored, log, None, **draw)
     row = Row("", PLAIN) if chosen is None else rows[chosen]
@@ -154,7 +166,26 @@ def analyze_gradient(
         saving_high=saving[2],
         misled=misled,
         matter=matter,
+        by_history=by_history[0],
+        by_history_low=by_history[1],
+        by_history_high=by_history[2],
+        law=LawAnalysis.of(log, table, seed=seed, min_visits=min_visits),
     )
+
+
+def _by_history(scored: PromptRisks, rows: Sequence[Row], draw: dict[str, Any]) -> tuple[float, float, float]:
+    """What the past is worth beyond the weights: `SAFEST` against `WITHOUT_HISTORY`, weighted alike.
+
+    Named rows and not the lowest ones, since the lowest of several looks better than it is.
+    """
+    for weights in reversed(SIMPLEST_WEIGHTS):  # score norms where there are both
+        alike = [k for k, row in enumerate(rows) if row.weights == weights]
+        past = [k for k in alike if _is_safest(rows[k])]
+        without = [k for k in alike if str(rows[k].method) == WITHOUT_HISTORY]
+        if past and without:
+            mean = float(scored.per_prompt.mean(axis=0)[without[0]])
+            return _shares(_gap(scored, past[0], without[0], draw), mean)
+    return np.nan, np.nan, np.nan
 
 
 def _gap(scored: PromptRisks, row: int, reference: int, draw: dict[str, Any]) -> Any:

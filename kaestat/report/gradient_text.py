@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kaestat.report.facts import LogFacts
-from kaestat.report.gradient import SAFEST, GradientAnalysis
+from kaestat.report.gradient import SAFEST, WITHOUT_HISTORY, GradientAnalysis
 from kaestat.report.unit import Unit
 
 NOISE_HEADER = (
@@ -15,6 +15,7 @@ NOISE_HEADER = (
     "noise over none's",
 )  # fmt: skip
 NOISE_TITLE = "Noise of the gradient, E[W (R - b)^2] per completion"
+PAYS = 0.05  # share of the noise below which a history is not worth having: one completion in twenty
 HOW_TO_LOG = (
     "How much noise each baseline leaves in the gradient cannot be told, as the log has no weights: log the squared "
     "norm of each completion's score as score_norm, or its tokens as length."
@@ -92,6 +93,50 @@ def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
     return (
         f"{advice}: leave them. {f'{told}; ' if told else ''}{gradient.row} with weights={gradient.weights} leaves "
         f"{_compared(saving, plain)}.{lower}{misled}"
+    )
+
+
+def on_history(gradient: GradientAnalysis) -> str:
+    """Whether a history pays beyond its weights, measured and predicted."""
+    return " ".join(filter(None, (_history_measured(gradient), _history_predicted(gradient))))
+
+
+def _history_measured(gradient: GradientAnalysis) -> str:
+    if math.isnan(gradient.by_history):
+        return ""
+    found = gradient.by_history, gradient.by_history_low, gradient.by_history_high
+    compared = f"weighted {SAFEST} leaves {_compared(found, 'the batch mean with the same weights')}"
+    if gradient.by_history_low > PAYS:
+        return f"A history pays for the gradient: {compared}."
+    shown = "does not pay" if gradient.by_history_high < PAYS else "is not shown to pay"
+    return (
+        f"A history {shown} for the gradient: {compared}. {WITHOUT_HISTORY} with these weights and scale='none' "
+        "needs no history."
+    )
+
+
+def _history_predicted(gradient: GradientAnalysis) -> str:
+    """What the law says of single completions with a weighted history, and from where on no baseline beats the value.
+
+    That threshold is one of all success rates of the log: at their mean it would be lower.
+    """
+    law = gradient.law
+    if law is None or math.isnan(law.to_batch[1]):
+        return ""  # one prompt says nothing of how prompts differ
+    batch, group = ((1 - ratio, 1 - high, 1 - low) for ratio, low, high in (law.to_batch, law.to_group))
+    told = (
+        "For as many single completions the law of the baseline predicts that a weighted history leaves "
+        f"{_compared(batch, 'the weighted batch mean')}, and {_compared(group, f'GRPO in groups of {law.group}')}."
+    )
+    threshold, low, high = law.threshold
+    if math.isnan(gradient.ratio) or math.isnan(low):
+        return told
+    _, least, most = law.none_to_value
+    side = "below" if least > 1 else "above" if most < 1 else "not told apart from"
+    return (
+        f"{told} The ratio of weights, {_times(gradient.ratio)}, is {side} {_times(threshold)} ({_times(low)} to "
+        f"{_times(high)}), from where on no baseline leaves less noise than the value over success rates that are "
+        "spread as here."
     )
 
 

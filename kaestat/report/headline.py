@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from kaestat.report.analysis import Analysis
-from kaestat.report.gradient_text import on_weights
+from kaestat.report.gradient_text import on_history, on_weights
 from kaestat.report.sampling import SAMPLING_LINE, on_sampling
 from kaestat.report.setting import VERL_WEIGHTS
 from kaestat.report.tables import unit_of
@@ -22,12 +22,13 @@ def headline(analysis: Analysis) -> str:
 
 
 def headline_parts(analysis: Analysis) -> list[str]:
-    """The same by subject: value, gradient and sampling; the gradient first where values are not enough."""
+    """The same by subject: value, gradient, history, sampling; the gradient first where values are not enough."""
     parts = [_on_value(analysis)]
     if analysis.gradient is not None:
         weighing = on_weights(analysis.gradient, analysis.facts)
         first = analysis.gradient.matter or analysis.gradient.misled
         parts = [weighing, f"By the value alone: {parts[0]}"] if first else [*parts, weighing]
+        parts.append(on_history(analysis.gradient))
     sampled = [] if analysis.sampling is None else [on_sampling(analysis.sampling, analysis.facts)]
     return [part for part in (*parts, *sampled) if part]
 

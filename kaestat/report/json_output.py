@@ -29,11 +29,18 @@ def analysis_document(analysis: Analysis, provenance: Provenance) -> dict[str, A
 
 
 def _gradient(gradient: GradientAnalysis) -> dict[str, Any]:
-    found = {field.name: getattr(gradient, field.name) for field in fields(gradient)}
-    return found | {
+    return _fields(gradient) | {
         "noise": gradient.noise.to_dict("records"),
         "setting": asdict(gradient.setting),
+        "law": None
+        if gradient.law is None
+        else _fields(gradient.law) | {"table": gradient.law.table.to_dict("records")},
     }
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass as they are."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def to_json(document: Any) -> str:

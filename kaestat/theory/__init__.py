@@ -1,5 +1,13 @@
 """Closed forms, one topic per file: linear smoothers, optimal rates, Theorems 1 to 3, noise at an equal budget."""
 
+from kaestat.theory.baseline_law import (
+    DesignNoise,
+    PromptMoments,
+    best_baseline,
+    none_beats_value,
+    predict_completions,
+    predict_noise,
+)
 from kaestat.theory.equal_budget import (
     allocated_gradient_noise,
     gradient_noise,
@@ -22,12 +30,15 @@ from kaestat.theory.rates import (
 from kaestat.theory.value import ValueBound, algorithm1_error, theorem1_bound
 
 __all__ = [
+    "DesignNoise",
     "GradientBound",
     "LinearError",
     "PolicyBound",
+    "PromptMoments",
     "ValueBound",
     "algorithm1_error",
     "allocated_gradient_noise",
+    "best_baseline",
     "cross_term",
     "excess_gradient_mse",
     "gradient_mse_reduction",
@@ -37,11 +48,14 @@ __all__ = [
     "linear_error",
     "local_rate_slopes",
     "minimax_weights",
+    "none_beats_value",
     "optimal_bandwidth",
     "optimal_group_size",
     "optimal_integer_bandwidth",
     "optimal_mse",
     "oracle_gradient_mse",
+    "predict_completions",
+    "predict_noise",
     "steady_state_gain",
     "suboptimality_recursion",
     "theorem1_bound",

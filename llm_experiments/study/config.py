@@ -129,6 +129,8 @@ class StudyConfig(Section):
         Of each step.
     budget : int
         Completions that each run may generate.
+    updates : int
+        Of each step's completions; see `StackConfig`.
     optimizer : {"adamw", "sgd"}
     rates : list of float
         Learning rates that each design begins with on each base model, each the same multiple of the one before. The
@@ -155,6 +157,7 @@ class StudyConfig(Section):
     world: WorldConfig
     completions: PositiveInt
     budget: PositiveInt
+    updates: PositiveInt = 1
     optimizer: Optimizer = "adamw"
     rates: list[PositiveFloat] = Field(min_length=3)
     rate_seeds: list[int] = Field(min_length=4)
@@ -204,6 +207,10 @@ class StudyConfig(Section):
             strange = [each for each in getattr(chosen, kind) if each not in known]
             if strange:
                 raise ValueError(f"confirmation.{kind}: {strange[0]!r} is none of the study's.")
+        if self.updates > 1:
+            raise ValueError(
+                f"confirmation: TRL's runs update once on each batch; the study has updates = {self.updates}."
+            )
         if self.reference not in chosen.designs:
             raise ValueError(f"confirmation.designs lacks the reference, {self.reference}.")
 
@@ -218,6 +225,7 @@ class StudyConfig(Section):
             completions=self.completions,
             budget=self.budget,
             max_new_tokens=self.world.max_new_tokens,
+            updates=self.updates,
             optimizer=self.optimizer,
         )
 

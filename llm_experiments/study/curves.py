@@ -105,7 +105,7 @@ class Tests:
             {
                 "seed": self._seeds,
                 "rate": training.rates,
-                "updates": training.step,
+                "updates": training.updates,
                 "generated": training.generated,
                 "matched": matched.mean(1),
                 "temperature": np.array(temperatures)[best],

@@ -370,7 +370,7 @@ class Study:
         del identity["world"]["bases"]
         designs = {name: each.model_dump(mode="json") for name, each in self.config.designs.items()}
         if path.exists():
-            found = json.loads(path.read_text())
+            found = {"updates": 1} | json.loads(path.read_text())  # folders of earlier versions lack it
             known = found.pop("designs")
             differing = [key for key in identity | found if identity.get(key) != found.get(key)]
             differing += [f"designs.{name}" for name in designs if name in known and known[name] != designs[name]]

@@ -10,7 +10,8 @@ from .base import Problem, Task
 from .selection import select
 from .sources import SOURCES
 
-MADE_WORLDS = ("chains", "columns", "habits")
+MADE_WORLDS = ("chains", "columns", "habits", "workings")
+OF_EXAMPLES = {"columns": ("thoughts",), "habits": ("thoughts",)}  # options that change no problem
 N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
 
 __all__ = ["TASKS", "Problem", "Task", "load_task", "open_task", "pretraining_examples", "select", "world_examples"]
@@ -42,13 +43,20 @@ def _made_world(config: TaskConfig) -> Task:
     from .chains import chains
     from .columns import columns
     from .habits import habits
+    from .workings import workings
 
     if config.path is not None or config.split is not None:
         raise ValueError(
             f"task {config.name} is generated: it takes no path and no split; options.split names its own."
         )
-    make: Mapping[str, Callable[..., Task]] = {"chains": chains, "columns": columns, "habits": habits}
-    return make[config.name](**config.options)
+    make: Mapping[str, Callable[..., Task]] = {
+        "chains": chains,
+        "columns": columns,
+        "habits": habits,
+        "workings": workings,
+    }
+    ignored = OF_EXAMPLES.get(config.name, ())
+    return make[config.name](**{name: value for name, value in config.options.items() if name not in ignored})
 
 
 TASKS: dict[str, Callable[[TaskConfig], Task]] = {
@@ -137,12 +145,13 @@ def world_examples(task: TaskConfig, n: int, *, seed: int) -> list[tuple[str, st
     ValueError
         If the task is no made world.
     """
-    from . import chains, columns, habits
+    from . import chains, columns, habits, workings
 
     worlds: Mapping[str, Callable[..., list[tuple[str, str]]]] = {
         "chains": chains.examples,
         "columns": columns.examples,
         "habits": habits.examples,
+        "workings": workings.examples,
     }
     if task.name not in worlds:
         raise ValueError(f"task {task.name!r} is no made world; there are {', '.join(worlds)}.")

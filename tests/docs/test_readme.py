@@ -81,6 +81,16 @@ def short(*numbers):
     return "{:.2f} [{:.2f}, {:.2f}]".format(*numbers).replace("0.", ".")
 
 
+def test_the_table_of_designs_is_that_of_the_study():
+    gaps = pd.read_csv(ROOT / "results" / "studies" / "columns" / "differences.csv", dtype={"base": str})
+    gaps = gaps.query("base == 'all' and endpoint == 'area' and reference == 'kae_eb_1_adam'")
+    columns = ["mean", "difference", "se", "p_holm"]
+    known = {tuple(round(each, 3) for each in row) for row in gaps[columns].itertuples(index=False)}
+    rows = re.findall(r"^\| [^|]+ \| (\.\d+) \| ([+−]\.\d+) ± (\.\d+) \| (\.\d+) \|$", README, re.MULTILINE)
+    assert len(rows) == 8
+    assert {tuple(float(each.replace("−", "-")) for each in row) for row in rows} <= known
+
+
 def test_effect_sizes_and_who_should_not_use_it_stand_in_the_first_third():
     first = README[: len(README) // 3]
     for said in (

@@ -16,7 +16,13 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from kaestat.integrations.gradient_norms import FLOOR, gradient_norms, mean_squares
+from kaestat.integrations.gradient_norms import (
+    FLOOR,
+    adam_factors,
+    gradient_norms,
+    mean_squares,
+    score_gradients,
+)
 
 WIDTH, PROMPT, VOCABULARY = 12, 4, 23
 SMALL = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -231,3 +237,25 @@ def test_a_parameter_without_a_mean_square_is_named():
     del squares[model.model.norm.weight]
     with pytest.raises(ValueError, match=r"module model\.norm"):
         gradient_norms(model, Batch(model).scores, squares)
+
+
+def test_one_pass_gives_several_units_and_the_summed_gradient(model):
+    squares = mean_squares(stepped(model))
+    batch = Batch(model)
+    found = score_gradients(model, batch.scores, (None, squares), total=True)
+    for given, own in zip((None, squares), found.norms, strict=True):
+        torch.testing.assert_close(own, gradient_norms(model, batch.scores, given))
+    scores = batch.scores()
+    torch.testing.assert_close(found.scores, scores.detach())
+    scores.sum().backward()
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            torch.testing.assert_close(found.total[parameter], parameter.grad)
+    assert not score_gradients(model, batch.scores).total
+
+
+def test_factors_of_adams_units_are_those_of_the_norms(model):
+    squares = mean_squares(stepped(model))
+    for parameter, square in squares.items():
+        expected = torch.as_tensor(1 / roots(parameter, squares)).expand(square.shape)
+        torch.testing.assert_close(adam_factors(square).double(), expected.double(), rtol=1e-4, atol=1e-8)

@@ -123,10 +123,17 @@ def test_another_machine_goes_on_from_the_archive(tmp_path):
     first.run(1.0)
     (tmp_path / "first" / "runs" / "models").mkdir()
     (tmp_path / "first" / "runs" / "models" / "weights").write_bytes(bytes(10))
+    norms = tmp_path / "first" / "runs" / "law" / "name" / "cell" / "scores" / "hash"
+    norms.mkdir(parents=True)
+    (norms / "00000.scores").write_bytes(bytes(10))
+    (norms.parents[1] / "prompts.csv").write_text("kept\n")
     archive = first.pack(tmp_path / "out")
     second, said = queue(tmp_path / "second", pieces | {"two": piece(writes("two"), after=["one"])})
     second.unpack(archive)
     assert not (tmp_path / "second" / "runs" / "models").exists()
+    assert [path.name for path in (tmp_path / "second" / "runs" / "law").rglob("*") if path.is_file()] == [
+        "prompts.csv"
+    ]
     assert second.run(1.0)
     assert "begun: one" not in said
     assert times(tmp_path / "second", "one") == times(tmp_path / "first", "one")
@@ -157,52 +164,54 @@ def test_every_command_of_the_shipped_queue_is_one(monkeypatch):
     from typer.testing import CliRunner
 
     from llm_experiments import cli
-    from llm_experiments.diagnose.config import load_config
+    from llm_experiments.law.config import load_law
     from llm_experiments.study.config import load_study
 
-    readers = {"study": load_study, "diagnose": load_config}
+    readers = {"study": load_study, "law": load_law}
     for name, one in load_half_hour(SHIPPED).pieces.items():
         module, *arguments = one.command
-        if module == "benchmarks":
-            continue
+        assert module == "llm_experiments"
         result = CliRunner().invoke(cli.app, [*arguments, "--help"])
         assert result.exit_code == 0, (name, result.output)
         options = dict(zip(arguments[1::2], arguments[2::2], strict=True))
-        readers[arguments[0]](SHIPPED.parents[3] / options["--config"])
+        read = readers[arguments[0]](SHIPPED.parents[3] / options["--config"])
+        assert options.get("--cell", "taught") in getattr(read, "cells", ["taught"]), name
+        assert options.get("--design", "grpo_8") in getattr(read, "designs", ["grpo_8"]), name
+
+
+def test_the_shipped_law_is_measured_on_the_base_model_of_the_study_that_it_predicts():
+    from llm_experiments.law.config import load_law
+    from llm_experiments.study.config import load_study
+
+    configs = SHIPPED.parents[1]
+    taught = load_law(configs / "law" / "smollm2_gpu.yaml").cells["taught"]
+    world = load_study(configs / "study" / "columns_smollm2.yaml").world
+    assert taught.teaching == world.pretraining and taught.model.name == world.start and not taught.model.chat
+    assert taught.task.options == {"world": world.bases[0], "split": "train"} and taught.task.name == world.task
+    assert taught.sampling.max_new_tokens == world.max_new_tokens
 
 
 @pytest.mark.slow
 def test_a_rehearsal_on_machines_that_are_lost_ends_with_the_tables_of_one_that_is_not(tmp_path):
-    """A study of two designs and its check, at a hundredth of the size, on a machine that is lost after each piece."""
+    """The law's inputs of two small cells, on a machine that is lost after each piece."""
+    pretraining = {"steps": 60, "batch_size": 64, "learning_rate": 8e-3, "width": 16, "layers": 1}
     small = {
         "name": "rehearsal",
-        "world": {
-            "task": "columns",
-            "n_prompts": 32,
-            "n_examples": 500,
-            "pretraining": {"steps": 20, "batch_size": 16, "width": 16, "layers": 1},
-            "bases": [0],
-            "max_new_tokens": 7,
-        },
-        "completions": 8,
-        "budget": 64,
-        "rates": [1e-3, 1e-2],
-        "rate_seeds": [7, 8],
-        "seeds": [0, 1],
-        "tests": {"every": 32, "temperatures": [1.0], "samples": 1, "passes": 2},
-        "designs": {"grpo_4": {"method": "grpo", "group_size": 4}, "exact": {"method": "kae_eb", "weights": "exact"}},
-        "reference": "grpo_4",
-        "control": "grpo_4",
-        "recommended": "exact",
+        "n_boot": 50,
+        "model": {"name": "tiny", "chat": False, "pretraining": pretraining},
+        "task": {"name": "arithmetic", "n_prompts": 4, "options": {"kinds": ["add-1"], "style": "bare"}},
+        "sampling": {"max_new_tokens": 3},
+        "completions": 6,
+        "history": 20,
+        "cells": {"one": {}, "two": {"seed": 7}},
     }
-    (tmp_path / "study.yaml").write_text(yaml.safe_dump(small))
-    base = ["llm_experiments", "study", "--config", str(tmp_path / "study.yaml"), "--runs", "{runs}"]
+    (tmp_path / "law.yaml").write_text(yaml.safe_dump(small))
+    base = ["llm_experiments", "law", "--config", str(tmp_path / "law.yaml"), "--runs", "{runs}"]
     base += ["--results", "{results}"]
     pieces = {
-        "bases": piece([*base, "--part", "bases"]),
-        "grpo": piece([*base, "--design", "grpo_4"], after=["bases"]),
-        "exact": piece([*base, "--design", "exact"], after=["bases"]),
-        "check": piece([*base, "--part", "check"], after=["grpo", "exact"]),
+        "one": piece([*base, "--cell", "one"]),
+        "two": piece([*base, "--cell", "two"], after=["one"]),
+        "again": piece([*base, "--cell", "one"], after=["two"]),
     }
     whole, _ = queue(tmp_path / "whole", pieces)
     assert whole.run(20.0)
@@ -215,8 +224,8 @@ def test_a_rehearsal_on_machines_that_are_lost_ends_with_the_tables_of_one_that_
         with contextlib.suppress(Lost):
             finished = lent.run(20.0)
         archive = lent.pack(tmp_path / "out")
-    assert finished or (lent.folder / "done" / "check").exists()
-    assert loan > 0 and not (tmp_path / "lent0" / "done" / "check").exists()
-    for name in ("curves.csv", "rates.csv", "check.csv"):
-        one, other = (each / "results" / "studies" / "rehearsal" / name for each in (whole.folder, lent.folder))
-        assert one.read_text() == other.read_text()
+    assert finished or (lent.folder / "done" / "again").exists()
+    assert loan > 0 and not (tmp_path / "lent0" / "done" / "two").exists()
+    for name in ("completions.csv.gz", "prompts.csv", "summary.csv", "predictions.csv"):
+        one, other = (each / "results" / "law" / "rehearsal" / name for each in (whole.folder, lent.folder))
+        assert one.read_bytes() == other.read_bytes(), name

@@ -12,6 +12,7 @@ import pytest
 from kaestat import AdvantageEstimator, RewardLog, gradient_differences, gradient_risk
 from kaestat.datasets import simulated_run
 from kaestat.integrations.verl.options import WEIGHTS, Options
+from kaestat.logs.baseline_law import law_of_log
 from kaestat.report.analysis import analyze
 from kaestat.report.cli import run
 from kaestat.report.gradient_text import HOW_TO_LOG, NOISE_HEADER, _times, noise_rows
@@ -177,7 +178,7 @@ def test_where_they_make_no_difference_they_are_to_be_left(alike):
     assert text.startswith("Use kae") and re.search(
         r"Weights (are not shown to lower the noise|add noise).*: leave them\.", text
     )
-    assert re.search(r"leaves [\d.]+ % \([\d.]+ to [\d.]+\) less noise than GRPO's group mean\.$", text)
+    assert re.search(r"leaves [\d.]+ % \([\d.]+ to [\d.]+\) less noise than GRPO's group mean\. For as many", text)
     assert {where for where, _ in paste_lines(alike)} == {"TRL, or a loop of your own", "verl"}
 
 
@@ -249,3 +250,96 @@ def test_the_command_line_prints_writes_and_downloads_it(tmp_path, capsys):
     np.testing.assert_allclose([row["noise"] for row in document["noise"]], table["noise"], rtol=1e-12)
     assert run(["analyze", str(path), *words[:-1], "weight=nope"]) == 2
     assert "has no column 'nope'" in capsys.readouterr().err
+
+
+PAST = ["none", "reinforce++", "kae_eb"]
+
+
+def spread_frame(ratio: float, *, seed: int = 3) -> pd.DataFrame:
+    """Prompts whose values lie between .05 and .95 and do not move, wrong answers ``ratio`` times as heavy."""
+    rng = np.random.default_rng(seed)
+    value = rng.uniform(0.05, 0.95, size=60)
+    frame = pd.DataFrame([(p, step) for step in range(12) for p in range(60)], columns=["prompt", "step"])
+    frame = frame.loc[frame.index.repeat(4)].reset_index(drop=True)
+    frame["reward"] = (rng.random(len(frame)) < value[frame["prompt"]]).astype(float)
+    return frame.assign(score_norm=np.where(frame["reward"] > 0, 1.0, ratio) * rng.gamma(4.0, 0.25, size=len(frame)))
+
+
+def test_a_history_is_said_to_pay_where_values_are_spread_and_weights_alike():
+    found = analyze(RewardLog.from_frame(spread_frame(1.0)), PAST, n_boot=200)
+    assert found.gradient.by_history_low > 0
+    told = headline(found)
+    assert "A history pays for the gradient: weighted kae_eb leaves" in told
+    assert "less noise than the batch mean with the same weights" in told
+    assert "is below 4." in told  # at the mean success rate it would be 3
+
+
+def test_a_history_is_not_said_to_pay_where_one_number_does():
+    found = analyze(RewardLog.from_frame(spread_frame(200.0)), PAST, n_boot=200)
+    log = RewardLog.from_frame(spread_frame(200.0))
+    table = gradient_risk(log, PAST[1:], n_boot=0).query("weights == 'score_norm'").set_index("method")["noise"]
+    assert found.gradient.by_history == pytest.approx(1 - table["kae_eb"] / table["reinforce++"])
+    told = headline(found)
+    assert found.gradient.by_history_high < 0.05 and "A history does not pay for the gradient" in told
+    assert (
+        "needs no history" in told and "from where on no baseline leaves less noise" in told and "is above 4." in told
+    )
+
+
+def test_without_both_rows_nothing_is_said_of_the_history(heavy):
+    assert np.isnan(heavy.gradient.by_history) and "history" not in headline(heavy).split("By the value")[0]
+
+
+def test_the_law_is_beside_what_was_replayed_and_in_all_outputs(tmp_path, capsys):
+    path = tmp_path / "run.csv"
+    spread_frame(3.0).to_csv(path, index=False)
+    words = ["analyze", str(path), "--n-boot", "40", *(word for name in ("grpo", *PAST) for word in ("--method", name))]
+    assert run([*words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    law, noise = document["gradient"]["law"], document["gradient"]["noise"]
+    table = {row["design"]: row for row in law["table"]}
+    for design, method, weights in (("none", "none", "none"), ("weighted_history", "kae_eb", "score_norm")):
+        measured = next(row for row in noise if (row["method"], row["weights"]) == (method, weights))["vs_grpo"]
+        assert table[design]["measured"] == measured == pytest.approx(table[design]["noise"], rel=0.1)
+    assert table["rloo_4"]["measured"] == 1 and table["rloo_8"]["measured"] is None  # groups of the log have four
+    assert law["group"] == 4 and law["threshold"][0] == pytest.approx(4.48, rel=0.15)  # 1 + E p^2 / E p^2 (1 - p)
+    assert run([*words, "--out", str(tmp_path / "report")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    page = (tmp_path / "report" / "report.html").read_text()
+    for text in (shown, page):
+        assert "predicted by the law of the baseline" in text and "RLOO, groups of 4" in text
+        assert "the law of the baseline predicts that a weighted history leaves" in text
+    written = pd.read_csv(tmp_path / "report" / "law.csv")
+    assert written["design"].tolist() == [row["design"] for row in law["table"]]
+
+
+def test_the_predicted_shares_are_those_of_the_library():
+    log = RewardLog.from_frame(spread_frame(3.0))
+    found = analyze(log, PAST, n_boot=40)
+    expected = law_of_log(log)
+    ratio, low, high = expected.ratio("weighted_history", "grpo_4")
+    assert found.law.to_group == (ratio, low, high)
+    shares = f"{100 * (1 - ratio):.0f} % ({100 * (1 - high):.0f} to {100 * (1 - low):.0f})"
+    assert f"and {shares} less noise than GRPO in groups of 4." in headline(found)
+
+
+def test_the_law_says_nothing_of_logs_that_it_is_not_about():
+    frame = spread_frame(3.0)
+    graded = analyze(RewardLog.from_frame(frame.assign(reward=frame["reward"] / 2)), PAST, n_boot=40)
+    once = analyze(RewardLog.from_frame(frame.loc[frame["step"] == 0]), PAST, n_boot=40)
+    for found in (graded, once):
+        assert found.law is None and "law of the baseline" not in headline(found)
+
+
+def test_a_ratio_near_the_threshold_is_not_told_from_it():
+    told = headline(analyze(RewardLog.from_frame(spread_frame(4.2)), PAST, n_boot=200))
+    assert "is not told apart from 4." in told
+
+
+def test_single_completions_are_compared_with_no_baseline_and_groups_of_eight():
+    frame = spread_frame(2.0)
+    found = analyze(RewardLog.from_frame(frame.groupby(["prompt", "step"]).head(1)), PAST, n_boot=40)
+    assert set(found.law.table["unit"]) == {"none"} and found.law.group == 8
+    measured = found.law.table.set_index("design")["measured"]
+    assert measured["none"] == 1 and np.isnan(measured["rloo_8"])
+    assert "GRPO in groups of 8" in headline(found)

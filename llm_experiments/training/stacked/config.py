@@ -87,6 +87,11 @@ class StackConfig(Section):
     max_new_tokens : int
     optimizer : {"adamw", "sgd"}
         AdamW without weight decay.
+    updates : int
+        Of each batch. The advantages of all are those of the first, as TRL's ``num_iterations`` has it.
+    clip : float
+        From the second update of a batch on, the objective follows a token's probability between 1 - clip and 1 + clip
+        times what it was at sampling; see `reuse.clipped_losses`.
     max_grad_norm : float
     temperature : float
         Of training.
@@ -97,6 +102,8 @@ class StackConfig(Section):
     budget: PositiveInt
     max_new_tokens: PositiveInt = 8
     optimizer: Optimizer = "adamw"
+    updates: PositiveInt = 1
+    clip: float = Field(default=0.2, gt=0.0, lt=1.0)
     max_grad_norm: PositiveFloat = 1.0
     temperature: PositiveFloat = Field(default=1.0)
 

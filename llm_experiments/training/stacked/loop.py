@@ -20,6 +20,7 @@ from .config import StackConfig
 from .model import StackedDecoder, Tap
 from .optimizer import StackedOptimizer
 from .prompts import prompt_source
+from .reuse import Learnt, clipped_losses
 from .sampling import sample, tokens_that_count
 from .score_norms import logit_norms, tapped_norms
 
@@ -131,7 +132,9 @@ class StackedTraining:
     parameters : dict of str to Tensor
         Runs first.
     step : int
-        Updates made.
+        Batches that each run has sampled and learned from.
+    updates : int
+        Updates made, ``config.updates`` of each batch.
 
     Raises
     ------
@@ -170,16 +173,23 @@ class StackedTraining:
         """Tokens of them, shape (runs,)."""
         return np.array([run.tokens for run in self.runs])
 
+    @property
+    def updates(self) -> int:
+        return self.step * self.config.updates
+
     def advance(self) -> dict[str, np.ndarray]:
-        """One update of every run.
+        """One batch of every run, and the updates that are made of it.
 
         Returns
         -------
         dict of str to ndarray, shape (runs,)
-            ``reward``, ``live`` (share of completions with an advantage other than 0), ``gradient_norm``.
+            ``reward``, ``live`` (share of completions with an advantage other than 0), ``gradient_norm`` of the first
+            update.
         """
-        losses, facts = self._losses()
+        losses, facts, learnt = self._losses()
         norm = self._optimizer.step(losses.sum())
+        for _ in range(self.config.updates - 1):
+            self._optimizer.step(self._again(learnt).sum())
         self.step += 1
         return facts | {"gradient_norm": norm.cpu().numpy()}
 
@@ -190,7 +200,7 @@ class StackedTraining:
         self.step += 1
 
     def gradients(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """What `advance` would follow uphill, without following it.
+        """What the first update of `advance` would follow uphill, without following it.
 
         Returns
         -------
@@ -199,7 +209,7 @@ class StackedTraining:
         norms : Tensor, shape (runs,)
             Before clipping.
         """
-        losses, _ = self._losses()
+        losses, _, _ = self._losses()
         found = torch.autograd.grad(losses.sum(), list(self.parameters.values()))
         flat = -torch.cat([each.flatten(1) for each in found], 1)
         norms = flat.norm(dim=1)
@@ -228,15 +238,13 @@ class StackedTraining:
         )
         return other
 
-    def _losses(self) -> tuple[torch.Tensor, dict[str, np.ndarray]]:
-        """Each run's loss on completions that it samples and records, shape (runs,), and facts about them."""
+    def _losses(self) -> tuple[torch.Tensor, dict[str, np.ndarray], Learnt]:
+        """Each run's loss on completions that it samples and records, shape (runs,); facts about them; the batch."""
         groups = self._filled() if self.config.design.filtered else self._sampled(range(len(self.runs)))
         prompts = torch.stack([tokens[each.rows] for tokens, each in zip(self._prompts, groups, strict=True)])
         completions = torch.stack([each.completions for each in groups])
         taps: list[Tap] | None = [] if self.config.design.weights in ("exact", "adam") else None
-        tokens = torch.cat([prompts, completions[:, :, :-1]], 2)
-        logits = self.model.logits(self.parameters, tokens, skip=prompts.shape[2] - 1, taps=taps)
-        scores = F.log_softmax(logits / self.config.temperature, -1)
+        scores = self._scores(prompts, completions, taps)
         own = scores.gather(-1, completions[..., None])[..., 0]
         counted = tokens_that_count(completions, self.codec.end)
         weights: list[np.ndarray | None] = [None] * len(groups)
@@ -250,11 +258,24 @@ class StackedTraining:
         advantages = np.stack(
             [self._advantages(run, each, of_run) for run, each, of_run in zip(self.runs, groups, weights, strict=True)]
         )
-        signal = torch.from_numpy(advantages).to(own)[..., None] * own * counted
-        return -signal.sum((1, 2)) / counted.sum((1, 2)), {
+        learnt = Learnt(prompts, completions, counted, torch.from_numpy(advantages).to(own), own.detach())
+        signal = learnt.advantages[..., None] * own * counted
+        facts = {
             "reward": np.array([each.rewards.mean() for each in groups]),
             "live": (np.abs(advantages) > 1e-9).mean(1),
         }
+        return -signal.sum((1, 2)) / counted.sum((1, 2)), facts, learnt
+
+    def _again(self, learnt: Learnt) -> torch.Tensor:
+        """Each run's loss on completions that it has learned from before, shape (runs,)."""
+        scores = self._scores(learnt.prompts, learnt.completions)
+        return clipped_losses(scores.gather(-1, learnt.completions[..., None])[..., 0], learnt, self.config.clip)
+
+    def _scores(self, prompts: torch.Tensor, completions: torch.Tensor, taps: list[Tap] | None = None) -> torch.Tensor:
+        """Log-probabilities of all tokens at each place of the completions, shape (runs, rows, T, vocabulary)."""
+        tokens = torch.cat([prompts, completions[:, :, :-1]], 2)
+        logits = self.model.logits(self.parameters, tokens, skip=prompts.shape[2] - 1, taps=taps)
+        return F.log_softmax(logits / self.config.temperature, -1)
 
     def _squares(self) -> dict[str, torch.Tensor] | None:
         """AdamW's mean squares, for weights in its units; before its first step there are none."""

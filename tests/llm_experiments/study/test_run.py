@@ -17,7 +17,7 @@ from llm_experiments.study.base_norms import TIMES
 from llm_experiments.study.config import StudyConfig, load_study
 from llm_experiments.study.confirmation import confirmed_curve, run_config
 from llm_experiments.study.controls import required_controls
-from llm_experiments.study.curves import CURVE_COLUMNS, Tasks, Tests
+from llm_experiments.study.curves import CURVE_COLUMNS, Tasks, Tests, learning_curves
 from llm_experiments.study.noise.measured import NOISE_COLUMNS, TRUTH
 from llm_experiments.study.run import Study
 from llm_experiments.study.world_check import _halved
@@ -239,7 +239,7 @@ def test_the_world_is_checked_once(finished, monkeypatch):
     pd.testing.assert_frame_equal(study.check(), table, check_dtype=False)
 
 
-@pytest.mark.parametrize(("task", "tested"), [("chains", 50), ("columns", 15), ("habits", 100)])
+@pytest.mark.parametrize(("task", "tested"), [("chains", 50), ("columns", 15), ("habits", 100), ("workings", 100)])
 def test_halves_of_a_world_share_no_cell(task, tested):
     world = small(world=SMALL["world"] | {"task": task, "n_prompts": 200}).world
     everything = Tasks.of(world, 0, [0])
@@ -261,6 +261,25 @@ def test_noise_is_measured_once_of_every_design_and_of_the_truth(finished, monke
     assert table.loc[table["design"] == TRUTH, "value_error"].abs().max() < 1e-6
     monkeypatch.setattr(study_run, "measure", lambda *_: pytest.fail("noise was measured again"))
     pd.testing.assert_frame_equal(study.noise(), table, check_exact=False, check_dtype=False, rtol=1e-3)
+
+
+def test_several_updates_are_made_of_each_batch(tmp_path):
+    study = Study(small(updates=4), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent)
+    config, setting = study.config, study.config.setting("grpo_4")
+    tasks = Tasks.of(config.world, 0, [0])
+    curves = learning_curves(config.tests, setting, tasks, [0], [1e-2], study.bases()[0])
+    assert curves["generated"].tolist() == [0, 16, 32] and curves["updates"].tolist() == [0, 8, 16]
+
+
+def test_studies_kept_before_batches_were_reused_go_on(tmp_path):
+    places = {"runs": tmp_path / "runs", "results": tmp_path / "results", "progress": silent}
+    identity = Study(small(), **places).folder / "study.json"
+    kept = json.loads(identity.read_text())
+    assert kept.pop("updates") == 1
+    identity.write_text(json.dumps(kept))
+    Study(small(), **places)
+    with pytest.raises(ValueError, match=r"other settings \(updates\)"):
+        Study(small(updates=4), **places)
 
 
 def test_noise_without_places_is_refused(tmp_path):
@@ -368,6 +387,10 @@ def test_what_noise_says_comes_from_the_results_alone(finished):
         ({"confirmation": {"designs": ["grpo_4", "dapo"], "bases": [0], "seeds": [0, 1]}}, "designs: 'dapo'"),
         ({"confirmation": {"designs": ["kae_eb_1", "kae_eb_1"], "bases": [0], "seeds": [0, 1]}}, "lacks the reference"),
         ({"confirmation": {"designs": ["grpo_4", "kae_eb_1"], "bases": [0], "seeds": [0, 5]}}, "seeds: 5"),
+        (
+            {"updates": 4, "confirmation": {"designs": ["grpo_4", "kae_eb_1"], "bases": [0], "seeds": [0, 1]}},
+            "the study has updates = 4",
+        ),
         ({"reference": "nothing"}, "reference: 'nothing'"),
         ({"rivals": ["nothing"]}, "rivals: 'nothing'"),
         ({"rate_seeds": [0, 7, 8, 9]}, "share"),

@@ -169,4 +169,4 @@ def test_no_picture_and_no_latex_is_committed_with_results():
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout: what is committed is not known")
     listed = subprocess.run(["git", "ls-files", "results"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert {Path(name).suffix for name in listed.stdout.split()} == {".csv", ".json", ".md"}
+    assert {Path(name).suffix for name in listed.stdout.split()} == {".csv", ".gz", ".json", ".md"}

@@ -53,11 +53,27 @@ def test_a_stacks_runs_are_those_of_stacks_of_one(design, folders, pools, codec,
     assert any(fact["live"].max() > 0 for fact in facts)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_a_run_is_that_of_a_plain_loop(optimizer, folders, pools, codec, monkeypatch):
+CLIP = 0.03  # narrow, so that few updates come to it
+
+
+def clipped_loss(scores, before, advantages, counted):
+    """Schulman et al. (2017), eq. 7, token by token; and how many tokens it holds back."""
+    total, held = 0 * scores.sum(), 0
+    for row, place in torch.nonzero(counted).tolist():
+        ratio, advantage = (scores[row, place] - before[row, place]).exp(), advantages[row]
+        within = min(max(ratio.item(), 1 - CLIP), 1 + CLIP)
+        if within * advantage < ratio.item() * advantage:
+            total, held = total - within * advantage, held + 1
+        else:
+            total = total - ratio * advantage
+    return total / counted.sum(), held
+
+
+@pytest.mark.parametrize(("optimizer", "updates"), [("adamw", 1), ("sgd", 1), ("adamw", 4)])
+def test_a_run_is_that_of_a_plain_loop(optimizer, updates, folders, pools, codec, monkeypatch):
     """The slow reference: transformers' model, torch's clipping and optimiser, one seed, whole sequences each time."""
     easy(monkeypatch)
-    settings = config(DESIGNS["history"], optimizer=optimizer)
+    settings = config(DESIGNS["history"], optimizer=optimizer, updates=updates, clip=CLIP)
     fast = StackedTraining(settings, folders[:1], pools[:1], SEEDS[:1], codec, RATES[:1])
     model = AutoModelForCausalLM.from_pretrained(folders[0], dtype=torch.float32).eval()
     weights = list(model.parameters())
@@ -66,6 +82,7 @@ def test_a_run_is_that_of_a_plain_loop(optimizer, folders, pools, codec, monkeyp
     ids = [problem.id for problem in problems]
     source = prompt_source(ids, 8, settings.design, estimator, seed_of(SEEDS[0], "prompts") % 2**32)
     random = torch.Generator().manual_seed(seed_of(SEEDS[0], "tokens") % 2**63)
+    held = 0
     for step in range(4):
         fact = fast.advance()
         rows = source.batch(step, 8).rows
@@ -84,13 +101,20 @@ def test_a_run_is_that_of_a_plain_loop(optimizer, folders, pools, codec, monkeyp
         rewards = np.array([float(sum(map(ord, text)) % 2) for text in codec.texts(completions)])
         assert rewards.mean() == fact["reward"][0]
         advantages = torch.from_numpy(estimator.step([ids[row] for row in rows], rewards, step)).float()
-        scores = model(input_ids=tokens).logits[:, 3:-1].log_softmax(-1).gather(-1, completions[..., None])[..., 0]
-        loss = -(advantages[:, None] * scores * counted).sum() / counted.sum()
-        steps.zero_grad()
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        assert float(norm) == pytest.approx(fact["gradient_norm"][0], rel=1e-3)
-        steps.step()
+        for update in range(updates):
+            scores = model(input_ids=tokens).logits[:, 3:-1].log_softmax(-1).gather(-1, completions[..., None])[..., 0]
+            if update == 0:
+                before, loss = scores.detach(), -(advantages[:, None] * scores * counted).sum() / counted.sum()
+            else:
+                loss, more = clipped_loss(scores, before, advantages, counted)
+                held += more
+            steps.zero_grad()
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if update == 0:
+                assert float(norm) == pytest.approx(fact["gradient_norm"][0], rel=1e-3)
+            steps.step()
+    assert (held > 0) == (updates > 1) and fast.updates == 4 * updates
     for name, weight in model.named_parameters():
         torch.testing.assert_close(fast.parameters[name][0], weight, rtol=1e-3, atol=1e-5)
 

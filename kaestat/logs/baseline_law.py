@@ -1,0 +1,340 @@
+"""The law of the baseline (`kaestat.theory.baseline_law`) on a log: its inputs, and the order that it predicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from kaestat.checks import check_positive
+from kaestat.logs.gradient_risk import measure_of
+from kaestat.logs.jackknife import jackknife_groups, jackknife_interval
+from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.risk import eligible_visits
+from kaestat.logs.tuning import wide_grid
+from kaestat.logs.units import LogUnits
+from kaestat.logs.value_mixture import ATOMS, Counts
+from kaestat.theory.baseline_law import GROUP_SIZES, PromptMoments, predict_noise
+
+LEAST_COUNTED = 4  # completions behind a count of right ones: fewer say little of how values are spread
+ROWS = 400  # prompts that stand for the distribution of success rates
+BETWEEN = 0.2  # of the made worlds; free answers of SmolLM2-135M-Instruct had .001 +- .007
+
+
+@dataclass(frozen=True, eq=False)
+class LawInputs:
+    """What the law is given.
+
+    Attributes
+    ----------
+    moments : PromptMoments
+        Of `ROWS` prompts that stand for those of the log. ``common`` is 0, as no log of norms tells it.
+    history : float
+        Effective completions behind a kernel mean of a prompt's past.
+    drift : ndarray, shape (P,)
+        What is left of its squared error: that of a policy that changes. It goes as ``p^2 (1 - p)^2``, as when all
+        logits move alike.
+    bandwidth : float
+        Of that mean, in the log's steps: of an exponential kernel, the one of least error.
+    """
+
+    moments: PromptMoments
+    history: float
+    drift: np.ndarray
+    bandwidth: float
+
+
+def law_inputs(log: RewardLog, *, weights: str | None = None, between: float = 0.0, min_visits: int = 1) -> LawInputs:
+    """Inputs of the law, averaged along a run.
+
+    - *Success rates* have the distribution that makes the counts of right completions most likely
+      (`kaestat.logs.value_mixture`). A visit is one count, and visits of few completions are joined until there are
+      four. A prompt's success rate counts as often as it had completions.
+    - *Weights* of right and wrong completions are means at each success rate, over the completions of all prompts, each
+      belonging to it as far as its count says so. So rho may go with p, somewhat less steeply than it does.
+    - *The history* is a mean of the prompt's own past, without its current group: its squared error is that against
+      the group's mean, less the variance of that mean. What ``p (1 - p) / history`` does not explain of it is drift.
+      With single completions ``p (1 - p)`` is that of the distribution above, a little too much where values move
+      while four are collected.
+
+    Parameters
+    ----------
+    log : RewardLog
+        Rewards of 0 and 1, with weights or lengths.
+    weights : {"weight", "length"}, optional
+        Which column is W; None takes the weights if the log has them. Only with squared score norms in the metric in
+        which the optimiser takes its step is the law's prediction one for that optimiser.
+    between : float
+        ``E ||g_x||^2 - ||g||^2`` over the value's noise within prompts, ``E[W (R - p)^2] - E ||g_x||^2``; 0 or more.
+        Norms do not tell it: inner products of scores do. The default, 0, is about right for long free answers (.001
+        +- .007 was measured); .2 is that of made worlds with short answers. Each prompt's share goes as
+        ``p^2 (1 - p)^2 E[W]``.
+    min_visits : int
+        Only completions of visits with at least this many earlier ones count; 1 or more.
+
+    Raises
+    ------
+    ValueError
+        If rewards are others than 0 and 1, no prompt comes back, hardly any has right and wrong completions at once,
+        or the log has neither weights nor lengths, or all of them are 0.
+    """
+    return _Log.of(log, weights, min_visits).inputs(np.ones(len(log.prompts), dtype=bool), between)
+
+
+@dataclass(frozen=True, eq=False)
+class LawPrediction:
+    """Noise at equal completions that the law predicts of each design on a log.
+
+    Attributes
+    ----------
+    inputs : LawInputs
+    threshold : tuple of float
+        `kaestat.theory.PromptMoments.threshold` of them, and its interval.
+    unit : str
+        The log's own design: the leave-one-out mean of groups of its median size, or ``none`` where that is 1.
+    noise, with_between : Series
+        By design, where ``between`` is 0, and where it is `BETWEEN`.
+    left_out : DataFrame
+        Of ``noise``, a row without each group of prompts.
+    """
+
+    inputs: LawInputs
+    threshold: tuple[float, float, float]
+    unit: str
+    noise: pd.Series
+    with_between: pd.Series
+    left_out: pd.DataFrame
+
+    def ratio(self, design: str, reference: str) -> tuple[float, float, float]:
+        """Noise of a design over that of another one, and a 95 % interval.
+
+        It is that of a jackknife over groups of prompts, for the logarithm; NaN with one prompt.
+        """
+        left_out = self.left_out[design].to_numpy() / self.left_out[reference].to_numpy()
+        return _with_interval(float(self.noise[design] / self.noise[reference]), left_out)
+
+    def table(self) -> pd.DataFrame:
+        """One row per design, least noise first.
+
+        Returns
+        -------
+        DataFrame
+            ``design``; ``noise`` over that of ``unit``, with its interval ``ci_low, ci_high``; ``with_between``, the
+            same ratio where ``between`` is `BETWEEN`; and ``unit``.
+        """
+        rows = [(design, *self.ratio(str(design), self.unit)) for design in self.noise.index]
+        found = pd.DataFrame(rows, columns=["design", "noise", "ci_low", "ci_high"])
+        found["with_between"] = (self.with_between / self.with_between[self.unit])[self.noise.index].to_numpy()
+        return found.assign(unit=self.unit).sort_values("noise", kind="stable", ignore_index=True)
+
+
+def law_of_log(
+    log: RewardLog,
+    *,
+    weights: str | None = None,
+    group_sizes: Sequence[int] = GROUP_SIZES,
+    seed: int = 0,
+    min_visits: int = 1,
+) -> LawPrediction:
+    """The order of designs that the law predicts on a log.
+
+    A step has as many completions as the log's steps have on average. The history is the log's own at any group size:
+    with single completions prompts come back more often, and their past has as many completions.
+
+    Parameters
+    ----------
+    log, weights, min_visits
+        As in `law_inputs`.
+    group_sizes : sequence of int
+        Of the group designs, beside the log's own.
+    seed : int
+        Of the groups of prompts of the jackknife.
+
+    Raises
+    ------
+    ValueError
+        As in `law_inputs`.
+    """
+    whole = _Log.of(log, weights, min_visits)
+    size = int(np.median(log.group_sizes))
+    sizes = sorted({*group_sizes, *([size] if size > 1 else [])})
+    completions = max(2, round(len(log.frame) / log.n_steps))
+
+    def predicted(inputs: LawInputs) -> pd.Series:
+        found = predict_noise(
+            inputs.moments, completions=completions, history=inputs.history, drift=inputs.drift, group_sizes=sizes
+        )
+        return pd.Series({each.design: each.relative_noise for each in found})
+
+    everyone = np.ones(len(log.prompts), dtype=bool)
+    inputs = whole.inputs(everyone, 0.0)
+    noise = predicted(inputs)
+    group = jackknife_groups(len(log.prompts), seed=seed)
+    without = [group != k for k in range(int(group.max()) + 1)]
+    left_out = [whole.inputs(kept, 0.0) for kept in without if _tells(whole.counts, kept)]
+    thresholds = np.array([each.moments.threshold for each in left_out])
+    return LawPrediction(
+        inputs=inputs,
+        threshold=_with_interval(inputs.moments.threshold, thresholds),
+        unit=f"rloo_{size}" if size > 1 else "none",
+        noise=noise,
+        with_between=predicted(whole.inputs(everyone, BETWEEN)),
+        left_out=pd.DataFrame([predicted(each) for each in left_out], columns=noise.index),
+    )
+
+
+def law_applies(log: RewardLog, *, weights: str | None = None, min_visits: int = 1) -> bool:
+    """Whether `law_of_log` has something to say: prompts come back, some right and some wrong at once, with weights."""
+    units = log.prompt_units
+    eligible = units.earlier >= max(min_visits, 1)
+    if not (eligible.any() and np.isin(units.reward, (0.0, 1.0)).all()):
+        return False
+    counts = _counts(units, log.completion_weights(measure_of(log, weights)), eligible)
+    return _tells(counts, np.ones(len(log.prompts), dtype=bool))
+
+
+@dataclass(frozen=True, eq=False)
+class _Log:
+    """What is summed over some prompts again and again.
+
+    ``error, inverse`` have shape (bandwidths, visits): squared difference of the visit's mean from the mean of its
+    past, and one over the effective completions behind that.
+    """
+
+    counts: Counts
+    bandwidths: np.ndarray
+    prompt: np.ndarray
+    size: np.ndarray
+    variance: np.ndarray
+    error: np.ndarray
+    inverse: np.ndarray
+
+    @classmethod
+    def of(cls, log: RewardLog, weights: str | None, min_visits: int) -> _Log:
+        weight = log.completion_weights(measure_of(log, weights))
+        units = log.prompt_units
+        if not np.isin(units.reward, (0.0, 1.0)).all():
+            raise ValueError("rewards must be 0 and 1: the law of the baseline is one of right and wrong answers.")
+        eligible = eligible_visits(log, max(min_visits, 1), absolute=False)
+        counts = _counts(units, weight, eligible)
+        if not _tells(counts, np.ones(len(log.prompts), dtype=bool)):
+            raise ValueError(
+                "rewards must be both right and wrong for some prompts that come back, and weights not all 0: there is "
+                "hardly any noise by which designs could differ."
+            )
+        bandwidths = np.array(wide_grid(log))
+        error, inverse = _of_past(units, bandwidths)
+        return cls(
+            counts=counts,
+            bandwidths=bandwidths,
+            prompt=units.visit_prompt[eligible],
+            size=units.counts[eligible].astype(float),
+            variance=units.variance[eligible],
+            error=error[:, eligible],
+            inverse=inverse[:, eligible],
+        )
+
+    def inputs(self, kept: np.ndarray, between: float) -> LawInputs:
+        """Those of some prompts."""
+        between = check_positive("between", between, allow_zero=True)
+        mixture, sums = self.counts.pooled(kept)
+        rows = mixture.quantiles(ROWS)
+        right, wrong = sums["n_right"], sums["n_wrong"]
+        moments = PromptMoments(
+            value=ATOMS[rows],
+            right=mixture.means(sums["right"], right)[rows],
+            wrong=mixture.means(sums["wrong"], wrong)[rows],
+            right_square=mixture.means(sums["right_square"], right)[rows],
+            wrong_square=mixture.means(sums["wrong_square"], wrong)[rows],
+            signal=np.zeros(ROWS),
+            common=0.0,
+        )
+        p = moments.value
+        moved = _to_mean_one((p * (1 - p)) ** 2)
+        level = between / (1 + between) * float(moments.second_moment(p).mean())
+        moments = replace(moments, signal=level * _to_mean_one(moved * moments.weight))
+        history, drift, bandwidth = self._history(kept, float(np.mean(p * (1 - p))))
+        return LawInputs(moments, history, drift * moved, bandwidth)
+
+    def _history(self, kept: np.ndarray, of_values: float) -> tuple[float, float, float]:
+        """Effective completions, drift and bandwidth."""
+        here = kept[self.prompt]
+        size, error, inverse = self.size[here], self.error[:, here], self.inverse[:, here]
+        variance = np.where(size > 1, self.variance[here], of_values)
+        best = int(np.argmin(error @ size))
+        of_noise, of_mean = float(size @ variance), float((size * variance) @ inverse[best])
+        squared = float(error[best] @ size - variance.sum()) / float(size.sum())
+        history = of_noise / of_mean if of_noise > 0 else float(1 / inverse[best].mean())
+        return history, max(squared - of_mean / float(size.sum()), 0.0), float(self.bandwidths[best])
+
+
+def _with_interval(positive: float, left_out: np.ndarray) -> tuple[float, float, float]:
+    """An estimate and its interval on the scale of logarithms, from the same without each group of prompts."""
+    if len(left_out) < 2 or not np.isfinite([positive, *left_out]).all():
+        return positive, math.nan, math.nan
+    _, low, high = jackknife_interval(math.log(positive), np.log(left_out)[:, None])
+    return positive, math.exp(low[0]), math.exp(high[0])
+
+
+def _to_mean_one(shape: np.ndarray) -> np.ndarray:
+    return shape / shape.mean() if shape.any() else shape
+
+
+def _tells(counts: Counts, kept: np.ndarray) -> bool:
+    """Whether some prompts have weights, and enough counts with both kinds that one of `ROWS` is between 0 and 1."""
+    here = kept[counts.prompt]
+    right, size = counts.right[here], counts.size[here]
+    weight = sum(counts.sums[name][here].sum() for name in ("right", "wrong"))
+    return bool(weight > 0 and size[(right > 0) & (right < size)].sum() * ROWS >= size.sum())
+
+
+def _counts(units: LogUnits, weight: np.ndarray, eligible: np.ndarray) -> Counts:
+    """Counts of right completions and sums of W over visits, those of few completions joined within a prompt."""
+    right = units.reward
+    columns = {
+        "n_right": right,
+        "n_wrong": 1 - right,
+        "right": weight * right,
+        "wrong": weight * (1 - right),
+        "right_square": weight**2 * right,
+        "wrong_square": weight**2 * (1 - right),
+    }
+    order = units.by_unit[eligible[units.by_unit]]
+    prompt, size = units.visit_prompt[order], units.counts[order]
+    before = np.cumsum(size) - size
+    starts = np.append(True, prompt[1:] != prompt[:-1])
+    before -= before[starts][np.cumsum(starts) - 1]  # completions of the prompt before this visit
+    piece = before // LEAST_COUNTED
+    first = np.flatnonzero(starts | np.append(True, piece[1:] != piece[:-1]))
+    sums = {
+        name: np.add.reduceat(np.add.reduceat(column, units.first)[order], first) for name, column in columns.items()
+    }
+    whole = np.add.reduceat(size, first)
+    return Counts(prompt[first], np.rint(sums["n_right"]).astype(np.int64), whole, sums)
+
+
+def _of_past(units: LogUnits, bandwidths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``error`` and ``inverse`` of `_Log` at every visit, (bandwidths, W); NaN at first visits.
+
+    An exponential kernel's sums shrink alike from one visit to the next, so that ratios of them do not change
+    meanwhile.
+    """
+    error, inverse = np.full((2, len(bandwidths), len(units.first)), np.nan)
+    mass, squares, total = np.zeros((3, len(bandwidths), int(units.visit_unit.max()) + 1))
+    last = np.zeros(mass.shape[1])
+    by_rank = np.argsort(units.earlier, kind="stable")
+    for rank, visits in enumerate(np.split(by_rank, np.cumsum(np.bincount(units.earlier))[:-1])):
+        unit, step, count = units.visit_unit[visits], units.visit_step[visits], units.counts[visits]
+        if rank:
+            mean = total[:, unit] / mass[:, unit]
+            error[:, visits] = (units.total[visits] / count - mean) ** 2
+            inverse[:, visits] = squares[:, unit] / mass[:, unit] ** 2
+        fade = np.exp(-(step - last[unit]) / bandwidths[:, None])
+        mass[:, unit] = fade * mass[:, unit] + count
+        squares[:, unit] = fade**2 * squares[:, unit] + count
+        total[:, unit] = fade * total[:, unit] + units.total[visits]
+        last[unit] = step
+    return error, inverse

@@ -1,0 +1,107 @@
+"""How the success rates of prompts are spread, from few completions of each: a mixture of binomials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.stats import binom
+
+ATOMS = np.sin(np.linspace(0, np.pi / 2, 65)) ** 2  # equally far apart for the binomial's standard error
+ROUNDS = 300
+OF_POOLED = 1.0  # completions of the pooled mean beside each atom's own, for atoms that have hardly any
+
+
+@dataclass(frozen=True, eq=False)
+class ValueMixture:
+    """The distribution of success rates on a grid, by maximum likelihood.
+
+    A share of k right completions of n is spread more widely than the success rates are, and its posterior mean less
+    widely. Neither will do for averages of ``p (1 - p)``, ``b*`` and the like. The distribution that makes the counts
+    most likely (Laird, 1978) has no such bias, and EM finds it: with ``L_ca = Binomial(k_c; n_c, p_a)`` ::
+
+        share_a  <-  sum_c (m_c / m) share_a L_ca / sum_a' share_a' L_ca'
+
+    Attributes
+    ----------
+    right, size : ndarray of int, shape (C,)
+        k and n of each kind of counts.
+    times : ndarray, shape (C,)
+        m, how often each occurs; not all 0.
+    """
+
+    right: np.ndarray
+    size: np.ndarray
+    times: np.ndarray
+
+    @cached_property
+    def likelihood(self) -> np.ndarray:
+        """Shape (C, A)."""
+        return np.asarray(binom.pmf(self.right[:, None], self.size[:, None], ATOMS))
+
+    @cached_property
+    def share(self) -> np.ndarray:
+        """Of each of `ATOMS`, shape (A,)."""
+        share = np.full(len(ATOMS), 1 / len(ATOMS))
+        for _ in range(ROUNDS):
+            share = share * ((self.times / self.times.sum() / (self.likelihood @ share)) @ self.likelihood)
+        return share
+
+    def means(self, total: np.ndarray, count: np.ndarray) -> np.ndarray:
+        """Mean of something at each atom, from its sums at each kind of counts, shape (A,).
+
+        Parameters
+        ----------
+        total, count : ndarray, shape (C,)
+            Sum over completions, and how many these are.
+        """
+        belongs = self.likelihood * self.share
+        belongs = belongs / belongs.sum(axis=1, keepdims=True)
+        pooled = total.sum() / count.sum() if count.sum() > 0 else 0.0
+        return (total @ belongs + OF_POOLED * pooled) / (count @ belongs + OF_POOLED)
+
+    def quantiles(self, rows: int) -> np.ndarray:
+        """Atoms, by their place in `ATOMS`, that stand for the distribution in equal shares, shape (rows,)."""
+        middle = (np.arange(rows) + 0.5) / rows
+        return np.minimum(np.searchsorted(np.cumsum(self.share), middle), len(ATOMS) - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Right completions in pieces of a log, and what was summed over them.
+
+    Attributes
+    ----------
+    prompt, right, size : ndarray of int, shape (U,)
+        Of each piece.
+    sums : mapping of str to ndarray, shape (U,)
+    """
+
+    prompt: np.ndarray
+    right: np.ndarray
+    size: np.ndarray
+    sums: Mapping[str, np.ndarray]
+
+    @cached_property
+    def _kinds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Distinct pairs of right and size, shape (C, 2), and which of them each piece is."""
+        pairs, kind = np.unique(np.stack([self.right, self.size], axis=1), axis=0, return_inverse=True)
+        return pairs, kind.reshape(-1)
+
+    def pooled(self, kept: np.ndarray) -> tuple[ValueMixture, dict[str, np.ndarray]]:
+        """The mixture of some prompts, each completion counting alike, and the sums at each kind of counts.
+
+        Parameters
+        ----------
+        kept : ndarray of bool, shape (number of prompts,)
+        """
+        pairs, kind = self._kinds
+        here = kept[self.prompt]
+
+        def at_each(column: np.ndarray) -> np.ndarray:
+            return np.bincount(kind[here], weights=column[here], minlength=len(pairs))
+
+        mixture = ValueMixture(pairs[:, 0], pairs[:, 1], at_each(self.size.astype(float)))
+        return mixture, {name: at_each(column) for name, column in self.sums.items()}

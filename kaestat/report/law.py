@@ -1,0 +1,140 @@
+"""What the law of the baseline predicts on a log, in rows and sentences: the same on the terminal and in the report."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kaestat.logs.baseline_law import BETWEEN, LawPrediction, law_applies, law_of_log
+from kaestat.logs.reward_log import RewardLog
+
+LAW_TITLE = "Noise of each design at equal completions, predicted by the law of the baseline"
+NAMES = {
+    "none": "no baseline, rewards 0 and 1",
+    "none_signed": "no baseline, rewards -1 and 1",
+    "batch_mean": "batch mean",
+    "weighted_batch_mean": "weighted batch mean",
+    "weighted_constant": "weighted constant",
+    "history": "history",
+    "weighted_history": "weighted history",
+    "value": "value itself",
+    "best": "best baseline itself",
+}
+GROUP_NAMES = {"rloo": "RLOO", "grpo": "GRPO"}
+MEASURED = {"none": "none", "batch_mean": "reinforce++", "history": "kae_eb"}  # rows of `kaestat.gradient_risk`
+MEASURED_WEIGHTED = {"weighted_batch_mean": "reinforce++", "weighted_history": "kae_eb"}
+USUAL_GROUP = 8  # that a log of single completions is compared with
+
+
+@dataclass(frozen=True, eq=False)
+class LawAnalysis:
+    """What the law predicts on a log.
+
+    Attributes
+    ----------
+    table : DataFrame
+        `kaestat.logs.baseline_law.LawPrediction.table`, and ``measured``: the same ratio by a replay of the log, NaN
+        for designs that the log cannot replay or that were not asked for.
+    threshold : tuple of float
+        `kaestat.theory.PromptMoments.threshold`, and its interval.
+    history, drift, bandwidth : float
+        `kaestat.logs.baseline_law.LawInputs`; the mean of ``drift``.
+    none_to_value : tuple of float
+        Noise of no baseline over that of the value, and its interval.
+    to_batch, to_group : tuple of float
+        Noise of a weighted history over that of a weighted batch mean, and of GRPO in groups of ``group``, and their
+        intervals.
+    group : int
+    """
+
+    table: pd.DataFrame
+    threshold: tuple[float, float, float]
+    history: float
+    drift: float
+    bandwidth: float
+    none_to_value: tuple[float, float, float]
+    to_batch: tuple[float, float, float]
+    to_group: tuple[float, float, float]
+    group: int
+
+    @classmethod
+    def of(cls, log: RewardLog, noise: pd.DataFrame, *, seed: int, min_visits: int) -> LawAnalysis | None:
+        """Predict; None where the law has nothing to say.
+
+        Parameters
+        ----------
+        log : RewardLog
+            With weights or lengths.
+        noise : DataFrame
+            `kaestat.gradient_risk` of the log.
+        seed, min_visits
+            As in `kaestat.logs.baseline_law.law_of_log`.
+        """
+        if not law_applies(log, min_visits=min_visits):
+            return None
+        found = law_of_log(log, seed=seed, min_visits=min_visits)
+        size = int(np.median(log.group_sizes))
+        group = size if size > 1 else USUAL_GROUP
+        table = found.table()
+        unit = "vs_none" if found.unit == "none" else "vs_grpo"
+        table["measured"] = [_measured(str(design), noise, unit, found) for design in table["design"]]
+        return cls(
+            table=table,
+            threshold=found.threshold,
+            history=found.inputs.history,
+            drift=float(found.inputs.drift.mean()),
+            bandwidth=found.inputs.bandwidth,
+            none_to_value=found.ratio("none", "value"),
+            to_batch=found.ratio("weighted_history", "weighted_batch_mean"),
+            to_group=found.ratio("weighted_history", f"grpo_{group}"),
+            group=group,
+        )
+
+
+def _measured(design: str, noise: pd.DataFrame, unit: str, found: LawPrediction) -> float:
+    """What the replay measured of a design, in the same unit; NaN if nothing."""
+    weighted = design in MEASURED_WEIGHTED
+    method = "grpo" if design == found.unit != "none" else (MEASURED | MEASURED_WEIGHTED).get(design)
+    rows = noise[(noise["method"].map(str) == method) & ((noise["weights"] != "none") == weighted)]
+    rows = rows.sort_values("weights", ascending=False)  # score norms where there are lengths as well
+    return float(rows[unit].iloc[0]) if len(rows) else np.nan
+
+
+def design_name(design: str) -> str:
+    """A design in words."""
+    kind, _, size = design.rpartition("_")
+    return f"{GROUP_NAMES[kind]}, groups of {size}" if kind in GROUP_NAMES else NAMES[design]
+
+
+def law_header(law: LawAnalysis) -> tuple[str, ...]:
+    """Names of the columns of `law_rows`."""
+    unit = design_name(str(law.table["unit"].iloc[0]))
+    return "design", f"noise over that of {unit}", "95 % interval", "replayed", f"if between/within is {BETWEEN:g}"
+
+
+def law_rows(law: LawAnalysis) -> list[tuple[str, ...]]:
+    """Rows of the table of predictions, under `law_header`."""
+    row: Any
+    rows = list[tuple[str, ...]]()
+    for row in law.table.itertuples():
+        interval = "-" if math.isnan(row.ci_low) or row.design == row.unit else f"{row.ci_low:.2f} to {row.ci_high:.2f}"
+        numbers = (row.noise, row.measured, row.with_between)
+        noise, measured, between = ("-" if not math.isfinite(x) else f"{x:.2f}" for x in numbers)
+        rows.append((design_name(row.design), noise, interval, measured, between))
+    return rows
+
+
+def law_line(law: LawAnalysis) -> str:
+    """What the numbers of the table are, and what they rest on."""
+    return (
+        "Predicted from the spread of success rates and the weights of right and wrong answers; replayed: measured by "
+        "a replay of the log, in which a history has the rest of the group besides the past. The history has "
+        f"{law.history:.3g} effective completions of each prompt, and changes of the policy add {law.drift:.2g} to its "
+        "squared error. A log cannot tell how much prompts' mean gradients differ: between/within is 0 here, about as "
+        f"measured for long free answers. Worlds of short answers have {BETWEEN:g}, which speaks against groups. A log "
+        "cannot tell the noise scale either: far above it no baseline matters."
+    )

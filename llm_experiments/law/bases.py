@@ -1,0 +1,62 @@
+"""Base models of made worlds, with the studies' own seeds: where a study has the same one, it is that one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from llm_experiments.config import ModelConfig
+from llm_experiments.seeding import seed_of
+from llm_experiments.tasks import MADE_WORLDS, world_examples
+
+from .config import CellConfig
+from .longer_answers import longer_answers
+
+EXAMPLES = 200_000  # as in the studies
+
+Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
+
+
+def starting_model(config: CellConfig, models: Path, progress: Progress) -> ModelConfig:
+    """The model that a cell begins with: its own, or the base model that is made of it for a made world.
+
+    Parameters
+    ----------
+    config : CellConfig
+    models : Path
+        Folder of models that are made; what is there is not made again.
+    progress : callable
+        As of `llm_experiments.law.measurement.LawMeasurement`.
+    """
+    if config.task.name not in MADE_WORLDS or (config.model.pretraining is None and config.teaching is None):
+        return config.model
+    return config.model.model_copy(update={"name": str(_base(config, models, progress)), "pretraining": None})
+
+
+def _base(config: CellConfig, models: Path, progress: Progress) -> Path:
+    from llm_experiments.policies.loading import resolve_device
+    from llm_experiments.policies.smollm2 import smollm2_folder
+    from llm_experiments.policies.supervised import taught_folder
+    from llm_experiments.policies.tiny import tiny_folder
+
+    task, longer = config.task, config.longer
+    world, device = int(task.options.get("world", 0)), resolve_device(config.model.device)
+    short = task
+    if longer is not None:
+        short = task.model_copy(update={"options": task.options | {"thoughts": longer.begin}})
+    examples = world_examples(short, EXAMPLES, seed=seed_of(world, "examples") % 2**32)
+    seed = seed_of(world, "model") % 2**32
+    made = config.model.pretraining or config.teaching
+    assert made is not None
+    with progress("base model", made.steps) as done:
+        told = {"device": device, "progress": lambda *_: done()}
+        if config.teaching is None:
+            folder = tiny_folder(models, examples, made, seed, **told)
+        else:
+            start = smollm2_folder(models) if config.model.name == "smollm2" else Path(config.model.name)
+            folder = taught_folder(models, start, examples, made, seed, **told)
+    if longer is None:
+        return folder
+    with progress("longer answers", longer.steps * len(longer.stages)) as done:
+        return longer_answers(longer, task, folder, cache=models, device=device, progress=lambda *_: done())

@@ -1,0 +1,293 @@
+"""One policy on one task: completions, Adam's mean squares, norms and tables; every stage is kept and gone on with."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from kaestat.storage import write_atomically
+from llm_experiments.pools.sampling import sample_pool, weights_digest
+from llm_experiments.pools.store import PoolStore, PromptPool
+from llm_experiments.provenance import provenance
+from llm_experiments.seeding import seed_of
+from llm_experiments.tasks import load_task, pretraining_examples
+from llm_experiments.tasks.base import Task
+
+from .bases import Progress, starting_model
+from .config import CellConfig
+from .summary import PROMPT_COLUMNS, prompt_table
+from .tables import COMPLETIONS, PROMPTS, PROVENANCE, write_csv, write_gzip
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from llm_experiments.policies.transformers_policy import TransformersPolicy
+
+    from .store import LawStore
+
+COMPLETION_COLUMNS = ["cell", "step", "prompt", "completion", "reward", "length", "finished", "plain", "adam", "logits"]
+"""The last three are squared norms of the completion's score: in the parameters, there in Adam's units, and on the
+logits."""
+MEANS = "means.npz"  # inner products of the prompts' mean gradients
+DRIFT = {"float32": 1e-3, "bfloat16": 0.15}  # of a log-probability, for each token and one more; bfloat16 has 3 digits
+
+
+class Cell:
+    """One policy on one task.
+
+    Parameters
+    ----------
+    name : str
+    config : CellConfig
+    runs : Path
+    folder : Path
+        Of this cell's completions, norms and tables.
+    data, progress
+        As of `LawMeasurement`.
+    """
+
+    def __init__(
+        self, name: str, config: CellConfig, *, runs: Path, folder: Path, data: Path | None, progress: Progress
+    ):
+        self.name, self.config, self.folder = name, config, folder
+        self._runs, self._data, self._progress = runs, data, progress
+
+    def measure(self) -> None:
+        """Sample, take norms, and write the cell's tables; nothing is done again that is there."""
+        begin = time.perf_counter()
+        completions, prompts, means = [], [], {}
+        for step in self.config.steps:
+            self._make_checkpoint(step)
+            self._sample(step)
+            self._take_norms(step)
+            rows, own, mean = self._tables(step)
+            completions.append(rows)
+            prompts.append(own)
+            means |= mean
+        write_gzip(self.folder / COMPLETIONS, pd.concat(completions, ignore_index=True)[COMPLETION_COLUMNS])
+        write_csv(self.folder / PROMPTS, pd.concat(prompts, ignore_index=True)[PROMPT_COLUMNS])
+        write_atomically(self.folder / MEANS, _archive(means))
+        facts = {"seconds_of_last_call": round(time.perf_counter() - begin, 1)}
+        write_atomically(self.folder / PROVENANCE, json.dumps(facts))
+
+    @staticmethod
+    def means(folder: Path) -> dict[tuple[int, str], np.ndarray]:
+        """Inner products of the prompts' mean gradients by step and metric, each of shape (P, P)."""
+        with np.load(folder / MEANS, allow_pickle=False) as kept:
+            return {(int(key.split("|")[0]), key.split("|")[1]): kept[key] for key in kept.files}
+
+    def _sample(self, step: int) -> None:
+        config, store, digest = self.config, self._pools, self._digest(step)
+        if store.missing(step):
+            self._load(step)
+        with self._progress(f"{self.name}: completions, step {step} (prompts)", len(self._ids)) as done:
+            sample_pool(
+                store,
+                self._policy,
+                self._task,
+                step=step,
+                checkpoint=digest,
+                size=config.history + config.completions,
+                seed=config.seed,
+                done=done,
+            )
+
+    def _take_norms(self, step: int) -> None:
+        from .prompt_scores import prompt_scores
+
+        config, ids, digest = self.config, self._ids, self._digest(step)
+        missing = [row for row in range(len(ids)) if not self._scores.has(step, row)]
+        if not missing:
+            return
+        self._load(step)
+        pools = [self._pools.read(step, problem_id) for problem_id in ids]
+        prompts = [self._policy.encode(self._prompts[problem_id]) for problem_id in ids]
+        squares = self._squares(step, digest, prompts, pools)
+        with self._progress(f"{self.name}: norms, step {step} (prompts)", len(missing)) as done:
+            for row in missing:
+                own = pools[row].completions[config.history :]
+                found = prompt_scores(
+                    self._policy.model,
+                    prompts[row],
+                    [each.token_ids for each in own],
+                    pools[row].rewards[config.history :],
+                    squares,
+                    temperature=config.sampling.temperature,
+                    batch_tokens=config.batch_tokens,
+                )
+                self._check(pools[row], found.log_probs)
+                logits = self._policy.score(self._prompts[ids[row]], own).logit_norms
+                self._scores.write(step, row, digest, found, logits)
+                done()
+
+    def _squares(
+        self, step: int, digest: str, prompts: Sequence[Sequence[int]], pools: Sequence[PromptPool]
+    ) -> dict[nn.Parameter, torch.Tensor]:
+        from .mean_squares import mean_squares
+
+        config, model = self.config, self._policy.model
+        kept = self._scores.read_squares(step, digest, model)
+        if kept is not None:
+            return kept
+        with self._progress(f"{self.name}: mean squares, step {step} (batches)", config.history) as done:
+            found = mean_squares(
+                model,
+                prompts,
+                [[each.token_ids for each in pool.completions[: config.history]] for pool in pools],
+                np.stack([pool.rewards[: config.history] for pool in pools]),
+                temperature=config.sampling.temperature,
+                batch_tokens=config.batch_tokens,
+                done=done,
+            )
+        self._scores.write_squares(step, digest, model, found)
+        return found
+
+    def _tables(self, step: int) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, np.ndarray]]:
+        """Rows of the completions, rows of the prompts, and products of the prompts' mean gradients."""
+        digest, rows, means = self._digest(step), [], {}
+        products: dict[str, list[np.ndarray]] = {}
+        for row, problem_id in enumerate(self._ids):
+            pool = self._pools.read(step, problem_id)
+            scores, logits = self._scores.read(step, row, digest)
+            own = pool.completions[self.config.history :]
+            norms = {name: each.norms for name, each in scores.metrics.items()} | {"logits": logits}
+            rows.append(
+                pd.DataFrame(
+                    {
+                        "cell": self.name,
+                        "step": step,
+                        "prompt": problem_id,
+                        "completion": np.arange(len(own)),
+                        "reward": pool.rewards[self.config.history :],
+                        "length": [len(each) for each in own],
+                        "finished": [int(each.finished) for each in own],
+                    }
+                    | norms
+                )
+            )
+            for name, each in scores.metrics.items():
+                products.setdefault(name, []).append(each.products)
+                means.setdefault(name, []).append(each.mean)
+        completions = pd.concat(rows, ignore_index=True)
+        return (
+            completions,
+            prompt_table(completions, {name: np.stack(each) for name, each in products.items()}),
+            {f"{step}|{name}": _gram(np.stack(each)) for name, each in means.items()},
+        )
+
+    @cached_property
+    def _task(self) -> Task:
+        task = self.config.task
+        if self._data is not None and task.path is not None and not task.path.is_absolute():
+            task = task.model_copy(update={"path": self._data / task.path})
+        return load_task(task, seed=seed_of(self.config.seed, "task"))
+
+    @cached_property
+    def _prompts(self) -> dict[str, str]:
+        return {problem.id: problem.prompt for problem in self._task.problems}
+
+    @cached_property
+    def _ids(self) -> list[str]:
+        return list(self._prompts)
+
+    @cached_property
+    def _policy(self) -> TransformersPolicy:
+        from llm_experiments.policies import load_policy
+
+        config, examples = self.config, None
+        models = self._runs / "models"
+        model = starting_model(config, models, lambda part, total: self._progress(f"{self.name}: {part}", total))
+        if model.pretraining is not None:
+            examples = pretraining_examples(
+                config.task, model.pretraining, seed=seed_of(config.seed, "examples"), exclude=self._ids
+            )
+        with self._progress(f"{self.name}: model", model.pretraining.steps if model.pretraining else 0) as done:
+            return load_policy(
+                model,
+                config.sampling,
+                cache=models,
+                seed=seed_of(config.seed, "model"),
+                examples=examples,
+                progress=lambda *_: done(),
+            )
+
+    @cached_property
+    def _identity(self) -> dict:
+        return self.config.model_dump(mode="json", exclude={"batch_tokens", "steps"})
+
+    @cached_property
+    def _pools(self) -> PoolStore:
+        return PoolStore(self.folder / "pools", self._identity, self._ids, provenance(self.config))
+
+    @cached_property
+    def _scores(self) -> LawStore:
+        from llm_experiments.policies.loading import resolve_device
+
+        from .store import LawStore
+
+        # Sketches of two kinds of devices do not meet.
+        device = resolve_device(self.config.model.device)
+        return LawStore(self.folder / "scores", self._identity | {"device": device})
+
+    def _make_checkpoint(self, step: int) -> None:
+        """Write the model itself, or the policies that updates make of it, unless they are there."""
+        from llm_experiments.diagnose.updates import UpdateFolders, make_checkpoints
+
+        config = self.config
+        if config.checkpoints is not None or self._checkpoint(step).is_dir():
+            return
+        if not self._checkpoint(0).is_dir():
+            self._policy.save(self._checkpoint(0))
+        if config.training is not None and step > 0:
+            self._load(0)
+            folders = UpdateFolders(self.folder / "training")
+            with self._progress(f"{self.name}: updates", max(config.steps) + 1) as done:
+                make_checkpoints(
+                    self._policy, self._task, config.training, folders, config.steps, seed=config.seed, done=done
+                )
+
+    def _checkpoint(self, step: int) -> Path:
+        if self.config.checkpoints is not None:
+            return Path(self.config.checkpoints.replace("{step}", str(step)))
+        from llm_experiments.diagnose.updates import UpdateFolders
+
+        return UpdateFolders(self.folder / "training").checkpoint(step)
+
+    def _digest(self, step: int) -> str:
+        return weights_digest(self._checkpoint(step))
+
+    def _load(self, step: int) -> None:
+        self._policy.load_weights(self._checkpoint(step))
+
+    def _check(self, pool: PromptPool, log_probs: np.ndarray) -> None:
+        """Refuse scores of other weights, or of another temperature, than those that sampled the completions."""
+        own = pool.completions[self.config.history :]
+        recorded = np.array([sum(each.log_probs) for each in own])
+        allowed = DRIFT[self.config.model.dtype] * (1 + np.array([len(each) for each in own]))
+        off = np.abs(recorded - log_probs) / allowed
+        if off.max() > 1:
+            worst = int(off.argmax())
+            raise ValueError(
+                f"step {pool.step}, {pool.problem_id}, completion {worst}: its log-probability was "
+                f"{recorded[worst]:.4f} when sampled and is {log_probs[worst]:.4f} now. Remove {self.folder} and "
+                "sample again."
+            )
+
+
+def _gram(vectors: np.ndarray) -> np.ndarray:
+    return vectors.astype(float) @ vectors.astype(float).T
+
+
+def _archive(arrays: dict[str, np.ndarray]) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()

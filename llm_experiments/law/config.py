@@ -1,0 +1,161 @@
+"""Configurations of `law`: YAML files with one or several cells, checked before anything is loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from llm_experiments.config import (
+    NAME,
+    ModelConfig,
+    PretrainingConfig,
+    SamplingConfig,
+    Section,
+    TaskConfig,
+    checked,
+    read_yaml,
+)
+from llm_experiments.diagnose.config import CheckpointUpdatesConfig
+from llm_experiments.tasks import MADE_WORLDS, OF_EXAMPLES
+
+from .longer_answers import LongerAnswers
+
+CELLS = "cells"
+OF_FILE = ("name", "step_completions", "past_completions", "n_boot")
+
+
+class CellConfig(Section):
+    """One policy on one task.
+
+    Attributes
+    ----------
+    seed : int
+        Of prompts, completions and updates. A made world's base model has the seed of its world, as in the studies.
+    model, task, sampling
+        The sections that all commands share.
+    teaching : PretrainingConfig or None
+        Supervised training of a language model in a made world, as of a study's base models. Its width and layers do
+        not count.
+    longer : LongerAnswers or None
+        Of a made world: how its base model is taught the ``thoughts`` of the task's options.
+    training : CheckpointUpdatesConfig or None
+        Policy-gradient updates on the prompts, from the model on.
+    checkpoints : str or None
+        Model folders by step, with ``{step}``, in place of updates made here.
+    steps : tuple of int
+        Where the inputs are measured: 0 is the model itself, i the policy after i updates.
+    completions : int
+        Of each prompt, N, of which the inputs are taken; at least 4.
+    history : int
+        Further completions of each prompt, H, of which Adam's mean squares are made: H batches of one of each prompt.
+    batch_tokens : int
+        Most tokens of a forward and backward pass, padding included.
+    """
+
+    seed: int = Field(default=0, ge=0)
+    model: ModelConfig
+    task: TaskConfig
+    sampling: SamplingConfig = SamplingConfig()
+    teaching: PretrainingConfig | None = None
+    longer: LongerAnswers | None = None
+    training: CheckpointUpdatesConfig | None = None
+    checkpoints: str | None = None
+    steps: tuple[int, ...] = (0,)
+    completions: int = Field(ge=4)
+    history: int = Field(default=16, ge=2)
+    batch_tokens: PositiveInt = 4096
+
+    @model_validator(mode="after")
+    def _steps_have_weights(self) -> CellConfig:
+        if not self.steps or min(self.steps) < 0 or list(self.steps) != sorted(set(self.steps)):
+            raise ValueError(f"steps must be different, increasing and at least 0, got {list(self.steps)}.")
+        if self.training is not None and self.checkpoints is not None:
+            raise ValueError("give training (updates made here) or checkpoints (a path with {step}), not both.")
+        if self.training is None and self.checkpoints is None and self.steps != (0,):
+            raise ValueError(f"steps {list(self.steps)}: steps after 0 need training, or checkpoints to read.")
+        if self.checkpoints is not None and "{step}" not in self.checkpoints:
+            raise ValueError(f"checkpoints {self.checkpoints!r} must contain {{step}}.")
+        if self.sampling.engine != "transformers":
+            raise ValueError("sampling.engine must be transformers: norms are taken in the model that sampled.")
+        return self
+
+    @model_validator(mode="after")
+    def _worlds_are_taught(self) -> CellConfig:
+        if self.teaching is not None and (self.task.name not in MADE_WORLDS or self.model.pretraining is not None):
+            raise ValueError(f"teaching is for language models in the worlds {', '.join(MADE_WORLDS)}.")
+        return self
+
+    @model_validator(mode="after")
+    def _longer_answers_are_taught(self) -> CellConfig:
+        if self.longer is None:
+            return self
+        if self.task.name not in OF_EXAMPLES or self.model.pretraining is None:
+            raise ValueError(f"longer is for tiny models in the worlds {', '.join(OF_EXAMPLES)}.")
+        wanted = self.task.options.get("thoughts")
+        if wanted not in self.longer.lengths:
+            raise ValueError(f"task.options.thoughts = {wanted!r} is none of longer's: {self.longer.lengths}.")
+        return self
+
+
+class LawConfig(Section):
+    """The cells of one file, and what they have in common.
+
+    Attributes
+    ----------
+    name : str
+        Names the folders of the run and of its results.
+    cells : dict of str to CellConfig
+    step_completions : int
+        Completions of a step for which designs are predicted, B.
+    past_completions : float
+        Effective past completions of each prompt that a history is predicted to have.
+    n_boot : int
+        Bootstrap draws of prompts.
+    """
+
+    name: str = Field(pattern=NAME)
+    cells: Mapping[str, CellConfig] = Field(min_length=1)
+    step_completions: int = Field(default=32, ge=2)
+    past_completions: PositiveFloat = 8.0
+    n_boot: PositiveInt = 2000
+
+    @model_validator(mode="after")
+    def _cells_name_folders(self) -> LawConfig:
+        for name in self.cells:
+            if not re.match(NAME, name):
+                raise ValueError(f"cells: {name!r} names a folder; take letters, digits, dots, dashes and underscores.")
+        return self
+
+
+def load_law(path: str | Path) -> LawConfig:
+    """Read and check a configuration.
+
+    A file holds the settings of `LawConfig` and the sections of a cell. With ``cells``, a mapping of names to sections,
+    each cell has the file's sections with its own settings in place of theirs. Without, the file is one cell, ``all``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is no YAML, or a setting is unknown, missing or out of range; the message lists all of them.
+    """
+    content = read_yaml(path)
+    own = {key: content.pop(key) for key in OF_FILE if key in content}
+    cells = content.pop(CELLS, {"all": {}})
+    if not isinstance(cells, dict):
+        raise ValueError(f"{path}: cells must map names to settings, got {type(cells).__name__}.")
+    return checked(LawConfig, str(path), own | {CELLS: {name: merged(content, cells[name] or {}) for name in cells}})
+
+
+def merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with others in place of theirs, sections merged setting by setting."""
+    found = dict(common)
+    for key, value in own.items():
+        nested = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
+        found[key] = merged(found[key], value) if nested else value
+    return found

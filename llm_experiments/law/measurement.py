@@ -1,0 +1,103 @@
+"""The inputs of the law for the cells of one configuration, and what the law predicts from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from kaestat.storage import write_atomically
+from llm_experiments.provenance import provenance
+
+from .bases import Progress
+from .cell import Cell
+from .config import LawConfig
+from .prediction import predictions
+from .summary import summary_table
+from .tables import COMPLETIONS, PREDICTIONS, PROMPTS, PROVENANCE, SUMMARY, write_csv, write_gzip
+
+
+class LawMeasurement:
+    """The inputs of the law for one file of cells.
+
+    Parameters
+    ----------
+    config : LawConfig
+    runs : Path
+        Folder of models, completions and norms: large, and can be made again.
+    results : Path
+        Folder of all results; this file's are in ``results/law/NAME``.
+    data : Path or None
+        Folder that relative paths of tasks are read from.
+    progress : callable
+        ``progress(part, total)`` is a context whose value is called after each unit of the part.
+
+    Attributes
+    ----------
+    results : Path
+        Folder of the tables.
+    """
+
+    def __init__(self, config: LawConfig, *, runs: Path, results: Path, data: Path | None, progress: Progress):
+        self.config, self._runs, self._data, self._progress = config, runs, data, progress
+        self.folder, self.results = runs / "law" / config.name, results / "law" / config.name
+
+    def run(self, cells: Sequence[str] | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Measure cells, and write the tables of all that are measured.
+
+        Parameters
+        ----------
+        cells : sequence of str, optional
+            None takes all.
+
+        Returns
+        -------
+        summary : DataFrame
+            See `summary.summary_table`.
+        predicted : DataFrame
+            See `prediction.predictions`.
+
+        Raises
+        ------
+        ValueError
+            If a cell is unknown, rewards are neither 0 nor 1, or what is kept is of other weights or settings.
+        """
+        unknown = [name for name in cells or () if name not in self.config.cells]
+        if unknown:
+            raise ValueError(f"cell {unknown[0]!r} is none of the file's: {', '.join(self.config.cells)}.")
+        for name in cells or self.config.cells:
+            Cell(
+                name, self.config.cells[name], runs=self._runs, folder=self.folder / name, data=self._data,
+                progress=self._progress,
+            ).measure()  # fmt: skip
+        return self.collect()
+
+    def collect(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Write the tables of the cells that are measured, and give what `run` gives."""
+        kept = {name: self.folder / name for name in self.config.cells if (self.folder / name / PROVENANCE).exists()}
+        completions = [pd.read_csv(folder / COMPLETIONS, dtype={"prompt": str}) for folder in kept.values()]
+        prompts = [pd.read_csv(folder / PROMPTS, dtype={"prompt": str}) for folder in kept.values()]
+        means = {name: Cell.means(folder) for name, folder in kept.items()}
+        summary = pd.concat(
+            [
+                summary_table(name, rows, own, means[name], n_boot=self.config.n_boot)
+                for name, rows, own in zip(kept, completions, prompts, strict=True)
+            ],
+            ignore_index=True,
+        )
+        sizes = {"completions": self.config.step_completions, "history": self.config.past_completions}
+        predicted = pd.concat(
+            [predictions(name, own, means[name], **sizes) for name, own in zip(kept, prompts, strict=True)],
+            ignore_index=True,
+        )
+        write_csv(self.results / PREDICTIONS, predicted)
+        write_gzip(self.results / COMPLETIONS, pd.concat(completions, ignore_index=True))
+        write_csv(self.results / PROMPTS, pd.concat(prompts, ignore_index=True))
+        write_csv(self.results / SUMMARY, summary)
+        origin = provenance(self.config) | {
+            "cells": {name: json.loads((folder / PROVENANCE).read_text()) for name, folder in kept.items()}
+        }
+        write_atomically(self.results / PROVENANCE, json.dumps(origin, indent=1, sort_keys=True) + "\n")
+        return summary, predicted

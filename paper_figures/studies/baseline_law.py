@@ -1,0 +1,246 @@
+"""``python -m paper_figures.studies.baseline_law``: the law of the baseline against what bandits did.
+
+Reads the tables that ``python -m simulations.baseline_law`` keeps in ``results/baseline_law`` and draws two figures:
+where each baseline leaves the least noise, with every cell in it, and predicted against measured completions.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import pandas as pd
+
+try:
+    import typer
+except ImportError as error:
+    sys.exit(f"error: {error.name} is not installed; the studies need: pip install -e '.[simulations]'")
+
+from kaestat.report.plots import STYLE
+from kaestat.theory.baseline_law import best_baseline, none_beats_value
+from paper_figures.shared.charts import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    Mark,
+    key,
+    line_key,
+    plain_log,
+)
+from paper_figures.shared.output import write_figure, write_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FOLDER = Path("results/baseline_law")
+# What can be subtracted without a weight: its colour in the map, and the design that a cell measures it by.
+CHOICES = {"none": PURPLE, "none_signed": ORANGE, "value": BLUE}
+CHOICE_NAMES = {"none": "nothing, rewards 0 and 1", "none_signed": "nothing, rewards ±1", "value": "the value"}
+OPTIMISER_MARKERS = {"sgd": "s", "adamw": "o", "muon": "^"}
+OPTIMISER_NAMES = {"sgd": "SGD", "adamw": "AdamW", "muon": "Muon"}
+MARKS = {
+    "none": Mark(PURPLE, "v"),
+    "none_signed": Mark(PURPLE, "v", filled=False),
+    "batch_mean": Mark(GREY, "^"),
+    "weighted_batch_mean": Mark(GREY, "^", filled=False),
+    "weighted_constant": Mark(ORANGE, "D", filled=False),
+    "history": Mark(BLUE, "o"),
+    "weighted_history": Mark(GREEN, "o"),
+    "value": Mark(BLACK, "x"),
+    "best": Mark(BLACK, "+"),
+    "grpo": Mark(VERMILION, "s"),
+    "rloo": Mark(SKY, "s", filled=False),
+}
+MARK_NAMES = {
+    "none": "none, 0/1",
+    "none_signed": "none, ±1",
+    "batch_mean": "batch mean",
+    "weighted_batch_mean": "batch mean, weighted",
+    "weighted_constant": "one constant, weighted",
+    "history": "history",
+    "weighted_history": "history, weighted",
+    "value": "true value",
+    "best": "true best baseline",
+    "grpo": "GRPO-2 to 16",
+    "rloo": "RLOO-2, 4",
+}
+SMALLEST, LARGEST = 0.2, 6.0  # completions that are drawn
+FACTOR = 1.3
+LEAST_RATIO, MOST_RATIO = 0.3, 20.0
+CAPTION = (
+    "Cells of the bandit laboratory: value p and weight ratio rho at 10 and 50 % of the path on which the law's "
+    "inputs are measured, in the optimiser's units; the best group design, the reference; mean accuracy of no "
+    "baseline minus that of the batch mean, in points, with Student's 95 % interval over six bases; rank "
+    "correlation over designs of predicted and measured completions (jackknife error over bases); designs that "
+    "agree within a factor of 1.3, of those besides the reference; and the slope of log measured on log predicted "
+    "completions."
+)
+
+
+def read(folder: str | os.PathLike[str] = FOLDER) -> dict[str, pd.DataFrame]:
+    """The tables ``inputs``, ``measured``, ``verdicts`` and ``contrasts``."""
+    names = ("inputs", "measured", "verdicts", "contrasts")
+    return {name: pd.read_csv(Path(folder) / f"{name}.csv") for name in names}
+
+
+def shown(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """A row for each cell, as text."""
+    inputs = tables["inputs"].groupby(["cell", "point"])[["value", "ratio"]].mean()
+    contrasts = tables["contrasts"].set_index(["cell", "design", "other"])
+    rows = []
+    for verdict in tables["verdicts"].itertuples():
+        points = inputs.loc[verdict.cell]
+        lost = contrasts.loc[(verdict.cell, "none", "batch_mean")]
+        rows.append(
+            {
+                "Cell": called(verdict.cell) + (" (held out)" if verdict.held_out else ""),
+                "p": " – ".join(f"{value:.2f}" for value in points["value"]),
+                "ρ": " – ".join(f"{ratio:.2f}" for ratio in points["ratio"]),
+                "Best group": verdict.reference.upper().replace("_", "-"),
+                "None − batch mean": f"{100 * lost['difference']:+.1f} ± {100 * lost['half']:.1f}",
+                "Rank correlation": f"{verdict.rank_correlation:.2f} ± {verdict.rank_se:.2f}",
+                "Within 1.3": f"{verdict.within_factor} of {verdict.designs - 1}",
+                "Slope": f"{verdict.slope:.2f}",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def called(cell: str) -> str:
+    """A cell's name in words."""
+    world, optimiser, batch = cell.rsplit("_", 2)
+    return f"{world.replace('_', ' ')}, {OPTIMISER_NAMES[optimiser]}, B = {batch}"
+
+
+def regions(tables: dict[str, pd.DataFrame]) -> Figure:
+    """Where each choice of an unweighted baseline leaves the least noise in one prompt, and every cell in it.
+
+    The noise of b is ``m(b*) + E[W] (b - b*)^2``, so the choice nearest to b* wins. A cell stands at its mean value and
+    its weight ratio; its colour is the choice that had the highest mean accuracy there.
+    """
+    import matplotlib
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure
+
+    value, ratio = np.linspace(0.005, 0.995, 400), np.geomspace(LEAST_RATIO, MOST_RATIO, 400)
+    best = best_baseline(value[None], ratio[:, None])
+    distance = np.stack([np.abs(best), np.abs(best - 0.5), np.abs(best - value)])
+    with matplotlib.rc_context(STYLE):
+        drawing = Figure(figsize=(7.2, 4.8), layout="constrained")
+        axes = drawing.subplots()
+        colors = ListedColormap(list(CHOICES.values()))
+        axes.pcolormesh(value, ratio, distance.argmin(axis=0), cmap=colors, alpha=0.22, rasterized=True)
+        line = none_beats_value(value)
+        axes.plot(value[line < MOST_RATIO], line[line < MOST_RATIO], color=BLACK, linewidth=1.0)
+        for row in _places(tables).itertuples():
+            face = CHOICES[row.winner] if row.clear else "white"
+            edge = CHOICES[row.winner]
+            marker = OPTIMISER_MARKERS[row.optimiser]
+            axes.plot(row.value, row.ratio, marker=marker, color=edge, markerfacecolor=face, linestyle="", markersize=7)
+        plain_log(axes.yaxis, subs=(1, 2, 3, 5))
+        axes.set(
+            xlim=(0, 1),
+            ylim=(LEAST_RATIO, MOST_RATIO),
+            xlabel="Value p",
+            ylabel="ρ, in the optimiser's units",
+        )
+        keys = [key(Mark(color, "o"), CHOICE_NAMES[name]) for name, color in CHOICES.items()]
+        keys += [key(Mark(GREY, marker), OPTIMISER_NAMES[name]) for name, marker in OPTIMISER_MARKERS.items()]
+        keys += [key(Mark(GREY, "o", filled=False), "not told apart"), line_key("ρ = 1 + 1/(1 − p)", color=BLACK)]
+        drawing.legend(handles=keys, frameon=False, loc="outside lower center", ncols=4)
+    return drawing
+
+
+def agreement(tables: dict[str, pd.DataFrame]) -> Figure:
+    """Measured against predicted completions of every design, relative to the best group design of its cell."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    rows = tables["measured"].copy()
+    parts = rows["cell"].str.rsplit("_", n=2, expand=True)
+    rows["panel"] = np.where(parts[2] == "64", parts[1].map(OPTIMISER_NAMES), "B = 8 and 256")
+    panels = [name for name in (*OPTIMISER_NAMES.values(), "B = 8 and 256") if (rows["panel"] == name).any()]
+    with matplotlib.rc_context(STYLE):
+        drawing = Figure(figsize=(3.0 * len(panels) + 0.6, 4.3), layout="constrained")
+        every = drawing.subplots(1, len(panels), sharey=True, sharex=True, squeeze=False)[0]
+        for axes, name in zip(every, panels, strict=True):
+            _panel(axes, rows[rows["panel"] == name])
+            axes.set(title=name, xlabel="Predicted completions")
+        every[0].set_ylabel("Measured completions")
+        keys = [key(mark, MARK_NAMES[name]) for name, mark in MARKS.items()]
+        columns = round(1.5 * len(panels))
+        drawing.legend(handles=keys, frameon=False, loc="outside lower center", ncols=columns, fontsize=8.5)
+    return drawing
+
+
+def _panel(axes: Axes, rows: pd.DataFrame) -> None:
+    ends = np.array([SMALLEST, LARGEST])
+    axes.fill_between(ends, ends / FACTOR, ends * FACTOR, color="0.92", linewidth=0)
+    axes.plot(ends, ends, color=GREY, linewidth=0.8)
+    for row in rows.itertuples():
+        kind = row.design.split("_")[0]
+        mark = MARKS[kind if kind in ("grpo", "rloo") else row.design]
+        found, (low, high) = row.completions, (row.completions_low, row.completions_high)
+        y = min(found, LARGEST)
+        axes.plot(
+            [row.predicted] * 2, np.clip([low, high], SMALLEST, LARGEST), color=mark.color, linewidth=0.5, alpha=0.5
+        )
+        style = mark.style | {"markersize": 4}
+        if not np.isfinite(found):
+            style |= {"marker": "^", "markersize": 6}
+        axes.plot(row.predicted, y, linestyle="", **style)
+    for axis in (axes.xaxis, axes.yaxis):
+        plain_log(axis, subs=(1, 2, 5))
+    axes.set(xlim=tuple(ends), ylim=tuple(ends))
+
+
+def _places(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Where each cell stands in the map, and which choice won there, clearly or not."""
+    inputs = tables["inputs"].groupby("cell")[["value", "ratio"]].mean()
+    areas = tables["measured"].pivot_table(index="cell", columns="design", values="area")[list(CHOICES)]
+    contrasts = tables["contrasts"].set_index(["cell", "design", "other"])
+    rows = []
+    for cell, own in areas.iterrows():
+        ordered = own.sort_values(ascending=False).index
+        pair = contrasts.loc[(cell, ordered[0], ordered[1])]
+        rows.append(
+            {
+                "cell": cell,
+                "optimiser": str(cell).rsplit("_", 2)[1],
+                "value": inputs.loc[cell, "value"],
+                "ratio": inputs.loc[cell, "ratio"],
+                "winner": ordered[0],
+                "clear": bool(pair["difference"] > pair["half"]),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def write(folder: str | os.PathLike[str] = FOLDER) -> None:
+    """Write the table and both figures beside the tables they are made of."""
+    tables = read(folder)
+    write_table(shown(tables), folder, "cells", CAPTION)
+    write_figure(regions(tables), folder, "regions")
+    write_figure(agreement(tables), folder, "agreement")
+
+
+def main(folder: Annotated[Path, typer.Option(help="Folder of the tables.")] = FOLDER) -> None:
+    """Build the table and the figures of the law's cells."""
+    try:
+        write(folder)
+    except (OSError, KeyError) as error:
+        sys.exit(f"error: {error}; compute the cells first: python -m simulations.baseline_law run, then judge.")
+    print(f"Table and figures: {folder.resolve()}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

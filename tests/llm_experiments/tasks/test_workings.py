@@ -1,0 +1,149 @@
+"""The world of workings: values spread as in the real run, every letter counts a little, the hopeless can be said."""
+
+import numpy as np
+import pytest
+from scipy.stats import betabinom
+
+from llm_experiments.config import TaskConfig
+from llm_experiments.tasks import load_task, world_examples
+from llm_experiments.tasks.base import Problem
+from llm_experiments.tasks.cells import KINDS
+from llm_experiments.tasks.workings import (
+    FIRST_VISITS,
+    LENGTH,
+    LETTERS,
+    STAGES,
+    WorkingsTask,
+    examples,
+    kind_of,
+    workings,
+)
+
+WORLDS = range(4)
+
+
+@pytest.fixture(scope="module")
+def said():
+    """Name, right answer, working and reward of many examples of each world."""
+    found = {}
+    for world in WORLDS:
+        task = workings(world)
+        asked = {problem.prompt[:2]: problem for problem in task.problems}
+        rows = examples(40_000, seed=world, world=world)
+        problems = [asked[prompt[:2]] for prompt, _ in rows]
+        rewards = np.array(task.grade(problems, [text for _, text in rows]))
+        found[world] = problems, [text for _, text in rows], rewards
+    return found
+
+
+def values(said, world):
+    """Share of right answers by problem's name."""
+    problems, _, rewards = said[world]
+    names = np.array([problem.prompt[:2] for problem in problems])
+    return {name: rewards[names == name].mean() for name in dict.fromkeys(names)}
+
+
+def test_splits_share_names_and_no_prompt():
+    splits = [workings(1, split).problems for split in ("train", "validation", "test")]
+    prompts = [{problem.prompt for problem in problems} for problems in splits]
+    assert [len(each) for each in prompts] == [2048, 256, 256]
+    assert not prompts[0] & prompts[1] and not prompts[0] & prompts[2] and not prompts[1] & prompts[2]
+    bars = [{problem.prompt[:2]: problem.answer for problem in problems} for problems in splits]
+    assert bars[0] == bars[1] == bars[2]
+
+
+def test_worlds_differ_and_come_back():
+    assert workings(0).problems == workings(0).problems != workings(1).problems
+    assert examples(50, seed=0) == examples(50, seed=0) != examples(50, seed=1)
+    assert examples(50, seed=0, world=1) != examples(50, seed=0)
+
+
+def test_values_are_spread_as_in_the_real_run(said):
+    """Groups of eight with no right and no wrong completion: .36 and .07 in the real run, .36 and .09 as fitted."""
+    assert betabinom.pmf([0, 8], 8, *FIRST_VISITS) == pytest.approx([0.36, 0.09], abs=0.01)
+    chances = np.concatenate([list(values(said, world).values()) for world in WORLDS])
+    assert chances.mean() == pytest.approx(0.335, abs=0.05)  # over four standard errors of 1,024 problems
+    assert ((1 - chances) ** 8).mean() == pytest.approx(0.36, abs=0.06)
+    assert (chances**8).mean() == pytest.approx(0.09, abs=0.04)
+
+
+def test_kinds_are_what_their_problems_values_say(said):
+    problems, _, _ = said[0]
+    kinds = {problem.prompt[:2]: problem.level for problem in problems}
+    by_kind = {kind: [v for name, v in values(said, 0).items() if kinds[name] == kind] for kind in KINDS}
+    assert np.mean(by_kind["hopeless"]) < 1 / 16 < np.mean(by_kind["wrong_mode"]) < 0.46
+    assert 0.46 < np.mean(by_kind["right_mode"]) < 15 / 16 < np.mean(by_kind["solved"])
+    assert [kind_of(chance) for chance in (0.06, 0.07, 0.45, 0.47, 0.93, 0.94)] == [
+        *("hopeless", "wrong_mode", "wrong_mode", "right_mode", "right_mode", "solved")
+    ]
+
+
+def test_hopeless_problems_can_be_solved(said):
+    """Rarely, in every world."""
+    for problems, _, rewards in said.values():
+        hopeless = np.array([problem.level == "hopeless" for problem in problems])
+        assert 0 < rewards[hopeless].mean() < 1 / 16
+
+
+def test_letters_count_a_little_each(said):
+    """Within problems, a reward follows from how often each letter comes; no letter explains much alone."""
+    problems, texts, rewards = said[0]
+    task = workings(0)
+    chosen = [row for row, problem in enumerate(problems) if problem.level in ("wrong_mode", "right_mode")]
+    names = np.array([problems[row].prompt[:2] for row in chosen])
+    part = LENGTH // STAGES
+    counts = np.array(
+        [
+            [
+                worth[letter] * texts[row][stage * part : (stage + 1) * part].count(letter)
+                for stage, worth in enumerate(task.worth[problems[row].id])
+                for letter in LETTERS
+            ]
+            for row in chosen
+        ]
+    )
+    reward = rewards[chosen]
+    for name in dict.fromkeys(names):
+        own = names == name
+        counts[own], reward[own] = counts[own] - counts[own].mean(0), reward[own] - reward[own].mean()
+    assert np.corrcoef(counts.sum(1), reward)[0, 1] > 0.6
+    alone = [np.corrcoef(each, reward)[0, 1] for each in counts.T]
+    assert 0 < min(alone) and max(alone) < 0.25
+    assert abs(np.corrcoef(counts.sum(1), np.random.default_rng(0).permutation(reward))[0, 1]) < 0.05
+
+
+def test_workings_are_uncertain_and_follow_from_the_prompt(said):
+    """No working comes twice, and problems' letters differ."""
+    _, texts, _ = said[0]
+    assert len({text for text in texts}) > 0.99 * len(texts)
+    shares = {}
+    for problem, text in zip(said[0][0], texts, strict=True):
+        shares.setdefault(problem.prompt[:2], []).append([text.count(letter) for letter in LETTERS])
+    means = np.array([np.mean(each, 0) / LENGTH for each in shares.values()])
+    assert means.std(0).mean() > 0.03 and means.max(1).mean() < 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "reward"),
+    [("aab", 1.0), ("bba", 1.0), ("aba", 0.0), ("aaa", 0.0), ("bb", 0.0), ("bbbb", 0.0), ("bb=", 0.0), ("", 0.0)],
+)
+def test_a_working_is_right_if_its_letters_reach_the_bar(text, reward):
+    """By stage, a is worth 1, 0.5, 1 and b 2.5, 1, 3. The bar is 4.5: aab and bba reach it exactly, aba comes to 3."""
+    problem = Problem(id="workings/0/aa0", prompt="aa0=", answer="4.5")
+    worth = [{"a": 1.0, "b": 2.5}, {"a": 0.5, "b": 1.0}, {"a": 1.0, "b": 3.0}]
+    task = WorkingsTask((problem,), {}, 3, {problem.id: worth})
+    assert task.rewards(problem, [text]) == [reward]
+
+
+def test_workings_have_the_length_that_is_asked_for():
+    assert {len(text) for _, text in examples(20, seed=0, length=18)} == {18}
+    assert {len(text) for _, text in world_examples(TaskConfig(name="workings"), 20, seed=0)} == {LENGTH}
+
+
+def test_wrong_worlds_are_refused():
+    with pytest.raises(ValueError, match="split must be one of"):
+        workings(0, "dev")
+    with pytest.raises(ValueError, match="length must be a multiple"):
+        workings(0, length=16)
+    with pytest.raises(ValueError, match="no path and no split"):
+        load_task(TaskConfig(name="workings", split="train"), seed=0)
