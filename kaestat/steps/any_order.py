@@ -161,7 +161,7 @@ def predicted(state: EstimatorState, baseline: Baseline, keys: list[Hashable], n
         visits, carry = None, None
     else:
         visits, _ = split_now(history.visits_known(history.rows(keys), np.full(len(keys), now)))
-        carry = replayed_scores(baseline, visits, now)
+        carry = replayed_scores(baseline, visits, now, keys)
     return predict(baseline, history, visits, carry, keys, now, reweighted=state.value_is_reweighted)
 
 
@@ -197,7 +197,7 @@ def _computed(
         without = packing.codes, newest[packing.codes] - version
     visits, now = split_now(history.visits_known(history.rows(packing.keys), newest, without))
     whole = None if now is None or baseline.past_only else joined(groups, completions_of(now))
-    carry = replayed_scores(baseline, visits, step)
+    carry = replayed_scores(baseline, visits, step, packing.keys)
     return history, visits, serving.compute(packing, groups, visits, step, carry, largest, whole)
 
 
