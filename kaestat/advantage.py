@@ -13,22 +13,21 @@ from kaestat.arrays import Array
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_ids
 from kaestat.estimator_state import EstimatorState
-from kaestat.held_state import Call, Change, Held, take_over
+from kaestat.held_state import Call, Held, make_changes
 from kaestat.history import whole_step
-from kaestat.imported_visits import ImportedVisits
 from kaestat.objective import check_objective
 from kaestat.prediction import Prediction
-from kaestat.prepared_calls import PreparedCalls, as_given
+from kaestat.prepared_calls import PreparedCalls
 from kaestat.prior import Prior
 from kaestat.reach import ReturnWatch
 from kaestat.registry import changed_parameters, get_method, make_baseline, with_specified
-from kaestat.samples import largest_like
+from kaestat.samples import like
 from kaestat.scaling import make_scaling
 from kaestat.steps import any_order, strict_order
 from kaestat.stored_estimator import StoredEstimator
 
 
-class AdvantageEstimator(PreparedCalls, StoredEstimator, ImportedVisits):
+class AdvantageEstimator(PreparedCalls, StoredEstimator):
     """Advantages ``reward - value`` for the samples of each training step, with the history kept inside.
 
     Parameters
@@ -118,7 +117,7 @@ class AdvantageEstimator(PreparedCalls, StoredEstimator, ImportedVisits):
         if order == "any":
             any_order.check_method(self._serving)
         self._late, self.late = late, any_order.allowance(self.baseline, late) if order == "any" else None
-        self._told_late = False
+        self._keep_deltas = keep_deltas
         state = EstimatorState(self.baseline.initial_carry() if order == "strict" else None, late=self.late)
         returns = ReturnWatch(self.method, self.baseline)
         super().__init__(Held(state, returns, deltas=() if keep_deltas else None))
@@ -254,13 +253,9 @@ class AdvantageEstimator(PreparedCalls, StoredEstimator, ImportedVisits):
         samples = self._samples(prompt_ids, rewards, mask, stream_ids, weights, importance, None, version)
         now = whole_step(now)
         with self.lock:
-            held = self._held
-            outcome = any_order.advantages(held.state, self._serving, samples, now, largest_like(rewards))
-            after = held._replace(record=outcome.record, values=as_given(outcome.values, samples, rewards))
-            change = Change(self, held, after, samples, outcome, as_given(outcome.advantages, samples, rewards))
-            take_over([change])
-            self.warn_of(change)
-        return change.advantages
+            change = self._asked(samples, now, rewards)
+            make_changes([change])
+        return like(change.advantages, rewards)
 
     def observe(
         self,

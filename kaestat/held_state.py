@@ -1,17 +1,20 @@
-"""What an estimator holds between two calls, and how a call changes it: in one assignment, or not at all.
+"""What an estimator holds between two calls, and how a call changes it: as a whole, or not at all.
 
-A call that is interrupted (Ctrl-C raises a KeyboardInterrupt between any two operations) leaves what it found, or all
-that it was to leave. So a call works out everything first, and its last act is one assignment. Arrays that are too
-large for a copy in every step are changed after it: what is to be written into them is part of what has been assigned
-(`kaestat.history_columns.HistoryWrite`), and is written again, in full, by whoever comes next if it was interrupted.
+Ctrl-C raises a KeyboardInterrupt between any two operations. A call therefore computes its results first and changes
+nothing. One assignment then makes them valid. A history is too large for a copy in every step: its rows are written
+after that assignment, and whoever reads the estimator next repeats a write that was interrupted, as a database repeats
+the entries of its log (`kaestat.history_columns.HistoryWrite`).
 """
 
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
 
 from kaestat.arrays import Array
 from kaestat.estimator_state import EstimatorState
@@ -21,38 +24,37 @@ from kaestat.locked import Locked
 from kaestat.reach import ReturnWatch
 from kaestat.record import StepRecord
 from kaestat.samples import StepSamples
-from kaestat.steps.serving import Outcome
 
-GivenT = TypeVar("GivenT")
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
 class Call:
-    """One call of a caller, of one estimator or of several that stand for one.
+    """One call by a user, which may make calls of several estimators.
 
     Attributes
     ----------
     thread : int
-        Of the caller.
+        The user's thread.
     finished : bool
-        Whether it has come to its end, so that the caller has what it gave.
+        Whether the user has the result.
     """
 
     thread: int = field(default_factory=threading.get_ident)
     finished: bool = False
 
-    def finish(self, given: GivenT) -> GivenT:
-        """What the caller is given, handed on as the last act of a call.
+    def finish(self, result: T) -> T:
+        """Return the result; the last act of a call.
 
-        An interrupt before it has the caller ask again. After it there is none: Python looks for signals where a
-        function begins, after a call into C, and where a loop goes round.
+        If an interrupt comes before, the user repeats the call. None comes after: Python looks for signals where a
+        function begins, after a call of C code, and where a loop starts again.
         """
         self.finished = True
-        return given
+        return result
 
 
 class Answer(NamedTuple):
-    """What has been recorded by a call, and what it gave: if the caller did not get it, it will ask again.
+    """The last call that recorded samples, and its result.
 
     Attributes
     ----------
@@ -61,20 +63,21 @@ class Answer(NamedTuple):
         "step" or "observe".
     step : int
     samples : StepSamples
-        With arrays of its own.
-    outcome : Outcome
+        With arrays of their own.
+    advantages, values : ndarray of float64, shape (N,)
     """
 
     call: Call
     name: str
     step: int
     samples: StepSamples
-    outcome: Outcome
+    advantages: np.ndarray
+    values: np.ndarray
 
-    def is_to(self, name: str, samples: StepSamples, step: int) -> bool:
-        """Whether a call was interrupted when all was done, and this is the same one again."""
-        unheard = not self.call.finished and self.call.thread == threading.get_ident()
-        return unheard and (self.name, self.step) == (name, step) and self.samples.same_as(samples)
+    def is_repeated(self, name: str, samples: StepSamples, step: int) -> bool:
+        """Whether the user makes the same call again because an interrupt has kept its result back."""
+        interrupted = not self.call.finished and self.call.thread == threading.get_ident()
+        return interrupted and (self.name, self.step) == (name, step) and self.samples.same_as(samples)
 
 
 class Held(NamedTuple):
@@ -88,9 +91,10 @@ class Held(NamedTuple):
     values : array or None
         See `kaestat.AdvantageEstimator`.
     deltas : tuple of HistoryDelta, or None
-        What is to be sent to other workers; None if nothing is.
+        Recorded since the last `take_delta`; None if the estimator does not keep them.
     answer : Answer or None
-        Of the last call that recorded something.
+    told_late : bool
+        Whether a warning about late completions has been given.
     """
 
     state: EstimatorState
@@ -99,116 +103,113 @@ class Held(NamedTuple):
     values: Array | None = None
     deltas: tuple[HistoryDelta, ...] | None = None
     answer: Answer | None = None
+    told_late: bool = False
 
 
 @dataclass(eq=False)
-class Decision:
-    """Whether what several estimators have prepared holds: one assignment for all of them."""
+class Commit:
+    """Whether the results of a call are valid: one assignment, however many objects the call changes."""
 
     made: bool = False
 
 
-class Undecided(NamedTuple):
-    """What holds before a decision, and after it."""
+class Pending(NamedTuple, Generic[T]):
+    """A value before and after a commit."""
 
-    before: Held
-    after: Held
-    decision: Decision
-
-
-class HoldsState(Locked):
-    """What `kaestat.AdvantageEstimator` does with what it holds."""
-
-    def __init__(self, held: Held) -> None:
-        super().__init__()
-        self._swapped: Held | Undecided = held
+    before: T
+    after: T
+    commit: Commit
 
     @property
-    def _held(self) -> Held:
-        """With everything written that is to be written; the lock must be held where a step may run beside."""
-        held = self._swapped
-        if isinstance(held, Undecided):
-            held = held.after if held.decision.made else held.before
-        write = held.state.write
-        if write is not None:
-            write.history.carry_out(write)
-            held = held._replace(state=replace(held.state, write=None))
-            self._swapped = held
-        return held
-
-    @property
-    def _state(self) -> EstimatorState:
-        return self._held.state
-
-    @property
-    def _keeps_deltas(self) -> bool:
-        with self.lock:
-            return self._held.deltas is not None
-
-    @property
-    def history(self) -> RewardHistory | None:
-        """The record of past visits; None before the first step, and for memoryless methods."""
-        with self.lock:
-            return self._state.history
-
-    @property
-    def last_step(self) -> int:
-        """The last step recorded; -1 before the first."""
-        with self.lock:
-            return self._state.last_step
-
-    @property
-    def record(self) -> StepRecord | None:
-        """What the last `step` or `advantages` did; None before the first."""
-        with self.lock:
-            return self._held.record
-
-    @property
-    def values(self) -> Array | None:
-        """Values of the samples of the last `step` or `advantages`; None before the first."""
-        with self.lock:
-            return self._held.values
+    def valid(self) -> T:
+        """The one that counts now."""
+        return self.after if self.commit.made else self.before
 
 
 class Change(NamedTuple):
-    """What a call is to leave, and to give.
+    """What a call computes for one estimator, before it changes anything.
 
     Attributes
     ----------
     estimator : HoldsState
     before, after : Held
-        What the estimator holds, without the call and with it.
-    samples : StepSamples, optional
-        Of the call, where it has some.
-    outcome : Outcome, optional
-    advantages : array, shape (N,), optional
-        As the rewards were given.
+    advantages, values : ndarray of float64, shape (N,), optional
+        Of the call's samples; 0 where masked.
+    warnings : tuple of str
+        For the user, once the change is made.
     """
 
     estimator: HoldsState
     before: Held
     after: Held
-    samples: StepSamples | None = None
-    outcome: Outcome | None = None
-    advantages: Any = None
+    advantages: np.ndarray = np.zeros(0)
+    values: np.ndarray = np.zeros(0)
+    warnings: tuple[str, ...] = ()
 
 
-def take_over(changes: Sequence[Change], decision: Decision | None = None) -> None:
-    """Leave what a call of several estimators is to leave: all of it, or nothing.
+class HoldsState(Locked):
+    """The part of `kaestat.AdvantageEstimator` that holds its state."""
+
+    def __init__(self, held: Held) -> None:
+        super().__init__()
+        self._swapped: Held | Pending[Held] = held
+
+    def settle(self) -> Held:
+        """What is valid now, after a repeat of any write that was interrupted; for callers that have the lock."""
+        held = self._swapped.valid if isinstance(self._swapped, Pending) else self._swapped
+        write = held.state.write
+        if write is not None:
+            write.history.carry_out(write)
+            held = held._replace(state=replace(held.state, write=None))
+        self._swapped = held
+        return held
+
+    @property
+    def _state(self) -> EstimatorState:
+        with self.lock:
+            return self.settle().state
+
+    @property
+    def history(self) -> RewardHistory | None:
+        """The record of past visits; None before the first step, and for memoryless methods."""
+        return self._state.history
+
+    @property
+    def last_step(self) -> int:
+        """The last step recorded; -1 before the first."""
+        return self._state.last_step
+
+    @property
+    def record(self) -> StepRecord | None:
+        """What the last `step` or `advantages` did; None before the first."""
+        with self.lock:
+            return self.settle().record
+
+    @property
+    def values(self) -> Array | None:
+        """Values of the samples of the last `step` or `advantages`; None before the first."""
+        with self.lock:
+            return self.settle().values
+
+
+def make_changes(changes: Sequence[Change], commit: Commit | None = None, *, stacklevel: int = 3) -> None:
+    """Change several estimators, all of them or none, and give their warnings.
 
     Parameters
     ----------
     changes : sequence of Change
-        Of distinct estimators.
-    decision : Decision, optional
-        What else depends on it.
+        Of distinct estimators, whose locks the caller has.
+    commit : Commit, optional
+        One that other objects wait for as well.
+    stacklevel : int
+        Where warnings point to, seen from here; as `warnings.warn` counts.
     """
-    if len(changes) == 1 and decision is None:
-        changes[0].estimator._swapped = changes[0].after
-    else:
-        decision = Decision() if decision is None else decision
-        for change in changes:
-            change.estimator._swapped = Undecided(change.before, change.after, decision)
-        decision.made = True
+    commit = Commit() if commit is None else commit
     for change in changes:
-        change.estimator._held  # noqa: B018  # writes
+        change.estimator._swapped = Pending(change.before, change.after, commit)
+    commit.made = True
+    for change in changes:
+        change.estimator.settle()
+    for change in changes:
+        for text in change.warnings:
+            warnings.warn(text, stacklevel=stacklevel)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Hashable, Mapping
 
 from kaestat.baselines.base import Baseline
-from kaestat.held_state import Change, HoldsState, take_over
+from kaestat.held_state import Change, HoldsState, make_changes
 from kaestat.history_delta import HistoryDelta, together
 from kaestat.prior import Prior, as_prior
 from kaestat.record import StepRecord
@@ -17,7 +16,7 @@ from kaestat.steps.serving import Serving
 
 
 class ImportedVisits(HoldsState):
-    """What `kaestat.AdvantageEstimator` does with visits from elsewhere."""
+    """The part of `kaestat.AdvantageEstimator` that takes visits from elsewhere."""
 
     method: str
     baseline: Baseline
@@ -28,8 +27,7 @@ class ImportedVisits(HoldsState):
     @property
     def priors(self) -> tuple[Prior, ...]:
         """What the history is to begin with; empty once a step has been recorded, when it holds their visits."""
-        with self.lock:
-            return self._state.priors
+        return self._state.priors
 
     def add_prior(self, prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str]) -> None:
         """Begin with what is known of prompts already, or add it to a run under way.
@@ -75,9 +73,9 @@ class ImportedVisits(HoldsState):
         known = as_prior(prior)
         check_prior(self.baseline, self.method, known)
         with self.lock:
-            held = self._held
+            held = self.settle()
             after = held._replace(state=with_prior(held.state, self.baseline, known))
-            take_over([Change(self, held, after)])
+            make_changes([Change(self, held, after)])
 
     def merge(self, delta: HistoryDelta) -> None:
         """Add what came in elsewhere, with ``order="any"``: associative and commutative, up to the rounding of sums.
@@ -93,12 +91,12 @@ class ImportedVisits(HoldsState):
             If it holds other sums than this history, or the method keeps none. The state is then unchanged.
         """
         with self.lock:
-            take_over([self.merged(delta)])
+            make_changes([self.merged(delta)])
 
     def merged(self, delta: HistoryDelta) -> Change:
-        """What `merge` is to leave; nothing is changed."""
+        """`merge` without its effect."""
         self._any_order_only("merge")
-        held = self._held
+        held = self.settle()
         return Change(self, held, held._replace(state=any_order.merge(held.state, self._serving, delta)))
 
     def take_delta(self) -> HistoryDelta:
@@ -110,11 +108,11 @@ class ImportedVisits(HoldsState):
             If the estimator was not made with ``keep_deltas=True``.
         """
         with self.lock:
-            held = self._held
+            held = self.settle()
             if held.deltas is None:
                 raise ValueError("take_delta: what comes in is kept only by an estimator made with keep_deltas=True.")
             delta = together(held.deltas, self.last_step)
-            take_over([Change(self, held, held._replace(deltas=()))])
+            make_changes([Change(self, held, held._replace(deltas=()))])
             return delta
 
     def _any_order_only(self, name: str) -> None:
@@ -126,13 +124,12 @@ class ImportedVisits(HoldsState):
         return Serving(self.method, self.baseline, self.scale, self.objective)
 
 
-def warn_of_unmet(priors: tuple[Prior, ...], record: StepRecord) -> None:
-    """Warn if no prompt of the first step has a prior: then their ids are hardly those of the run."""
+def unmet_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:
+    """The warning if no prompt of the first step has a prior: then their ids are hardly those of the run."""
     known = [key for prior in priors for key in prior.prompt_ids]
     if not known or not set(known).isdisjoint(record.packing.keys):
-        return
-    warnings.warn(
+        return None
+    return (
         f"prior: none of the {len(record.packing.keys):,} prompts of the first step has one. An id of the prior is "
-        f"{known[0]!r}, one of the step {record.packing.keys[0]!r}: they must be of the same kind.",
-        stacklevel=5,
+        f"{known[0]!r}, one of the step {record.packing.keys[0]!r}: they must be of the same kind."
     )

@@ -1,4 +1,4 @@
-"""What one thread computes and another one saves."""
+"""Objects that one thread changes while another one saves them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class Locked:
-    """An object with a lock of its own, which belongs to a process: one that is pickled gets a new one.
+    """An object with a lock. A lock belongs to a process: a copy, or an object that is unpickled, gets a new one.
 
-    Whoever holds the lock may take it again: what wraps an object works under the object's own lock.
+    The thread that has the lock may take it again, so an object may call another one that shares its lock.
     """
 
     def __init__(self) -> None:
@@ -20,6 +20,6 @@ class Locked:
         return {name: value for name, value in vars(self).items() if name != "lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """The inverse, with a lock of its own."""
+        """The inverse, with a new lock."""
         vars(self).update(state)
         self.lock = threading.RLock()

@@ -1,34 +1,23 @@
-"""What a call of an estimator is to leave and to give, worked out while nothing is changed."""
+"""The calls of an estimator, computed before they change anything."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Sequence
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from kaestat.arrays import Array, Visits
-from kaestat.held_state import Answer, Call, Change, Held, take_over
+from kaestat.arrays import Array
+from kaestat.held_state import Answer, Call, Change, Held, make_changes
 from kaestat.history import whole_step
-from kaestat.imported_visits import ImportedVisits, warn_of_unmet
-from kaestat.reach import ReturnWatch
+from kaestat.imported_visits import ImportedVisits, unmet_prior
 from kaestat.samples import StepSamples, largest_like, like, scatter
 from kaestat.steps import any_order, strict_order
 from kaestat.steps.serving import Outcome
 
 
 class PreparedCalls(ImportedVisits):
-    """What `kaestat.AdvantageEstimator` does before a call changes it."""
-
-    _told_late: bool
-
-    def _samples(self, *given: Any) -> StepSamples:
-        samples = StepSamples.of(*given, by_stream=self.baseline.unit == "group")
-        if samples.version is not None:
-            self._any_order_only("version")
-        return samples
+    """The part of `kaestat.AdvantageEstimator` that computes its calls."""
 
     def recorded(
         self,
@@ -39,23 +28,23 @@ class PreparedCalls(ImportedVisits):
         step: int,
         *columns: Any,
     ) -> Array:
-        """`step` or `observe` for a caller that has more to do before its own call is finished.
+        """`step` or `observe` as a part of a call that does more.
 
-        Until then the same call is taken for the same one again: it is answered, and nothing is recorded.
+        Until the call is finished, the same arguments are taken for a repetition of it: they give the same result, and
+        nothing is recorded again.
 
         Parameters
         ----------
         name : {"step", "observe"}
         call : Call
-            Of the caller, whose last act is `Call.finish`.
+            The caller finishes it (`Call.finish`).
         prompt_ids, rewards, step, *columns
             As there, the columns in their order.
         """
         with self.lock:
             change = self.prepared(name, call, prompt_ids, rewards, step, *columns)
-            take_over([change])
-            self.warn_of(change)
-        return change.advantages
+            make_changes([change], stacklevel=5)
+        return like(change.advantages, rewards)
 
     def prepared(
         self,
@@ -67,68 +56,73 @@ class PreparedCalls(ImportedVisits):
         *columns: Any,
         template: Any = None,
     ) -> Change:
-        """What `step` or `observe` is to leave and to give; nothing is changed. For `kaestat.held_state.take_over`.
+        """`step` or `observe` without its effect, for `kaestat.held_state.make_changes`.
 
         Parameters
         ----------
-        name : {"step", "observe"}
-        call : Call
-            Of the caller.
-        prompt_ids, rewards, step, *columns
-            As there, the columns in their order.
+        name, call, prompt_ids, rewards, step, *columns
+            As `recorded`.
         template : array, optional
-            In whose type advantages and values are given; None for that of the rewards.
+            The estimator's `values` are of its type; None for the type of the rewards.
         """
-        step, samples = whole_step(step), self._samples(prompt_ids, rewards, *columns)
-        template, held = rewards if template is None else template, self._held
-        if held.answer is not None and held.answer.is_to(name, samples, step):
+        step, samples, held = whole_step(step), self._samples(prompt_ids, rewards, *columns), self.settle()
+        if held.answer is not None and held.answer.is_repeated(name, samples, step):
             answer = held.answer._replace(call=call)
-            outcome, after = answer.outcome, held._replace(answer=answer)
+            return Change(self, held, held._replace(answer=answer), answer.advantages, answer.values)
+        template, delta = rewards if template is None else template, None
+        largest = largest_like(template)
+        if self.order == "strict":
+            outcome = strict_order.advance(held.state, self._serving, samples, step, largest)
+        elif name == "step":
+            outcome, delta = any_order.advance(held.state, self._serving, samples, step, largest)
         else:
-            outcome, after = self._advanced(name, samples, step, largest_like(template))
-            answer = Answer(call, name, step, samples.copied(), outcome)
-            values = held.values if name == "observe" else as_given(outcome.values, samples, template)
-            after = after._replace(values=values, answer=answer)
-        return Change(self, held, after, samples, outcome, as_given(outcome.advantages, samples, template))
+            outcome, delta = any_order.observe(held.state, self._serving, samples, step)
+        advantages, values = _of_all(outcome, samples)
+        after, warnings = self._watched(held, outcome, samples)
+        if name == "step":
+            after = after._replace(record=outcome.record, values=like(values, template))
+        if held.deltas is not None and delta is not None:
+            after = after._replace(deltas=(*held.deltas, delta))
+        answer = Answer(call, name, step, samples.copied(), advantages, values)
+        return Change(self, held, after._replace(answer=answer), advantages, values, warnings)
 
-    def _advanced(self, name: str, samples: StepSamples, step: int, largest: float) -> tuple[Outcome, Held]:
-        """What the samples give, and what is held after them but for values and answer."""
-        held, serving, delta = self._held, self._serving, None
-        returns = held.returns.copied()
-        if self.order == "any" and name == "observe":
-            outcome, delta = any_order.observe(held.state, serving, samples, step)
-        elif self.order == "any":
-            watch = partial(self._watch_returns, returns)
-            outcome, delta = any_order.advance(held.state, serving, samples, step, largest, watch)
-        else:
-            outcome = strict_order.advance(
-                held.state, serving, samples, step, largest, partial(self._watch_returns, returns)
-            )
-        record = held.record if name == "observe" else outcome.record
-        deltas = held.deltas if held.deltas is None or delta is None else (*held.deltas, delta)
-        return outcome, Held(outcome.state, returns, record, deltas=deltas)
+    def _asked(self, samples: StepSamples, now: int, rewards: Any) -> Change:
+        """`advantages` without its effect."""
+        held = self.settle()
+        outcome = any_order.advantages(held.state, self._serving, samples, now, largest_like(rewards))
+        advantages, values = _of_all(outcome, samples)
+        told_late, warnings = self._lateness(held, outcome, samples)
+        after = held._replace(record=outcome.record, values=like(values, rewards), told_late=told_late)
+        return Change(self, held, after, advantages, values, warnings)
 
-    def warn_of(self, change: Change) -> None:
-        """Say what is to be said of a call once it has been recorded."""
-        before, outcome = change.before.state, change.outcome
-        if outcome is None or outcome.record is None or change.samples is None:
-            return
-        if before.priors and change.after.state.history is not None:
-            warn_of_unmet(before.priors, outcome.record)
-        said = None
-        if not self._told_late:
-            record = outcome.record
-            said = any_order.too_late(before, self.method, change.samples, record.packing, record.step)
-        if said is not None:
-            self._told_late = True
-            warnings.warn(said, stacklevel=4)
+    def _watched(self, held: Held, outcome: Outcome, samples: StepSamples) -> tuple[Held, tuple[str, ...]]:
+        """The state after a call that records, and warnings about its prompts."""
+        record, returns, said = outcome.record, held.returns, None
+        if record is None:
+            return held._replace(state=outcome.state), ()
+        if outcome.state.history is not None:
+            returns = returns.copied()
+            said = returns.see(any_order.newest(record.visits) if self.order == "any" else record.visits)
+        told_late, late = self._lateness(held, outcome, samples)
+        unmet = unmet_prior(held.state.priors, record)
+        warnings = (*(text for text in (said, unmet) if text is not None), *late)
+        return held._replace(state=outcome.state, returns=returns, told_late=told_late), warnings
 
-    def _watch_returns(self, returns: ReturnWatch, visits: Visits) -> None:
-        useless = returns.see(visits)
-        if useless is not None:
-            warnings.warn(useless, stacklevel=7)
+    def _lateness(self, held: Held, outcome: Outcome, samples: StepSamples) -> tuple[bool, tuple[str, ...]]:
+        """Whether the user knows of late completions after this call, and the warning if it is due now."""
+        if held.told_late or outcome.record is None:
+            return held.told_late, ()
+        packing, step = outcome.record.packing, outcome.record.step
+        said = any_order.too_late(held.state, self.method, samples, packing, step)
+        return said is not None, () if said is None else (said,)
+
+    def _samples(self, *given: Any) -> StepSamples:
+        samples = StepSamples.of(*given, by_stream=self.baseline.unit == "group")
+        if samples.version is not None:
+            self._any_order_only("version")
+        return samples
 
 
-def as_given(of_samples: np.ndarray, samples: StepSamples, template: Any) -> Array:
-    """One number for each sample, as the rewards were given."""
-    return like(scatter(of_samples, samples.keep), template)
+def _of_all(outcome: Outcome, samples: StepSamples) -> tuple[np.ndarray, np.ndarray]:
+    """Advantages and values of all samples that were given, 0 where masked."""
+    return scatter(outcome.advantages, samples.keep), scatter(outcome.values, samples.keep)

@@ -71,9 +71,9 @@ class ReturnWatch:
         self._told = False
 
     def copied(self) -> ReturnWatch:
-        """One that has seen the same."""
+        """A watch that has seen the same prompts."""
         twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
+        twin.__dict__.update(self.__dict__)  # `copy.copy` takes ten times as long
         return twin
 
     def see(self, visits: Visits) -> str | None:

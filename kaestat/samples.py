@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from operator import eq
 from typing import Any
@@ -87,6 +87,9 @@ def code_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> 
     if not (isinstance(listed, np.ndarray) and listed.dtype.kind in "iu"):
         check_distinct_ids(name, coded.keys)
     return coded
+
+
+_ARRAYS = ("reward", "weight", "divergence", "version", "keep")  # of samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,24 +175,19 @@ class StepSamples:
         return cls(rows, reward, weight, drift, versions, stream_ids is not None, weighting, keep)
 
     def copied(self) -> StepSamples:
-        """With arrays of its own: those that were given may be used again by the caller."""
-        weight, divergence, keep = (
-            None if array is None else array.copy() for array in (self.weight, self.divergence, self.keep)
-        )
-        marks = self.with_streams, self.weighting, keep
-        return StepSamples(self.rows, self.reward.copy(), weight, divergence, self.version, *marks)
+        """The same samples in new arrays, for one who keeps them: the user may change those that were given."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return replace(self, **{name: None if array is None else array.copy() for name, array in arrays.items()})
 
     def same_as(self, other: StepSamples) -> bool:
-        """Whether all that was given is the same."""
+        """Whether every argument was the same."""
         if (self.with_streams, self.weighting) != (other.with_streams, other.weighting):
             return False
-        names = ("reward", "weight", "divergence", "version", "keep")
-        arrays = [(getattr(self, name), getattr(other, name)) for name in names]
-        return (
-            all((one is None) == (two is None) and (one is None or np.array_equal(one, two)) for one, two in arrays)
-            and np.array_equal(self.rows.codes, other.rows.codes)
-            and self.rows.keys == other.rows.keys
-        )
+        for name in _ARRAYS:
+            one, two = getattr(self, name), getattr(other, name)
+            if (one is None) != (two is None) or (one is not None and not np.array_equal(one, two)):
+                return False
+        return self.rows.keys == other.rows.keys and np.array_equal(self.rows.codes, other.rows.codes)
 
 
 @dataclass(frozen=True, eq=False)

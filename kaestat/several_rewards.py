@@ -11,12 +11,11 @@ import numpy as np
 from kaestat.advantage import AdvantageEstimator
 from kaestat.arrays import Array
 from kaestat.checks import check_mask
-from kaestat.held_state import Call, take_over
+from kaestat.held_state import Call, Change, make_changes
 from kaestat.history import whole_step
 from kaestat.locked import Locked
-from kaestat.samples import like, scatter
+from kaestat.samples import like
 from kaestat.scaling import TRL_EPS
-from kaestat.steps.serving import Outcome
 from kaestat.storage import load_state, save_state
 
 
@@ -189,44 +188,23 @@ class SeveralRewards(Locked):
         mask: Any,
         *columns: Any,
     ) -> Array:
-        """`step` or `observe` for a caller that has more to do; as `AdvantageEstimator.recorded`."""
-        with self.lock:
-            outcomes, present = self._recorded(name, call, prompt_ids, rewards, step, mask, columns)
-            found = [
-                (scatter(outcome.advantages, keep), scatter(outcome.values, keep))
-                for outcome, keep in zip(outcomes, present.T, strict=True)
-            ]
-            parts, values = (np.stack(each, axis=1) for each in zip(*found, strict=True))
-            if name == "step":
-                self.values = like(values, rewards)
-            return like(self._together(parts, np.any(present, axis=1)), rewards)
-
-    def _recorded(
-        self,
-        name: Literal["step", "observe"],
-        call: Call,
-        prompt_ids: Sequence[Hashable],
-        rewards: Any,
-        step: int,
-        mask: Any,
-        columns: tuple[Any, ...],
-    ) -> tuple[list[Outcome], np.ndarray]:
-        """What each estimator gives, once all of them can; and which rewards there are, shape (N, K)."""
+        """`step` or `observe` as a part of a call that does more; see `AdvantageEstimator.recorded`."""
         reward, step = self._columns(rewards), whole_step(step)
         keep = None if mask is None else check_mask(mask, len(reward))
         present = ~np.isnan(reward) if keep is None else ~np.isnan(reward) & keep[:, None]
-        changes = []
-        for column, each in enumerate(self.estimators.values()):
-            here = present[:, column]
-            own = np.where(here, reward[:, column], 0.0)
-            changes.append(each.prepared(name, call, prompt_ids, own, step, here, *columns, template=rewards))
-        take_over(changes)
-        for each, change in zip(self.estimators.values(), changes, strict=True):
-            each.warn_of(change)
-        return [change.outcome for change in changes if change.outcome is not None], present
+        changes: list[Change] = []
+        with self.lock:
+            for each, column, here in zip(self.estimators.values(), reward.T, present.T, strict=True):
+                own = np.where(here, column, 0.0)
+                changes.append(each.prepared(name, call, prompt_ids, own, step, here, *columns, template=rewards))
+            make_changes(changes, stacklevel=5)
+            if name == "step":
+                self.values = like(np.stack([change.values for change in changes], axis=1), rewards)
+        parts = np.stack([change.advantages for change in changes], axis=1)
+        return like(self._together(parts, np.any(present, axis=1)), rewards)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """As `Locked`, with one lock for all estimators."""
+        """As `Locked`; all estimators share the lock."""
         super().__setstate__(state)
         self._share_lock()
 
@@ -255,7 +233,7 @@ class SeveralRewards(Locked):
         if list(state) != list(self.estimators):
             raise ValueError(f"state: of rewards {list(state)}, but these are {list(self.estimators)}.")
         with self.lock:
-            take_over([each.taken(state[name]) for name, each in self.estimators.items()])
+            make_changes([each.taken(state[name]) for name, each in self.estimators.items()])
             self.values = None
 
     def save(self, path: str | os.PathLike[str]) -> None:

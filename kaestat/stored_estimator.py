@@ -9,7 +9,7 @@ from typing import Any, Self
 from kaestat import specification
 from kaestat.baselines.base import Baseline
 from kaestat.estimator_state import EstimatorState
-from kaestat.held_state import Change, Held, HoldsState, take_over
+from kaestat.held_state import Change, Held, HoldsState, make_changes
 from kaestat.history_delta import HistoryDelta, together
 from kaestat.reach import ReturnWatch
 from kaestat.registry import FIXED_PARAMETERS
@@ -17,7 +17,7 @@ from kaestat.storage import load_state, pack_arrays, save_state, unpack_arrays
 
 
 class StoredEstimator(HoldsState):
-    """What `kaestat.AdvantageEstimator` does with checkpoints and files."""
+    """The part of `kaestat.AdvantageEstimator` that reads and writes its state."""
 
     method: str
     baseline: Baseline
@@ -26,6 +26,7 @@ class StoredEstimator(HoldsState):
     late: int | None
     _named: bool
     _params: dict[str, Any]
+    _keep_deltas: bool
     _scale: str | None
 
     def state_dict(self) -> dict[str, Any]:
@@ -49,7 +50,7 @@ class StoredEstimator(HoldsState):
             If the state belongs to another method or does not fit together. The estimator is then unchanged.
         """
         with self.lock:
-            take_over([self.taken(state)])
+            make_changes([self.taken(state)])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write method, parameters and state to one file, atomically and without pickle.
@@ -71,7 +72,7 @@ class StoredEstimator(HoldsState):
             "scale": self._scale,
             "objective": self.objective,
             "order": self.order,
-            "keep_deltas": self._keeps_deltas,
+            "keep_deltas": self._keep_deltas,
             "params": {name: specification.dump(value) for name, value in params.items()},
         } | ({} if self.late is None else {"late": self.late})
         return {"estimator": plan, "state": self._snapshot()()}
@@ -102,21 +103,21 @@ class StoredEstimator(HoldsState):
             estimator = cls(method, scale=plan["scale"], **chosen, **params)  # type: ignore[call-arg]  # its own class's
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path}: its estimator cannot be built ({error}).") from error
-        take_over([estimator._change_to(content.get("state"))])
+        make_changes([estimator._change_to(content.get("state"))])
         return estimator
 
     def taken(self, state: dict[str, Any]) -> Change:
-        """What `load_state_dict` is to leave; nothing is changed."""
+        """`load_state_dict` without its effect."""
         return self._change_to(unpack_arrays(state))
 
     def _snapshot(self) -> Callable[[], dict[str, Any]]:
         with self.lock:
-            held = self._held
+            held = self.settle()
             plain, deltas, last_step = held.state.snapshot(self.method), held.deltas, held.state.last_step
         return lambda: plain() | ({"pending": together(deltas, last_step).plain()} if deltas else {})
 
     def _change_to(self, state: Any) -> Change:
-        held, deltas = self._held, None
+        held, deltas = self.settle(), None
         after = EstimatorState.of(state, self.method, self.baseline, late=self.late)
         if held.deltas is not None:
             deltas = (HistoryDelta.of_plain(state["pending"]),) if "pending" in state else ()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_mask, check_share
-from kaestat.held_state import Call, Change, Decision, take_over
+from kaestat.held_state import Call, Change, Commit, Pending, make_changes
 from kaestat.history_delta import HistoryDelta
 from kaestat.locked import Locked
 from kaestat.storage import load_state, save_state, unpack_arrays
@@ -20,15 +20,8 @@ from kaestat.turns import check_counts, padded_turns, ragged, returns_of_padded
 
 _OF_THE_PROMPT = ("objective", "prior")
 Ragged = Sequence[Sequence[float] | np.ndarray]
+_Turns = tuple[AdvantageEstimator, ...]
 _Called = tuple[np.ndarray, list[Hashable], np.ndarray, tuple[Any, ...]]
-
-
-class _Turns(NamedTuple):
-    """The estimators of turns, before and after a decision."""
-
-    before: tuple[AdvantageEstimator, ...]
-    after: tuple[AdvantageEstimator, ...]
-    decision: Decision
 
 
 class TurnEstimator(Locked):
@@ -101,17 +94,17 @@ class TurnEstimator(Locked):
         self.gamma = check_share("gamma", gamma, allow_zero=True)
         super().__init__()
         self._make = partial(AdvantageEstimator, method, scale=scale, **params)
-        self._swapped = _Turns((), self._longer((), 1), Decision(made=True))
+        self._swapped: _Turns | Pending[_Turns] = self._longer((), 1)
         self.values: list[np.ndarray] = []
 
     def __repr__(self) -> str:
         return f"<TurnEstimator of {len(self.estimators)} turns, gamma={self.gamma:g}: {self.estimators[0]!r}>"
 
     @property
-    def estimators(self) -> tuple[AdvantageEstimator, ...]:
+    def estimators(self) -> _Turns:
         """Of each turn that has been seen."""
         held = self._swapped
-        return held.after if held.decision.made else held.before
+        return held.valid if isinstance(held, Pending) else held
 
     @property
     def last_step(self) -> int:
@@ -151,14 +144,8 @@ class TurnEstimator(Locked):
         ValueError, TypeError
             As `AdvantageEstimator.step`, or if weights are not of the same turns. No turn is then recorded.
         """
-        padded, counts = padded_turns("rewards", rewards)
-        advantages, values, call = np.zeros_like(padded), np.zeros_like(padded), Call()
-        called = self._calls(prompt_ids, padded, counts, mask, stream_ids, weights, version)
-        with self.lock:
-            for turn, change in enumerate(self._recorded("step", call, called, step)):
-                rows = called[turn][0]
-                advantages[rows, turn], values[rows, turn] = change.advantages, change.after.values
-            self.values, found = ragged(values, counts), ragged(advantages, counts)
+        call = Call()
+        found = self.recorded("step", call, prompt_ids, rewards, step, mask, stream_ids, weights, version)
         return call.finish(found)
 
     def observe(
@@ -173,12 +160,35 @@ class TurnEstimator(Locked):
         version: Sequence[int] | np.ndarray | None = None,
     ) -> None:
         """Record completions that get no advantage; parameters and errors as `step`."""
-        padded, counts = padded_turns("rewards", rewards)
-        called = self._calls(prompt_ids, padded, counts, mask, stream_ids, weights, version)
         call = Call()
-        with self.lock:
-            self._recorded("observe", call, called, step)
+        self.recorded("observe", call, prompt_ids, rewards, step, mask, stream_ids, weights, version)
         call.finish(None)
+
+    def recorded(
+        self,
+        name: Literal["step", "observe"],
+        call: Call,
+        prompt_ids: Sequence[Hashable],
+        rewards: Ragged,
+        step: int,
+        *columns: Any,
+    ) -> list[np.ndarray]:
+        """`step` or `observe` as a part of a call that does more; see `AdvantageEstimator.recorded`."""
+        padded, counts = padded_turns("rewards", rewards)
+        advantages, values = np.zeros_like(padded), np.zeros_like(padded)
+        called = self._calls(prompt_ids, padded, counts, *columns)
+        with self.lock:
+            estimators = self._longer(self.estimators, len(called))
+            changes = [
+                estimator.prepared(name, call, ids, returns, step, *of_turn)
+                for estimator, (_, ids, returns, of_turn) in zip(estimators, called, strict=False)
+            ]
+            self._make_changes(estimators, changes)
+            if name == "step":
+                for turn, ((rows, *_), change) in enumerate(zip(called, changes, strict=True)):
+                    advantages[rows, turn], values[rows, turn] = change.advantages, change.values
+                self.values = ragged(values, counts)
+        return ragged(advantages, counts)
 
     def take_delta(self) -> tuple[HistoryDelta, ...]:
         """What has been recorded since the last call, turn by turn; as `AdvantageEstimator.take_delta`."""
@@ -188,7 +198,7 @@ class TurnEstimator(Locked):
         """Add what another worker's `take_delta` gave; as `AdvantageEstimator.merge`, of all turns or of none."""
         with self.lock:
             estimators = self._longer(self.estimators, len(delta))
-            self._take_over(estimators, [e.merged(each) for e, each in zip(estimators, delta, strict=False)])
+            self._make_changes(estimators, [e.merged(each) for e, each in zip(estimators, delta, strict=False)])
 
     def state_snapshot(self) -> Callable[[], dict[str, Any]]:
         """`state_dict` as of now, for when it is called."""
@@ -222,7 +232,7 @@ class TurnEstimator(Locked):
             estimators = self._longer((), len(of_turns))
             for estimator, each in zip(estimators, of_turns, strict=True):
                 estimator.load_state_dict(each)
-            self._swapped, self.values = _Turns((), estimators, Decision(made=True)), []
+            self._swapped, self.values = estimators, []
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, atomically and without pickle."""
@@ -244,34 +254,23 @@ class TurnEstimator(Locked):
         self.load_state_dict(content["turns"])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """As `Locked`, with one lock for all turns."""
+        """As `Locked`; the estimators of all turns share the lock."""
         super().__setstate__(state)
         for estimator in self.estimators:
             estimator.lock = self.lock
 
-    def _longer(self, estimators: tuple[AdvantageEstimator, ...], turns: int) -> tuple[AdvantageEstimator, ...]:
-        """With new ones for turns that have none."""
+    def _longer(self, estimators: _Turns, turns: int) -> _Turns:
+        """The estimators, and new ones for further turns."""
         new = tuple(self._make() for _ in range(len(estimators), turns))
         for estimator in new:
             estimator.lock = self.lock
         return (*estimators, *new)
 
-    def _recorded(self, name: Literal["step", "observe"], call: Call, called: list[_Called], step: int) -> list[Change]:
-        """What the estimator of each turn gives, once all of them can."""
-        estimators = self._longer(self.estimators, len(called))
-        changes = [
-            estimator.prepared(name, call, ids, returns, step, *columns)
-            for estimator, (_, ids, returns, columns) in zip(estimators, called, strict=False)
-        ]
-        self._take_over(estimators, changes)
-        for estimator, change in zip(estimators, changes, strict=False):
-            estimator.warn_of(change)
-        return changes
-
-    def _take_over(self, estimators: tuple[AdvantageEstimator, ...], changes: list[Change]) -> None:
-        decision = Decision()
-        self._swapped = _Turns(self.estimators, estimators, decision)
-        take_over(changes, decision)
+    def _make_changes(self, estimators: _Turns, changes: list[Change]) -> None:
+        """Change the estimators of all turns, some of which may be new, or none."""
+        commit = Commit()
+        self._swapped = Pending(self.estimators, estimators, commit)
+        make_changes(changes, commit, stacklevel=6)
 
     def _calls(
         self,

@@ -12,7 +12,7 @@ a value may use never holds the completion's own reward:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -93,7 +93,6 @@ def advance(
     samples: StepSamples,
     step: int,
     largest: float,
-    watch: Callable[[Visits], None],
 ) -> tuple[Outcome, HistoryDelta | None]:
     """Advantages and values of new completions, which are then recorded; what was recorded comes back as well.
 
@@ -110,7 +109,6 @@ def advance(
         return replace(outcome, state=replace(state, last_step=max(step, state.last_step))), None
     delta = _recorded(samples, packing, groups, computed.sums, step)
     serving.check_finite(*delta.sums.values())
-    watch(_newest(visits))
     return replace(outcome, state=_added(state, delta)), delta
 
 
@@ -230,7 +228,7 @@ def _recorded(
     return HistoryDelta(packing.keys, row, steps, by_pair, step, *marks)
 
 
-def _newest(visits: Visits) -> Visits:
+def newest(visits: Visits) -> Visits:
     """The newest visit of each prompt, in one column."""
     past = visits.count > 0
     lag = np.min(np.where(past, visits.lag, np.inf), axis=-1, keepdims=True, initial=np.inf)
@@ -247,7 +245,7 @@ def _outcome(
 
 
 def _added(state: EstimatorState, delta: HistoryDelta) -> EstimatorState:
-    """The state with what is to be written; the history itself is unchanged."""
+    """The state with a write of the visits; the history itself is unchanged."""
     return replace(
         state,
         write=cast(RewardHistory, state.history).added(delta),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -23,9 +23,8 @@ def advance(
     samples: StepSamples,
     step: int,
     largest: float,
-    watch: Callable[[Visits], None],
 ) -> Outcome:
-    """Advantages and values of one step, and the state with it; the state given is unchanged.
+    """Advantages and values of one step, and the state after it; the state given is unchanged.
 
     Parameters
     ----------
@@ -35,8 +34,11 @@ def advance(
     step : int
     largest : float
         That advantages and values may be.
-    watch : callable
-        Is shown the past visits of the step's prompts.
+
+    Returns
+    -------
+    Outcome
+        Its state holds the step once the write in it is carried out.
 
     Raises
     ------
@@ -57,9 +59,7 @@ def advance(
     computed = serving.compute(packing, groups, visits, step, state.carry, largest)
 
     recorded, carry = state.recorded, computed.served.carry
-    if history is not None:
-        watch(visits)
-    elif carry is not None:
+    if history is None and carry is not None:
         recorded = (recorded if step == state.last_step else {}) | dict.fromkeys(packing.keys)
     record = StepRecord(
         step, computed.served.settled, packing, groups, visits, state.carry, computed.values, computed.advantages

@@ -1,4 +1,4 @@
-"""Ctrl-C at a place of one's choice: a KeyboardInterrupt at the k-th line or operation of kaestat that a call runs."""
+"""Ctrl-C at a chosen place: a KeyboardInterrupt at the k-th line or operation of kaestat that a call runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SOURCE = str(Path(kaestat.__file__).parent)
 
 
 class Places:
-    """Places of a call at which an interrupt may come, counted; it comes at one of them.
+    """Counts the places of a call at which an interrupt may come, and interrupts it at one of them.
 
-    None is counted once a call has marked itself as finished: what is left is the return, and Python looks for signals
-    where functions begin, where they are called and where loops go round.
+    Counting ends where the call is marked as finished: after that the call only returns, and Python looks for signals
+    where functions begin, after calls of C code and where loops start again.
 
     Parameters
     ----------
@@ -28,21 +28,22 @@ class Places:
     """
 
     def __init__(self, at: int = -1, *, operations: bool = False):
-        self.at, self.operations, self.seen = at, operations, 0
+        self.at, self.operations, self.seen, self.over = at, operations, 0, False
 
     def _trace(self, frame: Any, event: str, arg: Any) -> Any:
         if not frame.f_code.co_filename.startswith(SOURCE):
             return None
         frame.f_trace_opcodes = self.operations
-        finished = any(isinstance(each, Call) and each.finished for each in frame.f_locals.values())
-        if event in ("line", "opcode", "call") and not finished:
+        if frame.f_code is Call.finish.__code__ and frame.f_locals["self"].finished:
+            self.over = True
+        if not self.over and event in ("line", "opcode", "call"):
             self.seen += 1
             if self.seen == self.at + 1:
                 raise KeyboardInterrupt
         return self._trace
 
     def run(self, call: Callable[[], Any]) -> Any:
-        """What the call gives; None if it was interrupted."""
+        """The call's result; None if it was interrupted."""
         before = sys.gettrace()
         sys.settrace(self._trace)
         try:
@@ -54,7 +55,7 @@ class Places:
 
 
 def interrupted(call: Callable[[], Any], at: int, *, operations: bool = False) -> bool:
-    """Run a call with an interrupt at a place; whether the call has so many."""
+    """Run a call and interrupt it at a place; whether the call has so many places."""
     places = Places(at, operations=operations)
     places.run(call)
     return places.seen > at

@@ -71,7 +71,7 @@ def test_every_combination_runs_or_is_refused(name, weighting):
                 make(name, order=order)
             continue
         if not taken:
-            with pytest.raises(ValueError, match="weights|importance"):
+            with pytest.raises(ValueError, match=r"weights|importance"):
                 run(name, order, given)
             continue
         found = run(name, order, given)

@@ -25,8 +25,8 @@ from kaestat.storage import load_state, save_state, unpack_arrays
 class WatchedEstimator:
     """Advantages of one step's completions, with every way to train on a wrong history refused.
 
-    States may be asked for by another thread than the one that trains (`state_dict`, `save`, `save_estimator`): all
-    calls work under the estimator's own lock.
+    Another thread than the one that trains may ask for states (`state_dict`, `save`, `save_estimator`): all calls take
+    the estimator's own lock.
 
     Parameters
     ----------
@@ -245,8 +245,8 @@ class WatchedEstimator:
         weights: Sequence[float] | np.ndarray | None,
         version: Sequence[int] | np.ndarray | None,
     ) -> np.ndarray:
-        late = () if version is None else (None, None, version)
-        return self.estimator.recorded(name, call, rows.ids, reward, rows.step, rows.keep, rows.streams, weights, *late)
+        columns = rows.keep, rows.streams, weights, None, None, version
+        return self.estimator.recorded(name, call, rows.ids, reward, rows.step, *columns)
 
     def _rows(
         self,

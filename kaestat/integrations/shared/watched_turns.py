@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kaestat.held_state import Call
 from kaestat.integrations.shared.metrics import step_metrics
 from kaestat.integrations.shared.prompt_ids import IdentityCheck
 from kaestat.integrations.shared.watched_rows import check_step, looks_back, watched_rows
@@ -80,24 +81,18 @@ class WatchedTurns:
         UnstablePromptIds, ValueError, TypeError
             As there, and as `TurnEstimator.step`.
         """
+        call = Call()
         check_step(step, self.estimator.estimators[0])
         rows = watched_rows(self._watch, len(rewards), step, prompts, ids, groups, mask)
         with self.estimator.lock:
-            found = self.estimator.step(
-                rows.ids,
-                rewards,
-                rows.step,
-                mask=rows.keep,
-                stream_ids=rows.streams,
-                weights=weights,
-                version=version,
-            )
+            columns = rows.keep, rows.streams, weights, version
+            found = self.estimator.recorded("step", call, rows.ids, rewards, rows.step, *columns)
             reached = max((len(each) for each, kept in zip(found, rows.keep, strict=True) if kept), default=0)
         self.metrics = {}
         for turn, estimator in enumerate(self.estimator.estimators[: max(reached, 1)]):
             place = f"baseline/turn_{turn}/" if turn else "baseline/"
             self.metrics |= {place + name: value for name, value in step_metrics(estimator.record).items()}
-        return found
+        return call.finish(found)
 
     def state_dict(self) -> dict[str, Any]:
         """The estimator's state as plain data."""
