@@ -150,7 +150,8 @@ class AdvantageEstimator(PreparedCalls, StoredEstimator):
     ) -> Array:
         """Advantages of the samples of one training step; records them as the past of later steps.
 
-        Samples may stand in any order, groups may be ragged, and a prompt may have several groups.
+        Samples may stand in any order, groups may be ragged, and a prompt may have several groups. After an interrupt
+        (Ctrl-C), the same call again from the same thread gives its result, and the samples count once.
 
         Parameters
         ----------

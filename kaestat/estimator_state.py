@@ -40,7 +40,7 @@ class EstimatorState:
     late : int or None
         What the history is to keep for completions that come late (`RewardHistory`).
     write : HistoryWrite or None
-        What the history is to take in before it is read (`kaestat.held_state`).
+        Rows of the history that are still to be written (`kaestat.held_state.HoldsState.settle`).
     """
 
     carry: Any

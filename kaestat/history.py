@@ -24,6 +24,7 @@ from kaestat.history_fields import (
     visit_sums,
     whole_step,
 )
+from kaestat.late_visits import push
 from kaestat.stored_history import StoredHistory
 from kaestat.unordered_history import UnorderedHistory
 
@@ -248,12 +249,9 @@ class RewardHistory(StoredHistory, UnorderedHistory):
         columns: dict[str, np.ndarray],
         state: np.ndarray | None = None,
     ) -> HistoryWrite:
-        """What `append` is to change; nothing is changed."""
+        """The write of `append`; the history is unchanged."""
         part = self._part(rows)
         part._make_room(np.arange(len(rows)), np.broadcast_to(step, rows.shape), step)
-        for name, block in part._fields.items():
-            in_line = block.reshape(-1)  # NumPy shifts one dimension in place, and two by way of a copy
-            in_line[:-1] = in_line[1:]
-            block[:, -1] = step if name == "step" else columns[name]
+        push(part._fields, slice(None), step, columns)
         part.last_step = max(self.last_step, step)
         return self._write(part, keys, rows, state)

@@ -13,28 +13,28 @@ from kaestat.history_fields import padded
 
 
 class HistoryWrite(NamedTuple):
-    """What one call adds to a history, worked out while the history is unchanged.
+    """New contents of some rows of a history, computed before any of them is written.
 
-    All of it is in absolute terms: to carry it out twice, or half and then as a whole, is to carry it out once.
+    The contents are absolute: a write that was interrupted and is then repeated leaves what one whole write leaves.
 
     Attributes
     ----------
     history : HistoryColumns
-        To be changed, by `HistoryColumns.carry_out` alone.
+        `HistoryColumns.carry_out` changes it.
     keys : dict of hashables to int
-        New prompts, with their rows.
+        New prompts and their rows.
     rows : ndarray of int, shape (K,)
         Rows that change.
     fields : dict of ndarray, shape (R, V) each
-        The history's columns, wide and long enough; where they had to grow they are new arrays.
+        The history's columns; new arrays, with its present contents, where they had to grow.
     blocks : dict of ndarray, shape (K, V) each
-        What the rows hold afterwards.
+        New contents of the rows.
     state : ndarray, shape (R, S)
-        As ``fields``, what is kept of each prompt beside its visits.
+        Like ``fields``: the numbers of each prompt beside its visits.
     kept : ndarray, shape (K, S), or None
-        What the rows hold of that afterwards; None if it does not change.
+        New contents of its rows; None if they do not change.
     shown, last_step, records : int
-        Of the history afterwards.
+        New values of the history's attributes.
     """
 
     history: HistoryColumns
@@ -81,7 +81,7 @@ class HistoryColumns:
         return np.fromiter(map(self._row.get, keys, repeat(0)), dtype=np.intp, count=len(keys))
 
     def carry_out(self, write: HistoryWrite) -> None:
-        """Change the columns as was worked out; an interrupted call is made up for by another one."""
+        """Write the new contents; after an interrupt, call it again with the same write."""
         self._fields, self._state = write.fields, write.state
         for name, block in write.blocks.items():
             write.fields[name][write.rows] = block
@@ -91,14 +91,14 @@ class HistoryColumns:
         self._shown, self.last_step, self.records = write.shown, write.last_step, write.records
 
     def _part(self, rows: np.ndarray) -> Self:
-        """A history of copies of some rows, which may be changed; its k-th row is that of the k-th of them."""
+        """A history whose k-th row is a copy of the k-th of some rows: the caller may change it."""
         part = object.__new__(type(self))
         part.__dict__.update(self.__dict__)
         part._fields = {name: np.take(field, rows, axis=0) for name, field in self._fields.items()}
         return part
 
     def _write(self, part: Self, keys: Sequence[Hashable], rows: np.ndarray, kept: np.ndarray | None) -> HistoryWrite:
-        """What makes these rows (0 for prompts that are new) those of a changed `_part`."""
+        """The write that gives some rows, 0 for new prompts, the contents of a changed `_part`."""
         new = np.flatnonzero(rows == 0)
         if len(new):
             rows = rows.copy()

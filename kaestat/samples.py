@@ -176,8 +176,9 @@ class StepSamples:
 
     def copied(self) -> StepSamples:
         """The same samples in new arrays, for one who keeps them: the user may change those that were given."""
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return replace(self, **{name: None if array is None else array.copy() for name, array in arrays.items()})
+        given = {name: getattr(self, name) for name in _ARRAYS}
+        copies: dict[str, Any] = {name: None if array is None else array.copy() for name, array in given.items()}
+        return replace(self, **copies)
 
     def same_as(self, other: StepSamples) -> bool:
         """Whether every argument was the same."""

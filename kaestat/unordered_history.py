@@ -42,7 +42,7 @@ class UnorderedHistory(HistoryColumns, ABC):
         self.carry_out(self.added(delta))
 
     def added(self, delta: HistoryDelta) -> HistoryWrite:
-        """What `add` is to change; nothing is changed. Errors as there."""
+        """The write of `add`, with the same errors; the history is unchanged."""
         if "divergence" in self._fields or self._state.shape[1]:
             raise ValueError(
                 "a history with policy divergences, or with a state of each prompt, takes visits in order only."
