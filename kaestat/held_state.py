@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, TypeVar
 
@@ -36,11 +36,14 @@ class Call:
     ----------
     thread : int
         The user's thread.
+    parts : int
+        Number of calls of single estimators that it makes.
     finished : bool
         Whether the user has the result.
     """
 
     thread: int = field(default_factory=threading.get_ident)
+    parts: int = 1
     finished: bool = False
 
     def finish(self, result: T) -> T:
@@ -135,6 +138,8 @@ class Change(NamedTuple):
     before, after : Held
     advantages, values : ndarray of float64, shape (N,), optional
         Of the call's samples; 0 where masked.
+    repeats : Call, optional
+        The interrupted call that recorded the samples already.
     warnings : tuple of str
         For the user, once the change is made.
     """
@@ -144,6 +149,7 @@ class Change(NamedTuple):
     after: Held
     advantages: np.ndarray = np.zeros(0)
     values: np.ndarray = np.zeros(0)
+    repeats: Call | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -163,6 +169,10 @@ class HoldsState(Locked):
             held = held._replace(state=replace(held.state, write=None))
         self._swapped = held
         return held
+
+    def forget_answer(self) -> None:
+        """Take the next call for another one than the last, whatever its arguments."""
+        self._swapped = self.settle()._replace(answer=None)
 
     @property
     def _state(self) -> EstimatorState:
@@ -190,6 +200,28 @@ class HoldsState(Locked):
         """Values of the samples of the last `step` or `advantages`; None before the first."""
         with self.lock:
             return self.settle().values
+
+
+def changes_together(call: Call, prepare: Callable[[], list[Change]]) -> list[Change]:
+    """What a call computes for several estimators, all of which repeat the same earlier call, or none.
+
+    Another call may have some samples in common with an interrupted one, such as one column of several rewards.
+
+    Parameters
+    ----------
+    call : Call
+    prepare : callable
+        Computes the changes; without an effect, so that it can be called twice.
+    """
+    changes = prepare()
+    call.parts = len(changes)
+    repeated = {change.repeats for change in changes}
+    before = next(iter(repeated))
+    if len(repeated) > 1 or (before is not None and before.parts != call.parts):
+        for change in changes:
+            change.estimator.forget_answer()
+        changes = prepare()
+    return changes
 
 
 def make_changes(changes: Sequence[Change], commit: Commit | None = None, *, stacklevel: int = 3) -> None:

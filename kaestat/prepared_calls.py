@@ -68,7 +68,8 @@ class PreparedCalls(ImportedVisits):
         step, samples, held = whole_step(step), self._samples(prompt_ids, rewards, *columns), self.settle()
         if held.answer is not None and held.answer.is_repeated(name, samples, step):
             answer = held.answer._replace(call=call)
-            return Change(self, held, held._replace(answer=answer), answer.advantages, answer.values)
+            after = held._replace(answer=answer)
+            return Change(self, held, after, answer.advantages, answer.values, repeats=held.answer.call)
         template, delta = rewards if template is None else template, None
         largest = largest_like(template)
         if self.order == "strict":
@@ -84,7 +85,7 @@ class PreparedCalls(ImportedVisits):
         if held.deltas is not None and delta is not None:
             after = after._replace(deltas=(*held.deltas, delta))
         answer = Answer(call, name, step, samples.copied(), advantages, values)
-        return Change(self, held, after._replace(answer=answer), advantages, values, warnings)
+        return Change(self, held, after._replace(answer=answer), advantages, values, warnings=warnings)
 
     def _asked(self, samples: StepSamples, now: int, rewards: Any) -> Change:
         """`advantages` without its effect."""
@@ -93,7 +94,7 @@ class PreparedCalls(ImportedVisits):
         advantages, values = _of_all(outcome, samples)
         told_late, warnings = self._lateness(held, outcome, samples)
         after = held._replace(record=outcome.record, values=like(values, rewards), told_late=told_late)
-        return Change(self, held, after, advantages, values, warnings)
+        return Change(self, held, after, advantages, values, warnings=warnings)
 
     def _watched(self, held: Held, outcome: Outcome, samples: StepSamples) -> tuple[Held, tuple[str, ...]]:
         """The state after a call that records, and warnings about its prompts."""

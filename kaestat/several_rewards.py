@@ -11,7 +11,7 @@ import numpy as np
 from kaestat.advantage import AdvantageEstimator
 from kaestat.arrays import Array
 from kaestat.checks import check_mask
-from kaestat.held_state import Call, Change, make_changes
+from kaestat.held_state import Call, Change, changes_together, make_changes
 from kaestat.history import whole_step
 from kaestat.locked import Locked
 from kaestat.samples import like
@@ -192,11 +192,16 @@ class SeveralRewards(Locked):
         reward, step = self._columns(rewards), whole_step(step)
         keep = None if mask is None else check_mask(mask, len(reward))
         present = ~np.isnan(reward) if keep is None else ~np.isnan(reward) & keep[:, None]
-        changes: list[Change] = []
+        own = np.where(present, reward, 0.0)
+
+        def prepare() -> list[Change]:
+            return [
+                each.prepared(name, call, prompt_ids, column, step, here, *columns, template=rewards)
+                for each, column, here in zip(self.estimators.values(), own.T, present.T, strict=True)
+            ]
+
         with self.lock:
-            for each, column, here in zip(self.estimators.values(), reward.T, present.T, strict=True):
-                own = np.where(here, column, 0.0)
-                changes.append(each.prepared(name, call, prompt_ids, own, step, here, *columns, template=rewards))
+            changes = changes_together(call, prepare)
             make_changes(changes, stacklevel=5)
             if name == "step":
                 self.values = like(np.stack([change.values for change in changes], axis=1), rewards)

@@ -12,7 +12,7 @@ import numpy as np
 from kaestat.advantage import AdvantageEstimator
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_mask, check_share
-from kaestat.held_state import Call, Change, Commit, Pending, make_changes
+from kaestat.held_state import Call, Change, Commit, Pending, changes_together, make_changes
 from kaestat.history_delta import HistoryDelta
 from kaestat.locked import Locked
 from kaestat.storage import load_state, save_state, unpack_arrays
@@ -179,10 +179,14 @@ class TurnEstimator(Locked):
         called = self._calls(prompt_ids, padded, counts, *columns)
         with self.lock:
             estimators = self._longer(self.estimators, len(called))
-            changes = [
-                estimator.prepared(name, call, ids, returns, step, *of_turn)
-                for estimator, (_, ids, returns, of_turn) in zip(estimators, called, strict=False)
-            ]
+
+            def prepare() -> list[Change]:
+                return [
+                    estimator.prepared(name, call, ids, returns, step, *of_turn)
+                    for estimator, (_, ids, returns, of_turn) in zip(estimators, called, strict=False)
+                ]
+
+            changes = changes_together(call, prepare)
             self._make_changes(estimators, changes)
             if name == "step":
                 for turn, ((rows, *_), change) in enumerate(zip(called, changes, strict=True)):

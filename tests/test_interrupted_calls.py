@@ -173,6 +173,26 @@ def test_a_call_with_another_argument_is_another_call(other):
     assert estimator.history.visits(["c"], 9).count.sum() == 4
 
 
+@pytest.mark.parametrize("other", [[[0.0, 1.0], [1.0, 0.0]], [[1.0], [1.0]]], ids=["another turn 1", "no turn 1"])
+def test_a_call_that_shares_some_turns_with_an_interrupted_one_is_another_call(other):
+    """Returns of turn 0 are 1 and 1 in both."""
+    estimator, places = TurnEstimator("kae", bandwidth=10, order="any"), Places()
+    first = partial(TurnEstimator.step, prompt_ids=["a", "b"], rewards=[[1.0, 0.0], [0.0, 1.0]], step=0)
+    places.run(partial(first, copy.deepcopy(estimator)))
+    assert interrupted(partial(first, estimator), places.seen - 1)
+    estimator.step(["a", "b"], other, 0)
+    counts = [turn.history.visits(["a", "b"], 1).count.sum() for turn in estimator.estimators]
+    assert counts == [4, 2 * len(other[0])]
+
+
+def test_rewards_that_share_a_column_with_an_interrupted_call_are_refused_like_those_of_any_recorded_prompt():
+    rewards, held, places = np.array([[1.0, 0.0], [0.0, 1.0]]), several(), Places()
+    places.run(partial(copy.deepcopy(held).step, ["a", "b"], rewards, 1))
+    assert interrupted(partial(held.step, ["a", "b"], rewards, 1), places.seen - 1)
+    with pytest.raises(ValueError, match="already recorded"):
+        held.step(["a", "b"], rewards * [1, 0], 1)
+
+
 def test_rewards_that_the_user_changes_in_place_after_an_interrupt_are_others():
     rewards = np.array(REWARDS)
     estimator = at_the_end(any_order(), rewards)
