@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping
+import secrets
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from kaestat.baselines.base import Baseline
-from kaestat.held_state import Change, HoldsState, make_changes
+from kaestat.held_state import Change, Held, HoldsState, make_changes
 from kaestat.history_delta import HistoryDelta, together
 from kaestat.prior import Prior, as_prior
+from kaestat.received_deltas import Origin, Received
 from kaestat.record import StepRecord
 from kaestat.steps import any_order
 from kaestat.steps.opening import check_prior, with_prior
@@ -83,7 +87,8 @@ class ImportedVisits(HoldsState):
         Parameters
         ----------
         delta : HistoryDelta
-            From `take_delta` of another worker; each delta once.
+            From `take_delta` or `pending_delta` of another worker. A part that came before, or that this estimator
+            recorded itself, counts once.
 
         Raises
         ------
@@ -102,18 +107,81 @@ class ImportedVisits(HoldsState):
     def take_delta(self) -> HistoryDelta:
         """What `step` and `observe` have recorded since the last call, for others to `merge`.
 
+        Where it may be lost on its way, take `pending_delta` and `acknowledge`.
+
         Raises
         ------
         ValueError
             If the estimator was not made with ``keep_deltas=True``.
         """
         with self.lock:
-            held = self.settle()
-            if held.deltas is None:
-                raise ValueError("take_delta: what comes in is kept only by an estimator made with keep_deltas=True.")
-            delta = together(held.deltas, self.last_step)
+            held, deltas = self._kept_deltas("take_delta")
+            delta = together(deltas, self.last_step)
             make_changes([Change(self, held, held._replace(deltas=()))])
             return delta
+
+    def pending_delta(self) -> HistoryDelta:
+        """What `take_delta` would give; it stays until others `acknowledge` it.
+
+        Raises
+        ------
+        ValueError
+            As `take_delta`.
+        """
+        with self.lock:
+            return together(self._kept_deltas("pending_delta")[1], self.last_step)
+
+    def acknowledge(self, origins: Iterable[Origin]) -> None:
+        """Drop what all others hold from what is still to be sent.
+
+        Parameters
+        ----------
+        origins : iterable of (str, int)
+            Those of the delta that they merged (`HistoryDelta.origins`), or some of them.
+
+        Raises
+        ------
+        ValueError
+            As `take_delta`.
+        """
+        held_elsewhere = frozenset(origins)
+        with self.lock:
+            held, deltas = self._kept_deltas("acknowledge")
+            left = tuple(part for part in (delta.without(held_elsewhere) for delta in deltas) if part.origins)
+            make_changes([Change(self, held, held._replace(deltas=left))])
+
+    @property
+    def received(self) -> Received:
+        """The numbers of all deltas that this estimator holds, its own among them."""
+        return self._state.received
+
+    def _kept_deltas(self, name: str) -> tuple[Held, tuple[HistoryDelta, ...]]:
+        held = self.settle()
+        if held.deltas is None:
+            raise ValueError(f"{name}: what comes in is kept only by an estimator made with keep_deltas=True.")
+        return held, held.deltas
+
+    def _keeping(self, held: Held, deltas: tuple[HistoryDelta, ...], delta: HistoryDelta) -> Held:
+        """With one more delta to be sent, under the next number."""
+        origin = held.state.received.next_of(self._sender())
+        state = replace(held.state, received=held.state.received.joined([origin]))
+        return held._replace(state=state, deltas=(*deltas, delta.from_sender(origin)))
+
+    def _sender(self) -> str:
+        """The name under which this object, in this process, numbers its deltas.
+
+        Copies, forks and estimators that are loaded get names of their own: two that counted on under one name would
+        give one number to two deltas, and one of them would be lost.
+        """
+        process, name = vars(self).get("_named_sender", (None, ""))
+        if process != os.getpid():
+            name = secrets.token_hex(8)
+            self._named_sender = (os.getpid(), name)
+        return name
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """As `Locked`, under a new name as a sender."""
+        super().__setstate__({name: value for name, value in state.items() if name != "_named_sender"})
 
     def _any_order_only(self, name: str) -> None:
         if self.order != "any":

@@ -83,7 +83,7 @@ class PreparedCalls(ImportedVisits):
         if name == "step":
             after = after._replace(record=outcome.record, values=like(values, template))
         if held.deltas is not None and delta is not None:
-            after = after._replace(deltas=(*held.deltas, delta))
+            after = self._keeping(after, held.deltas, delta)
         answer = Answer(call, name, step, samples.copied(), advantages, values)
         return Change(self, held, after._replace(answer=answer), advantages, values, warnings=warnings)
 

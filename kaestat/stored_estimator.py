@@ -7,22 +7,18 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from kaestat import specification
-from kaestat.baselines.base import Baseline
 from kaestat.estimator_state import EstimatorState
-from kaestat.held_state import Change, Held, HoldsState, make_changes
+from kaestat.held_state import Change, Held, make_changes
 from kaestat.history_delta import HistoryDelta, together
+from kaestat.imported_visits import ImportedVisits
 from kaestat.reach import ReturnWatch
 from kaestat.registry import FIXED_PARAMETERS
 from kaestat.storage import load_state, pack_arrays, save_state, unpack_arrays
 
 
-class StoredEstimator(HoldsState):
+class StoredEstimator(ImportedVisits):
     """The part of `kaestat.AdvantageEstimator` that reads and writes its state."""
 
-    method: str
-    baseline: Baseline
-    order: str
-    objective: str
     late: int | None
     _named: bool
     _params: dict[str, Any]
@@ -117,8 +113,16 @@ class StoredEstimator(HoldsState):
         return lambda: plain() | ({"pending": together(deltas, last_step).plain()} if deltas else {})
 
     def _change_to(self, state: Any) -> Change:
-        held, deltas = self.settle(), None
-        after = EstimatorState.of(state, self.method, self.baseline, late=self.late)
-        if held.deltas is not None:
-            deltas = (HistoryDelta.of_plain(state["pending"]),) if "pending" in state else ()
-        return Change(self, held, Held(after, ReturnWatch(self.method, self.baseline), deltas=deltas))
+        held = self.settle()
+        loaded = Held(
+            EstimatorState.of(state, self.method, self.baseline, late=self.late),
+            ReturnWatch(self.method, self.baseline),
+        )
+        if held.deltas is None:
+            return Change(self, held, loaded)
+        self._named_sender = None, ""  # numbers after those of the state may have been given already
+        loaded = loaded._replace(deltas=())
+        if "pending" in state:
+            pending = HistoryDelta.of_plain(state["pending"])
+            loaded = loaded._replace(deltas=(pending,)) if pending.origins else self._keeping(loaded, (), pending)
+        return Change(self, held, loaded)

@@ -140,12 +140,15 @@ def observe(
 
 
 def merge(state: EstimatorState, serving: Serving, delta: HistoryDelta) -> EstimatorState:
-    """Add what came in elsewhere."""
+    """Add what came in elsewhere; parts that were received before count once."""
     baseline = serving.baseline
     if baseline.horizon == 0:
         raise ValueError(f"method {serving.method!r} keeps no history, so there is nothing to merge.")
     common("stream_ids", state.with_streams, delta.with_streams)
     common("weights and importance", state.weighting, delta.weighting)
+    new = delta.without(state.received)
+    state = replace(state, received=state.received.joined(new.origins))
+    delta = new.plain_visits()
     if not delta.keys:
         return replace(state, last_step=max(state.last_step, delta.last_step))
     return _added(opened_for(state, baseline, "weights" if "weight" in delta.sums else "none"), delta)
