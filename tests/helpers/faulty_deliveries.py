@@ -31,14 +31,14 @@ def schedule(seed: int, folder: Path) -> tuple[dict, dict, int]:
     sent: list[tuple[int, bytes]] = []
     answers: list[tuple[int, list]] = []
     faults = 0
-    while parts or sent or rng.random() < 0.8:
+    for _ in range(80):
         which, what = int(rng.integers(2)), rng.random()
         if what < 0.25 and parts:
             part = parts.pop()
             for estimator in (whole, workers[which]):
                 estimator.observe(part.ids, part.reward, N_STEPS, version=part.version)
             saved[which] = workers[which].state_dict()  # a worker saves before it sends
-        elif what < 0.45:
+        elif what < 0.33 and len(sent) < 6:
             sent.append((which, workers[which].pending_delta().to_bytes()))
         elif what < 0.7 and sent:
             place = int(rng.integers(len(sent)))
@@ -58,8 +58,11 @@ def schedule(seed: int, folder: Path) -> tuple[dict, dict, int]:
             workers[which] = AdvantageEstimator("kae", bandwidth=6.0, order="any", keep_deltas=True)
             workers[which].load_state_dict(saved[which])
             faults += 1
-    for worker in workers:
-        actor.merge(worker.pending_delta())
+    for content in (*(content for _, content in sent), *(worker.pending_delta().to_bytes() for worker in workers)):
+        actor.merge(HistoryDelta.from_bytes(content))
+    for part in parts:
+        for estimator in (whole, actor.estimator):
+            estimator.observe(part.ids, part.reward, N_STEPS, version=part.version)
     return visits_of(whole, N_STEPS), visits_of(actor.estimator, N_STEPS), faults
 
 
