@@ -19,7 +19,7 @@ from kaestat.several_rewards import SeveralRewards
 from kaestat.turn_estimator import TurnEstimator
 from tests.helpers.interrupts import Places, interrupted
 
-QUICK = 25  # random places of a case in the quick suite
+QUICK = 12  # random places of a case in the quick suite, beside the last 20
 IDS, REWARDS = ["a", "a", "b", "c", "c", "new"], [1.0, 0.0, 1.0, 0.0, 1.0, 1.0]
 TURNS = ["a", "b"], [[1.0, 0.0, 1.0], [0.0, 1.0]]  # the third turn is new
 
