@@ -43,7 +43,7 @@ class PreparedCalls(ImportedVisits):
         """
         with self.lock:
             change = self.prepared(name, call, prompt_ids, rewards, step, *columns)
-            make_changes([change], stacklevel=5)
+            make_changes([change], stacklevel=4)
         return like(change.advantages, rewards)
 
     def prepared(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from operator import eq
-from typing import Any
+from typing import Any, cast
 
 import array_api_compat
 import numpy as np
@@ -176,9 +176,10 @@ class StepSamples:
 
     def copied(self) -> StepSamples:
         """The same samples in new arrays, for one who keeps them: the user may change those that were given."""
-        given = {name: getattr(self, name) for name in _ARRAYS}
-        copies: dict[str, Any] = {name: None if array is None else array.copy() for name, array in given.items()}
-        return replace(self, **copies)
+        arrays = (self.reward, self.weight, self.divergence, self.version, self.keep)
+        reward, weight, divergence, version, keep = (None if array is None else array.copy() for array in arrays)
+        marks = self.with_streams, self.weighting
+        return StepSamples(self.rows, cast(np.ndarray, reward), weight, divergence, version, *marks, keep)
 
     def same_as(self, other: StepSamples) -> bool:
         """Whether every argument was the same."""

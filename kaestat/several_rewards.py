@@ -202,7 +202,7 @@ class SeveralRewards(Locked):
 
         with self.lock:
             changes = changes_together(call, prepare)
-            make_changes(changes, stacklevel=5)
+            make_changes(changes, stacklevel=4)
             if name == "step":
                 self.values = like(np.stack([change.values for change in changes], axis=1), rewards)
         parts = np.stack([change.advantages for change in changes], axis=1)

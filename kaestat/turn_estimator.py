@@ -274,7 +274,7 @@ class TurnEstimator(Locked):
         """Change the estimators of all turns, some of which may be new, or none."""
         commit = Commit()
         self._swapped = Pending(self.estimators, estimators, commit)
-        make_changes(changes, commit, stacklevel=6)
+        make_changes(changes, commit, stacklevel=5)
 
     def _calls(
         self,

@@ -19,7 +19,7 @@ from kaestat.several_rewards import SeveralRewards
 from kaestat.turn_estimator import TurnEstimator
 from tests.helpers.interrupts import Places, interrupted
 
-QUICK = 25  # random places of a case in the quick suite
+QUICK = 12  # random places of a case in the quick suite, beside the last 20
 IDS, REWARDS = ["a", "a", "b", "c", "c", "new"], [1.0, 0.0, 1.0, 0.0, 1.0, 1.0]
 TURNS = ["a", "b"], [[1.0, 0.0, 1.0], [0.0, 1.0]]  # the third turn is new
 
@@ -211,3 +211,14 @@ def test_a_warning_that_is_an_error_leaves_the_step_recorded_and_the_retry_is_kn
             estimator.step(IDS, REWARDS, 0)
         assert estimator.last_step == 0
         assert estimator.step(IDS, REWARDS, 0).tolist() == expected
+
+
+def test_warnings_point_at_the_caller_of_several_rewards_and_of_turns():
+    both = SeveralRewards.of("kae", ["right", "format"], bandwidth=10, prior={"elsewhere": (0.5, 8)})
+    with pytest.warns(UserWarning, match="prior: none") as caught:
+        both.step(["a"], np.array([[1.0, 0.0]]), 0)
+    each_turn = TurnEstimator("kae", bandwidth=10)
+    with pytest.warns(UserWarning, match="no prompt has come back") as of_turns:
+        for step in range(101):
+            each_turn.step([f"prompt {step}"], [[1.0, 0.0]], step)
+    assert {warning.filename for warning in (*caught, *of_turns)} == {__file__}
