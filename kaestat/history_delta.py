@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from kaestat.checks import check_column
 from kaestat.history_fields import MAX_STEP, stored_step
-from kaestat.received_deltas import Origin
+from kaestat.received_deltas import Origin, Received
 from kaestat.storage import decode_keys, dump_state, encode_keys, parse_state
 
 _UNKNOWN = np.zeros(0, dtype=np.intp)
@@ -100,7 +100,7 @@ class HistoryDelta:
         """The same visits with one sender and number."""
         return replace(self, origins=(origin,), part=np.zeros(len(self), dtype=np.intp))
 
-    def without(self, received: Container[Origin]) -> HistoryDelta:
+    def without(self, received: Received | frozenset[Origin]) -> HistoryDelta:
         """The parts that have not been received."""
         return self._of_parts([origin not in received for origin in self.origins])
 

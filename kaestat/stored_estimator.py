@@ -120,7 +120,7 @@ class StoredEstimator(ImportedVisits):
         )
         if held.deltas is None:
             return Change(self, held, loaded)
-        self._named_sender = None, ""  # numbers after those of the state may have been given already
+        self._named_sender = 0, ""  # numbers after those of the state may have been given already
         loaded = loaded._replace(deltas=())
         if "pending" in state:
             pending = HistoryDelta.of_plain(state["pending"])
