@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from kaestat.arrays import Array, Visits
+from kaestat.arrays import Array
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_ids
 from kaestat.estimator_state import EstimatorState
-from kaestat.history import RewardHistory, whole_step
-from kaestat.history_delta import HistoryDelta
-from kaestat.imported_visits import ImportedVisits, warn_of_unmet
+from kaestat.held_state import Call, Held, make_changes
+from kaestat.history import whole_step
 from kaestat.objective import check_objective
 from kaestat.prediction import Prediction
+from kaestat.prepared_calls import PreparedCalls
 from kaestat.prior import Prior
 from kaestat.reach import ReturnWatch
-from kaestat.record import StepRecord
 from kaestat.registry import changed_parameters, get_method, make_baseline, with_specified
-from kaestat.samples import StepSamples, largest_like, like, scatter
+from kaestat.samples import like
 from kaestat.scaling import make_scaling
 from kaestat.steps import any_order, strict_order
-from kaestat.steps.serving import Outcome
 from kaestat.stored_estimator import StoredEstimator
 
 
-class AdvantageEstimator(StoredEstimator, ImportedVisits):
+class AdvantageEstimator(PreparedCalls, StoredEstimator):
     """Advantages ``reward - value`` for the samples of each training step, with the history kept inside.
 
     Parameters
@@ -115,16 +112,15 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
         self.objective = objective
         self._named, self._params, self._scale = isinstance(method, str), params, scale
         self.scale = own_scale if scale is None else scale
-        self.values: Array | None = None
-        self.record: StepRecord | None = None
         any_order.check_options(order, keep_deltas, late)
         self.order = order
         if order == "any":
             any_order.check_method(self._serving)
         self._late, self.late = late, any_order.allowance(self.baseline, late) if order == "any" else None
-        self._deltas: list[HistoryDelta] | None = [] if keep_deltas else None
-        self._state = EstimatorState(self.baseline.initial_carry() if order == "strict" else None, late=self.late)
-        self._returns, self._told_late = ReturnWatch(self.method, self.baseline), False
+        self._keep_deltas = keep_deltas
+        state = EstimatorState(self.baseline.initial_carry() if order == "strict" else None, late=self.late)
+        returns = ReturnWatch(self.method, self.baseline)
+        super().__init__(Held(state, returns, deltas=() if keep_deltas else None))
         if prior is not None:
             self.add_prior(prior)
 
@@ -138,11 +134,6 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
         when = "before its first step" if self.last_step < 0 else f"after step {self.last_step}"
         known = "" if self.history is None else f", {len(self.history):,} prompts known"
         return f"AdvantageEstimator({', '.join(given)}) {when}{known}"
-
-    @property
-    def history(self) -> RewardHistory | None:
-        """The record of past visits; None before the first step, and for memoryless methods."""
-        return self._state.history
 
     def step(
         self,
@@ -159,7 +150,8 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
     ) -> Array:
         """Advantages of the samples of one training step; records them as the past of later steps.
 
-        Samples may stand in any order, groups may be ragged, and a prompt may have several groups.
+        Samples may stand in any order, groups may be ragged, and a prompt may have several groups. After an interrupt
+        (Ctrl-C), the same call again from the same thread gives its result, and the samples count once.
 
         Parameters
         ----------
@@ -216,10 +208,9 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
             If a method with a history has not seen a single prompt come back in 100 steps, or nearly all that came
             back did so after more steps than the history reaches; once, if completions are later than ``late``.
         """
-        step = whole_step(step)
-        samples = self._samples(prompt_ids, rewards, mask, stream_ids, weights, importance, divergence, version)
-        outcome = self._advance(samples, step, largest_like(rewards))
-        return self._given(outcome, samples, rewards)
+        call, columns = Call(), (mask, stream_ids, weights, importance, divergence, version)
+        advantages = self.recorded("step", call, prompt_ids, rewards, step, *columns)
+        return call.finish(advantages)
 
     def advantages(
         self,
@@ -262,11 +253,10 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
         self._any_order_only("advantages")
         samples = self._samples(prompt_ids, rewards, mask, stream_ids, weights, importance, None, version)
         now = whole_step(now)
-        outcome = any_order.advantages(self._state, self._serving, samples, now, largest_like(rewards))
-        self.record = outcome.record
-        if outcome.record is not None:
-            self._watch_lateness(self._state, samples, outcome.record, now)
-        return self._given(outcome, samples, rewards)
+        with self.lock:
+            change = self._asked(samples, now, rewards)
+            make_changes([change])
+        return like(change.advantages, rewards)
 
     def observe(
         self,
@@ -297,14 +287,9 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
         ValueError, TypeError
             As `step`.
         """
-        step, record = whole_step(step), self.record
-        samples = self._samples(prompt_ids, rewards, mask, stream_ids, weights, importance, divergence, version)
-        if self.order == "any":
-            self._state, delta = any_order.observe(self._state, self._serving, samples, step)
-            self._keep(delta)
-        else:
-            self._advance(samples, step, largest_like(rewards))
-            self.record = record
+        call, columns = Call(), (mask, stream_ids, weights, importance, divergence, version)
+        self.recorded("observe", call, prompt_ids, rewards, step, *columns)
+        call.finish(None)
 
     def predict(self, prompt_ids: Sequence[Hashable], step: int) -> Prediction:
         """Values of prompts before they are sampled; nothing is recorded.
@@ -350,52 +335,5 @@ class AdvantageEstimator(StoredEstimator, ImportedVisits):
             twice = next(key for key, times in Counter(keys).items() if times > 1)
             raise ValueError(f"prompt_ids: {twice!r} comes twice; ask for each prompt once.")
         of_order = any_order if self.order == "any" else strict_order
-        return of_order.predicted(self._state, self.baseline, keys, step)
-
-    def _samples(self, *given: Any) -> StepSamples:
-        samples = StepSamples.of(*given, by_stream=self.baseline.unit == "group")
-        if samples.version is not None:
-            self._any_order_only("version")
-        return samples
-
-    def _advance(self, samples: StepSamples, step: int, largest: float) -> Outcome:
-        before = self._state
-        if self.order == "any":
-            outcome, delta = any_order.advance(self._state, self._serving, samples, step, largest, self._watch_returns)
-            self._keep(delta)
-        else:
-            ready = strict_order.prepare(self._state, self._serving, samples, step, largest, self._watch_returns)
-            ready.record()
-            outcome = ready.outcome
-        self._state, self.record = outcome.state, outcome.record
-        if outcome.record is not None:
-            if before.priors:
-                warn_of_unmet(before.priors, outcome.record)
-            self._watch_lateness(before, samples, outcome.record, step)
-        return outcome
-
-    def prepare(self, samples: StepSamples, step: int, largest: float) -> strict_order.Prepared:
-        """A step in strict order, to be recorded once other estimators have theirs."""
-        ready = strict_order.prepare(self._state, self._serving, samples, step, largest, self._watch_returns)
-
-        def record() -> None:
-            ready.record()
-            self._state, self.record = ready.outcome.state, ready.outcome.record
-
-        return strict_order.Prepared(ready.outcome, record)
-
-    def _given(self, outcome: Outcome, samples: StepSamples, rewards: Any) -> Array:
-        """The advantages as the rewards were given; sets the values."""
-        self.values = like(scatter(outcome.values, samples.keep), rewards)
-        return like(scatter(outcome.advantages, samples.keep), rewards)
-
-    def _watch_lateness(self, before: EstimatorState, samples: StepSamples, record: StepRecord, step: int) -> None:
-        said = None if self._told_late else any_order.too_late(before, self.method, samples, record.packing, step)
-        if said is not None:
-            self._told_late = True
-            warnings.warn(said, stacklevel=4)
-
-    def _watch_returns(self, visits: Visits) -> None:
-        useless = self._returns.see(visits)
-        if useless is not None:
-            warnings.warn(useless, stacklevel=5)
+        with self.lock:
+            return of_order.predicted(self._state, self.baseline, keys, step)

@@ -10,7 +10,9 @@ import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.history import RewardHistory, stored_step
+from kaestat.history_columns import HistoryWrite
 from kaestat.prior import Prior
+from kaestat.received_deltas import Received
 from kaestat.storage import decode_keys, encode_keys
 
 PARTS = {"method", "last_step", "carry", "history", "recorded", "with_streams"}
@@ -38,6 +40,10 @@ class EstimatorState:
         What the history is to begin with; empty once there is one, which holds their visits then.
     late : int or None
         What the history is to keep for completions that come late (`RewardHistory`).
+    received : Received
+        Which numbered deltas it holds, its own among them.
+    write : HistoryWrite or None
+        Rows of the history that are still to be written (`kaestat.held_state.HoldsState.settle`).
     """
 
     carry: Any
@@ -48,6 +54,8 @@ class EstimatorState:
     weighting: str | None = None
     priors: tuple[Prior, ...] = ()
     late: int | None = None
+    received: Received = field(default_factory=Received)
+    write: HistoryWrite | None = None
 
     @property
     def value_is_reweighted(self) -> bool:
@@ -70,6 +78,8 @@ class EstimatorState:
         carry = None if self.carry is None else {name: np.array(a) for name, a in self.carry.items()}
 
         def plain() -> dict[str, Any]:
+            received = {"received": self.received.plain()} if self.received.newest else {}
+            priors = {"priors": {str(n): prior.plain() for n, prior in enumerate(self.priors)}} if self.priors else {}
             return {
                 "method": method,
                 "last_step": self.last_step,
@@ -78,7 +88,9 @@ class EstimatorState:
                 "recorded": encode_keys(list(self.recorded)),
                 "with_streams": self.with_streams,
                 "weighting": self.weighting,
-            } | ({"priors": {str(n): prior.plain() for n, prior in enumerate(self.priors)}} if self.priors else {})
+                **priors,
+                **received,
+            }
 
         return plain
 
@@ -136,7 +148,8 @@ class EstimatorState:
         if not isinstance(priors, dict) or (priors and (history is not None or baseline.horizon == 0)):
             raise ValueError("state: priors stand by number, where there is no history yet; the state was altered.")
         read = tuple(Prior.of_plain(prior) for prior in priors.values())
-        return cls(carry, history, last_step, recorded, with_streams, weighting, read, late)
+        received = Received.of_plain(state.get("received", {}))
+        return cls(carry, history, last_step, recorded, with_streams, weighting, read, late, received)
 
 
 def _stored_carry(carry: Any) -> dict[str, np.ndarray] | None:

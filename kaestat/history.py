@@ -11,6 +11,7 @@ import numpy as np
 
 from kaestat.arrays import Visits
 from kaestat.checks import check_ids, check_whole
+from kaestat.history_columns import HistoryWrite
 from kaestat.history_fields import (
     MAX_REWARD,
     MAX_STEP,
@@ -23,6 +24,7 @@ from kaestat.history_fields import (
     visit_sums,
     whole_step,
 )
+from kaestat.late_visits import push
 from kaestat.stored_history import StoredHistory
 from kaestat.unordered_history import UnorderedHistory
 
@@ -236,21 +238,20 @@ class RewardHistory(StoredHistory, UnorderedHistory):
         columns: dict[str, np.ndarray],
         state: np.ndarray | None = None,
     ) -> None:
-        """`record` without checks, for rows already looked up; nothing fails once writing has begun."""
-        new = np.flatnonzero(rows == 0)
-        if len(new):
-            rows = rows.copy()
-            rows[new] = len(self._row) + 1 + np.arange(len(new))
-            self._reserve(len(self._row) + len(new) + 1)
-        self._make_room(rows, np.broadcast_to(step, rows.shape), step)
-        for name, field in self._fields.items():
-            shifted = np.take(field, rows, axis=0)
-            in_line = shifted.reshape(-1)  # NumPy shifts one dimension in place, and two by way of a copy
-            in_line[:-1] = in_line[1:]
-            shifted[:, -1] = step if name == "step" else columns[name]
-            field[rows] = shifted
-        if state is not None:
-            self._state[rows] = state
-        self._row.update(zip(map(keys.__getitem__, new.tolist()), rows[new].tolist(), strict=True))
-        self.last_step = max(self.last_step, step)
-        self.records += 1
+        """`record` without checks, for rows already looked up."""
+        self.carry_out(self.appended(keys, rows, step, columns, state))
+
+    def appended(
+        self,
+        keys: Sequence[Hashable],
+        rows: np.ndarray,
+        step: int,
+        columns: dict[str, np.ndarray],
+        state: np.ndarray | None = None,
+    ) -> HistoryWrite:
+        """The write of `append`; the history is unchanged."""
+        part = self._part(rows)
+        part._make_room(np.arange(len(rows)), np.broadcast_to(step, rows.shape), step)
+        push(part._fields, slice(None), step, columns)
+        part.last_step = max(self.last_step, step)
+        return self._write(part, keys, rows, state)

@@ -5,10 +5,48 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from itertools import repeat
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from kaestat.history_fields import padded
+
+
+class HistoryWrite(NamedTuple):
+    """New contents of some rows of a history, computed before any of them is written.
+
+    The contents are absolute: a write that was interrupted and is then repeated leaves what one whole write leaves.
+
+    Attributes
+    ----------
+    history : HistoryColumns
+        `HistoryColumns.carry_out` changes it.
+    keys : dict of hashables to int
+        New prompts and their rows.
+    rows : ndarray of int, shape (K,)
+        Rows that change.
+    fields : dict of ndarray, shape (R, V) each
+        The history's columns; new arrays, with its present contents, where they had to grow.
+    blocks : dict of ndarray, shape (K, V) each
+        New contents of the rows.
+    state : ndarray, shape (R, S)
+        Like ``fields``: the numbers of each prompt beside its visits.
+    kept : ndarray, shape (K, S), or None
+        New contents of its rows; None if they do not change.
+    shown, last_step, records : int
+        New values of the history's attributes.
+    """
+
+    history: HistoryColumns
+    keys: dict[Hashable, int]
+    rows: np.ndarray
+    fields: dict[str, np.ndarray]
+    blocks: dict[str, np.ndarray]
+    state: np.ndarray
+    kept: np.ndarray | None
+    shown: int
+    last_step: int
+    records: int
 
 
 class HistoryColumns:
@@ -27,6 +65,7 @@ class HistoryColumns:
     max_visits: float
     late: int | None
     last_step: int
+    records: int
     _row: dict[Hashable, int]
     _fields: dict[str, np.ndarray]
     _state: np.ndarray
@@ -40,6 +79,41 @@ class HistoryColumns:
     def rows(self, keys: Sequence[Hashable]) -> np.ndarray:
         """Row of each key, 0 for a key never seen."""
         return np.fromiter(map(self._row.get, keys, repeat(0)), dtype=np.intp, count=len(keys))
+
+    def carry_out(self, write: HistoryWrite) -> None:
+        """Write the new contents; after an interrupt, call it again with the same write."""
+        self._fields, self._state = write.fields, write.state
+        for name, block in write.blocks.items():
+            write.fields[name][write.rows] = block
+        if write.kept is not None:
+            write.state[write.rows] = write.kept
+        self._row.update(write.keys)
+        self._shown, self.last_step, self.records = write.shown, write.last_step, write.records
+
+    def _part(self, rows: np.ndarray) -> Self:
+        """A history whose k-th row is a copy of the k-th of some rows: the caller may change it."""
+        part = object.__new__(type(self))
+        part.__dict__.update(self.__dict__)
+        part._fields = {name: np.take(field, rows, axis=0) for name, field in self._fields.items()}
+        return part
+
+    def _write(self, part: Self, keys: Sequence[Hashable], rows: np.ndarray, kept: np.ndarray | None) -> HistoryWrite:
+        """The write that gives some rows, 0 for new prompts, the contents of a changed `_part`."""
+        new = np.flatnonzero(rows == 0)
+        if len(new):
+            rows = rows.copy()
+            rows[new] = len(self._row) + 1 + np.arange(len(new))
+        length, width = len(self._fields["step"]), part.width
+        if (needed := len(self._row) + len(new) + 1) > length:
+            length = max(needed, length + length // 8)
+        fields, state = self._fields, self._state
+        if (length, width) != fields["step"].shape:
+            fields = {name: padded(field, (length, width)) for name, field in fields.items()}
+        if length > len(state):
+            state = padded(state, (length, state.shape[1]))
+        named = dict(zip(map(keys.__getitem__, new.tolist()), rows[new].tolist(), strict=True))
+        done = part._shown, part.last_step, self.records + 1
+        return HistoryWrite(self, named, rows, fields, part._fields, state, kept, *done)
 
     @property
     def _first_kept(self) -> float:
@@ -81,14 +155,6 @@ class HistoryColumns:
         if not full.any():
             return full, np.zeros(0, dtype=np.intp)
         return full, np.minimum(self._fields["step"][rows[full], column], step[full])
-
-    def _reserve(self, rows: int) -> None:
-        capacity = len(self._fields["step"])
-        if rows > capacity:
-            grown = max(rows, capacity + capacity // 8)
-            for name, field in self._fields.items():
-                self._fields[name] = padded(field, (grown, field.shape[1]))
-            self._state = padded(self._state, (grown, self._state.shape[1]))
 
 
 def _wider(width: int, reach: float) -> int:

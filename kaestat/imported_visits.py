@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Hashable, Mapping
+import secrets
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from kaestat.baselines.base import Baseline
-from kaestat.estimator_state import EstimatorState
+from kaestat.held_state import Change, Held, HoldsState, make_changes
 from kaestat.history_delta import HistoryDelta, together
 from kaestat.prior import Prior, as_prior
+from kaestat.received_deltas import Origin, Received
 from kaestat.record import StepRecord
 from kaestat.steps import any_order
 from kaestat.steps.opening import check_prior, with_prior
 from kaestat.steps.serving import Serving
 
 
-class ImportedVisits:
-    """What `kaestat.AdvantageEstimator` does with visits from elsewhere."""
+class ImportedVisits(HoldsState):
+    """The part of `kaestat.AdvantageEstimator` that takes visits from elsewhere."""
 
     method: str
     baseline: Baseline
     order: str
     scale: str
     objective: str
-    _state: EstimatorState
-    _deltas: list[HistoryDelta] | None
-
-    @property
-    def last_step(self) -> int:
-        """The last step recorded; -1 before the first."""
-        return self._state.last_step
 
     @property
     def priors(self) -> tuple[Prior, ...]:
@@ -80,7 +76,10 @@ class ImportedVisits:
         """
         known = as_prior(prior)
         check_prior(self.baseline, self.method, known)
-        self._state = with_prior(self._state, self.baseline, known)
+        with self.lock:
+            held = self.settle()
+            after = held._replace(state=with_prior(held.state, self.baseline, known))
+            make_changes([Change(self, held, after)])
 
     def merge(self, delta: HistoryDelta) -> None:
         """Add what came in elsewhere, with ``order="any"``: associative and commutative, up to the rounding of sums.
@@ -88,28 +87,101 @@ class ImportedVisits:
         Parameters
         ----------
         delta : HistoryDelta
-            From `take_delta` of another worker; each delta once.
+            From `take_delta` or `pending_delta` of another worker. A part that came before, or that this estimator
+            recorded itself, counts once.
 
         Raises
         ------
         ValueError
             If it holds other sums than this history, or the method keeps none. The state is then unchanged.
         """
+        with self.lock:
+            make_changes([self.merged(delta)])
+
+    def merged(self, delta: HistoryDelta) -> Change:
+        """`merge` without its effect."""
         self._any_order_only("merge")
-        self._state = any_order.merge(self._state, self._serving, delta)
+        held = self.settle()
+        return Change(self, held, held._replace(state=any_order.merge(held.state, self._serving, delta)))
 
     def take_delta(self) -> HistoryDelta:
         """What `step` and `observe` have recorded since the last call, for others to `merge`.
+
+        Where it may be lost on its way, take `pending_delta` and `acknowledge`.
 
         Raises
         ------
         ValueError
             If the estimator was not made with ``keep_deltas=True``.
         """
-        if self._deltas is None:
-            raise ValueError("take_delta: what comes in is kept only by an estimator made with keep_deltas=True.")
-        delta, self._deltas = together(self._deltas, self.last_step), []
-        return delta
+        with self.lock:
+            held, deltas = self._kept_deltas("take_delta")
+            delta = together(deltas, self.last_step)
+            make_changes([Change(self, held, held._replace(deltas=()))])
+            return delta
+
+    def pending_delta(self) -> HistoryDelta:
+        """What `take_delta` would give; it stays until others `acknowledge` it.
+
+        Raises
+        ------
+        ValueError
+            As `take_delta`.
+        """
+        with self.lock:
+            return together(self._kept_deltas("pending_delta")[1], self.last_step)
+
+    def acknowledge(self, origins: Iterable[Origin]) -> None:
+        """Drop what all others hold from what is still to be sent.
+
+        Parameters
+        ----------
+        origins : iterable of (str, int)
+            Those of the delta that they merged (`HistoryDelta.origins`), or some of them.
+
+        Raises
+        ------
+        ValueError
+            As `take_delta`.
+        """
+        held_elsewhere = frozenset(origins)
+        with self.lock:
+            held, deltas = self._kept_deltas("acknowledge")
+            left = tuple(part for part in (delta.without(held_elsewhere) for delta in deltas) if part.origins)
+            make_changes([Change(self, held, held._replace(deltas=left))])
+
+    @property
+    def received(self) -> Received:
+        """The numbers of all deltas that this estimator holds, its own among them."""
+        return self._state.received
+
+    def _kept_deltas(self, name: str) -> tuple[Held, tuple[HistoryDelta, ...]]:
+        held = self.settle()
+        if held.deltas is None:
+            raise ValueError(f"{name}: what comes in is kept only by an estimator made with keep_deltas=True.")
+        return held, held.deltas
+
+    def _keeping(self, held: Held, deltas: tuple[HistoryDelta, ...], delta: HistoryDelta) -> Held:
+        """With one more delta to be sent, under the next number."""
+        origin = held.state.received.next_of(self._sender())
+        state = replace(held.state, received=held.state.received.joined([origin]))
+        return held._replace(state=state, deltas=(*deltas, delta.from_sender(origin)))
+
+    def _sender(self) -> str:
+        """The name under which this object, in this process, numbers its deltas.
+
+        Copies, forks and estimators that are loaded get names of their own: two that counted on under one name would
+        give one number to two deltas, and one of them would be lost.
+        """
+        process, name = vars(self).get("_named_sender", (None, ""))
+        if process != os.getpid():
+            name = secrets.token_hex(8)
+            self._named_sender = (os.getpid(), name)
+        return name
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """As `Locked`, under a new name as a sender."""
+        super().__setstate__({name: value for name, value in state.items() if name != "_named_sender"})
 
     def _any_order_only(self, name: str) -> None:
         if self.order != "any":
@@ -119,18 +191,13 @@ class ImportedVisits:
     def _serving(self) -> Serving:
         return Serving(self.method, self.baseline, self.scale, self.objective)
 
-    def _keep(self, delta: HistoryDelta | None) -> None:
-        if self._deltas is not None and delta is not None:
-            self._deltas.append(delta)
 
-
-def warn_of_unmet(priors: tuple[Prior, ...], record: StepRecord) -> None:
-    """Warn if no prompt of the first step has a prior: then their ids are hardly those of the run."""
+def unmet_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:
+    """The warning if no prompt of the first step has a prior: then their ids are hardly those of the run."""
     known = [key for prior in priors for key in prior.prompt_ids]
     if not known or not set(known).isdisjoint(record.packing.keys):
-        return
-    warnings.warn(
+        return None
+    return (
         f"prior: none of the {len(record.packing.keys):,} prompts of the first step has one. An id of the prior is "
-        f"{known[0]!r}, one of the step {record.packing.keys[0]!r}: they must be of the same kind.",
-        stacklevel=4,
+        f"{known[0]!r}, one of the step {record.packing.keys[0]!r}: they must be of the same kind."
     )

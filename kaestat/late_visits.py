@@ -52,17 +52,31 @@ def add_to_columns(
     step : ndarray of int, shape (K,)
     sums : dict of ndarray, shape (K,) each
     """
+    width = columns["step"].shape[1]
+    if new.all() and len(row) == len(columns["step"]) and (place == width - 1).all():
+        push(columns, row, step, sums)
+        return
     old, target = ~new, row[new]
     for name, sum_ in sums.items():
         column = columns[name]
         column[row[old], place[old]] += sum_[old].astype(column.dtype)
-    older = np.arange(columns["step"].shape[1]) < place[new][:, None]
+    older = np.arange(width) < place[new][:, None]
     at = np.arange(len(target)), place[new]
     for name, column in columns.items():
         taken = np.take(column, target, axis=0)
         moved = np.where(older, np.roll(taken, -1, axis=1), taken)
         moved[at] = step[new] if name == "step" else sums[name][new]
         column[target] = moved
+
+
+def push(
+    columns: dict[str, np.ndarray], rows: np.ndarray | slice, step: np.ndarray | int, sums: dict[str, np.ndarray]
+) -> None:
+    """Add the newest visit to every row of right-aligned columns, in place; ``rows`` is their order in ``sums``."""
+    for name, column in columns.items():
+        in_line = column.reshape(-1)  # NumPy shifts one dimension in place, and two by way of a copy
+        in_line[:-1] = in_line[1:]
+        column[rows, -1] = step if name == "step" else sums[name]
 
 
 def named(lags: np.ndarray, prompt: np.ndarray, lag: np.ndarray) -> np.ndarray:

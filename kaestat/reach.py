@@ -70,6 +70,12 @@ class ReturnWatch:
         self._recent = np.zeros(0)  # lags of the last returns
         self._told = False
 
+    def copied(self) -> ReturnWatch:
+        """A watch that has seen the same prompts."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)  # `copy.copy` takes ten times as long
+        return twin
+
     def see(self, visits: Visits) -> str | None:
         """Take note of one step's prompts; returns the warning when it is due, None otherwise.
 

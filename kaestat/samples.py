@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
 from operator import eq
-from typing import Any
+from typing import Any, cast
 
 import array_api_compat
 import numpy as np
@@ -87,6 +87,9 @@ def code_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> 
     if not (isinstance(listed, np.ndarray) and listed.dtype.kind in "iu"):
         check_distinct_ids(name, coded.keys)
     return coded
+
+
+_ARRAYS = ("reward", "weight", "divergence", "version", "keep")  # of samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +173,23 @@ class StepSamples:
         versions = None if steps is None else steps.astype(np.int64)
         weighting = "+".join(name for name in WEIGHTINGS if name in given) or "none"
         return cls(rows, reward, weight, drift, versions, stream_ids is not None, weighting, keep)
+
+    def copied(self) -> StepSamples:
+        """The same samples in new arrays, for one who keeps them: the user may change those that were given."""
+        arrays = (self.reward, self.weight, self.divergence, self.version, self.keep)
+        reward, weight, divergence, version, keep = (None if array is None else array.copy() for array in arrays)
+        marks = self.with_streams, self.weighting
+        return StepSamples(self.rows, cast(np.ndarray, reward), weight, divergence, version, *marks, keep)
+
+    def same_as(self, other: StepSamples) -> bool:
+        """Whether every argument was the same."""
+        if (self.with_streams, self.weighting) != (other.with_streams, other.weighting):
+            return False
+        for name in _ARRAYS:
+            one, two = getattr(self, name), getattr(other, name)
+            if (one is None) != (two is None) or (one is not None and not np.array_equal(one, two)):
+                return False
+        return self.rows.keys == other.rows.keys and np.array_equal(self.rows.codes, other.rows.codes)
 
 
 @dataclass(frozen=True, eq=False)

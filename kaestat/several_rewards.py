@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.arrays import Array
 from kaestat.checks import check_mask
+from kaestat.held_state import Call, Change, changes_together, make_changes
 from kaestat.history import whole_step
-from kaestat.imported_visits import warn_of_unmet
-from kaestat.samples import StepSamples, largest_like, like, scatter
+from kaestat.locked import Locked
+from kaestat.samples import like
 from kaestat.scaling import TRL_EPS
-from kaestat.steps.serving import Outcome
 from kaestat.storage import load_state, save_state
 
 
-class SeveralRewards:
+class SeveralRewards(Locked):
     """Advantages from several rewards of each completion, every reward with a baseline and a history of its own.
 
     Each estimator gives the advantages of its reward; these are weighted, added up, and normalised over the step:
@@ -79,7 +78,9 @@ class SeveralRewards:
                 raise ValueError(f"estimators: that of {name!r} has order={each.order!r}; take strict order.")
         if len({id(each) for each in estimators.values()}) < len(estimators):
             raise ValueError("estimators: one of them stands for two rewards; each needs a history of its own.")
+        super().__init__()
         self.estimators = dict(estimators)
+        self._share_lock()
         self.weights = _checked_weights(weights, len(self.estimators))
         self.normalize = normalize
         self.values: Array | None = None
@@ -157,15 +158,9 @@ class SeveralRewards:
         ValueError, TypeError
             As `AdvantageEstimator.step`, and unless there is a column for each estimator.
         """
-        given = {"stream_ids": stream_ids, "weights": weights, "importance": importance}
-        outcomes, present = self._recorded(prompt_ids, rewards, step, mask, given)
-        columns = [
-            (scatter(found.advantages, keep), scatter(found.values, keep))
-            for found, keep in zip(outcomes, present.T, strict=True)
-        ]
-        parts, values = (np.stack(each, axis=1) for each in zip(*columns, strict=True))
-        self.values = like(values, rewards)
-        return like(self._together(parts, np.any(present, axis=1)), rewards)
+        call = Call()
+        advantages = self.recorded("step", call, prompt_ids, rewards, step, mask, stream_ids, weights, importance)
+        return call.finish(advantages)
 
     def observe(
         self,
@@ -179,36 +174,48 @@ class SeveralRewards:
         importance: Array | Sequence[float] | None = None,
     ) -> None:
         """Record completions that get no advantage; as `AdvantageEstimator.observe`, arguments as in `step`."""
-        records = [each.record for each in self.estimators.values()]
-        given = {"stream_ids": stream_ids, "weights": weights, "importance": importance}
-        self._recorded(prompt_ids, rewards, step, mask, given)
-        for each, record in zip(self.estimators.values(), records, strict=True):
-            each.record = record
+        call = Call()
+        self.recorded("observe", call, prompt_ids, rewards, step, mask, stream_ids, weights, importance)
+        call.finish(None)
 
-    def _recorded(
-        self, prompt_ids: Sequence[Hashable], rewards: Any, step: int, mask: Any, columns: dict[str, Any]
-    ) -> tuple[list[Outcome], np.ndarray]:
-        """What each estimator gives, once all of them can; and which rewards there are, shape (N, K)."""
-        reward, step, largest = self._columns(rewards), whole_step(step), largest_like(rewards)
+    def recorded(
+        self,
+        name: Literal["step", "observe"],
+        call: Call,
+        prompt_ids: Sequence[Hashable],
+        rewards: Any,
+        step: int,
+        mask: Any,
+        *columns: Any,
+    ) -> Array:
+        """`step` or `observe` as a part of a call that does more; see `AdvantageEstimator.recorded`."""
+        reward, step = self._columns(rewards), whole_step(step)
         keep = None if mask is None else check_mask(mask, len(reward))
         present = ~np.isnan(reward) if keep is None else ~np.isnan(reward) & keep[:, None]
-        prepared = []
-        for column, each in enumerate(self.estimators.values()):
-            samples = StepSamples.of(
-                prompt_ids,
-                np.where(present[:, column], reward[:, column], 0.0),
-                present[:, column],
-                **columns,
-                by_stream=each.baseline.unit == "group",
-            )
-            prepared.append(each.prepare(samples, step, largest))
-        priors = [each.priors for each in self.estimators.values()]
-        for ready in prepared:
-            ready.record()
-        for ready, given in zip(prepared, priors, strict=True):
-            if given and ready.outcome.record is not None:
-                warn_of_unmet(given, ready.outcome.record)
-        return [ready.outcome for ready in prepared], present
+        own = np.where(present, reward, 0.0)
+
+        def prepare() -> list[Change]:
+            return [
+                each.prepared(name, call, prompt_ids, column, step, here, *columns, template=rewards)
+                for each, column, here in zip(self.estimators.values(), own.T, present.T, strict=True)
+            ]
+
+        with self.lock:
+            changes = changes_together(call, prepare)
+            make_changes(changes, stacklevel=4)
+            if name == "step":
+                self.values = like(np.stack([change.values for change in changes], axis=1), rewards)
+        parts = np.stack([change.advantages for change in changes], axis=1)
+        return like(self._together(parts, np.any(present, axis=1)), rewards)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """As `Locked`; all estimators share the lock."""
+        super().__setstate__(state)
+        self._share_lock()
+
+    def _share_lock(self) -> None:
+        for each in self.estimators.values():
+            each.lock = self.lock
 
     def state_dict(self) -> dict[str, Any]:
         """The states of all estimators as plain data; see `AdvantageEstimator.state_dict`."""
@@ -216,7 +223,8 @@ class SeveralRewards:
 
     def state_snapshot(self) -> Callable[[], dict[str, Any]]:
         """`state_dict` as of now, for when it is called."""
-        parts = {name: each.state_snapshot() for name, each in self.estimators.items()}
+        with self.lock:
+            parts = {name: each.state_snapshot() for name, each in self.estimators.items()}
         return lambda: {name: state() for name, state in parts.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -229,16 +237,14 @@ class SeveralRewards:
         """
         if list(state) != list(self.estimators):
             raise ValueError(f"state: of rewards {list(state)}, but these are {list(self.estimators)}.")
-        fresh = {name: copy.copy(each) for name, each in self.estimators.items()}
-        for name, each in fresh.items():
-            each.load_state_dict(state[name])
-        for name, each in self.estimators.items():
-            each.__dict__.update(fresh[name].__dict__)
-        self.values = None
+        with self.lock:
+            make_changes([each.taken(state[name]) for name, each in self.estimators.items()])
+            self.values = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all estimators with their states to one file; see `AdvantageEstimator.save`."""
-        contents = {name: each.content() for name, each in self.estimators.items()}
+        with self.lock:
+            contents = {name: each.content() for name, each in self.estimators.items()}
         plan = {
             "estimators": {name: content["estimator"] for name, content in contents.items()},
             "weights": self.weights.tolist(),

@@ -7,32 +7,23 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from kaestat import specification
-from kaestat.arrays import Array
-from kaestat.baselines.base import Baseline
 from kaestat.estimator_state import EstimatorState
+from kaestat.held_state import Change, Held, make_changes
 from kaestat.history_delta import HistoryDelta, together
+from kaestat.imported_visits import ImportedVisits
 from kaestat.reach import ReturnWatch
-from kaestat.record import StepRecord
 from kaestat.registry import FIXED_PARAMETERS
 from kaestat.storage import load_state, pack_arrays, save_state, unpack_arrays
 
 
-class StoredEstimator:
-    """What `kaestat.AdvantageEstimator` does with checkpoints and files."""
+class StoredEstimator(ImportedVisits):
+    """The part of `kaestat.AdvantageEstimator` that reads and writes its state."""
 
-    method: str
-    baseline: Baseline
-    order: str
-    objective: str
     late: int | None
-    values: Array | None
-    record: StepRecord | None
     _named: bool
     _params: dict[str, Any]
+    _keep_deltas: bool
     _scale: str | None
-    _state: EstimatorState
-    _deltas: list[HistoryDelta] | None
-    _returns: ReturnWatch
 
     def state_dict(self) -> dict[str, Any]:
         """The state as plain data (arrays as bytes), for a trainer's checkpoint.
@@ -54,7 +45,8 @@ class StoredEstimator:
         ValueError
             If the state belongs to another method or does not fit together. The estimator is then unchanged.
         """
-        self._take(unpack_arrays(state))
+        with self.lock:
+            make_changes([self.taken(state)])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write method, parameters and state to one file, atomically and without pickle.
@@ -76,7 +68,7 @@ class StoredEstimator:
             "scale": self._scale,
             "objective": self.objective,
             "order": self.order,
-            "keep_deltas": self._deltas is not None,
+            "keep_deltas": self._keep_deltas,
             "params": {name: specification.dump(value) for name, value in params.items()},
         } | ({} if self.late is None else {"late": self.late})
         return {"estimator": plan, "state": self._snapshot()()}
@@ -107,16 +99,30 @@ class StoredEstimator:
             estimator = cls(method, scale=plan["scale"], **chosen, **params)  # type: ignore[call-arg]  # its own class's
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path}: its estimator cannot be built ({error}).") from error
-        estimator._take(content.get("state"))
+        make_changes([estimator._change_to(content.get("state"))])
         return estimator
 
+    def taken(self, state: dict[str, Any]) -> Change:
+        """`load_state_dict` without its effect."""
+        return self._change_to(unpack_arrays(state))
+
     def _snapshot(self) -> Callable[[], dict[str, Any]]:
-        plain, deltas, last_step = self._state.snapshot(self.method), list(self._deltas or []), self._state.last_step
+        with self.lock:
+            held = self.settle()
+            plain, deltas, last_step = held.state.snapshot(self.method), held.deltas, held.state.last_step
         return lambda: plain() | ({"pending": together(deltas, last_step).plain()} if deltas else {})
 
-    def _take(self, state: Any) -> None:
-        after = EstimatorState.of(state, self.method, self.baseline, late=self.late)
-        if self._deltas is not None:
-            self._deltas = [HistoryDelta.of_plain(state["pending"])] if "pending" in state else []
-        self._state = after
-        self.values, self.record, self._returns = None, None, ReturnWatch(self.method, self.baseline)
+    def _change_to(self, state: Any) -> Change:
+        held = self.settle()
+        loaded = Held(
+            EstimatorState.of(state, self.method, self.baseline, late=self.late),
+            ReturnWatch(self.method, self.baseline),
+        )
+        if held.deltas is None:
+            return Change(self, held, loaded)
+        self._named_sender = 0, ""  # numbers after those of the state may have been given already
+        loaded = loaded._replace(deltas=())
+        if "pending" in state:
+            pending = HistoryDelta.of_plain(state["pending"])
+            loaded = loaded._replace(deltas=(pending,)) if pending.origins else self._keeping(loaded, (), pending)
+        return Change(self, held, loaded)

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_mask, check_share
+from kaestat.held_state import Call, Change, Commit, Pending, changes_together, make_changes
 from kaestat.history_delta import HistoryDelta
+from kaestat.locked import Locked
 from kaestat.storage import load_state, save_state, unpack_arrays
 from kaestat.turns import check_counts, padded_turns, ragged, returns_of_padded
 
 _OF_THE_PROMPT = ("objective", "prior")
 Ragged = Sequence[Sequence[float] | np.ndarray]
+_Turns = tuple[AdvantageEstimator, ...]
+_Called = tuple[np.ndarray, list[Hashable], np.ndarray, tuple[Any, ...]]
 
 
-class TurnEstimator:
+class TurnEstimator(Locked):
     """Advantages of every turn of the completions of each training step, with a history for each prompt and turn.
 
     The advantage of turn k of a completion is ``G_k - V_k``: ``G_k = sum_{j >= k} gamma^(j - k) r_j`` is what it earned
@@ -89,22 +92,24 @@ class TurnEstimator:
                 f"{given[0]}: of prompts, not of turns; leave it out (a prior can be told to estimators[0].add_prior)."
             )
         self.gamma = check_share("gamma", gamma, allow_zero=True)
+        super().__init__()
         self._make = partial(AdvantageEstimator, method, scale=scale, **params)
-        self._estimators = [self._make()]
+        self._swapped: _Turns | Pending[_Turns] = self._longer((), 1)
         self.values: list[np.ndarray] = []
 
     def __repr__(self) -> str:
-        return f"<TurnEstimator of {len(self._estimators)} turns, gamma={self.gamma:g}: {self._estimators[0]!r}>"
+        return f"<TurnEstimator of {len(self.estimators)} turns, gamma={self.gamma:g}: {self.estimators[0]!r}>"
 
     @property
-    def estimators(self) -> tuple[AdvantageEstimator, ...]:
+    def estimators(self) -> _Turns:
         """Of each turn that has been seen."""
-        return tuple(self._estimators)
+        held = self._swapped
+        return held.valid if isinstance(held, Pending) else held
 
     @property
     def last_step(self) -> int:
         """The last step recorded; -1 before the first."""
-        return self._estimators[0].last_step
+        return self.estimators[0].last_step
 
     def step(
         self,
@@ -139,15 +144,9 @@ class TurnEstimator:
         ValueError, TypeError
             As `AdvantageEstimator.step`, or if weights are not of the same turns. No turn is then recorded.
         """
-        padded, counts = padded_turns("rewards", rewards)
-        advantages, values = np.zeros_like(padded), np.zeros_like(padded)
-        called = self._calls(prompt_ids, padded, counts, mask, stream_ids, weights, version)
-        with self._all_or_none(padded.shape[1]):
-            for turn, (rows, ids, returns, columns) in enumerate(called):
-                advantages[rows, turn] = self._of_turn(turn).step(ids, returns, step, **columns)
-                values[rows, turn] = self._estimators[turn].values
-        self.values = ragged(values, counts)
-        return ragged(advantages, counts)
+        call = Call()
+        found = self.recorded("step", call, prompt_ids, rewards, step, mask, stream_ids, weights, version)
+        return call.finish(found)
 
     def observe(
         self,
@@ -161,25 +160,54 @@ class TurnEstimator:
         version: Sequence[int] | np.ndarray | None = None,
     ) -> None:
         """Record completions that get no advantage; parameters and errors as `step`."""
+        call = Call()
+        self.recorded("observe", call, prompt_ids, rewards, step, mask, stream_ids, weights, version)
+        call.finish(None)
+
+    def recorded(
+        self,
+        name: Literal["step", "observe"],
+        call: Call,
+        prompt_ids: Sequence[Hashable],
+        rewards: Ragged,
+        step: int,
+        *columns: Any,
+    ) -> list[np.ndarray]:
+        """`step` or `observe` as a part of a call that does more; see `AdvantageEstimator.recorded`."""
         padded, counts = padded_turns("rewards", rewards)
-        called = self._calls(prompt_ids, padded, counts, mask, stream_ids, weights, version)
-        with self._all_or_none(padded.shape[1]):
-            for turn, (_, ids, returns, columns) in enumerate(called):
-                self._of_turn(turn).observe(ids, returns, step, **columns)
+        advantages, values = np.zeros_like(padded), np.zeros_like(padded)
+        called = self._calls(prompt_ids, padded, counts, *columns)
+        with self.lock:
+            estimators = self._longer(self.estimators, len(called))
+
+            def prepare() -> list[Change]:
+                return [
+                    estimator.prepared(name, call, ids, returns, step, *of_turn)
+                    for estimator, (_, ids, returns, of_turn) in zip(estimators, called, strict=False)
+                ]
+
+            changes = changes_together(call, prepare)
+            self._make_changes(estimators, changes)
+            if name == "step":
+                for turn, ((rows, *_), change) in enumerate(zip(called, changes, strict=True)):
+                    advantages[rows, turn], values[rows, turn] = change.advantages, change.values
+                self.values = ragged(values, counts)
+        return ragged(advantages, counts)
 
     def take_delta(self) -> tuple[HistoryDelta, ...]:
         """What has been recorded since the last call, turn by turn; as `AdvantageEstimator.take_delta`."""
-        return tuple(estimator.take_delta() for estimator in self._estimators)
+        return tuple(estimator.take_delta() for estimator in self.estimators)
 
     def merge(self, delta: Sequence[HistoryDelta]) -> None:
         """Add what another worker's `take_delta` gave; as `AdvantageEstimator.merge`, of all turns or of none."""
-        with self._all_or_none(len(delta)):
-            for turn, each in enumerate(delta):
-                self._of_turn(turn).merge(each)
+        with self.lock:
+            estimators = self._longer(self.estimators, len(delta))
+            self._make_changes(estimators, [e.merged(each) for e, each in zip(estimators, delta, strict=False)])
 
     def state_snapshot(self) -> Callable[[], dict[str, Any]]:
         """`state_dict` as of now, for when it is called."""
-        gamma, plain = self.gamma, [estimator.state_snapshot() for estimator in self._estimators]
+        with self.lock:
+            gamma, plain = self.gamma, [estimator.state_snapshot() for estimator in self.estimators]
         return lambda: {"gamma": gamma, "turns": {str(turn): each() for turn, each in enumerate(plain)}}
 
     def state_dict(self) -> dict[str, Any]:
@@ -204,10 +232,11 @@ class TurnEstimator:
             raise ValueError(
                 f"state: saved with gamma={gamma:g}, this has {self.gamma:g}; returns are of another kind."
             )
-        estimators = [self._make() for _ in of_turns]
-        for estimator, each in zip(estimators, of_turns, strict=True):
-            estimator.load_state_dict(each)
-        self._estimators, self.values = estimators, []
+        with self.lock:
+            estimators = self._longer((), len(of_turns))
+            for estimator, each in zip(estimators, of_turns, strict=True):
+                estimator.load_state_dict(each)
+            self._swapped, self.values = estimators, []
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, atomically and without pickle."""
@@ -228,10 +257,24 @@ class TurnEstimator:
             raise ValueError(f"{path}: holds no state of a TurnEstimator.")
         self.load_state_dict(content["turns"])
 
-    def _of_turn(self, turn: int) -> AdvantageEstimator:
-        while len(self._estimators) <= turn:
-            self._estimators.append(self._make())
-        return self._estimators[turn]
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """As `Locked`; the estimators of all turns share the lock."""
+        super().__setstate__(state)
+        for estimator in self.estimators:
+            estimator.lock = self.lock
+
+    def _longer(self, estimators: _Turns, turns: int) -> _Turns:
+        """The estimators, and new ones for further turns."""
+        new = tuple(self._make() for _ in range(len(estimators), turns))
+        for estimator in new:
+            estimator.lock = self.lock
+        return (*estimators, *new)
+
+    def _make_changes(self, estimators: _Turns, changes: list[Change]) -> None:
+        """Change the estimators of all turns, some of which may be new, or none."""
+        commit = Commit()
+        self._swapped = Pending(self.estimators, estimators, commit)
+        make_changes(changes, commit, stacklevel=5)
 
     def _calls(
         self,
@@ -242,7 +285,7 @@ class TurnEstimator:
         stream_ids: Sequence[Hashable] | None,
         weights: Ragged | None,
         version: Sequence[int] | np.ndarray | None,
-    ) -> list[tuple[np.ndarray, list[Hashable], np.ndarray, dict[str, Any]]]:
+    ) -> list[_Called]:
         """Rows, ids, returns and further columns that the estimator of each turn is called with; always of one."""
         size = len(counts)
         for name, column in (("prompt_ids", prompt_ids), ("stream_ids", stream_ids), ("version", version)):
@@ -259,28 +302,16 @@ class TurnEstimator:
         for turn in range(max(int(counts[keep].max(initial=0)), 1)):
             rows = np.flatnonzero(keep & (counts > turn))
             places = rows.tolist()
-            columns: dict[str, Any] = {} if streams is None else {"stream_ids": [streams[row] for row in places]}
-            if heavy is not None:
-                columns["weights"] = heavy[rows, turn]
-            if version is not None:
-                columns["version"] = np.asarray(version)[rows]
+            columns = (
+                None,
+                None if streams is None else [streams[row] for row in places],
+                None if heavy is None else heavy[rows, turn],
+                None,
+                None,
+                None if version is None else np.asarray(version)[rows],
+            )
             called.append((rows, [names[row] for row in places], returns[rows, turn], columns))
         return called
-
-    @contextmanager
-    def _all_or_none(self, turns: int) -> Iterator[None]:
-        """Undo what has been recorded of earlier turns where a later one is refused."""
-        if turns < 2:  # one estimator sees to that itself
-            yield
-            return
-        before = [estimator.state_snapshot() for estimator in self._estimators]
-        try:
-            yield
-        except Exception:
-            for estimator, state in zip(self._estimators, before, strict=False):
-                estimator.load_state_dict(state())
-            del self._estimators[len(before) :]
-            raise
 
 
 def _listed(ids: Sequence[Hashable]) -> Sequence[Hashable]:

@@ -9,15 +9,13 @@ from typing import Self
 import numpy as np
 
 from kaestat.arrays import Visits
-from kaestat.history_columns import HistoryColumns
+from kaestat.history_columns import HistoryColumns, HistoryWrite
 from kaestat.history_delta import HistoryDelta
 from kaestat.late_visits import add_to_columns, hidden, named, newest_of, turns
 
 
 class UnorderedHistory(HistoryColumns, ABC):
     """What `kaestat.RewardHistory` does with visits that come in any order."""
-
-    records: int
 
     @abstractmethod
     def visits_of_rows(self, rows: np.ndarray, step: int | np.ndarray, first: int = 0) -> Visits:
@@ -41,6 +39,10 @@ class UnorderedHistory(HistoryColumns, ABC):
             If the delta has other sums, or the history keeps what cannot be added to: policy divergences between
             visits, or numbers of each prompt beside its visits. The history is then unchanged.
         """
+        self.carry_out(self.added(delta))
+
+    def added(self, delta: HistoryDelta) -> HistoryWrite:
+        """The write of `add`, with the same errors; the history is unchanged."""
         if "divergence" in self._fields or self._state.shape[1]:
             raise ValueError(
                 "a history with policy divergences, or with a state of each prompt, takes visits in order only."
@@ -51,17 +53,14 @@ class UnorderedHistory(HistoryColumns, ABC):
                 f"{', '.join(sorted(delta.sums))}."
             )
         rows = self.rows(delta.keys)
-        new = np.flatnonzero(rows == 0)
-        rows[new] = len(self._row) + 1 + np.arange(len(new))
-        self._reserve(len(self._row) + len(new) + 1)
-        self._row.update(zip(map(delta.keys.__getitem__, new.tolist()), rows[new].tolist(), strict=True))
-        self.last_step = max(self.last_step, delta.last_step, int(delta.step.max(initial=-1)))
-        self.records += 1
-        kept = delta.step >= self._first_kept
-        row, step = rows[delta.row[kept]], delta.step[kept]
+        part = self._part(rows)
+        part.last_step = max(self.last_step, delta.last_step, int(delta.step.max(initial=-1)))
+        kept = delta.step >= part._first_kept
+        row, step = delta.row[kept], delta.step[kept]
         sums = {name: column[kept] for name, column in delta.sums.items()}
         for turn in turns(row, step):
-            self._add_turn(row[turn], step[turn], {name: column[turn] for name, column in sums.items()})
+            part._add_turn(row[turn], step[turn], {name: column[turn] for name, column in sums.items()})
+        return self._write(part, delta.keys, rows, None)
 
     def merge(self, other: Self) -> None:
         """Add all visits of another history, of other completions: associative and commutative, up to rounding.

@@ -25,6 +25,7 @@ def deltas_of(seed, n=3, **weights) -> list[HistoryDelta]:
 
 
 def content(delta: HistoryDelta) -> dict:
+    delta = delta.plain_visits()
     visits = zip(delta.row.tolist(), delta.step.tolist(), strict=True)
     return {
         (delta.keys[row], step): {name: column[place] for name, column in delta.sums.items()}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat.samples import CodedIds, Packing
+from kaestat.samples import CodedIds, Packing, StepSamples
 
 
 def packed(keys):
@@ -117,3 +117,46 @@ def test_samples_of_a_row_that_differ_are_refused_where_one_number_is_asked_for(
     np.testing.assert_array_equal(packing.one_per_row("x", np.array([1.0, 2.0, 1.0])), [1, 2])
     with pytest.raises(ValueError, match="x must be the same"):
         packing.one_per_row("x", np.array([1.0, 2.0, 3.0]))
+
+
+GIVEN = {
+    "prompt_ids": ["a", "a", "b"],
+    "rewards": np.array([1.0, 0.0, 1.0]),
+    "mask": [True, True, True],
+    "stream_ids": [0, 0, 0],
+    "weights": [1.0, 2.0, 3.0],
+    "importance": [1.0, 1.0, 1.0],
+    "divergence": [0.1, 0.1, 0.2],
+    "version": [3, 3, 3],
+}
+OTHERS = {
+    "prompt_ids": ["a", "b", "b"],
+    "rewards": [1.0, 0.0, 0.0],
+    "mask": [True, True, False],
+    "stream_ids": [0, 1, 0],
+    "weights": [1.0, 2.0, 4.0],
+    "importance": [1.0, 1.0, 2.0],
+    "divergence": [0.1, 0.1, 0.3],
+    "version": [3, 3, 2],
+}
+
+
+def samples_of(**given) -> StepSamples:
+    return StepSamples.of(**GIVEN | given, by_stream=True)
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_samples_are_the_same_as_those_that_differ_in_nothing(name):
+    samples = samples_of()
+    assert samples.same_as(samples_of()) and samples.same_as(samples.copied())
+    assert not samples.same_as(samples_of(**{name: OTHERS[name]}))
+    if name not in ("prompt_ids", "rewards", "mask"):  # a mask that keeps all is none
+        assert not samples.same_as(samples_of(**{name: None}))
+
+
+def test_a_copy_of_samples_stays_when_the_users_arrays_change():
+    rewards = np.array([1.0, 0.0, 1.0])
+    weights = np.array([1.0, 2.0, 3.0])
+    copied = StepSamples.of(["a", "a", "b"], rewards, None, None, weights, by_stream=True).copied()
+    rewards[:], weights[:] = 0.5, 0.5
+    assert (copied.reward.tolist(), copied.weight.tolist()) == ([1.0, 0.0, 1.0], [1.0, 2.0, 3.0])

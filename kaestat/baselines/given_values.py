@@ -29,7 +29,7 @@ def given_values(owner: str, argument: str, given: Given, groups: Groups, step: 
     Raises
     ------
     ValueError
-        If a prompt has none, or the function returns another number of them.
+        If a prompt has none, the function returns another number of them, or an array holds another number of them.
     """
     xp = groups.xp
     if isinstance(given, Mapping) or callable(given):
@@ -39,6 +39,10 @@ def given_values(owner: str, argument: str, given: Given, groups: Groups, step: 
             )
         given = _look_up(owner, argument, given, list(groups.prompt_ids), step)
     found: Any = xp.asarray(given, dtype=groups.reward.dtype)
+    if found.ndim and found.shape[-1] not in (1, n_prompts := groups.reward.shape[-2]):
+        raise ValueError(
+            f"{owner}: {argument} has {found.shape[-1]} numbers for {n_prompts} prompts; give a mapping or a function."
+        )
     return found[..., None] + xp.zeros_like(groups.reward)
 
 

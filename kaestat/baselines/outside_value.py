@@ -28,7 +28,9 @@ class OutsideValue(KaeEb):
     outside : mapping, callable or array
         ``{prompt_id: value}``, looked up at every step, so that the caller may put new values into it before; or
         ``outside(prompt_ids, step) -> sequence of P values``; or an array broadcastable to (..., P), for direct use on
-        arrays. It must not depend on the rewards of the step.
+        arrays. It must not depend on the rewards of the step. An estimator with ``order="any"`` that learns its
+        bandwidth also asks for the values at the prompts' past visits, so there an array is refused once it has another
+        length.
 
     Raises
     ------

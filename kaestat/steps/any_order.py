@@ -12,7 +12,7 @@ a value may use never holds the completion's own reward:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -93,11 +93,10 @@ def advance(
     samples: StepSamples,
     step: int,
     largest: float,
-    watch: Callable[[Visits], None],
 ) -> tuple[Outcome, HistoryDelta | None]:
     """Advantages and values of new completions, which are then recorded; what was recorded comes back as well.
 
-    Parameters and errors are those of `kaestat.steps.strict_order.prepare`.
+    Parameters and errors are those of `kaestat.steps.strict_order.advance`.
     """
     _check(state, serving, samples, step)
     if not samples.rows.keys:
@@ -110,7 +109,6 @@ def advance(
         return replace(outcome, state=replace(state, last_step=max(step, state.last_step))), None
     delta = _recorded(samples, packing, groups, computed.sums, step)
     serving.check_finite(*delta.sums.values())
-    watch(_newest(visits))
     return replace(outcome, state=_added(state, delta)), delta
 
 
@@ -127,27 +125,30 @@ def advantages(state: EstimatorState, serving: Serving, samples: StepSamples, no
 
 def observe(
     state: EstimatorState, serving: Serving, samples: StepSamples, step: int
-) -> tuple[EstimatorState, HistoryDelta | None]:
+) -> tuple[Outcome, HistoryDelta | None]:
     """Record completions without advantages."""
     _check(state, serving, samples, step)
     if not samples.rows.keys or serving.baseline.horizon == 0:
-        return replace(state, last_step=max(step, state.last_step)), None
+        return without_samples(state, step), None
     state = opened(state, serving.baseline, samples)
     packing, groups = grouped(samples)
     serving.baseline.values(groups, Visits.empty(groups), step=step)  # refuses what would be refused later
     with np.errstate(over="ignore", invalid="ignore"):
         delta = _recorded(samples, packing, groups, visit_sums(groups), step)
     serving.check_finite(*delta.sums.values())
-    return _added(state, delta), delta
+    return replace(without_samples(state, step), state=_added(state, delta)), delta
 
 
 def merge(state: EstimatorState, serving: Serving, delta: HistoryDelta) -> EstimatorState:
-    """Add what came in elsewhere."""
+    """Add what came in elsewhere; parts that were received before count once."""
     baseline = serving.baseline
     if baseline.horizon == 0:
         raise ValueError(f"method {serving.method!r} keeps no history, so there is nothing to merge.")
     common("stream_ids", state.with_streams, delta.with_streams)
     common("weights and importance", state.weighting, delta.weighting)
+    new = delta.without(state.received)
+    state = replace(state, received=state.received.joined(new.origins))
+    delta = new.plain_visits()
     if not delta.keys:
         return replace(state, last_step=max(state.last_step, delta.last_step))
     return _added(opened_for(state, baseline, "weights" if "weight" in delta.sums else "none"), delta)
@@ -161,7 +162,7 @@ def predicted(state: EstimatorState, baseline: Baseline, keys: list[Hashable], n
         visits, carry = None, None
     else:
         visits, _ = split_now(history.visits_known(history.rows(keys), np.full(len(keys), now)))
-        carry = replayed_scores(baseline, visits, now)
+        carry = replayed_scores(baseline, visits, now, keys)
     return predict(baseline, history, visits, carry, keys, now, reweighted=state.value_is_reweighted)
 
 
@@ -197,7 +198,7 @@ def _computed(
         without = packing.codes, newest[packing.codes] - version
     visits, now = split_now(history.visits_known(history.rows(packing.keys), newest, without))
     whole = None if now is None or baseline.past_only else joined(groups, completions_of(now))
-    carry = replayed_scores(baseline, visits, step)
+    carry = replayed_scores(baseline, visits, step, packing.keys)
     return history, visits, serving.compute(packing, groups, visits, step, carry, largest, whole)
 
 
@@ -230,7 +231,7 @@ def _recorded(
     return HistoryDelta(packing.keys, row, steps, by_pair, step, *marks)
 
 
-def _newest(visits: Visits) -> Visits:
+def newest(visits: Visits) -> Visits:
     """The newest visit of each prompt, in one column."""
     past = visits.count > 0
     lag = np.min(np.where(past, visits.lag, np.inf), axis=-1, keepdims=True, initial=np.inf)
@@ -247,10 +248,10 @@ def _outcome(
 
 
 def _added(state: EstimatorState, delta: HistoryDelta) -> EstimatorState:
-    history = cast(RewardHistory, state.history)
-    history.add(delta)
+    """The state with a write of the visits; the history itself is unchanged."""
     return replace(
         state,
+        write=cast(RewardHistory, state.history).added(delta),
         last_step=max(state.last_step, delta.last_step),
         with_streams=common("stream_ids", state.with_streams, delta.with_streams),
         weighting=common("weights and importance", state.weighting, delta.weighting),

@@ -84,10 +84,8 @@ def with_prior(state: EstimatorState, baseline: Baseline, prior: Prior) -> Estim
         )
     sums = prior_sums(prior, state.weighting or "none")
     n_prompts = len(prior)
-    history.add(
-        HistoryDelta(prior.prompt_ids, np.arange(n_prompts), np.full(n_prompts, prior.step), sums, state.last_step)
-    )
-    return state
+    rows, steps = np.arange(n_prompts), np.full(n_prompts, prior.step)
+    return replace(state, write=history.added(HistoryDelta(prior.prompt_ids, rows, steps, sums, state.last_step)))
 
 
 def check_prior(baseline: Baseline, method: str, prior: Prior) -> None:

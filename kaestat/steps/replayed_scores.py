@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Hashable, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ MOST_PROMPTS = 256  # of a step, whose visits are scored
 MOST_COMPLETIONS = 32  # that a visit counts as
 
 
-def replayed_scores(baseline: Baseline, visits: Visits, step: int) -> Any:
+def replayed_scores(baseline: Baseline, visits: Visits, step: int, keys: Sequence[Hashable]) -> Any:
     """The carry of a baseline that learns its bandwidth, had the prompts at hand been all there is.
 
     The newest visits of the prompts are served one after another, oldest first, each from those before it, as along a
@@ -31,6 +32,9 @@ def replayed_scores(baseline: Baseline, visits: Visits, step: int) -> Any:
     visits : Visits
         Of the step's prompts, NumPy arrays of shape (P, V), of lag 1 and more.
     step : int
+    keys : sequence of hashables, length P
+        The step's prompts. ``outside_value`` looks up a value for each: a mapping gives today's, a function is asked
+        for the step of the visit.
 
     Returns
     -------
@@ -53,8 +57,10 @@ def replayed_scores(baseline: Baseline, visits: Visits, step: int) -> Any:
             continue
         lag = visits.lag[here, column]
         now = max(now, step - int(np.median(lag)))
-        groups, past = completions_of(_scored(visits, here, column)), _before(visits, here, column)
-        carry = baseline.serve(groups, past, step=now, carry=carry).carry
+        groups = replace(
+            completions_of(_scored(visits, here, column)), prompt_ids=[keys[row] for row in rows[here].tolist()]
+        )
+        carry = baseline.serve(groups, _before(visits, here, column), step=now, carry=carry).carry
     return carry
 
 

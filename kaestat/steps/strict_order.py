@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -18,31 +17,14 @@ from kaestat.steps.opening import opened, opened_for
 from kaestat.steps.serving import Outcome, Serving, check_inputs, grouped, without_samples
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A step that has been computed, and is not recorded yet.
-
-    Attributes
-    ----------
-    outcome : Outcome
-        Its state holds the step once `record` has been called.
-    record : callable
-        Adds the step to the history; cannot fail.
-    """
-
-    outcome: Outcome
-    record: Callable[[], None]
-
-
-def prepare(
+def advance(
     state: EstimatorState,
     serving: Serving,
     samples: StepSamples,
     step: int,
     largest: float,
-    watch: Callable[[Visits], None],
-) -> Prepared:
-    """Advantages and values of one step, before it is recorded.
+) -> Outcome:
+    """Advantages and values of one step, and the state after it; the state given is unchanged.
 
     Parameters
     ----------
@@ -52,8 +34,11 @@ def prepare(
     step : int
     largest : float
         That advantages and values may be.
-    watch : callable
-        Is shown the past visits of the step's prompts.
+
+    Returns
+    -------
+    Outcome
+        Its state holds the step once the write in it is carried out.
 
     Raises
     ------
@@ -67,26 +52,24 @@ def prepare(
         )
     check_inputs(serving, state, samples)
     if not samples.rows.keys:
-        return Prepared(without_samples(state, step), lambda: None)
+        return without_samples(state, step)
     state = opened(state, serving.baseline, samples)
     packing, groups = grouped(samples)
     history, rows, visits = _look_back(state, serving.baseline, groups, packing.keys, step)
     computed = serving.compute(packing, groups, visits, step, state.carry, largest)
 
     recorded, carry = state.recorded, computed.served.carry
-    if history is not None:
-        watch(visits)
-    elif carry is not None:
+    if history is None and carry is not None:
         recorded = (recorded if step == state.last_step else {}) | dict.fromkeys(packing.keys)
     record = StepRecord(
         step, computed.served.settled, packing, groups, visits, state.carry, computed.values, computed.advantages
     )
     kept_apart = state.with_streams if history is None else samples.with_streams
-    after = EstimatorState(carry, history, step, recorded, kept_apart, samples.weighting)
-    outcome = Outcome(after, record, *computed.of_samples)
-    if history is None:
-        return Prepared(outcome, lambda: None)
-    return Prepared(outcome, lambda: history.append(packing.keys, rows, step, computed.sums, computed.served.state))
+    write = None
+    if history is not None:
+        write = history.appended(packing.keys, rows, step, computed.sums, computed.served.state)
+    after = EstimatorState(carry, history, step, recorded, kept_apart, samples.weighting, write=write)
+    return Outcome(after, record, *computed.of_samples)
 
 
 def predicted(state: EstimatorState, baseline: Baseline, keys: list[Hashable], step: int) -> Prediction:

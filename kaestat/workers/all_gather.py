@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.history_delta import HistoryDelta
+from kaestat.received_deltas import Received
+from kaestat.storage import dump_state, parse_state
 from kaestat.turn_estimator import TurnEstimator
 
 _LENGTH = 8  # bytes of a length before what it is of
@@ -14,8 +17,12 @@ _LENGTH = 8  # bytes of a length before what it is of
 def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
     """Merge what each rank has recorded since the last exchange into the estimators of all others.
 
-    To be called by all ranks of the group, as often as they like; a rank that has recorded nothing takes part as well.
+    All ranks of the group call it, as often as they like; a rank that has recorded nothing takes part as well.
     Afterwards all have the same history, up to the rounding of sums (none where rewards are 0 and 1).
+
+    A rank keeps what it sends until all others say, in a second and short all-gather, that they hold it. If either
+    all-gather fails, the next call sends it again, and it counts once. Numbers are those of a process: ranks that
+    restart load their states of one checkpoint.
 
     Parameters
     ----------
@@ -42,10 +49,7 @@ def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
         advantages = estimator.step(prompt_ids, rewards, step, version=versions)  # of this rank's completions
         exchange(estimator)
     """
-    content = estimator.take_delta().to_bytes()
-    for other in _of_others(content, group):
-        estimator.merge(HistoryDelta.from_bytes(other))
-    return len(content)
+    return _exchange(lambda: (estimator,), lambda deltas: estimator.merge(*deltas), group)
 
 
 def exchange_turns(turns: TurnEstimator, group: Any = None) -> int:
@@ -68,10 +72,33 @@ def exchange_turns(turns: TurnEstimator, group: Any = None) -> int:
     ValueError
         As `exchange`.
     """
-    content = b"".join(_framed(delta.to_bytes()) for delta in turns.take_delta())
+    return _exchange(lambda: turns.estimators, turns.merge, group)
+
+
+def _exchange(
+    holders: Callable[[], Sequence[AdvantageEstimator]],
+    merge: Callable[[list[HistoryDelta]], None],
+    group: Any,
+) -> int:
+    """Send a delta of each estimator; see `exchange`. A merge may add estimators of further turns."""
+    senders = holders()
+    deltas = [sender.pending_delta() for sender in senders]
+    content = b"".join(_framed(delta.to_bytes()) for delta in deltas)
+    refused = None
     for other in _of_others(content, group):
-        turns.merge([HistoryDelta.from_bytes(each) for each in _frames(other)])
-    return len(content)
+        try:
+            merge([HistoryDelta.from_bytes(each) for each in _frames(other)])
+        except ValueError as error:
+            refused = error  # the others wait for this rank in the next all-gather
+    numbers = dump_state({"received": {str(n): e.received.plain() for n, e in enumerate(holders())}})
+    held = [parse_state(other, "acknowledgement")["received"] for other in _of_others(numbers, group)]
+    for turn, (sender, delta) in enumerate(zip(senders, deltas, strict=True)):
+        by_rank = [Received.of_plain(of_rank.get(str(turn), {})) for of_rank in held]
+        everywhere = [origin for origin in delta.origins if all(origin in received for received in by_rank)]
+        sender.acknowledge(everywhere)
+    if refused is not None:
+        raise refused
+    return len(content) + len(numbers)
 
 
 def _of_others(content: bytes, group: Any) -> list[bytes]:

@@ -11,6 +11,7 @@ import torch
 from kaestat import AdvantageEstimator, Groups, Visits, make_baseline
 from kaestat.bandwidth import Auto
 from kaestat.baselines import KaeEb
+from kaestat.storage import pack_arrays
 from tests.baselines.test_kae_eb import random_case
 from tests.helpers.cases import groups, visits
 from tests.helpers.strategies import groups_of, visits_of
@@ -156,7 +157,7 @@ def test_a_state_that_knew_one_way_goes_on_with_both():
     assert set(state.carry) == {"loss", "scored", "ways"} and state.carry["loss"].shape == (2 * n,)
     one_way = replace(state, carry={"loss": state.carry["loss"][:n], "scored": state.carry["scored"]})
     other = AdvantageEstimator("kae_eb")
-    other._state = one_way
+    other.load_state_dict(pack_arrays(one_way.plain("kae_eb")))
     continued = served(other, steps[9:], 9)
     assert all(np.isfinite(values).all() for values in continued)
     assert other._state.carry["loss"].shape == (2 * n,)

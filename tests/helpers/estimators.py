@@ -22,7 +22,7 @@ REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0, 0.5]
 
 
 def make(name: str, **params) -> AdvantageEstimator:
-    return AdvantageEstimator(name, **PARAMETERS.get(name, {}), **params)
+    return AdvantageEstimator(name, **PARAMETERS.get(name, {}) | params)
 
 
 def with_past(name: str, n_steps: int = 3, **params) -> AdvantageEstimator:

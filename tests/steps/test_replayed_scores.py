@@ -26,7 +26,7 @@ def test_prompts_that_come_together_are_scored_as_along_their_run(name, binary, 
     for step, reward in enumerate(rewards_of(seed, ROUNDS, binary)):
         estimator.step(ids, reward.reshape(-1), 3 * step)
     now = 3 * ROUNDS
-    found = replayed_scores(baseline, estimator.history.visits(list(range(6)), now), now)
+    found = replayed_scores(baseline, estimator.history.visits(list(range(6)), now), now, range(6))
     for part, numbers in estimator._state.carry.items():
         np.testing.assert_allclose(found[part], numbers, rtol=1e-9, atol=1e-9)
 
@@ -35,13 +35,13 @@ def test_other_baselines_have_nothing_to_learn():
     estimator = AdvantageEstimator("kae", bandwidth=5)
     estimator.step(["a", "a"], [1.0, 0.0], 0)
     visits = estimator.history.visits(["a"], 1)
-    assert replayed_scores(estimator.baseline, visits, 1) is None
-    assert replayed_scores(make_baseline("kalman"), visits, 1) is None
+    assert replayed_scores(estimator.baseline, visits, 1, ["a"]) is None
+    assert replayed_scores(make_baseline("kalman"), visits, 1, ["a"]) is None
 
 
 def test_prompts_with_one_visit_teach_nothing_yet():
     estimator = AdvantageEstimator("kae")
     estimator.step(["a", "a"], [1.0, 0.0], 0)
-    found = replayed_scores(estimator.baseline, estimator.history.visits(["a"], 1), 1)
+    found = replayed_scores(estimator.baseline, estimator.history.visits(["a"], 1), 1, ["a"])
     fresh = estimator.baseline.initial_carry()
     assert all(np.array_equal(found[name], fresh[name]) for name in fresh)

@@ -7,25 +7,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.checks import check_whole
+from kaestat.held_state import Call
 from kaestat.history_delta import HistoryDelta
 from kaestat.integrations.shared.held_states import HeldStates
-from kaestat.integrations.shared.locked import Locked
 from kaestat.integrations.shared.metrics import step_metrics
 from kaestat.integrations.shared.prompt_ids import IdentityCheck
 from kaestat.integrations.shared.watched_rows import WatchedRows, check_step, looks_back, watched_rows
 from kaestat.storage import load_state, save_state, unpack_arrays
 
 
-class WatchedEstimator(Locked):
+class WatchedEstimator:
     """Advantages of one step's completions, with every way to train on a wrong history refused.
 
-    States may be asked for by another thread than the one that trains (`state_dict`, `save`, `save_estimator`).
+    Another thread than the one that trains may ask for states (`state_dict`, `save`, `save_estimator`): all calls take
+    the estimator's own lock.
 
     Parameters
     ----------
@@ -57,7 +58,6 @@ class WatchedEstimator(Locked):
         if not isinstance(estimator, self._kind):
             raise TypeError(f"estimator must be a kaestat.{self._kind.__name__}, got {type(estimator).__name__}.")
         check_whole("states_kept", states_kept, least=0)
-        super().__init__()  # a history amid a step is in no state at all
         self.estimator = estimator
         self.metrics: dict[str, float] = {}
         self._watch = IdentityCheck()
@@ -120,24 +120,16 @@ class WatchedEstimator(Locked):
         TypeError
             If an id is no string, number, bytes or tuple of these, which a checkpoint can hold.
         """
-        reward, rows = self._rows(rewards, step, prompts, ids, groups, mask)
-        with self._lock:
-            advantages = self.estimator.step(
-                rows.ids,
-                reward,
-                rows.step,
-                mask=rows.keep,
-                stream_ids=rows.streams,
-                weights=weights,
-                **({} if version is None else {"version": version}),
-            )
+        call, (reward, rows) = Call(), self._rows(rewards, step, prompts, ids, groups, mask)
+        with self.estimator.lock:
+            advantages = self._recorded("step", call, reward, rows, weights, version)
             self._keep_state()
         self.metrics = {
             f"baseline/{reward}{name}": value
             for reward, each in self._parts().items()
             for name, value in step_metrics(each.record).items()
         }
-        return advantages
+        return call.finish(advantages)
 
     def observe(
         self,
@@ -167,22 +159,15 @@ class WatchedEstimator(Locked):
         UnstablePromptIds, ValueError, TypeError
             As `advantages`.
         """
-        reward, rows = self._rows(rewards, step, prompts, ids, groups, mask)
-        with self._lock:
-            self.estimator.observe(
-                rows.ids,
-                reward,
-                rows.step,
-                mask=rows.keep,
-                stream_ids=rows.streams,
-                weights=weights,
-                **({} if version is None else {"version": version}),
-            )
+        call, (reward, rows) = Call(), self._rows(rewards, step, prompts, ids, groups, mask)
+        with self.estimator.lock:
+            self._recorded("observe", call, reward, rows, weights, version)
             self._keep_state()
+        call.finish(None)
 
     def merge(self, delta: HistoryDelta) -> None:
         """Add what came in elsewhere; as `AdvantageEstimator.merge`."""
-        with self._lock:
+        with self.estimator.lock:
             self.estimator.merge(delta)
             self._keep_state()
 
@@ -205,7 +190,7 @@ class WatchedEstimator(Locked):
         """
         state = None if step is None else self._states.of(step)
         if state is None:
-            with self._lock:
+            with self.estimator.lock:
                 last = self.estimator.last_step
                 if step is None or not self.stateful or last <= step:
                     state = self.estimator.state_snapshot()
@@ -215,7 +200,7 @@ class WatchedEstimator(Locked):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of `state_dict`."""
-        with self._lock:
+        with self.estimator.lock:
             self.estimator.load_state_dict(state)
             self._watch, self.metrics = IdentityCheck(), {}
             self._states.clear()
@@ -230,7 +215,7 @@ class WatchedEstimator(Locked):
 
         The state alone, where it has a kernel or a baseline of the user's own, which no file can hold.
         """
-        with self._lock:
+        with self.estimator.lock:
             try:
                 self.estimator.save(path)
             except TypeError:
@@ -250,6 +235,18 @@ class WatchedEstimator(Locked):
         if "watched" not in content:
             raise ValueError(f"{path}: holds no state of a trainer's adapter.")
         self.load_state_dict(content["watched"])
+
+    def _recorded(
+        self,
+        name: Literal["step", "observe"],
+        call: Call,
+        reward: np.ndarray,
+        rows: WatchedRows,
+        weights: Sequence[float] | np.ndarray | None,
+        version: Sequence[int] | np.ndarray | None,
+    ) -> np.ndarray:
+        columns = rows.keep, rows.streams, weights, None, None, version
+        return self.estimator.recorded(name, call, rows.ids, reward, rows.step, *columns)
 
     def _rows(
         self,

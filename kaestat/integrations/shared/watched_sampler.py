@@ -12,7 +12,7 @@ import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.integrations.shared.held_states import HeldStates
-from kaestat.integrations.shared.locked import Locked
+from kaestat.locked import Locked
 from kaestat.sampling import Draw, Policy, PromptSampler
 from kaestat.storage import save_state, unpack_arrays
 
@@ -51,14 +51,14 @@ class WatchedSampler(Locked):
 
     def observe(self, prompt_ids: Sequence[Hashable], rewards: Sequence[float] | np.ndarray, step: int) -> None:
         """Take note of a step's scored completions; as `PromptSampler.observe`."""
-        with self._lock:
+        with self.lock:
             self.sampler.observe(prompt_ids, rewards, step)
             self.last_step = max(self.last_step, step)
             self._keep_state(step)
 
     def draw(self, step: int, *, budget: int | None = None) -> Draw:
         """Prompts for a step; as `PromptSampler.draw`."""
-        with self._lock:
+        with self.lock:
             return self.sampler.draw(step, budget=budget)
 
     def sampler_state(self, step: int | None = None) -> dict[str, Any]:
@@ -69,14 +69,14 @@ class WatchedSampler(Locked):
         ValueError
             If the state after that step is held no more.
         """
-        with self._lock:
+        with self.lock:
             if step is None or self.last_step <= step:
                 return self.sampler.state_dict()
             return self._states.after(step, self.last_step)()
 
     def load_sampler_state(self, state: dict[str, Any]) -> None:
         """Go on from a state of `sampler_state`."""
-        with self._lock:
+        with self.lock:
             self.sampler.load_state_dict(state)
             self._begin_anew()
 
@@ -92,7 +92,7 @@ class WatchedSampler(Locked):
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file of `save`."""
-        with self._lock:
+        with self.lock:
             self.sampler.load(path)
             self._begin_anew()
 

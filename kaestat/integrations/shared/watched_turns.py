@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.integrations.shared.locked import Locked
+from kaestat.held_state import Call
 from kaestat.integrations.shared.metrics import step_metrics
 from kaestat.integrations.shared.prompt_ids import IdentityCheck
 from kaestat.integrations.shared.watched_rows import check_step, looks_back, watched_rows
 from kaestat.turn_estimator import TurnEstimator
 
 
-class WatchedTurns(Locked):
+class WatchedTurns:
     """Advantages of the turns of one step's completions, with every way to train on a wrong history refused.
 
     Parameters
@@ -42,7 +42,6 @@ class WatchedTurns(Locked):
                 f"estimator must be a kaestat.turn_estimator.TurnEstimator, got {type(estimator).__name__}; "
                 'for example TurnEstimator("kae", bandwidth=10).'
             )
-        super().__init__()
         self.estimator = estimator
         self.metrics: dict[str, float] = {}
         self._watch = IdentityCheck()
@@ -82,43 +81,37 @@ class WatchedTurns(Locked):
         UnstablePromptIds, ValueError, TypeError
             As there, and as `TurnEstimator.step`.
         """
+        call = Call()
         check_step(step, self.estimator.estimators[0])
         rows = watched_rows(self._watch, len(rewards), step, prompts, ids, groups, mask)
-        with self._lock:
-            found = self.estimator.step(
-                rows.ids,
-                rewards,
-                rows.step,
-                mask=rows.keep,
-                stream_ids=rows.streams,
-                weights=weights,
-                version=version,
-            )
+        with self.estimator.lock:
+            columns = rows.keep, rows.streams, weights, version
+            found = self.estimator.recorded("step", call, rows.ids, rewards, rows.step, *columns)
             reached = max((len(each) for each, kept in zip(found, rows.keep, strict=True) if kept), default=0)
         self.metrics = {}
         for turn, estimator in enumerate(self.estimator.estimators[: max(reached, 1)]):
             place = f"baseline/turn_{turn}/" if turn else "baseline/"
             self.metrics |= {place + name: value for name, value in step_metrics(estimator.record).items()}
-        return found
+        return call.finish(found)
 
     def state_dict(self) -> dict[str, Any]:
         """The estimator's state as plain data."""
-        with self._lock:
+        with self.estimator.lock:
             return self.estimator.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of `state_dict`."""
-        with self._lock:
+        with self.estimator.lock:
             self.estimator.load_state_dict(state)
             self._watch, self.metrics = IdentityCheck(), {}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, atomically and without pickle, for `load` and `TurnEstimator.load`."""
-        with self._lock:
+        with self.estimator.lock:
             self.estimator.save(path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file of `save`; errors as `TurnEstimator.load`."""
-        with self._lock:
+        with self.estimator.lock:
             self.estimator.load(path)
             self._watch, self.metrics = IdentityCheck(), {}

@@ -130,14 +130,14 @@ def test_integration_watched_held_state_does_not_wait_for_the_step_that_is_runni
     watched = WatchedEstimator(kae(), states_kept=2)
     step_of(watched, 0)
     held, amid, go_on = watched.state_dict(0), threading.Event(), threading.Event()
-    take_step = watched.estimator.step
+    take_step = watched.estimator.recorded
 
     def slow(*given, **named):
         amid.set()
         assert go_on.wait(60)
         return take_step(*given, **named)
 
-    monkeypatch.setattr(watched.estimator, "step", slow)
+    monkeypatch.setattr(watched.estimator, "recorded", slow)
     with ThreadPoolExecutor(3) as pool:
         training = pool.submit(step_of, watched, 1)
         assert amid.wait(60)
@@ -156,14 +156,14 @@ def test_integration_watched_save_waits_for_the_visits_that_another_thread_merge
     of_worker, watched = (AdvantageEstimator("kae", bandwidth=5, order="any", keep_deltas=True) for _ in range(2))
     of_worker.observe(["a", "b"], [1.0, 0.0], 3)
     watched = WatchedEstimator(watched)
-    amid, go_on, add = threading.Event(), threading.Event(), RewardHistory.add
+    amid, go_on, write = threading.Event(), threading.Event(), RewardHistory.carry_out
 
-    def slow(history, delta):
+    def slow(history, given):
         amid.set()
         assert go_on.wait(60)
-        add(history, delta)
+        write(history, given)
 
-    monkeypatch.setattr(RewardHistory, "add", slow)
+    monkeypatch.setattr(RewardHistory, "carry_out", slow)
     with ThreadPoolExecutor(2) as pool:
         merging = pool.submit(watched.merge, of_worker.take_delta())
         assert amid.wait(60)
