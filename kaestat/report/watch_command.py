@@ -20,6 +20,7 @@ from kaestat.logs.readers import FORMATS
 from kaestat.report import console
 from kaestat.report.json_output import to_json
 from kaestat.report.options import Hint, app, check_out, hints_by_name, interruptible
+from kaestat.report.printable import printable
 from kaestat.report.watch_page import binned, watch_page
 from kaestat.report.watch_text import watch_line
 from kaestat.storage import write_atomically
@@ -147,7 +148,7 @@ def _shown() -> Iterator[Any]:
         now, what = time.monotonic(), (summary.last_step, summary.n_steps, waiting)
         if now - told["when"] >= MINUTE and what != told["what"]:
             told.update(when=now, what=what)
-            print(watch_line(summary) + (f" ({waiting})" if waiting else ""), flush=True)
+            print(printable(watch_line(summary) + (f" ({waiting})" if waiting else "")), flush=True)
 
     yield line
 
