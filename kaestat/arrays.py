@@ -20,6 +20,7 @@ import array_api_compat.numpy
 import numpy as np
 from array_api_compat import array_namespace, device
 
+_ROOM_FOR_SUMS = 1e5  # by which a square's root stays below the largest: 1e10 squares may be summed
 BLOCK_NUMBERS = 131_072  # in an array several of which fit the processor's cache
 Array = Any  # a NumPy array or a torch tensor; the array API standard has no common base class
 Namespace = Any  # the functions on them; the standard has no type for it either
@@ -304,6 +305,19 @@ def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Na
     """``numerator / denominator`` where the denominator is positive, elsewhere ``otherwise``; never warns."""
     positive = denominator > 0
     return xp.where(positive, numerator / xp.where(positive, denominator, 1.0), otherwise)
+
+
+def in_units(deviations: Array, axis: int | tuple[int, ...], xp: Namespace) -> tuple[Array, Array]:
+    """Deviations in a unit in which sums of their squares are finite, and the unit, along ``axis``.
+
+    The unit is 1, so that nothing changes, unless a square could overflow: then it is the largest deviation.
+    """
+    if 0 in deviations.shape:
+        return deviations, xp.ones_like(xp.sum(deviations, axis=axis, keepdims=True))
+    largest = xp.max(xp.abs(deviations), axis=axis, keepdims=True)
+    squares_fit = float(xp.finfo(deviations.dtype).max) ** 0.5 / _ROOM_FOR_SUMS
+    unit = xp.where(largest > squares_fit, largest, xp.ones_like(largest))
+    return deviations / unit, unit
 
 
 def _clear_rounding(remaining: Array, removed: Array, xp: Namespace) -> Array:

@@ -196,7 +196,7 @@ def _check_archive(file: BufferedIOBase) -> None:
 
 
 def _check_empty(shape: tuple[int, ...]) -> None:
-    """Raise a ValueError if an array holds nothing but claims rows so long that whoever makes one runs out of memory."""
+    """Raise a ValueError if an array holds no number but claims rows so long that making one fills the memory."""
     claimed = math.prod(size for size in shape if size)
     if 0 in shape and claimed > _MOST_OF_NONE:
         raise ValueError(f"an array without numbers claims the shape {shape}")

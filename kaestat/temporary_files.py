@@ -1,7 +1,7 @@
 """Hidden files and folders that become others in one go, and the removal of those that a killed process left.
 
-A writer holds a lock (``flock``) on what it is making. The system releases it when the process ends, however it ends, so
-that whoever gets the lock knows that the writer is dead, also in another container or on another machine.
+A writer holds a lock (``flock``) on what it is making. The system releases it when the process ends, however it ends.
+Whoever gets the lock knows that the writer is dead, also in another container or on another machine.
 """
 
 from __future__ import annotations
