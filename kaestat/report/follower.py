@@ -55,8 +55,8 @@ class LeftOut:
 class Follower:
     """A run's feed and state, and the files that are kept up to date.
 
-    Bad rows are set aside. A file that vanishes, a disk that is full and a folder that cannot be read are told of in
-    `waiting`, and tried again at the next look. With ``out``, the state is kept there, and the next follower of the same
+    Bad rows are set aside. What cannot be done now, as on a full disk or with a file that has vanished, is named in
+    `waiting` and tried again at the next look. With ``out``, the state is kept there. The next follower of the same
     run, with the same methods and hints, goes on from it.
 
     Parameters

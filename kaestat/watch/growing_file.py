@@ -19,8 +19,8 @@ class GrowingFile:
     """A long table or a dump of verl's in one file.
 
     Each piece is read as a file of its own, with the header before it, so that formats, hints and errors are those of
-    `kaestat.read_log`. A row is taken once its line break is there. Rows that cannot be read are set aside. So is a line
-    with a quote that stays open while the file grows on.
+    `kaestat.read_log`. A row is taken once its line break is there. Rows that cannot be read are set aside, and so is a
+    line with a quote that stays open while the file grows on.
 
     Parameters
     ----------
@@ -88,9 +88,12 @@ class GrowingFile:
         if not (last and rest.strip()):
             return Reading(anew=anew, more=more)
         try:
-            return self._taken(rest, anew=anew, more=False)
+            log = self._rows().parsed(rest)
         except ValueError as error:
-            return Reading(anew=anew, waiting=f"{error} It was left out.")
+            told = str(error).partition(": ")[2]
+            return Reading(anew=anew, waiting=f"{self._path}: the last row was left out ({told.rstrip('.')}).")
+        self._take(rest)
+        return Reading(log, anew=anew)
 
     def _taken(self, rows: bytes, *, anew: bool, more: bool) -> Reading:
         """The valid ones of some rows, which are done with."""

@@ -6,6 +6,7 @@ import shutil
 import stat
 import tempfile
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from kaestat.logs.readers import read_log
 from kaestat.logs.readers.trl import completion_files
 from kaestat.logs.readers.verl import numbered, read_together
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.table import InvalidRows
 from kaestat.watch.reading import Reading
 from kaestat.watch.valid_rows import TextRows
 
@@ -150,9 +150,10 @@ class RolloutFolder:
         if last and not self._any_read and not more:
             raise error
         log, left_out, first = None, 0, f"{file.name}: {error}"
-        if isinstance(error, InvalidRows) and self._format == "verl":
-            found = TextRows(file.name, self._format, self._hints).read(file.read_bytes(), 1)
-            log, left_out, first = found.log, found.left_out, f"{file.name}, {found.first}"
+        if self._format == "verl":
+            with suppress(ValueError):
+                found = TextRows(file.name, self._format, self._hints).read(file.read_bytes(), 1)
+                log, left_out, first = found.log, found.left_out, f"{file.name}, {found.first}"
         self._done(file, signature)
         said = f"{error} The file was left out." if log is None else ""
         return Reading(

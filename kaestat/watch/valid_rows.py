@@ -6,7 +6,6 @@ import csv
 import io
 import re
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.table import InvalidRows
 
 _ENOUGH_LINES, _LOOKED_AT = 8, 200  # after an open quote, to tell rows from a text
+_PROBES = 20  # rows that are tried before a log is refused as a whole
 _PLACE = re.compile(r"^.*?, (?:line|data row) \d+: |^.*?: (?=is )", re.DOTALL)
 
 
@@ -79,18 +79,23 @@ class TextRows:
 
     def whole(self, data: bytes) -> int:
         """Length of the rows that are complete."""
-        return self._masked(data).rfind(b"\n") + 1
+        return self._masked(data)[0].rfind(b"\n") + 1
 
-    def records(self, data: bytes, line: int) -> list[Record]:
-        """The rows of complete data that begins on a line; blank ones are left out."""
-        found, masked, begin = [], self._masked(data), 0
+    def records(self, data: bytes, line: int) -> tuple[list[Record], list[Record]]:
+        """The rows of complete data that begins on a line, and those among them whose quote is never closed.
+
+        Blank ones are left out.
+        """
+        rows: list[Record] = []
+        unclosed: list[Record] = []
+        (masked, faults), begin = self._masked(data), 0
         while begin < len(data):
             end = masked.find(b"\n", begin) + 1 or len(data)
             if data[begin:end].strip():
-                found.append(Record(data[begin:end], line))
+                (unclosed if begin in faults else rows).append(Record(data[begin:end], line))
             line += data.count(b"\n", begin, end)
             begin = end
-        return found
+        return rows, unclosed
 
     def read(self, data: bytes, line: int) -> ValidRows:
         """The valid rows of complete data that begins on a line.
@@ -102,44 +107,56 @@ class TextRows:
         OSError
             If the piece cannot be written to a temporary folder.
         """
-        try:
-            return ValidRows(self._parsed(data))
-        except InvalidRows:
-            pass
-        valid, left = self._parted(self.records(data, line))
+        if not self._masked(data)[1]:
+            try:
+                return ValidRows(self.parsed(data))
+            except InvalidRows:
+                pass
+            except ValueError:  # a first row without a key that the others have; or a log without it
+                rows, _ = self.records(data, line)
+                some = rows[:: max(1, len(rows) // _PROBES)]
+                if self.format == "csv" or not any(self._is_valid(row) for row in some):
+                    raise
+        rows, unclosed = self.records(data, line)
+        valid, left = self._parted(rows)
+        left += unclosed
+        log = self.parsed(b"".join(record.text for record in valid)) if valid else None
+        if not left:
+            return ValidRows(log)
         first = min(left, key=lambda record: record.line)
-        log = self._parsed(b"".join(record.text for record in valid)) if valid else None
         return ValidRows(log, len(left), f"line {first.line}: {self._reason(first)}")
+
+    def parsed(self, rows: bytes) -> RewardLog:
+        """The log that some rows are.
+
+        Raises
+        ------
+        ValueError, TypeError, OSError
+            As `read`, and if a row is invalid.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            piece = Path(folder) / self.name
+            piece.write_bytes(self.header + rows)
+            return read_log(piece, format=self.format, **self.hints)
 
     def _parted(self, records: list[Record]) -> tuple[list[Record], list[Record]]:
         """Valid rows and the others: those that the error names are set aside, else halves are tried."""
         left: list[Record] = []
         while records:
             try:
-                self._parsed(b"".join(record.text for record in records))
-            except InvalidRows as error:
-                bad = set() if error.rows is None else set(error.rows) & set(range(len(records)))
+                self.parsed(b"".join(record.text for record in records))
+            except ValueError as error:
+                named = error.rows if isinstance(error, InvalidRows) else None
+                bad = set(named or ()) & set(range(len(records)))
                 if not bad and len(records) > 1:
-                    halves = [self._parted(half) for half in _halves(records)]
-                    return halves[0][0] + halves[1][0], left + halves[0][1] + halves[1][1]
-                more = [self._opened(records[at]) for at in sorted(bad or {0})]
-                left += [bad_one for bad_one, _ in more]
+                    middle = len(records) // 2
+                    (good, others), (more, further) = map(self._parted, (records[:middle], records[middle:]))
+                    return good + more, left + others + further
+                left += [record for at, record in enumerate(records) if at in (bad or {0})]
                 records = [record for at, record in enumerate(records) if at not in (bad or {0})]
-                found = [self._parted(behind) for _, behind in more if behind]
-                left += [record for _, others in found for record in others]
-                records = sorted((*records, *(r for good, _ in found for r in good)), key=lambda r: r.line)
             else:
                 break
         return records, left
-
-    def _opened(self, record: Record) -> tuple[Record, list[Record]]:
-        """A bad row, and the rows that an unclosed quote in it has swallowed: it has not as many fields as the header."""
-        first, rest = record.text[: record.text.find(b"\n") + 1], record.text[record.text.find(b"\n") + 1 :]
-        if self.format != "csv" or not rest.strip() or self._n_fields(record.text) == self._n_fields(self.header):
-            return record, []
-        whole = self.whole(rest)
-        behind = self.records(rest[:whole], record.line + 1)
-        return Record(first, record.line), behind + ([Record(rest[whole:], 0)] if rest[whole:].strip() else [])
 
     def swallows_rows(self, rest: bytes) -> bool:
         """Whether the lines after one with an open quote look like rows: most have as many fields as the header."""
@@ -157,34 +174,52 @@ class TextRows:
             return -1
         return len(rows[0]) if len(rows) == 1 else -1
 
+    def _is_valid(self, record: Record) -> bool:
+        try:
+            self.parsed(record.text)
+        except ValueError:
+            return False
+        return True
+
     def _reason(self, record: Record) -> str:
         try:
-            self._parsed(record.text)
+            self.parsed(record.text)
         except (ValueError, TypeError) as error:
             return _PLACE.sub("", str(error))
         return "does not go with the rows before it"
 
-    def _parsed(self, rows: bytes) -> RewardLog:
-        return in_temporary_file(
-            self.name, self.header + rows, lambda path: read_log(path, format=self.format, **self.hints)
-        )
+    def _masked(self, data: bytes) -> tuple[bytes, set[int]]:
+        """The data, with other bytes for texts in quotes, and where lines begin whose quote is never closed.
 
-    def _masked(self, data: bytes) -> bytes:
+        A quoted text may hold line breaks, and one that is not closed reaches to the end: neither ends a row. But a row
+        of several lines that has not the header's fields began with a quote that was never closed, and has taken in the
+        rows up to the next one: its first line is a row by itself, and the next line begins another.
+        """
         if self.format != "csv" or b'"' not in data:
-            return data
-        # A quoted text may hold line breaks, and one that is not closed reaches to the end: neither ends a row.
+            return data, set()
         quoted = re.compile(rb'(?:^|(?<=[\n%b]))"[^"]*+(?>(?:""[^"]*+)*)"?' % re.escape(self.parted))
-        return quoted.sub(lambda field: b"x" * len(field[0]), data)
+        done, begin = b"", 0
+        faults: set[int] = set()
+        while True:
+            rest = data[begin:]
+            masked = quoted.sub(lambda field: b"x" * len(field[0]), rest)
+            fault = self._first_fault(quoted, rest, masked)
+            if fault is None:
+                return done + masked, faults
+            faults.add(begin + fault)
+            cut = rest.find(b"\n", fault) + 1
+            done, begin = done + masked[:fault] + rest[fault:cut], begin + cut
 
-
-def in_temporary_file(name: str, content: bytes, read: Callable[[Path], RewardLog]) -> RewardLog:
-    """What a reader makes of some content in a file of that name."""
-    with tempfile.TemporaryDirectory() as folder:
-        piece = Path(folder) / name
-        piece.write_bytes(content)
-        return read(piece)
-
-
-def _halves(records: list[Record]) -> tuple[list[Record], list[Record]]:
-    middle = len(records) // 2
-    return records[:middle], records[middle:]
+    def _first_fault(self, quoted: re.Pattern[bytes], data: bytes, masked: bytes) -> int | None:
+        """Where the first row of several lines begins that has not the header's fields."""
+        n_fields, behind = self._n_fields(self.header), 0
+        for field in quoted.finditer(data):
+            end = masked.find(b"\n", field.end()) + 1
+            if field.start() < behind or b"\n" not in field[0]:
+                continue
+            if not end:  # the last row, which may go on
+                return None
+            begin, behind = masked.rfind(b"\n", 0, field.start()) + 1, end
+            if self._n_fields(data[begin:end]) != n_fields:
+                return begin
+        return None
