@@ -20,7 +20,6 @@ import array_api_compat.numpy
 import numpy as np
 from array_api_compat import array_namespace, device
 
-_ROOM_FOR_SUMS = 1e5  # by which a square's root stays below the largest: 1e10 squares may be summed
 BLOCK_NUMBERS = 131_072  # in an array several of which fit the processor's cache
 Array = Any  # a NumPy array or a torch tensor; the array API standard has no common base class
 Namespace = Any  # the functions on them; the standard has no type for it either
@@ -307,17 +306,18 @@ def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Na
     return xp.where(positive, numerator / xp.where(positive, denominator, 1.0), otherwise)
 
 
-def in_units(deviations: Array, axis: int | tuple[int, ...], xp: Namespace) -> tuple[Array, Array]:
-    """Deviations in a unit in which sums of their squares are finite, and the unit, along ``axis``.
+def sum_of_squares(deviations: Array, axis: int | tuple[int, ...], xp: Namespace) -> tuple[Array, Array | float]:
+    """Sum of squares along ``axis``, which is kept, in a unit in which it is finite, and the unit.
 
-    The unit is 1, so that nothing changes, unless a square could overflow: then it is the largest deviation.
+    The unit is 1 unless a square or the sum overflows: then it is the largest deviation, where that is so large.
     """
-    if 0 in deviations.shape:
-        return deviations, xp.ones_like(xp.sum(deviations, axis=axis, keepdims=True))
+    with np.errstate(over="ignore"):
+        total = xp.sum(deviations**2, axis=axis, keepdims=True)
+    if bool(xp.all(xp.isfinite(total))):
+        return total, 1.0
     largest = xp.max(xp.abs(deviations), axis=axis, keepdims=True)
-    squares_fit = float(xp.finfo(deviations.dtype).max) ** 0.5 / _ROOM_FOR_SUMS
-    unit = xp.where(largest > squares_fit, largest, xp.ones_like(largest))
-    return deviations / unit, unit
+    unit = xp.where(largest > 1, largest, xp.ones_like(largest))
+    return xp.sum((deviations / unit) ** 2, axis=axis, keepdims=True), unit
 
 
 def _clear_rounding(remaining: Array, removed: Array, xp: Namespace) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from kaestat.arrays import Array, Groups, Visits, in_units, ratio
+from kaestat.arrays import Array, Groups, Visits, ratio, sum_of_squares
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_positive
 
@@ -83,7 +83,7 @@ class JamesStein(Baseline):
         return mean, xp.astype(mass > 0, mean.dtype), noise, xp.astype(effective > 1 + 1e-9, mean.dtype)
 
 
-def _centred(groups: Groups) -> tuple[Groups, Array]:
+def _centred(groups: Groups) -> tuple[Groups, Array | float]:
     """The groups with rewards less their mean, in a unit, and the unit; shrinkage is that of the rewards but for eps.
 
     Squares of rewards that lie far from 0 would lose the digits in which they differ, and those of huge ones overflow.
@@ -92,5 +92,6 @@ def _centred(groups: Groups) -> tuple[Groups, Array]:
     present = groups.present
     n = xp.sum(present, axis=both, keepdims=True)
     mean = ratio(xp.sum(present * groups.reward, axis=both, keepdims=True), n, 0.0, xp)
-    deviations, unit = in_units(present * (groups.reward - mean), both, xp)
-    return replace(groups, reward=deviations), unit
+    deviations = present * (groups.reward - mean)
+    _, unit = sum_of_squares(deviations, both, xp)
+    return replace(groups, reward=deviations / unit), unit

@@ -92,7 +92,7 @@ class Follower:
         self._run, self._methods, self._out, self._command = run, methods, out, command
         self._of = {"run": str(run.absolute()), "format": format, "hints": hints, "methods": methods}
         self._clock = clock or (lambda: time.monotonic())
-        self._begin = lambda: Feed(run, format, **hints)
+        self._begin: Callable[[], Feed] = lambda: Feed(run, format, **hints)
         self._feed, self.monitor, self._left = self._begin(), RunMonitor(methods), LeftOut()
         self.waiting = ""
         self._unwritten = False
