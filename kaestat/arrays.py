@@ -306,18 +306,32 @@ def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Na
     return xp.where(positive, numerator / xp.where(positive, denominator, 1.0), otherwise)
 
 
-def sum_of_squares(deviations: Array, axis: int | tuple[int, ...], xp: Namespace) -> tuple[Array, Array | float]:
-    """Sum of squares along ``axis``, which is kept, in a unit in which it is finite, and the unit.
+def finite_squares(
+    total: Array, deviations: Callable[[], Array], axis: int | tuple[int, ...], xp: Namespace
+) -> tuple[Array, Array | float]:
+    """A sum of squares in a unit in which it is finite, and the unit.
 
-    The unit is 1 unless a square or the sum overflows: then it is the largest deviation, where that is so large.
+    Parameters
+    ----------
+    total : array
+        Sum of the squared deviations along ``axis``, which is kept.
+    deviations : callable
+        What they are; only called where a sum has overflowed, since whoever sums up has no array of them.
+    axis : int or tuple of int
+    xp : namespace
+
+    Returns
+    -------
+    array, array or float
+        The sum, and the unit: 1, unless a sum has overflowed. Then it is the largest deviation of each, or 1 where that
+        is larger.
     """
-    with np.errstate(over="ignore"):
-        total = xp.sum(deviations**2, axis=axis, keepdims=True)
     if bool(xp.all(xp.isfinite(total))):
         return total, 1.0
-    largest = xp.max(xp.abs(deviations), axis=axis, keepdims=True)
+    found = deviations()
+    largest = xp.max(xp.abs(found), axis=axis, keepdims=True)
     unit = xp.where(largest > 1, largest, xp.ones_like(largest))
-    return xp.sum((deviations / unit) ** 2, axis=axis, keepdims=True), unit
+    return xp.sum((found / unit) ** 2, axis=axis, keepdims=True), unit
 
 
 def _clear_rounding(remaining: Array, removed: Array, xp: Namespace) -> Array:

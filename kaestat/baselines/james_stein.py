@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from kaestat.arrays import Array, Groups, Visits, ratio, sum_of_squares
+import numpy as np
+
+from kaestat.arrays import Array, Groups, Visits, finite_squares, ratio
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_positive
 
@@ -93,5 +95,7 @@ def _centred(groups: Groups) -> tuple[Groups, Array | float]:
     n = xp.sum(present, axis=both, keepdims=True)
     mean = ratio(xp.sum(present * groups.reward, axis=both, keepdims=True), n, 0.0, xp)
     deviations = present * (groups.reward - mean)
-    _, unit = sum_of_squares(deviations, both, xp)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = xp.sum(deviations**2, axis=both, keepdims=True)
+    _, unit = finite_squares(squares, lambda: deviations, both, xp)
     return replace(groups, reward=deviations / unit), unit

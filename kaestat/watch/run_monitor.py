@@ -235,8 +235,8 @@ def _reach(method: _Method) -> tuple[float, float]:
     """Share of the step's prompts with a past that still counts, and the mean number of completions it counts as."""
     record = method.estimator.record
     assert record is not None
-    kernel = isinstance(record.baseline, KernelBaseline)
-    history = effective_history(record.baseline, record) if kernel else math.nan
+    baseline = record.baseline
+    history = effective_history(baseline, record) if isinstance(baseline, KernelBaseline) else math.nan
     if not record.visits.count.shape[-1]:
         return 0.0, history
     newest = record.visits.lag[:, -1]
