@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ class GrowingFile:
 
     def __init__(self, path: Path, format: str, hints: dict[str, Any]):
         self._path, self._format, self._hints = path, format, hints
+        self._anew = False
         self._forget()
 
     def _forget(self) -> None:
@@ -68,49 +70,54 @@ class GrowingFile:
         OSError
             If the file cannot be opened, or there is no room for a temporary one.
         """
-        anew = self._is_another()
-        if anew:
+        reading = self._read(last=last)  # where that fails, the next look still tells that the log began anew
+        anew, self._anew = self._anew, False
+        return replace(reading, anew=anew)
+
+    def _read(self, *, last: bool) -> Reading:
+        if self._is_another():
+            self._anew = True
             self._forget()
         data, more = self._new_bytes()
         if self._format == "csv" and not self._header:
             cut = data.find(b"\n") + 1
             if not cut:
-                return Reading(anew=anew, waiting=f"{self._path}: has no header line yet.")
+                return Reading(waiting=f"{self._path}: has no header line yet.")
             self._header = data[:cut]
             self._take(data[:cut])
             data = data[cut:]
         whole = self._rows().whole(data)
         rows, rest = data[:whole], data[whole:]
         if rows.strip():
-            return self._taken(rows, anew=anew, more=more or (last and bool(rest.strip())))
+            return self._taken(rows, more=more or (last and bool(rest.strip())))
         if b"\n" in rest.strip(b"\r\n") and not more:
-            return self._unclosed(rest, anew=anew, last=last)
+            return self._unclosed(rest, last=last)
         if not (last and rest.strip()):
-            return Reading(anew=anew, more=more)
+            return Reading(more=more)
         try:
             log = self._rows().parsed(rest)
         except ValueError as error:
             told = str(error).partition(": ")[2]
-            return Reading(anew=anew, waiting=f"{self._path}: the last row was left out ({told.rstrip('.')}).")
+            return Reading(waiting=f"{self._path}: the last row was left out ({told.rstrip('.')}).")
         self._take(rest)
-        return Reading(log, anew=anew)
+        return Reading(log)
 
-    def _taken(self, rows: bytes, *, anew: bool, more: bool) -> Reading:
+    def _taken(self, rows: bytes, *, more: bool) -> Reading:
         """The valid ones of some rows, which are done with."""
         found = self._rows().read(rows, self._lines + 1)
         self._take(rows)
-        return Reading(found.log, anew=anew, more=more, left_out=found.left_out, first=found.first)
+        return Reading(found.log, more=more, left_out=found.left_out, first=found.first)
 
-    def _unclosed(self, rest: bytes, *, anew: bool, last: bool) -> Reading:
+    def _unclosed(self, rest: bytes, *, last: bool) -> Reading:
         """What to do about a quote that is open at the end: wait, and then do without its line."""
         self._open.add(self._offset + len(rest))
         line = self._lines + 1
         fault = len(rest) > _LONGEST_ROW or self._rows().swallows_rows(rest)
         if not (last or (fault and len(self._open) >= _PATIENCE)):
-            return Reading(anew=anew, waiting=f"{self._path}, line {line}: a quote is not closed; waits for its end.")
+            return Reading(waiting=f"{self._path}, line {line}: a quote is not closed; waits for its end.")
         self._take(rest[: rest.find(b"\n") + 1])
         first = f"line {line}: a quote is never closed, or a text holds a quote that is not doubled"
-        return Reading(anew=anew, more=True, left_out=1, first=first)
+        return Reading(more=True, left_out=1, first=first)
 
     def _is_another(self) -> bool:
         """Whether the file is not the one that was read: shorter, or with other bytes."""

@@ -7,6 +7,7 @@ import stat
 import tempfile
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class RolloutFolder:
 
     def __init__(self, path: Path, format: str, hints: dict[str, Any]):
         self._path, self._format, self._hints = path, format, hints
+        self._anew = False
         self._forget()
 
     def _forget(self) -> None:
@@ -78,31 +80,36 @@ class RolloutFolder:
         OSError
             If the folder cannot be listed, or there is no room for a temporary file.
         """
-        anew, told = (False, "") if self._queue else self._look(last=last)
+        reading = self._read(last=last)  # where that fails, the next look still tells that the log began anew
+        anew, self._anew = self._anew, False
+        return replace(reading, anew=anew)
+
+    def _read(self, *, last: bool) -> Reading:
+        told = "" if self._queue else self._look(last=last)
         if not self._queue:
-            return Reading(anew=anew, waiting=told)
-        together = self._together(anew=anew, told=told)
+            return Reading(waiting=told)
+        together = self._together(told=told)
         if together is not None:
             return together
         file, signature = self._queue.popleft()
         try:
             log = self._parse(file)
         except FileNotFoundError:
-            return Reading(anew=anew, more=bool(self._queue), waiting=f"{file}: vanished before it could be read.")
+            return Reading(more=bool(self._queue), waiting=f"{file}: vanished before it could be read.")
         except ValueError as error:
-            return self._unread(file, signature, error, anew=anew, last=last)
+            return self._unread(file, signature, error, last=last)
         self._done(file, signature)
-        return Reading(log, anew=anew, whole_steps=True, more=bool(self._queue), waiting=told)
+        return Reading(log, whole_steps=True, more=bool(self._queue), waiting=told)
 
-    def _look(self, *, last: bool) -> tuple[bool, str]:
-        """List the folder, once, and line up what is new; whether the run has begun anew, and what is waited for."""
+    def _look(self, *, last: bool) -> str:
+        """List the folder, once, and line up what is new; what is waited for."""
         files, told = [], ""
         for file in self._files():
             try:
                 found = file.stat()
-            except FileNotFoundError:  # vanished since it was listed, or a link to nothing
+            except OSError as error:  # vanished since it was listed, or a link to nothing
                 looks = self._missing[file.name] = self._missing.get(file.name, 0) + 1
-                told = f"{file}: is a link to nothing." if file.is_symlink() else told
+                told = f"{file}: is a link that leads nowhere ({error.strerror})." if file.is_symlink() else told
                 if file.is_symlink() and looks < _PATIENCE:
                     break  # those after it wait
                 continue
@@ -114,13 +121,13 @@ class RolloutFolder:
         anew = any(self._taken.get(file.name) != signature for file, signature in files[:at])
         if anew or (self._taken and not at and files):
             self._forget()
-            anew, at = True, 0
+            self._anew, at = True, 0
         self._queue, self._singly = deque(files[at:] if last else files[at:-1]), 0
         if not self._queue and files and not self._taken:
             told = told or f"{self._path}: waits for a second file."
-        return anew, told
+        return told
 
-    def _together(self, *, anew: bool, told: str) -> Reading | None:
+    def _together(self, *, told: str) -> Reading | None:
         """Several files of verl's at once; None where they must be read one by one."""
         some = list(self._queue)[:_AT_ONCE]
         if self._format != "verl" or len(some) == 1 or self._singly:
@@ -134,18 +141,18 @@ class RolloutFolder:
         for file, signature in some:
             self._queue.popleft()
             self._done(file, signature)
-        return Reading(log, anew=anew, whole_steps=True, more=bool(self._queue), waiting=told)
+        return Reading(log, whole_steps=True, more=bool(self._queue), waiting=told)
 
     def _done(self, file: Path, signature: Signature) -> None:
         self._taken[file.name] = signature
         self._before, self._any_read, self._torn = file, True, None
 
-    def _unread(self, file: Path, signature: Signature, error: ValueError, *, anew: bool, last: bool) -> Reading:
+    def _unread(self, file: Path, signature: Signature, error: ValueError, *, last: bool) -> Reading:
         """What to do about a file that cannot be read: wait while it changes, then take what rows of it can be."""
         if not last and self._torn != (file.name, signature):
             self._torn = (file.name, signature)
             self._queue.clear()  # the next look sees whether it has changed
-            return Reading(anew=anew, waiting=str(error))
+            return Reading(waiting=str(error))
         more = bool(self._queue)
         if last and not self._any_read and not more:
             raise error
@@ -156,9 +163,7 @@ class RolloutFolder:
                 log, left_out, first = found.log, found.left_out, f"{file.name}, {found.first}"
         self._done(file, signature)
         said = f"{error} The file was left out." if log is None else ""
-        return Reading(
-            log, anew=anew, whole_steps=log is not None, more=more, waiting=said, left_out=left_out, first=first
-        )
+        return Reading(log, whole_steps=log is not None, more=more, waiting=said, left_out=left_out, first=first)
 
     def _files(self) -> list[Path]:
         return numbered(self._path) if self._format == "verl" else completion_files(self._path)

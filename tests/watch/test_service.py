@@ -260,3 +260,30 @@ def test_a_newest_step_that_goes_on_after_a_restart_is_whole(tmp_path):
     again.resume()
     again.look()
     assert again.summary().n_completions == 4 and again.summary().late == 0
+
+
+@pytest.mark.parametrize("name", ["run.csv", "rollouts"])
+def test_a_log_that_begins_anew_while_the_disk_is_full_begins_anew_at_the_next_look(tmp_path, monkeypatch, name):
+    disk, run = FullDisk(monkeypatch), tmp_path / name
+    watch = Follower(run, "auto", {}, ["kae:bandwidth=5"], None, "kaestat watch")
+
+    def write(reward):
+        rows = [("a", step, reward) for step in range(4)]
+        if name == "run.csv":
+            run.write_text("prompt,step,reward\n" + "".join(csv_lines(rows)))
+            return
+        run.mkdir(exist_ok=True)
+        for row in rows:
+            (run / f"{row[1]}.jsonl").write_text(jsonl_lines([row])[0])
+
+    write(0.25)
+    watch.look()
+    write(1.0)
+    os.utime(run / "1.jsonl" if run.is_dir() else run, ns=(1, 1))
+    disk.on = {"temporary"}
+    watch.look()
+    assert "No space left" in watch.waiting and watch.summary().reward.mean == 0.25
+    disk.on = set()
+    watch.look()
+    summary = watch.summary()
+    assert summary.reward.mean == 1.0 and summary.late == 0 and "began anew" in watch.waiting
