@@ -46,12 +46,14 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | memoryview |
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_left(path.parent)
     old = path.stat() if path.exists() else None
-    with new_file(path, 0o666 if old is None else 0o600) as (temporary, handle):
-        with open(handle, "wb", closefd=False) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+    with new_file(path, 0o666 if old is None else 0o600) as (temporary, file):
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
         if old is not None:
-            _take_over(handle, old)
-        os.fsync(handle)
+            _take_over(file.fileno(), old)
+        os.fsync(file.fileno())
+        if os.name == "nt":  # which moves no open file
+            file.close()
         os.replace(temporary, path)
     _flush_folder(path.parent)
 

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 try:
     import fcntl
@@ -23,8 +24,8 @@ _LEFT = re.compile(r"\..+\.[0-9a-f]{16}\.kaestat\.tmp")
 
 
 @contextmanager
-def new_file(path: Path, mode: int) -> Iterator[tuple[Path, int]]:
-    """An empty file beside ``path`` and its descriptor, locked; it is removed if it is still there at the end.
+def new_file(path: Path, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
+    """An empty file beside ``path``, open and locked; it is removed if it is still there at the end.
 
     Parameters
     ----------
@@ -34,13 +35,14 @@ def new_file(path: Path, mode: int) -> Iterator[tuple[Path, int]]:
     """
     while True:
         temporary = _beside(path.parent, path.name)
-        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+        file = open(os.open(temporary, flags, mode), "wb")
         try:
-            if _locked(handle, wait=True) is False or os.fstat(handle).st_nlink:
-                yield temporary, handle
+            if not _locked(file.fileno(), wait=True) or os.fstat(file.fileno()).st_nlink:
+                yield temporary, file
                 return
         finally:  # a file without a name was removed by another process before it was locked: once more
-            os.close(handle)
+            file.close()
             temporary.unlink(missing_ok=True)
 
 
@@ -52,7 +54,7 @@ def new_folder(folder: Path, name: str) -> Iterator[Path]:
         temporary.mkdir(parents=True)
         handle = None if fcntl is None else os.open(temporary, os.O_RDONLY)
         try:
-            if handle is None or _locked(handle, wait=True) is False or temporary.is_dir():
+            if handle is None or not _locked(handle, wait=True) or temporary.is_dir():
                 yield temporary
                 return
         finally:

@@ -76,7 +76,7 @@ class RolloutFolder:
         Raises
         ------
         ValueError
-            If with ``last`` the only file cannot be read. Others are left out, and told of.
+            If with ``last`` the only file cannot be read. Others are left out, and the reading says so.
         OSError
             If the folder cannot be listed, or there is no room for a temporary file.
         """
