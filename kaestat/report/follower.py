@@ -177,7 +177,7 @@ class Follower:
         write_atomically(self._out / "watch.json", to_json(document) + "\n")
 
     def _keep(self, *, last: bool) -> None:
-        """Write the files, and the state when its time has come; `waiting` names what fails, and the next look retries."""
+        """Write the files, and the state when it is time; `waiting` names what fails, and the next look retries."""
         try:
             self.write(following=not last)
             if self._out is not None and not last and self._clock() >= self._save_at:
