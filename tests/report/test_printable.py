@@ -47,7 +47,7 @@ def log(tmp_path):
 
 @pytest.mark.parametrize(
     "command",
-    [["analyze", "--n-boot", "40"], ["analyze", "--n-boot", "20", "--json"], ["bandwidth"], ["watch", "--once"]],
+    [["analyze", "--n-boot", "40"], ["analyze", "--n-boot", "40", "--json"], ["bandwidth"], ["watch", "--once"]],
 )
 def test_names_of_files_and_prompts_in_what_commands_print(log, capsys, command):
     status = run([command[0], str(log), *command[1:]])
