@@ -20,7 +20,7 @@ METHODS = ["kae:bandwidth=5", "kae_eb:bandwidth=5"]
 STEP_EVERY = 20 * 60.0  # seconds of the simulated day
 LOOK_EVERY = 5 * 60.0
 DAY = 24 * 3600.0
-SEEDS = [0]  # 20 others were run by hand
+SEEDS = [0]
 
 
 class FullDisk:
