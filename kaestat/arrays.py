@@ -306,6 +306,34 @@ def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Na
     return xp.where(positive, numerator / xp.where(positive, denominator, 1.0), otherwise)
 
 
+def finite_squares(
+    total: Array, deviations: Callable[[], Array], axis: int | tuple[int, ...], xp: Namespace
+) -> tuple[Array, Array | float]:
+    """A sum of squares in a unit in which it is finite, and the unit.
+
+    Parameters
+    ----------
+    total : array
+        Sum of the squared deviations along ``axis``, which is kept.
+    deviations : callable
+        What they are; only called where a sum has overflowed, since whoever sums up has no array of them.
+    axis : int or tuple of int
+    xp : namespace
+
+    Returns
+    -------
+    array, array or float
+        The sum, and the unit: 1, unless a sum has overflowed. Then it is the largest deviation of each, or 1 where that
+        is larger.
+    """
+    if bool(xp.all(xp.isfinite(total))):
+        return total, 1.0
+    found = deviations()
+    largest = xp.max(xp.abs(found), axis=axis, keepdims=True)
+    unit = xp.where(largest > 1, largest, xp.ones_like(largest))
+    return xp.sum((found / unit) ** 2, axis=axis, keepdims=True), unit
+
+
 def _clear_rounding(remaining: Array, removed: Array, xp: Namespace) -> Array:
     """Zero where subtracting a mass from its own sum left only rounding error (else 1e-17 would be divided by)."""
     tiny = 1e-12 * (xp.abs(remaining) + removed)

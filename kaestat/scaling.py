@@ -9,7 +9,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from kaestat.arrays import Array, Groups, ratio
+from kaestat.arrays import Array, Groups, finite_squares, ratio
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_positive
 
@@ -37,8 +37,10 @@ def divide_by_group_std(advantages: Array, groups: Groups, epsilon: float = GROU
     xp = groups.xp
     present, count = groups.present, groups.count
     mean = ratio(xp.sum(present * groups.reward, axis=-1, keepdims=True), count, 0.0, xp)
-    squares = xp.sum(present * (groups.reward - mean) ** 2, axis=-1, keepdims=True)
-    std = xp.sqrt(ratio(squares, count - 1, 1.0, xp))
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = xp.sum(present * (groups.reward - mean) ** 2, axis=-1, keepdims=True)
+    squares, unit = finite_squares(squares, lambda: present * (groups.reward - mean), -1, xp)
+    std = unit * xp.sqrt(ratio(squares, count - 1, 1.0, xp))
     return advantages / xp.where(count > 1, std + epsilon, xp.ones_like(std))
 
 
@@ -60,8 +62,10 @@ def divide_by_reward_std(advantages: Array, groups: Groups, epsilon: float = TRL
     present = groups.present
     count = xp.sum(present, axis=(-2, -1), keepdims=True)
     mean = ratio(xp.sum(present * groups.reward, axis=(-2, -1), keepdims=True), count, 0.0, xp)
-    squares = xp.sum(present * (groups.reward - mean) ** 2, axis=(-2, -1), keepdims=True)
-    std = xp.sqrt(ratio(squares, count - 1, 1.0, xp))
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = xp.sum(present * (groups.reward - mean) ** 2, axis=(-2, -1), keepdims=True)
+    squares, unit = finite_squares(squares, lambda: present * (groups.reward - mean), (-2, -1), xp)
+    std = unit * xp.sqrt(ratio(squares, count - 1, 1.0, xp))
     return xp.where(count > 1, advantages / (std + epsilon), advantages)
 
 
@@ -74,8 +78,11 @@ def whiten_over_batch(advantages: Array, groups: Groups, epsilon: float = WHITEN
     present = groups.present
     count = xp.sum(present, axis=(-2, -1), keepdims=True)
     mean = ratio(xp.sum(present * advantages, axis=(-2, -1), keepdims=True), count, 0.0, xp)
-    variance = ratio(xp.sum(present * (advantages - mean) ** 2, axis=(-2, -1), keepdims=True), count - 1, 1.0, xp)
-    return xp.where(count > 1, (advantages - mean) / xp.sqrt(variance + epsilon), advantages)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = xp.sum(present * (advantages - mean) ** 2, axis=(-2, -1), keepdims=True)
+    squares, unit = finite_squares(squares, lambda: present * (advantages - mean), (-2, -1), xp)
+    std = unit * xp.sqrt(ratio(squares, count - 1, 1.0, xp) + epsilon / unit / unit)
+    return xp.where(count > 1, (advantages - mean) / std, advantages)
 
 
 def rescale_informative(advantages: Array, groups: Groups) -> Array:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import math
 import os
 import re
-import secrets
+import stat
 import zipfile
 from collections.abc import Callable, Hashable
 from io import BufferedIOBase
@@ -17,27 +18,71 @@ from typing import Any
 
 import numpy as np
 
+from kaestat.temporary_files import new_file, remove_left
+
 FORMAT = "kaestat-state"
 VERSION = 1
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _LONGEST_HEADER = 10_000  # NumPy's own limit
+_MOST_OF_NONE = 2**20  # numbers that each row of an array without rows may have; no method keeps as many of a prompt
 PACKED_DTYPE = re.compile(r"[<>|][biuf]\d{1,2}")  # of truth values, integers and floats, as `numpy.dtype.str` has them
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes | memoryview | str) -> None:
-    """Replace the file at ``path`` in one go: readers see the old file or the new one, never half of it."""
-    path = Path(path)
+    """Replace the file at ``path`` in one go: readers see the old file or the new one, never half of it.
+
+    A file that is there keeps its permissions, and its owner and group where the process may give files away. A link
+    stays a link, and what it points to is replaced. File and folder are flushed to the disk. What writers that were
+    killed left in the folder is removed.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written, or its links go round in a circle; the old file is then as it was.
+    """
+    path = Path(os.path.realpath(path))
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
+    remove_left(path.parent)
+    old = path.stat() if path.exists() else None
+    with new_file(path, 0o666 if old is None else 0o600) as (temporary, file):
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        if old is not None:
+            _take_over(file.fileno(), old)
+        os.fsync(file.fileno())
+        if os.name == "nt":  # which moves no open file
+            file.close()
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    _flush_folder(path.parent)
+
+
+def _take_over(handle: int, old: os.stat_result) -> None:
+    """Give a new file the owner, the group and the permissions of the old one."""
+    if not hasattr(os, "fchmod"):  # Windows
+        return
+    new, mode = os.fstat(handle), stat.S_IMODE(old.st_mode)
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        try:
+            os.fchown(handle, old.st_uid, old.st_gid)
+        except OSError:  # not allowed: the group is another one, which the old file's group bits do not speak of
+            mode &= ~(stat.S_IRWXG | stat.S_ISGID | stat.S_ISUID) if new.st_gid != old.st_gid else ~stat.S_ISUID
+    os.fchmod(handle, mode)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Flush a folder's entries to the disk, where the system lets a folder be flushed."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise
+    finally:
+        os.close(handle)
 
 
 def save_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
@@ -148,7 +193,15 @@ def _check_archive(file: BufferedIOBase) -> None:
                     raise ValueError(
                         f"{member.filename} claims {claimed:,} bytes and has {member.file_size - content.tell():,}"
                     )
+                _check_empty(shape)
     file.seek(start)
+
+
+def _check_empty(shape: tuple[int, ...]) -> None:
+    """Raise a ValueError if an array holds no number but claims rows so long that making one fills the memory."""
+    claimed = math.prod(size for size in shape if size)
+    if 0 in shape and claimed > _MOST_OF_NONE:
+        raise ValueError(f"an array without numbers claims the shape {shape}")
 
 
 def pack_arrays(value: Any) -> Any:
@@ -212,8 +265,9 @@ def _unpack_array(packed: dict[str, Any]) -> np.ndarray:
         name = str(packed["dtype"])
         if not PACKED_DTYPE.fullmatch(name):  # asked before NumPy, which knows more types and warns of some
             raise TypeError(f"dtype {name!r}")
-        dtype = np.dtype(name)
-        return np.frombuffer(packed["__bytes__"], dtype=dtype).reshape(packed["shape"]).copy()
+        array = np.frombuffer(packed["__bytes__"], dtype=np.dtype(name)).reshape(packed["shape"])
+        _check_empty(array.shape)
+        return array.copy()
     except (KeyError, TypeError, ValueError, SyntaxError, OverflowError) as error:
         raise ValueError(f"state: an array cannot be read ({error}); the state was altered.") from error
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from kaestat.arrays import Array, Groups, Visits, ratio
+import numpy as np
+
+from kaestat.arrays import Array, Groups, Visits, finite_squares, ratio
 from kaestat.baselines.base import Baseline
 from kaestat.checks import check_positive
 
@@ -53,12 +55,13 @@ class JamesStein(Baseline):
     def shrinkage(self, groups: Groups) -> Array:
         """lambda of each prompt, shape (..., P, 1)."""
         xp = groups.xp
-        mean, filled, noise, noisy = self._moments(groups)
+        deviations, unit = _centred(groups)
+        mean, filled, noise, noisy = self._moments(deviations)
         n = groups.pooled_others(filled)
         center = ratio(groups.pooled_others(mean), n, 0.0, xp)
         spread = xp.clip(ratio(groups.pooled_others(mean**2), n, 0.0, xp) - center**2, 0.0, None)
         v = ratio(groups.pooled_others(noise * noisy), groups.pooled_others(noisy), 0.0, xp)
-        shrinkage = ratio(v, v + spread + self.eps, 0.0, xp)
+        shrinkage = ratio(v, v + spread + self.eps / unit / unit, 0.0, xp)
         return shrinkage * ratio(n - 1, n, 0.0, xp) if self.paper_factor else shrinkage
 
     def _mean_of_others(self, groups: Groups) -> Array:
@@ -80,3 +83,19 @@ class JamesStein(Baseline):
         effective = ratio(mass**2, mass_sq, 0.0, xp)
         noise = ratio(ratio(squares, mass, 0.0, xp), effective - 1, 0.0, xp)
         return mean, xp.astype(mass > 0, mean.dtype), noise, xp.astype(effective > 1 + 1e-9, mean.dtype)
+
+
+def _centred(groups: Groups) -> tuple[Groups, Array | float]:
+    """The groups with rewards less their mean, in a unit, and the unit; shrinkage is that of the rewards but for eps.
+
+    Squares of rewards that lie far from 0 would lose the digits in which they differ, and those of huge ones overflow.
+    """
+    xp, both = groups.xp, (-2, -1)
+    present = groups.present
+    n = xp.sum(present, axis=both, keepdims=True)
+    mean = ratio(xp.sum(present * groups.reward, axis=both, keepdims=True), n, 0.0, xp)
+    deviations = present * (groups.reward - mean)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = xp.sum(deviations**2, axis=both, keepdims=True)
+    _, unit = finite_squares(squares, lambda: deviations, both, xp)
+    return replace(groups, reward=deviations / unit), unit

@@ -21,6 +21,21 @@ from kaestat.spelling import spelled
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
+class InvalidRows(ValueError):
+    """Some rows of a file cannot be read; without them the others may be.
+
+    Parameters
+    ----------
+    message : str
+    rows : sequence of int, optional
+        Which rows (0-based, blank lines not counted), all those of one kind; None if that is not known.
+    """
+
+    def __init__(self, message: str, rows: Sequence[int] | None = None):
+        super().__init__(message)
+        self.rows = rows
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Some columns of one file.
@@ -33,11 +48,14 @@ class Table:
         Values of each column as the file has them; None or NaN where one is missing. `Labels` where it is coded.
     place : callable
         Where a row (0-based) stands in the file, for messages: ``"line 7"``.
+    origin : sequence of int, optional
+        Row of the file that each row was; None if no row of the file was left out.
     """
 
     source: Path | str
     columns: Mapping[str, Sequence[Any] | np.ndarray | pd.Series[Any] | Labels]
     place: Callable[[int], str]
+    origin: Sequence[int] | None = None
 
     def rewards(self, name: str, *, allow_missing: bool = False) -> np.ndarray:
         """A column of rewards; True and False are 1 and 0, and missing ones, if allowed, NaN.
@@ -129,7 +147,9 @@ class Table:
             value = value.item() if isinstance(value, np.generic) else value
             what = "is missing" if _is_missing(value) else f"is {value!r}"
             more = f" ({bad.sum()} such rows)" if bad.sum() > 1 else ""
-            raise ValueError(f"{self.source}, {self.place(row)}: {name} {what}; {why}{more}.")
+            rows = np.flatnonzero(bad).tolist()
+            of_file = rows if self.origin is None else [self.origin[row] for row in rows]
+            raise InvalidRows(f"{self.source}, {self.place(row)}: {name} {what}; {why}{more}.", of_file)
 
 
 def code_labels(values: Sequence[Any] | np.ndarray | pd.Series[Any]) -> Labels:

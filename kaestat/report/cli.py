@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kaestat.report.printable import printable
 from kaestat.spelling import on_command_line, option_first
 
 INTERRUPTED = 130  # the status by which shells know an interruption
@@ -69,5 +70,5 @@ def _interrupted(call: Call, cause: BaseException | None) -> int:
 
 
 def _fail(message: str) -> int:
-    print(f"kaestat: {' '.join(message.split())}", file=sys.stderr)
+    print(f"kaestat: {printable(' '.join(message.split()))}", file=sys.stderr)
     return 2

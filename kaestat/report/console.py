@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -27,6 +28,7 @@ from kaestat.report.comparison_text import (
 from kaestat.report.gradient_text import NOISE_HEADER, NOISE_TITLE, noise_rows, noise_unit_line
 from kaestat.report.headline import headline_parts, paste_lines, paste_notes, sampling_hint
 from kaestat.report.law import LAW_TITLE, law_header, law_line, law_rows
+from kaestat.report.printable import printable
 from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, sampling_rows, sampling_unit_line
 from kaestat.report.tables import (
     PATH_HEADER,
@@ -41,8 +43,19 @@ from kaestat.report.unit import Unit
 from kaestat.report.watch_text import watch_facts, watch_header, watch_headline, watch_rows
 from kaestat.watch import RunSummary
 
-STDERR = Console(stderr=True)
 WIDTH_OF_FILES = 120  # where the output is no terminal, and so has no width of its own
+
+
+class Terminal(Console):
+    """A console on which names of columns, prompts and files do nothing but stand there, whatever is in them."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Everything that is printed passes here: text with escapes for what the terminal would obey."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+STDERR = Terminal(stderr=True)
 
 
 @contextmanager
@@ -171,5 +184,5 @@ def _table(header: Iterable[str], rows: Iterable[Sequence[str]], *, numeric: boo
 
 def screen() -> Console:
     """Standard output; where it is no terminal, of a width that suits a file."""
-    terminal = Console(highlight=False)
-    return terminal if terminal.is_terminal else Console(highlight=False, width=WIDTH_OF_FILES)
+    terminal = Terminal(highlight=False)
+    return terminal if terminal.is_terminal else Terminal(highlight=False, width=WIDTH_OF_FILES)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kaestat.baselines.reward_range import RangedBaseline
+from kaestat.digits import lost_digits
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.reward_range import reward_range
@@ -106,6 +107,9 @@ def _on_time(log: RewardLog) -> Iterator[str]:
 
 def _on_rewards(log: RewardLog, scored: PromptRisks) -> Iterator[str]:
     low, high = reward_range(log)
+    lost = lost_digits(low, high)
+    if lost is not None:
+        yield f"Do not trust these numbers: {lost}"
     named = [method for method in scored.methods if isinstance(method, str) and not method.endswith(MARK)]
     ranged = [method for method in named if isinstance(risk_baseline(method), RangedBaseline)]
     if (low, high) != (0.0, 1.0):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from kaestat.provenance import checksum
 from kaestat.storage import write_atomically
+from kaestat.temporary_files import new_folder, remove_left
 
 _LIST = ".kaestat-manifest.json"
 
@@ -64,25 +63,24 @@ def replace_files(folder: Path, write: Callable[[Path], list[Path]]) -> list[Pat
     made = not folder.exists()
     wanted: list[str] = []
     done: list[str] = []
-    staging = folder / f".analysis.{secrets.token_hex(8)}.tmp"
     try:
-        staging.mkdir(parents=True)
-        new = {path.name: [checksum(path)] for path in write(staging)}
-        wanted, earlier = list(new), _listed(folder)
-        _list(folder, earlier | {name: earlier.get(name, []) + digest for name, digest in new.items()})
-        for name in wanted:
-            os.replace(staging / name, folder / name)
-            done.append(name)
-        for name, digests in earlier.items():
-            if name not in new and (folder / name).is_file() and checksum(folder / name) in digests:
-                (folder / name).unlink()
-        _list(folder, new)
+        remove_left(folder)
+        with new_folder(folder, "analysis") as staging:
+            new = {path.name: [checksum(path)] for path in write(staging)}
+            wanted, earlier = list(new), _listed(folder)
+            _list(folder, earlier | {name: earlier.get(name, []) + digest for name, digest in new.items()})
+            for name in wanted:
+                os.replace(staging / name, folder / name)
+                done.append(name)
+            for name, digests in earlier.items():
+                if name not in new and (folder / name).is_file() and checksum(folder / name) in digests:
+                    (folder / name).unlink()
+            _list(folder, new)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"interrupted; {_told(folder, done, wanted)}.") from None
     except OSError as error:
         raise OSError(f"--out {folder}: {error.strerror or error}; {_told(folder, done, wanted)}.") from error
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
         if made and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
     return [folder / name for name in done]

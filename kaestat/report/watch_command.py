@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -18,16 +17,14 @@ from rich.live import Live
 
 from kaestat.logs.readers import FORMATS
 from kaestat.report import console
-from kaestat.report.json_output import to_json
+from kaestat.report.follower import MINUTE, Follower
 from kaestat.report.options import Hint, app, check_out, hints_by_name, interruptible
-from kaestat.report.watch_page import binned, watch_page
+from kaestat.report.printable import printable
 from kaestat.report.watch_text import watch_line
-from kaestat.storage import write_atomically
-from kaestat.watch import Feed, RunMonitor, RunSummary
+from kaestat.watch import RunSummary
 from kaestat.watch.run_monitor import DEFAULT_METHODS, REFERENCES
 
 POLL = 2.0  # seconds between two looks
-MINUTE = 60.0
 NOTHING_YET = 1  # exit status of --once before a step is over
 
 
@@ -59,78 +56,24 @@ def watch(
     if once:
         follower.look(last=True)
         follower.finish()
-        console.show_run(follower.monitor.summary(), follower.waiting)
+        console.show_run(follower.summary(), follower.waiting)
         if not follower.monitor.summary().n_steps:
             raise typer.Exit(NOTHING_YET)
         return
+    follower.resume()
     try:
         with _shown() as show:
             while True:
                 with _uninterrupted():
                     follower.look()
-                show(follower.monitor.summary(), follower.waiting)
+                show(follower.summary(), follower.waiting)
                 time.sleep(POLL)
     except KeyboardInterrupt:
         with _uninterrupted():
             follower.finish()
-        console.show_run(follower.monitor.summary(), follower.waiting)
+        console.show_run(follower.summary(), follower.waiting)
         context.obj.outcome = "that was the last summary" if out is None else f"the last summary is in {out}"
         raise
-
-
-class Follower:
-    """A run's feed and state, and the files that are kept up to date.
-
-    Parameters
-    ----------
-    run : Path
-    format : str
-    hints : dict
-    methods : list of str
-    out : Path or None
-        Where the files go.
-    command : str
-        For the page.
-    """
-
-    def __init__(
-        self, run: Path, format: str, hints: dict[str, Any], methods: list[str], out: Path | None, command: str
-    ):
-        self._run, self._methods, self._out, self._command = run, methods, out, command
-        self._feed = Feed(run, format, **hints)
-        self.monitor = RunMonitor(methods)
-        self.waiting = ""
-
-    def look(self, *, last: bool = False) -> None:
-        """Take in what is new, and write the files if there is anything."""
-        changed, more, waiting = False, True, ""
-        while more:
-            reading = self._feed.read(last=last)
-            if reading.anew:
-                self.monitor = RunMonitor(self._methods)
-                waiting = "The log began anew, and so does all that is told of it."
-            if reading.log is not None:
-                self.monitor.add(reading.log, whole_steps=reading.whole_steps)
-            changed |= reading.log is not None or reading.anew
-            more, waiting = reading.more, reading.waiting or waiting
-        self.waiting = waiting or ("" if changed else self.waiting * (not self.monitor.summary().n_steps))
-        if changed:
-            self.write(following=not last)
-
-    def finish(self) -> None:
-        """The newest step counts too, and nothing more comes."""
-        self.monitor.finish()
-        self.write(following=False)
-
-    def write(self, *, following: bool) -> None:
-        """Write both files, each in one go; along a long run, means of neighbouring steps."""
-        if self._out is None:
-            return
-        summary, along = self.monitor.summary(), binned(self.monitor.steps)
-        page = watch_page(summary, along, self._run.name, self._command, following=following)
-        write_atomically(self._out / "watch.html", page)
-        document = {"summary": asdict(summary), "steps": {name: column.tolist() for name, column in along[1].items()}}
-        write_atomically(self._out / "watch.json", to_json(document) + "\n")
 
 
 @contextmanager
@@ -147,7 +90,7 @@ def _shown() -> Iterator[Any]:
         now, what = time.monotonic(), (summary.last_step, summary.n_steps, waiting)
         if now - told["when"] >= MINUTE and what != told["what"]:
             told.update(when=now, what=what)
-            print(watch_line(summary) + (f" ({waiting})" if waiting else ""), flush=True)
+            print(printable(watch_line(summary) + (f" ({waiting})" if waiting else "")), flush=True)
 
     yield line
 

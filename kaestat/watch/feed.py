@@ -14,6 +14,11 @@ from kaestat.watch.whole_file import WholeFile
 
 GROWING = ("csv", "jsonl", "verl")
 APPENDED = (".csv", ".tsv", ".jsonl", ".ndjson")
+SOURCES: dict[str, type[GrowingFile | RolloutFolder | WholeFile]] = {
+    "growing file": GrowingFile,
+    "folder": RolloutFolder,
+    "whole file": WholeFile,
+}
 ROW = 2**16  # bytes in which a first line ends, if it does not hold whole completions
 
 
@@ -45,6 +50,7 @@ class Feed:
     def __init__(self, path: str | os.PathLike[str], format: str = "auto", **hints: Any):
         self._path, self._format, self._hints = Path(path), format, hints
         self._source: GrowingFile | RolloutFolder | WholeFile | None = None
+        self._source_format: list[str] = []  # its kind, and the format's name
 
     def read(self, *, last: bool = False) -> Reading:
         """What is new.
@@ -56,9 +62,42 @@ class Feed:
 
         Raises
         ------
-        ValueError
-            If the content is invalid; with ``last``, also if the format cannot be told.
+        ValueError, TypeError
+            If the log cannot be read whatever its rows are: a column is missing, a hint unknown; with ``last``, also if
+            the format cannot be told.
+        OSError
+            With ``last``, if the log cannot be opened or read. Otherwise that is told, and tried again.
         """
+        try:
+            return self._read(last=last)
+        except OSError as error:
+            if last:
+                raise
+            return Reading(waiting=f"{self._path}: cannot be read now ({error.strerror or error}); is tried again.")
+
+    def state(self) -> dict[str, Any] | None:
+        """Where reading stands, as plain data; None before it has begun."""
+        return None if self._source is None else {"format": self._source_format, "source": self._source.state()}
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Go on where `state` was taken.
+
+        Raises
+        ------
+        ValueError
+            If the state is of no feed.
+        """
+        if state is None:
+            return
+        try:
+            kind, name = SOURCES[state["format"][0]], state["format"][1]
+            source = kind(self._path, name, self._hints)
+            source.restore(state["source"])
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(f"state: of no feed ({type(error).__name__}: {error}).") from error
+        self._source, self._source_format = source, [str(part) for part in state["format"]]
+
+    def _read(self, *, last: bool) -> Reading:
         if self._source is None:
             told = self._begin(last=last)
             if self._source is None:
@@ -91,10 +130,10 @@ class Feed:
                 raise ValueError(f"unknown hint {hint!r}: format {known.name!r} takes {', '.join(known.hints)}.")
         if path.is_dir() and not known.takes_folder:
             raise ValueError(f"{path}: is a folder, but format {known.name!r} reads one file; give its path.")
-        kind: type[GrowingFile | RolloutFolder | WholeFile] = WholeFile
+        kind = "whole file"
         if path.is_dir():
-            kind = RolloutFolder
+            kind = "folder"
         elif known.name in GROWING and path.suffix.lower() != ".gz":
-            kind = GrowingFile
-        self._source = kind(path, known.name, self._hints)
+            kind = "growing file"
+        self._source, self._source_format = SOURCES[kind](path, known.name, self._hints), [kind, known.name]
         return ""

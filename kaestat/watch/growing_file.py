@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import re
-import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kaestat.logs.readers import read_log
 from kaestat.logs.readers.csv_file import delimiter
 from kaestat.watch.reading import Reading
+from kaestat.watch.valid_rows import TextRows
 
 CHUNK = 2**25  # bytes read at once
 _WITNESS = 2**10  # bytes at both ends of what was read that tell whether the file is still the same
-_LINE = re.compile(r"\bline (\d+)\b")
+_PATIENCE = 3  # sizes of the file at which a quote stands open before anybody doubts that it will be closed
+_LONGEST_ROW = 2**20  # bytes after an open quote from which on it is taken for a fault, whatever they are
 
 
 class GrowingFile:
     """A long table or a dump of verl's in one file.
 
     Each piece is read as a file of its own, with the header before it, so that formats, hints and errors are those of
-    `kaestat.read_log`. A row is taken once its line break is there.
+    `kaestat.read_log`. A row is taken once its line break is there. Rows that cannot be read are set aside, and so is a
+    line with a quote that stays open while the file grows on.
 
     Parameters
     ----------
@@ -33,12 +34,26 @@ class GrowingFile:
 
     def __init__(self, path: Path, format: str, hints: dict[str, Any]):
         self._path, self._format, self._hints = path, format, hints
+        self._anew = False
         self._forget()
 
     def _forget(self) -> None:
         self._offset, self._lines = 0, 0
         self._header = self._parted = b""
         self._first = self._last = b""
+        self._open: set[int] = set()  # sizes of the file at which the next row had a quote that was not closed
+
+    def state(self) -> dict[str, Any]:
+        """Where reading stands, as plain data."""
+        texts = {"header": self._header, "parted": self._parted, "first": self._first, "last": self._last}
+        return {"offset": self._offset, "lines": self._lines} | {name: text.hex() for name, text in texts.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._forget()
+        self._offset, self._lines = int(state["offset"]), int(state["lines"])
+        names = ("header", "parted", "first", "last")
+        self._header, self._parted, self._first, self._last = (bytes.fromhex(state[name]) for name in names)
 
     def read(self, *, last: bool = False) -> Reading:
         """What is new.
@@ -50,34 +65,59 @@ class GrowingFile:
 
         Raises
         ------
-        ValueError
-            If a row is invalid; the message names its line.
+        ValueError, TypeError
+            If the file cannot be read whatever its rows are: a column is missing, a hint unknown.
+        OSError
+            If the file cannot be opened, or there is no room for a temporary one.
         """
-        anew = self._is_another()
-        if anew:
+        reading = self._read(last=last)  # where that fails, the next look still tells that the log began anew
+        anew, self._anew = self._anew, False
+        return replace(reading, anew=anew)
+
+    def _read(self, *, last: bool) -> Reading:
+        if self._is_another():
+            self._anew = True
             self._forget()
         data, more = self._new_bytes()
         if self._format == "csv" and not self._header:
             cut = data.find(b"\n") + 1
             if not cut:
-                return Reading(anew=anew, waiting=f"{self._path}: has no header line yet.")
+                return Reading(waiting=f"{self._path}: has no header line yet.")
             self._header = data[:cut]
             self._take(data[:cut])
             data = data[cut:]
-        whole = self._whole_rows(data)
+        whole = self._rows().whole(data)
         rows, rest = data[:whole], data[whole:]
         if rows.strip():
-            log = self._parse(rows)
-            self._take(rows)
-            return Reading(log, anew=anew, more=more or (last and bool(rest.strip())))
+            return self._taken(rows, more=more or (last and bool(rest.strip())))
+        if b"\n" in rest.strip(b"\r\n") and not more:
+            return self._unclosed(rest, last=last)
         if not (last and rest.strip()):
-            return Reading(anew=anew, more=more)
+            return Reading(more=more)
         try:
-            log = self._parse(rest)
+            log = self._rows().parsed(rest)
         except ValueError as error:
-            return Reading(anew=anew, waiting=f"{error} It was left out.")
+            told = str(error).partition(": ")[2]
+            return Reading(waiting=f"{self._path}: the last row was left out ({told.rstrip('.')}).")
         self._take(rest)
-        return Reading(log, anew=anew)
+        return Reading(log)
+
+    def _taken(self, rows: bytes, *, more: bool) -> Reading:
+        """The valid ones of some rows, which are done with."""
+        found = self._rows().read(rows, self._lines + 1)
+        self._take(rows)
+        return Reading(found.log, more=more, left_out=found.left_out, first=found.first)
+
+    def _unclosed(self, rest: bytes, *, last: bool) -> Reading:
+        """What to do about a quote that is open at the end: wait, and then do without its line."""
+        self._open.add(self._offset + len(rest))
+        line = self._lines + 1
+        fault = len(rest) > _LONGEST_ROW or self._rows().swallows_rows(rest)
+        if not (last or (fault and len(self._open) >= _PATIENCE)):
+            return Reading(waiting=f"{self._path}, line {line}: a quote is not closed; waits for its end.")
+        self._take(rest[: rest.find(b"\n") + 1])
+        first = f"line {line}: a quote is never closed, or a text holds a quote that is not doubled"
+        return Reading(more=True, left_out=1, first=first)
 
     def _is_another(self) -> bool:
         """Whether the file is not the one that was read: shorter, or with other bytes."""
@@ -95,26 +135,17 @@ class GrowingFile:
         with open(self._path, "rb") as file:
             file.seek(self._offset)
             data = file.read(CHUNK)
-            while len(data) % CHUNK == 0 and data and not self._whole_rows(data):
+            while len(data) % CHUNK == 0 and data and not self._rows().whole(data):
                 further = file.read(CHUNK)
                 if not further:
                     break
                 data += further
             return data, bool(file.read(1))
 
-    def _whole_rows(self, data: bytes) -> int:
-        """Length of the rows that are complete."""
-        end = data.rfind(b"\n") + 1
-        if self._format != "csv" or b'"' not in data:
-            return end
-        # A quoted text may hold line breaks, and one that is not closed reaches to the end: neither ends a row.
-        quoted = re.compile(rb'(?:^|(?<=[\n%b]))"[^"]*+(?>(?:""[^"]*+)*)"?' % re.escape(self._delimiter()))
-        return quoted.sub(lambda field: b"x" * len(field[0]), data).rfind(b"\n") + 1
-
-    def _delimiter(self) -> bytes:
-        if not self._parted:
+    def _rows(self) -> TextRows:
+        if self._format == "csv" and not self._parted:
             self._parted = delimiter(self._path).encode()
-        return self._parted
+        return TextRows(self._path.name, self._format, self._hints, self._header, self._parted)
 
     def _take(self, data: bytes) -> None:
         if not data:
@@ -123,14 +154,4 @@ class GrowingFile:
         self._last = (self._last + data)[-_WITNESS:]
         self._offset += len(data)
         self._lines += data.count(b"\n")
-
-    def _parse(self, rows: bytes) -> Any:
-        before = self._lines - self._header.count(b"\n")
-        with tempfile.TemporaryDirectory() as folder:
-            piece = Path(folder) / self._path.name
-            piece.write_bytes(self._header + rows)
-            try:
-                return read_log(piece, format=self._format, **self._hints)
-            except (ValueError, TypeError) as error:
-                told = str(error).replace(str(piece), str(self._path))
-                raise type(error)(_LINE.sub(lambda found: f"line {int(found[1]) + before}", told)) from error
+        self._open = set()

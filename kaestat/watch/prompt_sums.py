@@ -43,6 +43,17 @@ class PromptSums:
         size = self._size[known]
         return self._sums[:, known] / size, size
 
+    def state(self) -> dict[str, np.ndarray]:
+        """The sums as plain arrays."""
+        return {"sums": self._sums, "size": self._size}
+
+    @classmethod
+    def of_state(cls, state: dict[str, np.ndarray]) -> PromptSums:
+        """The inverse of `state`."""
+        found = cls(len(state["sums"]))
+        found._sums, found._size = state["sums"].astype(float), state["size"].astype(float)
+        return found
+
     def _grow(self, needed: int) -> None:
         more = max(needed, 2 * len(self._size)) - len(self._size)
         if needed > len(self._size):

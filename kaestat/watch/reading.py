@@ -22,7 +22,12 @@ class Reading:
     more : bool
         Whether there is more to read at once.
     waiting : str
-        Why nothing could be read; empty where something was, or nothing is amiss.
+        Why something could not be read yet; empty where nothing is amiss.
+    left_out : int
+        Rows that cannot be read and were set aside.
+    first : str
+        Where the first of these stands, and what is wrong with it: ``"line 7: reward is 'much'; ..."``. Without rows,
+        which file was set aside as a whole, and why.
     """
 
     log: RewardLog | None = None
@@ -30,3 +35,5 @@ class Reading:
     whole_steps: bool = False
     more: bool = False
     waiting: str = ""
+    left_out: int = 0
+    first: str = ""

@@ -12,7 +12,8 @@ import numpy as np
 
 from kaestat.advantage import AdvantageEstimator
 from kaestat.baselines.base import Baseline
-from kaestat.integrations.shared.metrics import step_metrics
+from kaestat.baselines.kae import KernelBaseline
+from kaestat.integrations.shared.metrics import effective_history
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_baseline
 from kaestat.reach import reached
@@ -234,7 +235,8 @@ def _reach(method: _Method) -> tuple[float, float]:
     """Share of the step's prompts with a past that still counts, and the mean number of completions it counts as."""
     record = method.estimator.record
     assert record is not None
-    history = step_metrics(record).get("effective_history", math.nan)
+    baseline = record.baseline
+    history = effective_history(baseline, record) if isinstance(baseline, KernelBaseline) else math.nan
     if not record.visits.count.shape[-1]:
         return 0.0, history
     newest = record.visits.lag[:, -1]

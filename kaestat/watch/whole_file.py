@@ -26,6 +26,16 @@ class WholeFile:
         self._seen: tuple[int, int, int] | None = None
         self._read_before = False
 
+    def state(self) -> dict[str, Any]:
+        """Where reading stands, as plain data."""
+        return {"seen": None if self._seen is None else list(self._seen), "read_before": self._read_before}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        seen = state["seen"]
+        self._seen = None if seen is None else (int(seen[0]), int(seen[1]), int(seen[2]))
+        self._read_before = bool(state["read_before"])
+
     def read(self, *, last: bool = False) -> Reading:
         """The whole log if the file has changed.
 

@@ -174,6 +174,20 @@ def test_integration_single_controller_has_the_values_of_the_versions_and_goes_o
         controller(recipe, tmp_path, 3)
 
 
+def test_integration_single_controller_keeps_failures_out_of_the_history(recipe, tmp_path):
+    """`valid_mask` of commit 00925dd: 0 for a row that stands in for a failed rollout, whose tokens are in the mask."""
+    plain = AdvantageEstimator("kae", bandwidth=10, order="any")
+    estimator = recipe.VersionedAdvantage(AdvantageEstimator("kae", bandwidth=10, order="any"), PAD, tmp_path, 0)
+    for step, valid in enumerate([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]]):
+        estimator.step, estimator.versions = step, [step] * 3
+        data = data_of(["a", "a", "a"], [1.0, 0.0, 0.0])
+        found = estimator.compute_advantage(
+            data["prompt_ids_for_adv"], data["total_reward"], data["token_mask"], valid_mask=torch.tensor(valid)
+        )
+        expected = plain.step(["a"] * 3, [1.0, 0.0, 0.0], step, version=[step] * 3, mask=np.array(valid) > 0)
+        np.testing.assert_allclose(found[:, 0].numpy(), expected, atol=1e-6)
+
+
 def save_parts(actor):
     """A checkpoint, NeMo-RL's own part of which is not looked at."""
     base = type(actor).__mro__[[of.__name__ for of in type(actor).__mro__].index("Controller") + 1]

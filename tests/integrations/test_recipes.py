@@ -86,6 +86,19 @@ def test_integration_recipe_nemo_rl_knows_prompts_through_padding_and_resumes(tm
         baseline.compute_advantage(torch.arange(4), torch.zeros(4), torch.ones(4, 3))
 
 
+def test_integration_recipe_nemo_rl_keeps_failures_that_are_masked_out_of_the_history(tmp_path):
+    baseline, plain, rng = run("nemo-rl", 0).BaselineAdvantage(kae(), 0, tmp_path, 0), kae(), np.random.default_rng(1)
+    for step, prompts, rewards in steps(4):
+        call = nemo_rl_step(prompts, rewards, rng)
+        call["mask"][0] = 0.0
+        keep = np.arange(len(prompts)) > 1  # the first is out of the loss, the second a failed rollout
+        valid = torch.ones(len(prompts))
+        valid[1] = 0.0
+        found = baseline.compute_advantage(**call, valid_mask=valid)
+        expected = plain.step(prompts, rewards.astype(float), step, mask=keep)
+        np.testing.assert_allclose(found[:, 0].numpy(), expected, atol=1e-6)
+
+
 @dataclass
 class GRPOSaveState:
     """As in nemo_rl/algorithms/grpo.py since 65be481; a TypedDict before."""

@@ -82,15 +82,17 @@ def test_a_torn_last_row_is_left_out_and_told_of(tmp_path, name, torn):
     assert reading.log is None and "left out" in reading.waiting and str(path) in reading.waiting
 
 
-def test_an_invalid_row_is_refused_with_its_own_line(tmp_path):
+def test_invalid_rows_are_set_aside_and_the_first_is_named(tmp_path):
     path = tmp_path / "run.csv"
     path.write_text(csv_text(ROWS))
     source = Feed(path)
     everything(source)
     with open(path, "a") as file:
-        file.write("why?,9,1\nwhy?,9,much\n")
-    with pytest.raises(ValueError, match=rf"{path}, line {len(ROWS) + 3}: reward is 'much'"):
-        source.read()
+        file.write("why?,9,1\nwhy?,9,much\nwhy?,9,0\nwhy?,9,1,extra\n,9,1\nwhy?,ten,1\nwhy?,10,1\n")
+    reading = source.read()
+    assert rows_of(reading.log) == [("why?", 9, 1.0), ("why?", 9, 0.0), ("why?", 10, 1.0)]
+    assert reading.left_out == 4
+    assert reading.first.startswith(f"line {len(ROWS) + 3}: reward is 'much'; a reward must be")
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -218,18 +220,21 @@ def test_a_half_written_file_is_waited_for_and_one_that_stays_so_is_left_out(tmp
     assert [row[1] for row in rows_of(source.read().log)] == [1, 1]
     assert "cut off" in source.read().waiting
     left = source.read()
-    assert left.log is None and "was left out" in left.waiting
+    assert [row[1] for row in rows_of(left.log)] == [2] and left.left_out == 1
+    assert left.first.startswith("2.jsonl, line 2: is cut off")
     dump(tmp_path, 4)
     assert [row[1] for row in everything(source)] == [3, 3]
 
 
-def test_a_first_file_that_stays_unreadable_is_an_error(tmp_path):
+def test_a_first_file_that_stays_unreadable_is_an_error_at_the_last_look_only(tmp_path):
     dump(tmp_path, 1)
+    source = Feed(tmp_path, reward="acc")
+    with pytest.raises(ValueError, match="no column 'acc'"):
+        source.read(last=True)
     dump(tmp_path, 2)
     source = Feed(tmp_path, reward="acc")
-    source.read()
-    with pytest.raises(ValueError, match="no column 'acc'"):
-        source.read()
+    assert "no column 'acc'" in source.read().waiting
+    assert source.read().first.startswith("1.jsonl: ")
 
 
 def test_a_run_that_writes_an_old_step_again_begins_anew(tmp_path):
@@ -239,8 +244,8 @@ def test_a_run_that_writes_an_old_step_again_begins_anew(tmp_path):
     everything(source)
     os.utime(dump(tmp_path, 2, scores=(1.0, 1.0)), ns=(1, 1))
     reading = source.read()
-    assert reading.anew and rows_of(reading.log)[0][1] == 1
-    assert rows_of(source.read().log) == [("why?", 2, 1.0), ("why?", 2, 1.0)]
+    assert reading.anew and not reading.more
+    assert rows_of(reading.log) == [("why?", 1, 1.0), ("why?", 1, 0.0), ("why?", 2, 1.0), ("why?", 2, 1.0)]
 
 
 def test_old_files_may_be_deleted_while_the_run_goes_on(tmp_path):

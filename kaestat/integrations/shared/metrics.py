@@ -63,7 +63,7 @@ def step_metrics(record: StepRecord | None) -> dict[str, float]:
         completions = visits.count.sum(axis=-1)
         found |= {"known_prompts": float((completions > 0).mean()), "past_completions": float(completions.mean())}
     if isinstance(baseline, KernelBaseline):
-        found["effective_history"] = _effective_history(baseline, record)
+        found["effective_history"] = effective_history(baseline, record)
     return found
 
 
@@ -82,7 +82,15 @@ def _alike(groups: Groups) -> np.ndarray:
     return np.asarray(same.all(axis=1))
 
 
-def _effective_history(baseline: KernelBaseline, record: StepRecord) -> float:
+def effective_history(baseline: KernelBaseline, record: StepRecord) -> float:
+    """Mean number of past completions of a step's rows, each weighted by ``K(lag / bandwidth) / K(0)``.
+
+    Parameters
+    ----------
+    baseline : KernelBaseline
+        That of the record.
+    record : StepRecord
+    """
     groups, visits, kernel = record.groups, record.visits, baseline.weighting
     total = 0.0
     for bandwidth, share in baseline.bandwidths(groups, visits, step=record.step):

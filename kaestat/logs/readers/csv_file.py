@@ -13,7 +13,7 @@ import pandas as pd
 
 from kaestat.logs.labels import Labels
 from kaestat.logs.readers.text_file import has_suffix, text_file
-from kaestat.logs.table import Table, code_labels
+from kaestat.logs.table import InvalidRows, Table, code_labels
 
 _DELIMITERS = ("\t", ";", "|", ",")
 _FEWEST_COLUMNS = 3  # prompt, step, reward
@@ -91,7 +91,7 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
         except pd.errors.ParserError as error:
             open_quote = "a quote is never closed: the file was cut short, or a text holds a quote that is not doubled"
             remedy = open_quote if "EOF inside string" in str(error) else "put texts that hold commas in quotes"
-            raise ValueError(f"{path}: is no proper CSV ({str(error).strip()}); {remedy}.") from error
+            raise InvalidRows(f"{path}: is no proper CSV ({str(error).strip()}); {remedy}.") from error
     columns = {name: Labels.joined(parts) for name, parts in coded.items()} | {
         name: pd.concat(parts, ignore_index=True) for name, parts in plain.items()
     }

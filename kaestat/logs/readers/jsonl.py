@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kaestat.logs.readers.text_file import has_suffix, lines_of, text_file
-from kaestat.logs.table import Table
+from kaestat.logs.table import InvalidRows, Table
 
 
 def recognises(path: Path) -> bool:
@@ -45,7 +45,7 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
         lines.append(line)
         for name, column in columns.items():
             if name not in row:
-                raise ValueError(
+                raise InvalidRows(
                     f"{path}, line {line}: has no {name!r}, unlike the lines before; it has {', '.join(row)}."
                 )
             value = row[name]
@@ -63,13 +63,13 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 row = json.loads(line)
             except json.JSONDecodeError as error:
                 if line.endswith("\n"):
-                    raise ValueError(f"{path}, line {number}: is no valid JSON ({error}).") from error
-                raise ValueError(
+                    raise InvalidRows(f"{path}, line {number}: is no valid JSON ({error}).") from error
+                raise InvalidRows(
                     f"{path}, line {number}: is cut off in the middle ({error.msg}), as when a run is killed or still "
                     "writing. Remove this line, or wait until the file is complete."
                 ) from error
             except (RecursionError, ValueError) as error:  # nested too deep; an integer of too many digits
-                raise ValueError(f"{path}, line {number}: cannot be read ({error}); remove or mend it.") from error
+                raise InvalidRows(f"{path}, line {number}: cannot be read ({error}); remove or mend it.") from error
             if not isinstance(row, dict):
-                raise ValueError(f"{path}, line {number}: must be a JSON object, got {type(row).__name__}.")
+                raise InvalidRows(f"{path}, line {number}: must be a JSON object, got {type(row).__name__}.")
             yield number, row

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from kaestat.logs.readers.limits import check_unpacked
+from kaestat.logs.table import InvalidRows
 
 _LONGEST_LINE = 2**26  # characters
 
@@ -33,7 +34,7 @@ def text_file(path: Path) -> Iterator[TextIO]:
             f"{path}: the gzip file is cut short or damaged ({error}); copy it again, or pack it once it is complete."
         ) from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: is not UTF-8 text ({error}); convert it to UTF-8.") from error
+        raise InvalidRows(f"{path}: is not UTF-8 text ({error}); convert it to UTF-8.") from error
 
 
 def lines_of(path: Path, file: TextIO) -> Iterator[str]:
@@ -48,7 +49,7 @@ def lines_of(path: Path, file: TextIO) -> Iterator[str]:
     while line := file.readline(_LONGEST_LINE):
         number += 1
         if len(line) == _LONGEST_LINE and not line.endswith(("\n", "\r")):
-            raise ValueError(f"{path}, line {number}: is longer than {_LONGEST_LINE:,} characters; remove or mend it.")
+            raise InvalidRows(f"{path}, line {number}: is longer than {_LONGEST_LINE:,} characters; remove or mend it.")
         yield line
 
 

@@ -8,6 +8,7 @@ anew at every step.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,31 @@ def read_verl(
     if not files:
         raise ValueError(f"{path}: no file named after its step (1.jsonl, 2.jsonl, ...) is in this folder.")
     hints = {"weight": weight, "length": length, "importance": importance}
+    return _read_files(files, prompt, reward, group, hints)
+
+
+def read_together(files: Sequence[Path], **hints: Any) -> RewardLog:
+    """`read_verl`, of some files of a dump, with the same hints.
+
+    Raises
+    ------
+    ValueError
+        As there.
+    """
+    given: dict[str, Any] = {"prompt": "input", "reward": "score", "group": None} | dict.fromkeys(MEASURES) | hints
+    prompt, reward, group = (given.pop(name) for name in ("prompt", "reward", "group"))
+    return _read_files(files, prompt, reward, group, given)
+
+
+def _read_files(
+    files: Sequence[Path], prompt: str, reward: str, group: str | None, hints: Mapping[str, str | None]
+) -> RewardLog:
     measures = choose_columns(files[0], jsonl.column_names(files[0]), hints)
     asked = {"prompt": prompt, "reward": reward} | ({} if group is None else {"group": group}) | measures
     parts = [_read_file(file, asked) for file in files]
     prompts, steps, rewards, groups, columns = zip(*parts, strict=True)
     if not any(map(len, rewards)):
-        raise ValueError(f"{path}: holds padding only, and no completion.")
+        raise ValueError(f"{files[0]}: holds padding only, and no completion.")
     return RewardLog.of_labels(
         Labels.joined(prompts),
         np.concatenate(steps),
@@ -109,7 +129,7 @@ def _real_rollouts(table: Table) -> Table:
     given: dict[str, Any] = dict(table.columns)
     rows = [row for row, uid in enumerate(given["uid"]) if not _NO_ROLLOUT.fullmatch(str(uid))]
     columns = {name: [column[row] for row in rows] for name, column in given.items()}
-    return Table(table.source, columns, lambda row: table.place(rows[row]))
+    return Table(table.source, columns, lambda row: table.place(rows[row]), rows)
 
 
 def _steps(table: Table, reward: str) -> np.ndarray:

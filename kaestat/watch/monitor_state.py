@@ -1,0 +1,77 @@
+"""The state of a `kaestat.watch.RunMonitor` as plain data and arrays, for a watch that is started again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kaestat.storage import decode_keys, encode_keys
+from kaestat.watch.prompt_sums import PromptSums
+from kaestat.watch.step_rows import StepRows
+
+if TYPE_CHECKING:
+    from kaestat.watch.run_monitor import RunMonitor
+
+_SUMS = ("_errors", "_raw", "_noises")
+
+
+def monitor_state(monitor: RunMonitor) -> dict[str, Any]:
+    """All that a monitor knows.
+
+    Raises
+    ------
+    TypeError
+        If a prompt or a method cannot be stored.
+    """
+    return {
+        "estimators": {str(n): method.estimator.content()["state"] for n, method in enumerate(monitor._methods)},
+        "prompts": encode_keys(list(monitor._number)),
+        "streams": encode_keys(list(monitor._stream)),
+        "visits": monitor._visits,
+        "sums": {name: getattr(monitor, name).state() for name in _SUMS},
+        "open": {str(n): _plain_rows(rows) for n, rows in enumerate(monitor._open)},
+        "completions": monitor._completions,
+        "late": monitor._late,
+        "highest": monitor._highest,
+        "told": monitor._told,
+        "measure": monitor._measure,
+        "steps": {name: np.asarray(column, dtype=float) for name, column in monitor.steps.items()},
+    }
+
+
+def restore_monitor(monitor: RunMonitor, state: dict[str, Any]) -> None:
+    """Let a monitor of the same methods go on where `monitor_state` was taken.
+
+    Raises
+    ------
+    ValueError
+        If the state is of other methods, or was altered. The monitor is then of no use.
+    """
+    try:
+        if set(state["steps"]) != set(monitor.steps) or len(state["estimators"]) != len(monitor._methods):
+            raise ValueError("state: of a watch with other methods.")
+        for n, method in enumerate(monitor._methods):
+            method.estimator.load_state_dict(state["estimators"][str(n)])
+        monitor._number = {key: n for n, key in enumerate(decode_keys(state["prompts"]))}
+        monitor._stream = {key: n for n, key in enumerate(decode_keys(state["streams"]))}
+        monitor._visits = state["visits"].astype(np.int64)
+        for name in _SUMS:
+            setattr(monitor, name, PromptSums.of_state(state["sums"][name]))
+        monitor._open = [_rows(state["open"][str(n)]) for n in range(len(state["open"]))]
+        monitor._completions, monitor._late = int(state["completions"]), int(state["late"])
+        monitor._highest, monitor._measure = float(state["highest"]), str(state["measure"])
+        monitor._told = [str(text) for text in state["told"]]
+        for name in monitor.steps:
+            monitor.steps[name] = state["steps"][name].tolist()
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"state: of no watch ({type(error).__name__}: {error}).") from error
+
+
+def _plain_rows(rows: StepRows) -> dict[str, Any]:
+    streams = {} if rows.stream is None else {"stream": rows.stream}
+    return {"step": rows.step, "prompt": rows.prompt, "reward": rows.reward, "weights": rows.weights} | streams
+
+
+def _rows(plain: dict[str, Any]) -> StepRows:
+    return StepRows(plain["step"], plain["prompt"], plain["reward"], plain.get("stream"), plain["weights"])

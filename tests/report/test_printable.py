@@ -1,0 +1,76 @@
+"""Names from files reach the terminal as text: nothing in them is obeyed."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.progress import track
+from rich.text import Text
+
+from kaestat.report import console
+from kaestat.report.cli import run
+from kaestat.report.printable import printable
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\r"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31m", r"\x1b[31m"),
+        ("\x07\x08\r\x7f", r"\x07\x08\r\x7f"),
+        ("\x9b31m", r"\x9b31m"),
+        ("\u202egpj.exe", r"\u202egpj.exe"),
+        ("\udcff", r"\udcff"),
+        ("été, 数学\ttab\nline 😀", "été, 数学\ttab\nline 😀"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_escaped_and_nothing_else_changes(text, shown):
+    assert printable(text) == shown
+    assert printable(shown) == shown
+
+
+def obeyed(printed):
+    """What of the output a terminal obeys."""
+    return re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", printed)
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / f"run{HOSTILE}.csv"
+    rows = "".join(f'"p{k % 5}{HOSTILE}",{k // 20},{k % 3 % 2}\n' for k in range(200))
+    path.write_text("prompt,step,reward\n" + rows, newline="")
+    return path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["analyze", "--n-boot", "40"], ["analyze", "--n-boot", "40", "--json"], ["bandwidth"], ["watch", "--once"]],
+)
+def test_names_of_files_and_prompts_in_what_commands_print(log, capsys, command):
+    status = run([command[0], str(log), *command[1:]])
+    printed, told = capsys.readouterr()
+    assert status == 0, told
+    assert printed and not obeyed(printed + told)
+
+
+@pytest.mark.parametrize("command", ["analyze", "watch", "bandwidth"])
+def test_names_of_columns_in_error_messages(tmp_path, capsys, command):
+    path = tmp_path / "run.csv"
+    path.write_text(f'"prompt{HOSTILE}","step{HOSTILE}","reward{HOSTILE}"\na,0,1\n', newline="")
+    status = run([command, str(path), *(["--once"] if command == "watch" else [])])
+    printed, told = capsys.readouterr()
+    assert status == 2 and r"\x1b]0;owned\x07" in told and not obeyed(printed + told)
+
+
+def test_a_terminal_gets_its_own_codes_and_none_from_names():
+    written = io.StringIO()
+    terminal = console.Terminal(file=written, force_terminal=True, width=80, color_system="standard")
+    terminal.print(console._table((f"a{HOSTILE}", "b"), [(HOSTILE, "1")]), Text(HOSTILE, style="bold"))
+    list(track([1], f"x{HOSTILE}", console=terminal))
+    styles_and_cursor = r"\x1b\[\??[\d;]*[A-Za-z]|\r"
+    assert "\x1b[1m" in written.getvalue()  # bold
+    assert "owned" in written.getvalue() and not obeyed(re.sub(styles_and_cursor, "", written.getvalue()))
+    assert "\x1b[2J" not in written.getvalue() and "\x1b[31m" not in written.getvalue()
