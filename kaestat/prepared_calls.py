@@ -8,9 +8,11 @@ from typing import Any, Literal
 import numpy as np
 
 from kaestat.arrays import Array
+from kaestat.digits import lost_digits_of
 from kaestat.held_state import Answer, Call, Change, Held, make_changes
 from kaestat.history import whole_step
 from kaestat.imported_visits import ImportedVisits, unmet_prior
+from kaestat.record import StepRecord
 from kaestat.samples import StepSamples, largest_like, like, scatter
 from kaestat.steps import any_order, strict_order
 from kaestat.steps.serving import Outcome
@@ -92,9 +94,9 @@ class PreparedCalls(ImportedVisits):
         held = self.settle()
         outcome = any_order.advantages(held.state, self._serving, samples, now, largest_like(rewards))
         advantages, values = _of_all(outcome, samples)
-        told_late, warnings = self._lateness(held, outcome, samples)
+        told_late, late = self._lateness(held, outcome, samples)
         after = held._replace(record=outcome.record, values=like(values, rewards), told_late=told_late)
-        return Change(self, held, after, advantages, values, warnings=warnings)
+        return Change(self, held, after, advantages, values, warnings=(*late, *self._digits(outcome.record)))
 
     def _watched(self, held: Held, outcome: Outcome, samples: StepSamples) -> tuple[Held, tuple[str, ...]]:
         """The state after a call that records, and warnings about its prompts."""
@@ -106,7 +108,7 @@ class PreparedCalls(ImportedVisits):
             said = returns.see(any_order.newest(record.visits) if self.order == "any" else record.visits)
         told_late, late = self._lateness(held, outcome, samples)
         unmet = unmet_prior(held.state.priors, record)
-        warnings = (*(text for text in (said, unmet) if text is not None), *late)
+        warnings = (*(text for text in (said, unmet) if text is not None), *late, *self._digits(record))
         return held._replace(state=outcome.state, returns=returns, told_late=told_late), warnings
 
     def _lateness(self, held: Held, outcome: Outcome, samples: StepSamples) -> tuple[bool, tuple[str, ...]]:
@@ -116,6 +118,13 @@ class PreparedCalls(ImportedVisits):
         packing, step = outcome.record.packing, outcome.record.step
         said = any_order.too_late(held.state, self.method, samples, packing, step)
         return said is not None, () if said is None else (said,)
+
+    def _digits(self, record: StepRecord | None) -> tuple[str, ...]:
+        """The warning if the rewards of a method with a history leave too few digits."""
+        if record is None or self.baseline.horizon == 0:
+            return ()
+        lost = lost_digits_of(record.groups, record.visits)
+        return () if lost is None else (f"{self.method}: {lost}",)
 
     def _samples(self, *given: Any) -> StepSamples:
         samples = StepSamples.of(*given, by_stream=self.baseline.unit == "group")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 
 from kaestat.arrays import Groups, Visits
 from kaestat.baselines.base import Baseline, Served
-from kaestat.digits import lost_digits_of
 from kaestat.estimator_state import EstimatorState
 from kaestat.history import visit_sums
 from kaestat.objective import objective_slope, past_rates
@@ -106,15 +104,7 @@ class Serving:
         ------
         ValueError
             If a number is not finite, or larger than ``largest``.
-
-        Warns
-        -----
-        UserWarning
-            If the rewards of a method with a history leave too few digits (`kaestat.digits`).
         """
-        lost = None if self.baseline.horizon == 0 else lost_digits_of(groups, visits)
-        if lost is not None:
-            warnings.warn(f"{self.method}: {lost}", stacklevel=2)
         with np.errstate(over="ignore", invalid="ignore"):  # the results are tested: what is not finite is refused
             asked = groups if whole is None else whole
             served = self.baseline.serve(asked, visits, step=step, carry=carry)

@@ -97,6 +97,7 @@ class GradedPass:
         rewards = self.task.grade(
             [problem for problem in problems for _ in range(self.samples)],
             [completion.text for group in groups for completion in group],
+            patient=True,
         )
         for problem, group, graded in zip(problems, groups, np.reshape(rewards, (-1, self.samples)), strict=True):
             self.store.write(PromptPool(STEP, self.sampler.digest, problem.id, tuple(group), graded))

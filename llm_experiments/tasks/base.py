@@ -41,10 +41,14 @@ class Task(ABC):
 
     @abstractmethod
     def rewards(self, problem: Problem, texts: Sequence[str]) -> list[float]:
-        """Reward of each completion in [0, 1]; bounded in time and memory on any text."""
+        """Reward of each completion in [0, 1]; each is bounded in time and memory on any text."""
 
-    def grade(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[float]:
-        """As `rewards`, for a batch: each completion of the problem at its place."""
+    def grade(self, problems: Sequence[Problem], texts: Sequence[str], *, patient: bool = False) -> list[float]:
+        """As `rewards`, for a batch: each completion of the problem at its place.
+
+        A batch takes bounded time, as a step of training must. Completions are NaN that were left ungraded for it,
+        never 0. With ``patient`` there are none.
+        """
         rows: dict[str, list[int]] = {}
         for row, problem in enumerate(problems):
             rows.setdefault(problem.id, []).append(row)

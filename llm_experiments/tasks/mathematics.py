@@ -30,9 +30,9 @@ class MathematicsTask(Task):
         """1.0 for each completion whose final answer equals the problem's, else 0.0."""
         return self.verifier.rewards(problem.answer, texts)
 
-    def grade(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[float]:
-        """As `rewards`, each completion of a problem of its own; all workers are at work at once."""
-        return self.verifier.grade([problem.answer for problem in problems], texts)
+    def grade(self, problems: Sequence[Problem], texts: Sequence[str], *, patient: bool = False) -> list[float]:
+        """As `Task.grade`; all workers are at work at once."""
+        return self.verifier.grade([problem.answer for problem in problems], texts, patient=patient)
 
 
 def mathematics(

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from llm_experiments.verifiers.final_answers import last_boxed, last_line, last_tagged, tail
-from llm_experiments.verifiers.worker_pool import BUDGET, WorkerPool
+from llm_experiments.verifiers.worker_pool import BUDGET, PASSED_OVER, PassedOver, WorkerPool
 
 from .base import Problem, Task
 
@@ -66,12 +67,22 @@ class ReasoningGymTask(Task):
 
     def rewards(self, problem: Problem, texts: Sequence[str]) -> list[float]:
         """Score of each completion's answer in [0, 1]; 0 where the scorer fails or exceeds a limit."""
-        index = int(problem.id.rpartition("/")[2])
-        answers = [final_answer(text) for text in texts]
-        asked = list(dict.fromkeys(each for each in answers if 0 < len(each) <= MAX_ANSWER))
-        scores = dict(zip(asked, self.pool.ask([["score", index, each] for each in asked]), strict=True))
-        found = [scores.get(each) or 0.0 for each in answers]
-        return [float(score >= _FULL) for score in found] if self.binary else found
+        return self.grade([problem] * len(texts), texts, patient=True)
+
+    def grade(self, problems: Sequence[Problem], texts: Sequence[str], *, patient: bool = False) -> list[float]:
+        """As `Task.grade`; all workers are at work at once."""
+        places = [int(problem.id.rpartition("/")[2]) for problem in problems]
+        answers = list(zip(places, map(final_answer, texts), strict=True))
+        asked = list(dict.fromkeys(each for each in answers if 0 < len(each[1]) <= MAX_ANSWER))
+        replies = self.pool.ask([["score", *each] for each in asked], patient=patient)
+        scores = dict(zip(asked, map(self._score, replies), strict=True))
+        return [scores.get(each, 0.0) for each in answers]
+
+    def _score(self, reply: float | PassedOver | None) -> float:
+        if reply is PASSED_OVER:
+            return math.nan
+        score = reply or 0.0
+        return float(score >= _FULL) if self.binary else score
 
 
 def final_answer(text: str) -> str:

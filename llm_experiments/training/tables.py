@@ -43,8 +43,9 @@ def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
     Returns
     -------
     dict of DataFrame
-        ``curve``: ``step, mean_reward, se`` (over prompts), ``advantage_std, seconds`` and what `SCORED` and `UPDATED`
-        name, where it was logged: a run on verl has the first three. ``rewards``: see `reward_frame`;
+        ``curve``: ``step, mean_reward, se`` (over prompts), ``ungraded`` (completions without a verdict, which enter
+        nothing else), ``advantage_std, seconds`` and what `SCORED` and `UPDATED` name, where it was logged: a run on
+        verl has the first four. ``rewards``: see `reward_frame`;
         ``kaestat analyze`` reads it. ``test``: ``step`` and the columns of `trl.testing.summarise`; absent without
         tests.
         ``gradient``: ``step`` and the columns of `GradientNoise.summary`; absent where it was not measured.
@@ -70,7 +71,7 @@ def reward_log(folder: Path) -> kaestat.RewardLog:
 
 
 def reward_frame(folder: Path) -> pd.DataFrame:
-    """``prompt, step, reward, group`` of every completion, and the columns of `MEASURED` that all steps have."""
+    """``prompt, step, reward, group`` of every graded completion, and the columns of `MEASURED` that all steps have."""
     records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("*.json"))]
     group_size = json.loads((folder / IDENTITY).read_text())["updates"]["group_size"]
     measured = [column for column in MEASURED.values() if all(column in record for record in records)]
@@ -80,7 +81,7 @@ def reward_frame(folder: Path) -> pd.DataFrame:
         columns = {"prompt": record["ids"], "step": record["step"], "reward": record["rewards"]}
         columns["group"] = copies(record["ids"], [row // group_size for row in range(n)], [True] * n)
         parts.append(pd.DataFrame(columns | {column: record[column] for column in measured}))
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts, ignore_index=True).dropna(subset="reward", ignore_index=True)
 
 
 def _with_updates(curve: pd.DataFrame, path: Path, updates_per_step: int) -> pd.DataFrame:
@@ -94,14 +95,16 @@ def _with_updates(curve: pd.DataFrame, path: Path, updates_per_step: int) -> pd.
 
 
 def _point(record: dict) -> dict[str, float]:
-    rewards = pd.Series(record["rewards"]).groupby(record["ids"]).mean()
+    given = pd.Series(record["rewards"], dtype=float)
+    rewards = given.groupby(record["ids"]).mean().dropna()
     se = rewards.std(ddof=1) / np.sqrt(len(rewards)) if len(rewards) > 1 else np.nan
     metrics = record.get("metrics", {})
     named = {column: metrics[name] for name, column in SCORED.items() if name in metrics}
     return {
         "step": record["step"],
-        "mean_reward": float(np.mean(record["rewards"])),
+        "mean_reward": float(given.mean()),
         "se": float(se),
+        "ungraded": int(given.isna().sum()),
         **{name: record[name] for name in ("advantage_std",) if name in record},
         **named,
         **{name: record[name] for name in ("seconds",) if name in record},

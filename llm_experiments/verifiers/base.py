@@ -12,5 +12,8 @@ class Verifier(Protocol):
     def rewards(self, answer: str, texts: Sequence[str]) -> list[float]:
         """1.0 for each completion whose final answer equals ``answer``, else 0.0."""
 
-    def grade(self, answers: Sequence[str], texts: Sequence[str]) -> list[float]:
-        """As `rewards`, each completion with its own ground truth."""
+    def grade(self, answers: Sequence[str], texts: Sequence[str], *, patient: bool = False) -> list[float]:
+        """As `rewards`, each completion with its own ground truth; NaN for those that nobody had the time to look at.
+
+        With ``patient`` there are none: each has its own limit of time, however long all of them take.
+        """

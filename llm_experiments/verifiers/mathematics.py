@@ -15,13 +15,14 @@ truth has several values itself.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
 from .alternatives import alternatives, is_several
 from .final_answers import after_answer_is, last_boxed, tail
 from .units import split_unit, units_differ
-from .worker_pool import BUDGET, Unanswered, WorkerPool
+from .worker_pool import BUDGET, PASSED_OVER, PassedOver, Unanswered, WorkerPool
 
 MAX_PASSAGE = 1_000
 """Characters that are parsed."""
@@ -49,9 +50,9 @@ class MathVerifier:
     workers : int or None
         Worker processes; None takes as many as there are cores (`worker_pool.default_workers`). They start as needed.
     budget : float
-        Seconds that a batch may wait for completions which take long or exceed a limit (`WorkerPool`). When half of
-        them are gone, ``timeout`` is shortened; when all are, the completions left grade 0 without being looked at, and
-        are counted by `ungraded`.
+        Seconds that a batch may wait for completions which take longer than a tenth of ``timeout`` (`WorkerPool`). When
+        half of them are gone, ``timeout`` is shortened. Completions that did not have all of their time for want of it
+        are *ungraded*: NaN, and counted by `ungraded`.
 
     Examples
     --------
@@ -87,7 +88,7 @@ class MathVerifier:
         return self._pool.processes()
 
     def rewards(self, answer: str, texts: Sequence[str]) -> list[float]:
-        """1.0 for each completion whose answer equals ``answer``, else 0.0.
+        """1.0 for each completion whose answer equals ``answer``, else 0.0, however long that takes together.
 
         Raises
         ------
@@ -96,22 +97,42 @@ class MathVerifier:
         RuntimeError
             If a worker process can not start, as where `math-verify` is not installed.
         """
-        return self.grade([answer] * len(texts), texts)
+        return self.grade([answer] * len(texts), texts, patient=True)
 
-    def grade(self, answers: Sequence[str], texts: Sequence[str]) -> list[float]:
-        """As `rewards`, each completion with its own ground truth. Equal pairs are compared once."""
+    def grade(self, answers: Sequence[str], texts: Sequence[str], *, patient: bool = False) -> list[float]:
+        """As `rewards`, each completion with its own ground truth. Equal pairs are compared once.
+
+        Parameters
+        ----------
+        answers, texts : sequence of str
+        patient : bool
+            Whether each completion has all of its time. Otherwise the batch takes bounded time, and completions are NaN
+            that had to be left ungraded.
+
+        Raises
+        ------
+        ValueError, RuntimeError
+            As `rewards`.
+        """
         if not all(answer.strip() for answer in answers):
             raise ValueError("answer is empty: nothing can be compared with it; leave this problem out.")
         requests = [_requests(answer, text) for answer, text in zip(answers, texts, strict=True)]
         asked = list(dict.fromkeys(one for each in requests if not isinstance(each, bool) for one in each))
-        correct = dict(zip(asked, self._pool.ask(asked), strict=True))
+        correct = dict(zip(asked, self._pool.ask(asked, patient=patient), strict=True))
         return [
-            float(each if isinstance(each, bool) else all(correct[one] is True for one in each)) for each in requests
+            float(each) if isinstance(each, bool) else _verdict([correct[one] for one in each]) for each in requests
         ]
 
     def ungraded(self) -> Unanswered:
         """How many comparisons came to nothing, at a limit or for want of time, since the verifier was made."""
         return self._pool.unanswered()
+
+
+def _verdict(replies: Sequence[bool | PassedOver | None]) -> float:
+    """Of a completion all of whose alternatives must be right."""
+    if all(reply is True for reply in replies):
+        return 1.0
+    return math.nan if all(reply in (True, PASSED_OVER) for reply in replies) else 0.0
 
 
 def _requests(answer: str, text: str) -> list[Request] | bool:

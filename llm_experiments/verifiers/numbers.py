@@ -73,8 +73,8 @@ class NumberVerifier:
         """
         return self.grade([answer] * len(texts), texts)
 
-    def grade(self, answers: Sequence[str], texts: Sequence[str]) -> list[float]:
-        """As `rewards`, each completion with its own ground truth."""
+    def grade(self, answers: Sequence[str], texts: Sequence[str], *, patient: bool = False) -> list[float]:
+        """As `rewards`, each completion with its own ground truth; all are read in linear time, patient or not."""
         truths = {answer: self._truth(answer) for answer in dict.fromkeys(answers)}
         return [float(_agrees(truths[answer], text)) for answer, text in zip(answers, texts, strict=True)]
 

@@ -6,18 +6,18 @@ import time
 from threading import Lock
 
 QUICK = 0.1
-"""Share of a request's limit of time up to which it is quick, and uses nothing up."""
+"""Share of a request's limit of time that each request has at first, however slow the others are."""
 
 REFILL = 0.1
 """Seconds that come back in each second."""
 
 
 class Patience:
-    """Limits of time for requests, which get shorter when many are slow.
+    """Limits of time for requests that are not quick, which get shorter when many are slow.
 
-    Of ``n`` requests on ``workers`` processes, none is refused where all are quick; however slow they are, they take no
-    longer than about ``(n * QUICK * timeout / workers + budget) / (1 - REFILL)`` seconds. Safe to use from several
-    threads.
+    Of ``n`` requests on ``workers`` processes, each has ``QUICK * timeout`` seconds to begin with. However slow they are, they
+    take no longer than about ``(n * QUICK * timeout / workers + budget) / (1 - REFILL)`` seconds. Safe to use from
+    several threads.
 
     Parameters
     ----------
@@ -32,15 +32,20 @@ class Patience:
         self._timeout, self._full, self._workers = timeout, budget * workers, workers
         self._left, self._at, self._lock = self._full, time.monotonic(), Lock()
 
+    @property
+    def quick(self) -> float:
+        """Seconds that each request has, whatever is left."""
+        return QUICK * self._timeout
+
     def limit(self) -> float:
-        """Seconds for the next request; 0 where nothing is left for it."""
+        """Seconds for the next slow request; 0 where nothing is left for it."""
         with self._lock:
             return self._timeout * min(1.0, max(0.0, 2 * self._refilled() / self._full))
 
-    def spend(self, seconds: float, *, ended: float = 0.0) -> None:
-        """Count the time of a request, and that of replacing the process that it ended."""
+    def spend(self, seconds: float) -> None:
+        """Count the time of a slow request."""
         with self._lock:
-            self._left = self._refilled() - max(0.0, seconds - QUICK * self._timeout) - ended
+            self._left = self._refilled() - seconds
 
     def _refilled(self) -> float:
         now = time.monotonic()

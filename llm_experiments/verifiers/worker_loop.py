@@ -1,6 +1,8 @@
 """What a bounded worker runs: requests in, replies out, one line of JSON each, within limits set before anything else.
 
-Started by `llm_experiments.verifiers.worker_pool` as ``python -m MODULE``; never imports torch.
+Started by `llm_experiments.verifiers.worker_pool` as ``python -m MODULE``; never imports torch. The process that is
+started prepares and then forks the child that answers. A child that ends, or is ended at its limit, is forked anew in
+milliseconds, where a new process would take a second to import its libraries.
 """
 
 from __future__ import annotations
@@ -18,25 +20,36 @@ def serve(prepare: Callable[[dict], Callable[[Any], Any]]) -> None:
     """Answer requests until the standard input closes.
 
     The first line of input holds ``memory_bytes``, ``seconds`` and the ``arguments`` of ``prepare``, which makes the
-    function that answers requests. A request that raises is answered by an error; one that runs out of memory or time
-    ends the process, as its state is then unknown.
+    function that answers requests. The first line of output, and one more whenever a child takes the place of another,
+    holds the ``child``'s process id. A request that raises is answered by an error; one that runs out of memory or time
+    ends the child, as its state is then unknown.
     """
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints must not look like a reply
     settings = json.loads(sys.stdin.readline())
     _limit(resource.RLIMIT_AS, settings["memory_bytes"])
     _limit(resource.RLIMIT_CORE, 0)
-    # By its default action the alarm ends the process even in the middle of a C loop: a worker whose parent was killed
-    # does not run on.
+    # By its default action the alarm ends the child even in the middle of a C loop: it does not outlive a parent that
+    # was killed.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     try:
         answer = prepare(settings["arguments"])
-        _write(replies, {"ready": True})
     except Exception as error:
         _write(replies, {"error": f"{type(error).__name__}: {error}"})
         return
+    ended = None
+    while ended != 0:  # a child exits with 0 where the input is closed
+        child = os.fork()
+        if child == 0:
+            _answer(replies, answer, settings["seconds"])
+            os._exit(0)
+        _write(replies, {"child": child})
+        ended = os.waitpid(child, 0)[1]
+
+
+def _answer(replies: Any, answer: Callable[[Any], Any], seconds: float) -> None:
     for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_REAL, settings["seconds"])
+        signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
             reply = {"reply": answer(json.loads(line))}
         except MemoryError:
@@ -56,6 +69,6 @@ def _limit(which: int, amount: int) -> None:
         pass
 
 
-def _write(stream, reply: dict) -> None:
+def _write(stream: Any, reply: dict) -> None:
     stream.write(json.dumps(reply) + "\n")
     stream.flush()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from queue import LifoQueue
 from threading import Lock
@@ -25,6 +27,11 @@ BUDGET = 60.0
 
 _ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 120.0
+_KEPT = (
+    *("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONNOUSERSITE", "VIRTUAL_ENV"),
+)
+"""Environment variables that workers are given."""
 
 
 def default_workers() -> int:
@@ -42,39 +49,50 @@ class Unanswered:
     exceeded : int
         Those that exceeded a limit of time or memory, or ended their process in any other way.
     passed_over : int
-        Those that were not looked at, as slow ones had used up the time of all.
+        Those that did not have all of their time, as slow ones had used it up.
     """
 
     exceeded: int = 0
     passed_over: int = 0
 
 
+class PassedOver(Enum):
+    """The reply to a request that did not have all of its time: nothing is known of it."""
+
+    PASSED_OVER = "passed over"
+
+
+PASSED_OVER = PassedOver.PASSED_OVER
+
+
 class _Died(Exception):
-    """The worker ended, or was ended at its limit of time."""
+    """The child that answers ended."""
+
+
+class _TimedOut(Exception):
+    """No reply came in time."""
 
 
 class _Worker:
     """One process; started afresh (not forked), so that it is light and inherits no lock or device of its parent."""
 
     def __init__(self, module: str, arguments: dict, seconds: float, memory_mib: int):
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        environment = {key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}
-        environment["PYTHONHASHSEED"] = "0"  # a replacement must do as its predecessor did
         self.process = subprocess.Popen(
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=_ROOT,
-            env=environment | threads,
+            env=_environment(),
+            start_new_session=True,  # with a process group of its own, to be ended with its child
         )
-        begin = time.monotonic()
-        self._buffer = b""
+        self._buffer, self._child = b"", 0
         # The alarm inside the worker comes second: the process that asks ends it first, unless it is gone itself.
         settings = {"memory_bytes": memory_mib << 20, "seconds": seconds + 1.0, "arguments": arguments}
         try:
-            reply = self.ask(settings, _START_SECONDS)
-        except _Died:
+            self._send(settings)
+            reply = self._line(time.monotonic() + _START_SECONDS)
+        except (_Died, _TimedOut):
             self.stop()
             raise RuntimeError(
                 f"{module} did not start in {_START_SECONDS:.0f} s with memory_mib = {memory_mib}; give it more memory."
@@ -82,32 +100,78 @@ class _Worker:
         if "error" in reply:
             self.stop()
             raise RuntimeError(f"{module} could not start with memory_mib = {memory_mib}: {reply['error']}")
-        self.start_seconds = time.monotonic() - begin
+        self._child = reply["child"]
 
     def ask(self, request: Any, seconds: float) -> dict:
-        """The reply to one request; raises `_Died` where none comes in time."""
+        """The reply to one request.
+
+        Raises
+        ------
+        _TimedOut
+            If none comes in time. The child has been ended, and another one takes its place.
+        _Died
+            If the child ended.
+        """
+        self._replaced_while_idle()
         deadline = time.monotonic() + seconds
+        try:
+            self._send(request)
+            reply = self._line(deadline)
+        except _TimedOut:
+            os.kill(self._child, signal.SIGKILL)
+            self._await_child()
+            raise
+        if "child" in reply:
+            self._child = reply["child"]
+            raise _Died
+        return reply
+
+    def _replaced_while_idle(self) -> None:
+        while self._poll(0):
+            self._child = self._line(time.monotonic() + _START_SECONDS).get("child", self._child)
+
+    def _await_child(self) -> None:
+        """Until another child has taken the place of the one that was ended."""
+        try:
+            while "child" not in (reply := self._line(time.monotonic() + _START_SECONDS)):
+                pass  # a reply that came too late
+        except _TimedOut:
+            self.stop()
+            raise _Died from None
+        self._child = reply["child"]
+
+    def _send(self, request: Any) -> None:
         try:
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
         except OSError:
             raise _Died from None
-        descriptor = self.process.stdout.fileno()
-        poll = select.poll()  # unlike select(), fit for descriptors above 1024
-        poll.register(descriptor, select.POLLIN)
+
+    def _line(self, deadline: float) -> dict:
         while b"\n" not in self._buffer:
             left = deadline - time.monotonic()
-            if left <= 0 or not poll.poll(left * 1000):
-                raise _Died
-            received = os.read(descriptor, 65536)
+            if left <= 0 or not self._poll(left):
+                raise _TimedOut
+            received = os.read(self.process.stdout.fileno(), 65536)
             if not received:
                 raise _Died
             self._buffer += received
         line, _, self._buffer = self._buffer.partition(b"\n")
         return json.loads(line)
 
+    def _poll(self, seconds: float) -> bool:
+        poll = select.poll()  # unlike select(), fit for descriptors above 1024
+        poll.register(self.process.stdout.fileno(), select.POLLIN)
+        return b"\n" in self._buffer or bool(poll.poll(seconds * 1000))
+
+    def processes(self) -> list[int]:
+        return [self.process.pid, self._child]
+
     def stop(self) -> None:
-        self.process.kill()
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             try:
@@ -119,11 +183,12 @@ class _Worker:
 class WorkerPool:
     """Processes that answer requests, each within limits of time and memory.
 
-    A request that exceeds a limit, or that ends its process in any other way, is answered None; the process is replaced
-    and the other requests go on. Where many are slow, the limit of time gets shorter, until the requests that are left
-    are answered None without being looked at: together they wait no longer than `Patience` says. Processes start when
-    first needed and end with `close`, with the pool, or with the interpreter. Safe to use from several threads; after a
-    fork, the child starts processes of its own.
+    All requests first have a tenth of the limit of time, so that none waits for another's slowness. Then those that were
+    not answered have all of it. A request that exceeds it, or that ends its process in any other way, is answered None;
+    the process is replaced and the other requests go on. Where many are slow, the limit of time gets shorter, and
+    requests that would need more are `PASSED_OVER`: together they wait no longer than `Patience` says. Processes
+    start when first needed and end with `close`, with the pool, or with the interpreter. Safe to use from several
+    threads; after a fork, the child starts processes of its own.
 
     Parameters
     ----------
@@ -173,13 +238,13 @@ class WorkerPool:
         self._finalizer = weakref.finalize(self, _stop_all, self._running, self._pid)
 
     def ask(self, requests: Sequence[Any], *, patient: bool = False) -> list[Any]:
-        """The reply to each request, in order; None where it failed, exceeded a limit, or was passed over.
+        """The reply to each request, in order; None where it failed or exceeded a limit, or `PASSED_OVER`.
 
         Parameters
         ----------
         requests : sequence
         patient : bool
-            For requests of one's own making: each has all of its time, and uses up none of the others'.
+            Whether each has all of its time, however long that takes together; none is passed over.
 
         Raises
         ------
@@ -189,15 +254,17 @@ class WorkerPool:
         if os.getpid() != self._pid:
             self._finalizer.detach()
             self._reset()
-        passed_over = self._passed_over
-        if self._n_workers == 1 or len(requests) < 2:
-            replies = [self._ask(request, patient) for request in requests]
-        else:
-            with ThreadPoolExecutor(min(self._n_workers, len(requests))) as threads:
-                replies = list(threads.map(lambda request: self._ask(request, patient), requests))
-        if self._passed_over > passed_over:
+        replies = self._each(requests, self._quickly)
+        slow = [place for place, reply in enumerate(replies) if reply is PASSED_OVER]
+        found = self._each([requests[place] for place in slow], self._with_all_time if patient else self._patiently)
+        for place, reply in zip(slow, found, strict=True):
+            replies[place] = reply
+        passed_over = found.count(PASSED_OVER)
+        with self._lock:
+            self._passed_over += passed_over
+        if passed_over:
             warnings.warn(
-                f"{self._passed_over - passed_over} requests were passed over, as slow ones had used up the "
+                f"{passed_over} of {len(requests)} requests were passed over, as slow ones had used up the "
                 f"{self._budget:g} s that they may take together; {self._exceeded} exceeded a limit so far. Raise "
                 "budget or workers if these are no hostile texts.",
                 RuntimeWarning,
@@ -205,36 +272,49 @@ class WorkerPool:
             )
         return replies
 
+    def _each(self, requests: Sequence[Any], ask: Callable[[Any], Any]) -> list[Any]:
+        if self._n_workers == 1 or len(requests) < 2:
+            return [ask(request) for request in requests]
+        with ThreadPoolExecutor(min(self._n_workers, len(requests))) as threads:
+            return list(threads.map(ask, requests))
+
     def unanswered(self) -> Unanswered:
         """How many requests came to nothing since the pool was made."""
         return Unanswered(self._exceeded, self._passed_over)
 
-    def _ask(self, request: Any, patient: bool) -> Any:
+    def _quickly(self, request: Any) -> Any:
+        # What ends its process is asked again: the system may have ended it for another process's sake.
+        return self._ask(request, self._patience.quick, late=PASSED_OVER, died=PASSED_OVER)
+
+    def _patiently(self, request: Any) -> Any:
+        limit, full = self._patience.limit(), self._making[2]
+        if limit <= self._patience.quick:
+            return PASSED_OVER
+        begin = time.monotonic()
+        reply = self._ask(request, limit, late=None if limit == full else PASSED_OVER)
+        self._patience.spend(time.monotonic() - begin)
+        return reply
+
+    def _with_all_time(self, request: Any) -> Any:
+        return self._ask(request, self._making[2])
+
+    def _ask(self, request: Any, seconds: float, *, late: Any = None, died: Any = None) -> Any:
+        """The reply; None for an error, and ``late`` or ``died`` where there is none."""
         worker = self._slots.get()
         try:
-            limit = self._making[2] if patient else self._patience.limit()
-            if limit == 0:
-                with self._lock:
-                    self._passed_over += 1
-                return None
-            if worker is not None and worker.process.poll() is not None:  # ended while idle: not this request's doing
-                worker = self._drop(worker)
             if worker is None:
                 worker = _Worker(*self._making)
                 with self._lock:
                     self._running.append(worker)
-            begin = time.monotonic()
-            reply = worker.ask(request, limit).get("reply")
-            if not patient:
-                self._patience.spend(time.monotonic() - begin)
+            return worker.ask(request, seconds).get("reply")
+        except (_TimedOut, _Died) as error:
+            if worker.process.poll() is not None:
+                worker = self._drop(worker)
+            reply = late if isinstance(error, _TimedOut) else died
+            if reply is None:
+                with self._lock:
+                    self._exceeded += 1
             return reply
-        except _Died:
-            with self._lock:
-                self._exceeded += 1
-            if not patient:
-                self._patience.spend(time.monotonic() - begin, ended=worker.start_seconds)
-            worker = self._drop(worker)
-            return None
         except BaseException:  # an interrupted exchange would leave its reply to the next request
             worker = self._drop(worker)
             raise
@@ -249,13 +329,20 @@ class WorkerPool:
                     self._running.remove(worker)
 
     def processes(self) -> list[int]:
-        """Process ids of the workers that run now."""
+        """Process ids of the workers that run now, and of their children, which answer."""
         with self._lock:
-            return [worker.process.pid for worker in self._running]
+            return [pid for worker in self._running for pid in worker.processes()]
 
     def close(self) -> None:
         """End the processes; a later request starts new ones."""
         _stop_all(self._running, self._pid)
+
+
+def _environment() -> dict[str, str]:
+    """What a worker needs to find Python and its packages, and none of the secrets that an environment holds."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return kept | threads | {"PYTHONHASHSEED": "0"}  # a replacement must do as its predecessor did
 
 
 def _stop_all(running: list[_Worker], owner: int) -> None:

@@ -77,9 +77,10 @@ class DrawnRows(WatchedSampler):
 
     def observe_rows(self, rows: BatchRows, rewards: torch.Tensor, step: int) -> None:
         """Take note of a batch's rewards, shape (N,)."""
-        counted = np.flatnonzero((rows.final == np.arange(len(rows.final))) & ~rows.padding)
+        given = rewards.double().cpu().numpy()
+        counted = np.flatnonzero(rows.graded(given))
         ids = [prompt.id for prompt in (rows.prompts[row] for row in counted) if prompt is not None]
-        self.observe(ids, rewards.double().cpu().numpy()[counted], step)
+        self.observe(ids, given[counted], step)
 
 
 def drawn_rows(options: Options, watched: WatchedEstimator, config: Any, dataset: Any) -> DrawnRows | None:

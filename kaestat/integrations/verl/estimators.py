@@ -137,7 +137,8 @@ def _of_this_step_alone(
         raise ValueError(f"index: adv_estimator={method} compares within groups, and verl passed no uid of the rows.")
     padding = is_padding(index) & (lengths.cpu().numpy() == 0)
     weights = lengths.to(rewards.dtype) if options.weights == "length" else None
-    return estimator.step(list(index), rewards, step=0, mask=~padding, weights=weights)
+    graded = ~rewards.isnan().cpu().numpy()
+    return estimator.step(list(index), rewards, step=0, mask=graded & ~padding, weights=weights)
 
 
 def is_padding(index: Sequence[Hashable]) -> np.ndarray:

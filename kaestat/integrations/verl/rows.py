@@ -36,6 +36,10 @@ class BatchRows:
     final: np.ndarray
     padding: np.ndarray
 
+    def graded(self, rewards: np.ndarray) -> np.ndarray:
+        """Which rows end a session that has a reward, shape (N,)."""
+        return (self.final == np.arange(len(self.final))) & ~self.padding & ~np.isnan(rewards)
+
 
 def read_rows(batch: KVBatchMeta, prompt_id: str) -> BatchRows:
     """The rows of a V1 batch: its keys and tags, and what the transfer queue holds of one row of each group.
@@ -90,6 +94,7 @@ def row_advantages(
     index : sequence of str, length N
         Group names as verl passes them with the rewards, to see that these are the same rows in the same order.
     rewards : Tensor of float, shape (N,)
+        NaN for completions without a verdict: advantage 0, and not recorded.
     weights : Tensor, shape (N,), or None
         Weight of each row; a session weighs what its outputs weigh together.
     version : ndarray of int, shape (N,), optional
@@ -107,8 +112,8 @@ def row_advantages(
     """
     check_rows(rows, index)
     of_rows = None if weights is None else weights.double().cpu().numpy()
-    completions = _completions(baseline, rows, of_rows)
-    advantages = baseline.advantages(rewards.double().cpu().numpy(), step, version=version, **completions)
+    given = rewards.double().cpu().numpy()
+    advantages = baseline.advantages(given, step, version=version, **_completions(baseline, rows, given, of_rows))
     advantages = np.where(rows.padding, 0.0, advantages[rows.final])
     return torch.as_tensor(advantages, dtype=rewards.dtype, device=rewards.device)
 
@@ -122,10 +127,12 @@ def observe_rows(
     version: np.ndarray,
 ) -> None:
     """Record rows that get no advantage; parameters and errors as `row_advantages`, but arrays."""
-    baseline.observe(rewards, step, version=version, **_completions(baseline, rows, weights))
+    baseline.observe(rewards, step, version=version, **_completions(baseline, rows, rewards, weights))
 
 
-def _completions(baseline: WatchedEstimator, rows: BatchRows, weights: np.ndarray | None) -> dict[str, Any]:
+def _completions(
+    baseline: WatchedEstimator, rows: BatchRows, rewards: np.ndarray, weights: np.ndarray | None
+) -> dict[str, Any]:
     """What a watched estimator takes of rows beside their rewards: each session's final output is a completion."""
     of_sessions = None
     if weights is not None:
@@ -135,7 +142,7 @@ def _completions(baseline: WatchedEstimator, rows: BatchRows, weights: np.ndarra
         "prompts": [None if prompt is None else prompt.hash for prompt in rows.prompts],
         "ids": [None if prompt is None else prompt.id for prompt in rows.prompts] if baseline.stateful else None,
         "groups": rows.uids,
-        "mask": (rows.final == np.arange(len(rows.final))) & ~rows.padding,
+        "mask": rows.graded(rewards),
         "weights": of_sessions,
     }
 

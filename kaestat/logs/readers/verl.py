@@ -8,6 +8,7 @@ anew at every step.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ def read_verl(
     """Read a dump, or one file of it.
 
     The prompt is its text. Rows of one prompt in a step are one group unless ``group`` tells them apart. Padding and
-    the further outputs of a rollout with several (they repeat its reward) are left out.
+    the further outputs of a rollout with several (they repeat its reward) are left out. So are completions without a
+    reward, null or NaN, as a reward function gives to what it could not grade; a warning counts them.
 
     Parameters
     ----------
@@ -90,9 +92,14 @@ def _read_files(
     measures = choose_columns(files[0], jsonl.column_names(files[0]), hints)
     asked = {"prompt": prompt, "reward": reward} | ({} if group is None else {"group": group}) | measures
     parts = [_read_file(file, asked) for file in files]
-    prompts, steps, rewards, groups, columns = zip(*parts, strict=True)
+    prompts, steps, rewards, groups, columns, ungraded = zip(*parts, strict=True)
+    if any(ungraded):
+        first = files[np.flatnonzero(ungraded)[0]]
+        warnings.warn(
+            f"{first}: {sum(ungraded)} completions without {reward!r} are left out from here on.", stacklevel=3
+        )
     if not any(map(len, rewards)):
-        raise ValueError(f"{files[0]}: holds padding only, and no completion.")
+        raise ValueError(f"{files[0]}: holds padding or completions without {reward!r} only.")
     return RewardLog.of_labels(
         Labels.joined(prompts),
         np.concatenate(steps),
@@ -109,27 +116,35 @@ def numbered(folder: Path) -> list[Path]:
 
 def _read_file(
     path: Path, asked: dict[str, str]
-) -> tuple[Labels, np.ndarray, np.ndarray, Labels, dict[str, np.ndarray]]:
+) -> tuple[Labels, np.ndarray, np.ndarray, Labels, dict[str, np.ndarray], int]:
+    """Prompts, steps, rewards, groups and measures of the completions that have a reward; how many have none."""
     found = jsonl.column_names(path)
     for hint, name in asked.items():
         refuse_missing_column(path, name, hint, found)
     names = [*asked.values(), *(name for name in ("step", "uid") if name in found)]
     table = jsonl.read_table(path, list(dict.fromkeys(names)))
-    table = _real_rollouts(table) if "uid" in found else table
+    if "uid" in found:
+        table = _rows(table, [not _NO_ROLLOUT.fullmatch(str(uid)) for uid in table.columns["uid"]])
+    graded = ~np.isnan(table.rewards(asked["reward"], allow_missing=True))
+    table = _rows(table, graded)
     return (
         table.labels(asked["prompt"]),
         _steps(table, asked["reward"]),
         table.rewards(asked["reward"]),
         table.labels(asked["group"]) if "group" in asked else Labels.of([]),
         {part: table.measures(asked[part], part) for part in MEASURES if part in asked},
+        int((~graded).sum()),
     )
 
 
-def _real_rollouts(table: Table) -> Table:
+def _rows(table: Table, kept: Sequence[bool] | np.ndarray) -> Table:
     given: dict[str, Any] = dict(table.columns)
-    rows = [row for row, uid in enumerate(given["uid"]) if not _NO_ROLLOUT.fullmatch(str(uid))]
+    rows = np.flatnonzero(kept).tolist()
+    if len(rows) == len(kept):
+        return table
     columns = {name: [column[row] for row in rows] for name, column in given.items()}
-    return Table(table.source, columns, lambda row: table.place(rows[row]), rows)
+    origin = rows if table.origin is None else [table.origin[row] for row in rows]
+    return Table(table.source, columns, lambda row: table.place(rows[row]), origin)
 
 
 def _steps(table: Table, reward: str) -> np.ndarray:

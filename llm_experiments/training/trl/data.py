@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from llm_experiments.tasks.base import Problem, Task
 
 ID_COLUMN = "problem_id"
 
-RewardFunction = Callable[..., list[float]]
+RewardFunction = Callable[..., list[float | None]]
 
 
 def training_set(problems: Sequence[Problem], *, chat: bool, system: str | None, copies: int) -> Dataset:
@@ -31,11 +32,15 @@ def training_set(problems: Sequence[Problem], *, chat: bool, system: str | None,
 
 
 def reward_function(task: Task) -> RewardFunction:
-    """A task's rewards as TRL calls them: for completions of all prompts at once, told apart by their ids."""
+    """A task's rewards as TRL calls them: for completions of all prompts at once, told apart by their ids.
+
+    Ungraded completions have the reward None, which `BaselineGRPOTrainer` masks: advantage 0, and not recorded.
+    """
     problems = {problem.id: problem for problem in task.problems}
 
-    def reward(completions: Sequence[Any], problem_id: Sequence[str], **_: Any) -> list[float]:
-        return task.grade([problems[name] for name in problem_id], [_text(each) for each in completions])
+    def reward(completions: Sequence[Any], problem_id: Sequence[str], **_: Any) -> list[float | None]:
+        found = task.grade([problems[name] for name in problem_id], [_text(each) for each in completions])
+        return [None if math.isnan(each) else each for each in found]
 
     reward.__name__ = "reward"  # TRL logs it under this name
     return reward

@@ -62,7 +62,7 @@ class HeldOutTest:
     def _grade(self, completions: Sequence, samples: int) -> list[float]:
         """Rewards of the completions of all problems, ``samples`` of each in a row."""
         problems = [problem for problem in self.problems for _ in range(samples)]
-        return self.task.grade(problems, [each.text for each in completions])
+        return self.task.grade(problems, [each.text for each in completions], patient=True)
 
 
 def summarise(record: dict[str, list]) -> dict[str, float]:

@@ -99,13 +99,14 @@ class RecordingTrainer(BaselineGRPOTrainer):
         return advantages
 
     def _write(self, step: int, scored: Any, advantages: torch.Tensor) -> None:
-        rewards = scored.rewards.nansum(dim=1).cpu().double().numpy()
+        graded = ~scored.rewards.isnan().all(dim=1)
+        rewards = scored.rewards.nansum(dim=1).cpu().double()
         now = time.perf_counter()
         metrics = {name: values[-1] for name, values in self._metrics["train"].items() if values}
         record = {
             "step": step,
             "ids": [str(key) for key in scored.ids],
-            "rewards": rewards.tolist(),
+            "rewards": [one if known else None for one, known in zip(rewards.tolist(), graded.tolist(), strict=True)],
             **self.measures,
             "advantage_std": float(np.std(advantages.numpy())),
             "metrics": {name: float(value) for name, value in metrics.items() if _is_number(value)},

@@ -34,6 +34,9 @@ def compute_score(
 ) -> float:
     """Reward of one completion in [0, 1]; bounded in time and memory on any text.
 
+    NaN where it is ungraded, as slow completions have used up the time of all: `kaestat.integrations.verl` masks such
+    rows.
+
     Parameters
     ----------
     data_source : str
@@ -60,7 +63,7 @@ def compute_score(
             "python -m llm_experiments launch-verl."
         )
     problem = Problem(str(info.get("problem_id", "")), "", str(ground_truth))
-    (reward,) = _shared_task(info["grader"]).rewards(problem, [solution_str])
+    (reward,) = _shared_task(info["grader"]).grade([problem], [solution_str])
     return float(reward)
 
 
