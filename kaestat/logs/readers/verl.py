@@ -95,9 +95,8 @@ def _read_files(
     prompts, steps, rewards, groups, columns, ungraded = zip(*parts, strict=True)
     if any(ungraded):
         first = files[np.flatnonzero(ungraded)[0]]
-        warnings.warn(
-            f"{first}: {sum(ungraded)} completions without {reward!r} are left out from here on.", stacklevel=3
-        )
+        message = f"{first}: {sum(ungraded)} completions without {reward!r} are left out from here on."
+        warnings.warn(message, stacklevel=3)
     if not any(map(len, rewards)):
         raise ValueError(f"{files[0]}: holds padding or completions without {reward!r} only.")
     return RewardLog.of_labels(
