@@ -123,7 +123,8 @@ def _read_file(
     names = [*asked.values(), *(name for name in ("step", "uid") if name in found)]
     table = jsonl.read_table(path, list(dict.fromkeys(names)))
     if "uid" in found:
-        table = _rows(table, [not _NO_ROLLOUT.fullmatch(str(uid)) for uid in table.columns["uid"]])
+        uids: Any = table.columns["uid"]
+        table = _rows(table, [not _NO_ROLLOUT.fullmatch(str(uid)) for uid in uids])
     graded = ~np.isnan(table.rewards(asked["reward"], allow_missing=True))
     table = _rows(table, graded)
     return (
