@@ -26,7 +26,8 @@ def attempt(call: Callable[[], Any], names: Collection[str] = ()) -> Any:
     """The result of a call, or `REFUSED`; anything else that it does is an assertion error.
 
     A refusal is a ValueError, a TypeError or a FileNotFoundError, none of their subclasses but kaestat's own (others
-    were raised by a decoder or parser, and nobody caught them), raised on purpose by kaestat itself, with a message in which one of ``names`` stands.
+    were raised by a decoder or parser, and nobody caught them), raised on purpose by kaestat itself, with a message in
+    which one of ``names`` stands.
     Warnings count as errors.
     """
     with warnings.catch_warnings():
