@@ -7,7 +7,7 @@ import os
 import platform
 from pathlib import Path
 
-from kaestat.provenance import git, installed_version
+from kaestat.provenance import checked_out_commit, installed_version
 
 PACKAGES = ("kaestat", "numpy", "scipy", "pandas", "torch", "statsmodels", "verl")
 
@@ -16,7 +16,7 @@ def provenance() -> dict[str, str]:
     """Machine (by its processor, no names or paths) and what else kept it busy, versions, date and git commit."""
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "commit": _commit(),
+        "commit": checked_out_commit(Path(__file__).parent) or "no git checkout",
         "processor": _processor(),
         "cores": str(os.cpu_count()),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
@@ -24,15 +24,6 @@ def provenance() -> dict[str, str]:
         "system": f"{platform.system()} {platform.machine()}",
         "Python": platform.python_version(),
     } | {package: installed_version(package) or "not installed" for package in PACKAGES}
-
-
-def _commit() -> str:
-    root = Path(__file__).parents[1]
-    commit = git(root, "rev-parse", "--short=12", "HEAD")
-    changed = git(root, "status", "--porcelain", "--untracked-files=no", "--", "kaestat", "benchmarks/*.py")
-    if commit is None:
-        return "no git checkout"
-    return f"{commit} with uncommitted changes" if changed else commit
 
 
 def _processor() -> str:

@@ -16,6 +16,9 @@ from typing import Any
 
 import kaestat
 
+SOURCES = ("*.py", "*.yaml", "*.toml")
+"""Files that a result depends on, as git's patterns."""
+
 
 @dataclass(frozen=True)
 class Provenance:
@@ -84,11 +87,23 @@ def environment(packages: Iterable[str]) -> dict[str, Any]:
 
 
 def checked_out_commit(folder: str | os.PathLike[str]) -> str | None:
-    """The commit checked out in a folder, marked if files differ from it; None outside a git checkout."""
-    commit, changed = git(folder, "rev-parse", "HEAD"), git(folder, "status", "--porcelain")
-    if commit is None or changed is None:
+    """The commit checked out in a folder; None outside a git checkout.
+
+    Where source files (`SOURCES`) of the repository differ from it, a mark follows with the first digits of their
+    difference's checksum: two results of the same changes have the same mark. Other files, such as results, do not
+    count.
+    """
+    commit, top = git(folder, "rev-parse", "HEAD"), git(folder, "rev-parse", "--show-toplevel")
+    if commit is None or top is None:
         return None
-    return commit + (" (with uncommitted changes)" if changed else "")
+    difference = git(top, "diff", "HEAD", "--", *SOURCES) or ""
+    added = git(top, "ls-files", "--others", "--exclude-standard", "--", *SOURCES) or ""
+    if not (difference or added):
+        return commit
+    digest = hashlib.sha256(difference.encode())
+    for name in added.splitlines():
+        digest.update(f"{name} {checksum(Path(top, name))}\n".encode())
+    return f"{commit} (with uncommitted changes {digest.hexdigest()[:12]})"
 
 
 def git(folder: str | os.PathLike[str], *arguments: str) -> str | None:
