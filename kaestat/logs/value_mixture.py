@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.stats import binom
 
 ATOMS = np.sin(np.linspace(0, np.pi / 2, 65)) ** 2  # equally far apart for the binomial's standard error
 ROUNDS = 300
@@ -39,6 +38,8 @@ class ValueMixture:
     @cached_property
     def likelihood(self) -> np.ndarray:
         """Shape (C, A)."""
+        from scipy.stats import binom  # takes a second to import
+
         return np.asarray(binom.pmf(self.right[:, None], self.size[:, None], ATOMS))
 
     @cached_property

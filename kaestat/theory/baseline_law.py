@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binom
 
 from kaestat.checks import check_factors, check_finite_number, check_shapes, check_whole
 from kaestat.theory.equal_budget import within_noise
@@ -328,6 +327,8 @@ def _multiplier(weight: np.ndarray, distance: np.ndarray, error: np.ndarray) -> 
 
 def _grpo(moments: PromptMoments, size: int) -> DesignNoise:
     """Sum over the number of right answers, shape (P, G + 1)."""
+    from scipy.stats import binom  # takes a second to import
+
     p = moments.value[:, None]
     k = np.arange(size + 1)
     chance = binom.pmf(k, size, p)
