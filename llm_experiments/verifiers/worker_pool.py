@@ -22,7 +22,7 @@ from typing import Any
 
 from .patience import Patience
 
-BUDGET = 60.0
+BUDGET = 50.0
 """Seconds that slow requests may keep a pool waiting."""
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -183,12 +183,12 @@ class _Worker:
 class WorkerPool:
     """Processes that answer requests, each within limits of time and memory.
 
-    All requests first have a tenth of the limit of time, so that none waits for another's slowness. Then those that were
-    not answered have all of it. A request that exceeds it, or that ends its process in any other way, is answered None;
-    the process is replaced and the other requests go on. Where many are slow, the limit of time gets shorter, and
-    requests that would need more are `PASSED_OVER`: together they wait no longer than `Patience` says. Processes
-    start when first needed and end with `close`, with the pool, or with the interpreter. Safe to use from several
-    threads; after a fork, the child starts processes of its own.
+    All requests first have a tenth of the limit of time, so that no slow one takes another's turn. Then the unanswered
+    ones have all of it. A request that exceeds it, or that ends its process in any other way, is answered None; the
+    process is replaced and the other requests go on. Where many are slow, the limit gets shorter, and requests that
+    need more are `PASSED_OVER`: `Patience` bounds the time of all together. Processes start when first needed and end
+    with `close`, with the pool, or with the interpreter. Safe to use from several threads; after a fork, the child
+    starts processes of its own.
 
     Parameters
     ----------
