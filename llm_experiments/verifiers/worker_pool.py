@@ -168,6 +168,8 @@ class _Worker:
         return [self.process.pid, self._child]
 
     def stop(self) -> None:
+        if self.process.stdout.closed:
+            return  # its id may be another's by now
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -302,6 +304,8 @@ class WorkerPool:
         """The reply; None for an error, and ``late`` or ``died`` where there is none."""
         worker = self._slots.get()
         try:
+            if worker is not None and worker.process.poll() is not None:  # closed, or killed while it was idle
+                worker = self._drop(worker)
             if worker is None:
                 worker = _Worker(*self._making)
                 with self._lock:
