@@ -67,7 +67,7 @@ def experiment_figures() -> dict[str, Figure]:
     figures["equal_budget"] = equal_budget.figure(along_a_run.equal_budget)
     law = baseline_law.read(RESULTS / "baseline_law")
     figures["law_regions"], figures["law_agreement"] = baseline_law.regions(law), baseline_law.agreement(law)
-    figures["columns"] = study_figure(RESULTS / "studies" / "columns")
+    figures |= {name: study_figure(RESULTS / "studies" / name) for name in ("columns", "workings")}
     figures["staleness"] = staleness.figure(staleness.read(RESULTS / "studies" / "staleness"))
     return figures
 

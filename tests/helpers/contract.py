@@ -15,17 +15,19 @@ import pandas as pd
 from hypothesis import strategies as st
 
 import kaestat
+from kaestat.logs.table import InvalidRows
 
 HERE = str(Path(kaestat.__file__).parent)
-REFUSALS = (ValueError, TypeError, FileNotFoundError)
+REFUSALS = (ValueError, TypeError, FileNotFoundError, InvalidRows)
 REFUSED = object()
 
 
 def attempt(call: Callable[[], Any], names: Collection[str] = ()) -> Any:
     """The result of a call, or `REFUSED`; anything else that it does is an assertion error.
 
-    A refusal is a ValueError, a TypeError or a FileNotFoundError, none of their subclasses (which a decoder or parser
-    raised and nobody caught), raised on purpose by kaestat itself, with a message in which one of ``names`` stands.
+    A refusal is a ValueError, a TypeError or a FileNotFoundError, none of their subclasses but kaestat's own (others
+    were raised by a decoder or parser, and nobody caught them), raised on purpose by kaestat itself, with a message in
+    which one of ``names`` stands.
     Warnings count as errors.
     """
     with warnings.catch_warnings():

@@ -95,9 +95,8 @@ def _read_files(
     prompts, steps, rewards, groups, columns, ungraded = zip(*parts, strict=True)
     if any(ungraded):
         first = files[np.flatnonzero(ungraded)[0]]
-        warnings.warn(
-            f"{first}: {sum(ungraded)} completions without {reward!r} are left out from here on.", stacklevel=3
-        )
+        message = f"{first}: {sum(ungraded)} completions without {reward!r} are left out from here on."
+        warnings.warn(message, stacklevel=3)
     if not any(map(len, rewards)):
         raise ValueError(f"{files[0]}: holds padding or completions without {reward!r} only.")
     return RewardLog.of_labels(
@@ -124,7 +123,8 @@ def _read_file(
     names = [*asked.values(), *(name for name in ("step", "uid") if name in found)]
     table = jsonl.read_table(path, list(dict.fromkeys(names)))
     if "uid" in found:
-        table = _rows(table, [not _NO_ROLLOUT.fullmatch(str(uid)) for uid in table.columns["uid"]])
+        uids: Any = table.columns["uid"]
+        table = _rows(table, [not _NO_ROLLOUT.fullmatch(str(uid)) for uid in uids])
     graded = ~np.isnan(table.rewards(asked["reward"], allow_missing=True))
     table = _rows(table, graded)
     return (

@@ -181,14 +181,14 @@ def test_a_checkpoint_waits_for_the_visits_that_are_being_merged(place, tmp_path
     sample = RecordedSample(**dict.fromkeys(of_sample.name for of_sample in fields(RolloutSample)))
     sample.delta = worker.take_delta().to_bytes()
     queue = RecordingQueue(SimpleNamespace(get=lambda: sample), trainer.recorded)
-    amid, go_on, add = threading.Event(), threading.Event(), RewardHistory.add
+    amid, go_on, carry_out = threading.Event(), threading.Event(), RewardHistory.carry_out
 
-    def slow(history, delta):
+    def slow(history, write):
         amid.set()
         assert go_on.wait(60)
-        add(history, delta)
+        carry_out(history, write)
 
-    monkeypatch.setattr(RewardHistory, "add", slow)
+    monkeypatch.setattr(RewardHistory, "carry_out", slow)
     monkeypatch.setattr(AsyncGRPOTrainer, "_save_checkpoint", lambda *given: None)
     with ThreadPoolExecutor(2) as pool:
         taking = pool.submit(queue.get)

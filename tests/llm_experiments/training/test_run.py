@@ -18,6 +18,7 @@ import yaml
 from typer.testing import CliRunner
 
 import kaestat
+from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from llm_experiments import cli
 from llm_experiments.tasks.arithmetic import arithmetic
 from llm_experiments.tasks.base import Problem
@@ -279,17 +280,17 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, m
     whole = training_run(tmp_path / "whole")
     whole.run()
     stopped = training_run(tmp_path / "stopped")
-    inner = kaestat.AdvantageEstimator.step
+    inner = WatchedEstimator.advantages
 
-    def stops(self, prompt_ids, rewards, step, **options):
+    def stops(self, rewards, step, **options):
         if step == stop_at:
             raise KeyboardInterrupt
-        return inner(self, prompt_ids, rewards, step, **options)
+        return inner(self, rewards, step, **options)
 
-    monkeypatch.setattr(kaestat.AdvantageEstimator, "step", stops)
+    monkeypatch.setattr(WatchedEstimator, "advantages", stops)
     with pytest.raises(KeyboardInterrupt):
         stopped.run()
-    monkeypatch.setattr(kaestat.AdvantageEstimator, "step", inner)
+    monkeypatch.setattr(WatchedEstimator, "advantages", inner)
     again = training_run(tmp_path / "stopped")
     again.run()
     assert "lm_head" not in caplog.text  # it is the input's matrix, which the checkpoint has

@@ -96,8 +96,23 @@ def test_ids_of_the_users_own_are_no_reason_to_drop_rows(tmp_path):
 
 def test_errors_behind_rows_left_out_still_name_the_right_line(tmp_path):
     uid = [f"pad{uuid.UUID(int=2).hex}_0_0", "a", "b"]
-    dump(tmp_path, 1, ["", "why", "why"], [0.0, 1.0, float("nan")], uid=uid)
-    with pytest.raises(ValueError, match=r"1\.jsonl, line 3: score is missing"):
+    dump(tmp_path, 1, ["", "why", "why"], [0.0, 1.0, float("inf")], uid=uid)
+    with pytest.raises(ValueError, match=r"1\.jsonl, line 3: score is inf"):
+        read_log(tmp_path)
+
+
+def test_completions_that_no_one_graded_are_left_out_with_a_warning(tmp_path):
+    dump(tmp_path, 1, ["why", "how"], [0.0, 1.0])
+    dump(tmp_path, 2, ["why", "why", "how"], [0.0, float("nan"), float("nan")])
+    with pytest.warns(UserWarning, match=r"2\.jsonl: 2 completions without 'score' are left out from here on"):
+        log = read_log(tmp_path)
+    assert log.frame["reward"].tolist() == [0.0, 1.0, 0.0]
+    assert log.frame["step"].tolist() == [1, 1, 2]
+
+
+def test_a_dump_without_a_single_grade_is_refused(tmp_path):
+    dump(tmp_path, 1, ["why"], [float("nan")])
+    with pytest.warns(UserWarning, match="left out"), pytest.raises(ValueError, match=r"1\.jsonl: holds padding or"):
         read_log(tmp_path)
 
 
