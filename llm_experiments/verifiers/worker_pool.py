@@ -13,6 +13,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -118,7 +119,8 @@ class _Worker:
             self._send(request)
             reply = self._line(deadline)
         except _TimedOut:
-            os.kill(self._child, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may have ended meanwhile
+                os.kill(self._child, signal.SIGKILL)
             self._await_child()
             raise
         if "child" in reply:
