@@ -125,12 +125,13 @@ def _read_file(
     if "uid" in found:
         uids: Any = table.columns["uid"]
         table = _rows(table, [not _NO_ROLLOUT.fullmatch(str(uid)) for uid in uids])
-    graded = ~np.isnan(table.rewards(asked["reward"], allow_missing=True))
+    rewards = table.rewards(asked["reward"], allow_missing=True)
+    graded = ~np.isnan(rewards)
     table = _rows(table, graded)
     return (
         table.labels(asked["prompt"]),
         _steps(table, asked["reward"]),
-        table.rewards(asked["reward"]),
+        rewards[graded],
         table.labels(asked["group"]) if "group" in asked else Labels.of([]),
         {part: table.measures(asked[part], part) for part in MEASURES if part in asked},
         int((~graded).sum()),
