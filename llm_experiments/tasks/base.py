@@ -46,8 +46,8 @@ class Task(ABC):
     def grade(self, problems: Sequence[Problem], texts: Sequence[str], *, patient: bool = False) -> list[float]:
         """As `rewards`, for a batch: each completion of the problem at its place.
 
-        A batch takes bounded time, as a step of training must. Completions are NaN that were left ungraded for it,
-        never 0. With ``patient`` there are none.
+        A batch takes bounded time, as a step of training must. Completions that this leaves ungraded are NaN, never 0.
+        With ``patient`` each completion has all of its time, and none is NaN.
         """
         rows: dict[str, list[int]] = {}
         for row, problem in enumerate(problems):

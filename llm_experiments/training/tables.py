@@ -43,11 +43,10 @@ def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
     Returns
     -------
     dict of DataFrame
-        ``curve``: ``step, mean_reward, se`` (over prompts), ``ungraded`` (completions without a verdict, which enter
-        nothing else), ``advantage_std, seconds`` and what `SCORED` and `UPDATED` name, where it was logged: a run on
-        verl has the first four. ``rewards``: see `reward_frame`;
-        ``kaestat analyze`` reads it. ``test``: ``step`` and the columns of `trl.testing.summarise`; absent without
-        tests.
+        ``curve``: ``step, mean_reward, se`` (over prompts), ``ungraded`` (completions without a verdict; the
+        mean leaves them out), ``advantage_std, seconds`` and what `SCORED` and `UPDATED` name, where it was logged: a
+        run on verl has the first four. ``rewards``: see `reward_frame`; ``kaestat analyze`` reads it. ``test``:
+        ``step`` and the columns of `trl.testing.summarise`; absent without tests.
         ``gradient``: ``step`` and the columns of `GradientNoise.summary`; absent where it was not measured.
     """
     records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("*.json"))]
@@ -78,7 +77,7 @@ def reward_frame(folder: Path) -> pd.DataFrame:
     parts = []
     for record in records:
         n = len(record["ids"])
-        columns = {"prompt": record["ids"], "step": record["step"], "reward": record["rewards"]}
+        columns = {"prompt": record["ids"], "step": record["step"], "reward": np.array(record["rewards"], dtype=float)}
         columns["group"] = copies(record["ids"], [row // group_size for row in range(n)], [True] * n)
         parts.append(pd.DataFrame(columns | {column: record[column] for column in measured}))
     return pd.concat(parts, ignore_index=True).dropna(subset="reward", ignore_index=True)

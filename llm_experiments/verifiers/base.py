@@ -13,7 +13,7 @@ class Verifier(Protocol):
         """1.0 for each completion whose final answer equals ``answer``, else 0.0."""
 
     def grade(self, answers: Sequence[str], texts: Sequence[str], *, patient: bool = False) -> list[float]:
-        """As `rewards`, each completion with its own ground truth; NaN for those that nobody had the time to look at.
+        """As `rewards`, each completion with its own ground truth; NaN for those that are ungraded for want of time.
 
-        With ``patient`` there are none: each has its own limit of time, however long all of them take.
+        With ``patient`` none is: each has its own limit of time, however long all of them take.
         """

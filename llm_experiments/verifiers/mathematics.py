@@ -51,8 +51,8 @@ class MathVerifier:
         Worker processes; None takes as many as there are cores (`worker_pool.default_workers`). They start as needed.
     budget : float
         Seconds that a batch may wait for completions which take longer than a tenth of ``timeout`` (`WorkerPool`). When
-        half of them are gone, ``timeout`` is shortened. Completions that did not have all of their time for want of it
-        are *ungraded*: NaN, and counted by `ungraded`.
+        half of them are gone, ``timeout`` gets shorter. A completion that needs more than this shorter time is
+        *ungraded*: its reward is NaN, and `ungraded` counts it.
 
     Examples
     --------
@@ -106,8 +106,8 @@ class MathVerifier:
         ----------
         answers, texts : sequence of str
         patient : bool
-            Whether each completion has all of its time. Otherwise the batch takes bounded time, and completions are NaN
-            that had to be left ungraded.
+            Whether each completion has all of its time. Otherwise the batch takes bounded time, and ungraded
+            completions are NaN.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class MathVerifier:
         ]
 
     def ungraded(self) -> Unanswered:
-        """How many comparisons came to nothing, at a limit or for want of time, since the verifier was made."""
+        """How many comparisons exceeded a limit, and how many were passed over, since the verifier was made."""
         return self._pool.unanswered()
 
 

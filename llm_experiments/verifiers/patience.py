@@ -6,7 +6,7 @@ import time
 from threading import Lock
 
 QUICK = 0.1
-"""Share of a request's limit of time that each request has at first, however slow the others are."""
+"""Share of its limit of time that each request has at first, however slow the others are."""
 
 REFILL = 0.1
 """Seconds that come back in each second."""
@@ -15,9 +15,9 @@ REFILL = 0.1
 class Patience:
     """Limits of time for requests that are not quick, which get shorter when many are slow.
 
-    Of ``n`` requests on ``workers`` processes, each has ``QUICK * timeout`` seconds to begin with. However slow they are, they
-    take no longer than about ``(n * QUICK * timeout / workers + budget) / (1 - REFILL)`` seconds. Safe to use from
-    several threads.
+    Each of ``n`` requests on ``workers`` processes first has ``QUICK * timeout`` seconds. However slow they are, they
+    take no longer than about ``(n * QUICK * timeout / workers + budget) / (1 - REFILL)`` seconds together. Safe to use
+    from several threads.
 
     Parameters
     ----------

@@ -13,6 +13,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any
 
 from .patience import Patience
 
-BUDGET = 60.0
+BUDGET = 50.0
 """Seconds that slow requests may keep a pool waiting."""
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -118,7 +119,8 @@ class _Worker:
             self._send(request)
             reply = self._line(deadline)
         except _TimedOut:
-            os.kill(self._child, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may have ended meanwhile
+                os.kill(self._child, signal.SIGKILL)
             self._await_child()
             raise
         if "child" in reply:
@@ -168,6 +170,8 @@ class _Worker:
         return [self.process.pid, self._child]
 
     def stop(self) -> None:
+        if self.process.stdout.closed:
+            return  # its id may be another's by now
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -183,12 +187,12 @@ class _Worker:
 class WorkerPool:
     """Processes that answer requests, each within limits of time and memory.
 
-    All requests first have a tenth of the limit of time, so that none waits for another's slowness. Then those that were
-    not answered have all of it. A request that exceeds it, or that ends its process in any other way, is answered None;
-    the process is replaced and the other requests go on. Where many are slow, the limit of time gets shorter, and
-    requests that would need more are `PASSED_OVER`: together they wait no longer than `Patience` says. Processes
-    start when first needed and end with `close`, with the pool, or with the interpreter. Safe to use from several
-    threads; after a fork, the child starts processes of its own.
+    All requests first have a tenth of the limit of time, so that no slow one takes another's turn. Then the unanswered
+    ones have all of it. A request that exceeds it, or that ends its process in any other way, is answered None; the
+    process is replaced and the other requests go on. Where many are slow, the limit gets shorter, and requests that
+    need more are `PASSED_OVER`: `Patience` bounds the time of all together. Processes start when first needed and end
+    with `close`, with the pool, or with the interpreter. Safe to use from several threads; after a fork, the child
+    starts processes of its own.
 
     Parameters
     ----------
@@ -302,6 +306,8 @@ class WorkerPool:
         """The reply; None for an error, and ``late`` or ``died`` where there is none."""
         worker = self._slots.get()
         try:
+            if worker is not None and worker.process.poll() is not None:  # closed, or killed while it was idle
+                worker = self._drop(worker)
             if worker is None:
                 worker = _Worker(*self._making)
                 with self._lock:

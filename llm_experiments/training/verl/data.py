@@ -81,7 +81,7 @@ def prepare_data(config: RunConfig, folder: Path, *, data: Path | None = None) -
         tested = tuple(problem for problem in candidates if problem.prompt not in trained)
         if not tested:
             raise ValueError("test.task: every problem of it is trained on.")
-        stand_in = verl_rows(tested, test, system=system)
+        stand_in = verl_rows(tested, test, system=system, patient=True)
     files = VerlData(folder / "train.parquet", folder / "test.parquet", len(problems), len(tested))
     write_parquet(files.train, rows)
     write_parquet(files.test, stand_in)
@@ -89,7 +89,7 @@ def prepare_data(config: RunConfig, folder: Path, *, data: Path | None = None) -
 
 
 def verl_rows(
-    problems: Sequence[Problem], task: TaskConfig, *, system: str | None, copies: int = 1
+    problems: Sequence[Problem], task: TaskConfig, *, system: str | None, copies: int = 1, patient: bool = False
 ) -> list[dict[str, Any]]:
     """Rows of verl's format, one for each problem and copy; copies of a problem are alike.
 
@@ -101,13 +101,15 @@ def verl_rows(
     system : str or None
         System message.
     copies : int
+    patient : bool
+        Whether no completion may be left ungraded, as in a test.
 
     Returns
     -------
     list of dict
         ``data_source, prompt, ability, reward_model, extra_info``. ``extra_info`` holds ``split`` and ``index`` (the
-        problem's number), ``problem_id`` (what the history is kept by), ``level``, and ``grader`` (read by
-        `reward`).
+        problem's number), ``problem_id`` (what the history is kept by), ``level``, and ``grader`` and ``patient``
+        (read by `reward`).
     """
     messages = [{"role": "system", "content": system}] if system else []
     split = task.split or (SOURCES[task.name].split if task.name in SOURCES else "train")
@@ -124,6 +126,7 @@ def verl_rows(
                 ID_FIELD: problem.id,
                 "level": problem.level,
                 "grader": graded,
+                "patient": patient,
             },
         }
         for index, problem in enumerate(problems)

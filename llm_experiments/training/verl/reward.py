@@ -3,8 +3,8 @@
 verl imports `compute_score` through ``reward.custom_reward_function.path``, in several processes, and calls it from
 several threads for one completion at a time. How a problem is graded stands in its row (`data.grader`), so that
 one function serves every task. Verifiers, and the worker processes behind them, are made once in a process; each
-completion has their limits of time and memory, and slow ones together those of `WorkerPool`, which is told no batches:
-time refills its patience.
+completion has their limits of time and memory, and slow ones together those of `WorkerPool`, which sees no batches:
+time refills its patience. Rows of a test have ``patient`` in their ``extra_info``, and none of them is ungraded.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def compute_score(
 ) -> float:
     """Reward of one completion in [0, 1]; bounded in time and memory on any text.
 
-    NaN where it is ungraded, as slow completions have used up the time of all: `kaestat.integrations.verl` masks such
-    rows.
+    NaN where slow completions have used up the time of all and nobody has graded this one: `kaestat.integrations.verl`
+    masks such rows.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def compute_score(
         The completion's text.
     ground_truth : str
     extra_info : mapping
-        ``grader`` and ``problem_id`` of the row, as `data.prepare_data` writes them.
+        ``grader``, ``problem_id`` and, in a test, ``patient`` of the row, as `data.prepare_data` writes them.
     **ignored
         What else verl passes.
 
@@ -63,7 +63,7 @@ def compute_score(
             "python -m llm_experiments launch-verl."
         )
     problem = Problem(str(info.get("problem_id", "")), "", str(ground_truth))
-    (reward,) = _shared_task(info["grader"]).grade([problem], [solution_str])
+    (reward,) = _shared_task(info["grader"]).grade([problem], [solution_str], patient=bool(info.get("patient")))
     return float(reward)
 
 

@@ -251,7 +251,7 @@ def test_threads_and_problems_of_a_process_share_one_worker(source, tmp_path):
     with ThreadPoolExecutor(8) as threads:
         assert set(threads.map(lambda pair: score(*pair), halves)) == {1.0}
     assert reward._task.cache_info().currsize == 1
-    assert len(reward._task(rows[0]["extra_info"]["grader"]).verifier.processes()) == 1
+    assert len(reward._task(rows[0]["extra_info"]["grader"]).verifier.processes()) == 2  # a worker and its child
 
 
 def test_a_verifier_is_made_once_with_the_tasks_limits_even_if_threads_ask_for_it_at_once(
