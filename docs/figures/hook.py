@@ -66,7 +66,8 @@ def experiment_figures() -> dict[str, Figure]:
     figures["assumption6"] = assumption6(along_a_run.score_norms)
     figures["equal_budget"] = equal_budget.figure(along_a_run.equal_budget)
     law = baseline_law.read(RESULTS / "baseline_law")
-    figures["law_regions"], figures["law_agreement"] = baseline_law.regions(law), baseline_law.agreement(law)
+    models = baseline_law.measured_models(RESULTS / "law" / "smollm2")
+    figures["law_regions"], figures["law_agreement"] = baseline_law.regions(law, models), baseline_law.agreement(law)
     figures |= {name: study_figure(RESULTS / "studies" / name) for name in ("columns", "workings")}
     figures["staleness"] = staleness.figure(staleness.read(RESULTS / "studies" / "staleness"))
     return figures

@@ -92,6 +92,16 @@ def read(folder: str | os.PathLike[str] = FOLDER) -> dict[str, pd.DataFrame]:
     return {name: pd.read_csv(Path(folder) / f"{name}.csv") for name in names}
 
 
+def measured_models(folder: str | os.PathLike[str]) -> pd.DataFrame:
+    """Where policies stand that `llm_experiments.law` has measured, in Adam's units: ``value, ratio, low, high``.
+
+    The ratio is ``rho`` of the law's command, with the ends of its interval.
+    """
+    found = pd.read_csv(Path(folder) / "summary.csv").query("metric == 'adam'").set_index(["cell", "step", "quantity"])
+    value, ratio = (found.xs(quantity, level="quantity") for quantity in ("p", "rho"))
+    return ratio[["low", "high"]].assign(value=value["value"], ratio=ratio["value"]).reset_index()
+
+
 def shown(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """A row for each cell, as text."""
     inputs = tables["inputs"].groupby(["cell", "point"])[["value", "ratio"]].mean()
@@ -121,11 +131,12 @@ def called(cell: str) -> str:
     return f"{world.replace('_', ' ')}, {OPTIMISER_NAMES[optimiser]}, B = {batch}"
 
 
-def regions(tables: dict[str, pd.DataFrame]) -> Figure:
+def regions(tables: dict[str, pd.DataFrame], models: pd.DataFrame | None = None) -> Figure:
     """Where each choice of an unweighted baseline leaves the least noise in one prompt, and every cell in it.
 
     The noise of b is ``m(b*) + E[W] (b - b*)^2``, so the choice nearest to b* wins. A cell stands at its mean value and
-    its weight ratio; its colour is the choice that had the highest mean accuracy there.
+    its weight ratio; its colour is the choice that had the highest mean accuracy there. ``models`` are those of
+    `measured_models`, for which nothing has been trained.
     """
     import matplotlib
     from matplotlib.colors import ListedColormap
@@ -146,6 +157,9 @@ def regions(tables: dict[str, pd.DataFrame]) -> Figure:
             edge = CHOICES[row.winner]
             marker = OPTIMISER_MARKERS[row.optimiser]
             axes.plot(row.value, row.ratio, marker=marker, color=edge, markerfacecolor=face, linestyle="", markersize=7)
+        for row in [] if models is None else models.itertuples():
+            axes.plot([row.value] * 2, [row.low, row.high], color=BLACK, linewidth=1.0)
+            axes.plot(row.value, row.ratio, marker="x", color=BLACK, linestyle="", markersize=7)
         plain_log(axes.yaxis, subs=(1, 2, 3, 5))
         axes.set(
             xlim=(0, 1),
@@ -156,6 +170,8 @@ def regions(tables: dict[str, pd.DataFrame]) -> Figure:
         keys = [key(Mark(color, "o"), CHOICE_NAMES[name]) for name, color in CHOICES.items()]
         keys += [key(Mark(GREY, marker), OPTIMISER_NAMES[name]) for name, marker in OPTIMISER_MARKERS.items()]
         keys += [key(Mark(GREY, "o", filled=False), "not told apart"), line_key("ρ = 1 + 1/(1 − p)", color=BLACK)]
+        if models is not None:
+            keys.append(key(Mark(BLACK, "x"), "SmolLM2-135M"))
         drawing.legend(handles=keys, frameon=False, loc="outside lower center", ncols=4)
     return drawing
 

@@ -72,3 +72,14 @@ def test_the_winner_of_a_cell_is_its_largest_mean_accuracy_and_clear_if_its_inte
     assert not places["clear"].any()
     tables["contrasts"]["difference"] = 0.02
     assert baseline_law._places(tables)["clear"].all()
+
+
+def test_measured_models_stand_at_their_value_and_ratio_in_adams_units(folder):
+    rows = [("own", 4, "adam", "p", 0.5, 0.4, 0.6), ("own", 4, "adam", "rho", 2.0, 1.5, 3.0)]
+    rows += [("own", 4, "plain", "p", 0.5, 0.4, 0.6), ("own", 4, "plain", "rho", 9.0, 8.0, 10.0)]
+    columns = ["cell", "step", "metric", "quantity", "value", "low", "high"]
+    pd.DataFrame(rows, columns=columns).to_csv(folder / "summary.csv", index=False)
+    models = baseline_law.measured_models(folder)
+    assert models[["value", "ratio", "low", "high"]].to_numpy().tolist() == [[0.5, 2.0, 1.5, 3.0]]
+    lines = baseline_law.regions(baseline_law.read(folder), models).axes[0].lines
+    assert [0.5, 2.0] in [[*line.get_xdata(), *line.get_ydata()] for line in lines]
