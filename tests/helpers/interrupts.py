@@ -28,7 +28,7 @@ class Places:
     """
 
     def __init__(self, at: int = -1, *, operations: bool = False):
-        self.at, self.operations, self.seen, self.over = at, operations, 0, False
+        self.at, self.operations, self.seen, self.over, self.ended = at, operations, 0, False, False
 
     def _trace(self, frame: Any, event: str, arg: Any) -> Any:
         if not frame.f_code.co_filename.startswith(SOURCE):
@@ -49,13 +49,18 @@ class Places:
         try:
             return call()
         except KeyboardInterrupt:
+            self.ended = True
             return None
         finally:
             sys.settrace(before)
 
 
 def interrupted(call: Callable[[], Any], at: int, *, operations: bool = False) -> bool:
-    """Run a call and interrupt it at a place; whether the call has so many places."""
+    """Run a call and interrupt it at a place; whether that ended it.
+
+    It does not where the call has fewer places, and where a generator is closed: there Python passes over what is
+    raised.
+    """
     places = Places(at, operations=operations)
     places.run(call)
-    return places.seen > at
+    return places.ended
