@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 REAL = Path(os.environ.get("KAESTAT_DATA", "")) / "acc_step_500_dev.json"
-FIGURES = Path(__file__).parents[1] / "docs" / "figures"
+FIGURES = Path(__file__).parents[2] / "docs" / "figures"
 BEST = "kae_eb:kernel=exponential,bandwidth=12"
 
 

@@ -12,7 +12,7 @@ from kaestat import methods
 from kaestat.smoothing.selectors import Auto
 from tests.helpers.estimators import make
 
-PAGE = Path(__file__).parents[2] / "docs" / "guide" / "late-rewards.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "late-rewards.md"
 IDS = ["a", "a", "b", "b", "c", "c"]
 STEPS = 7  # learned bandwidths need a few visits of each prompt
 WEIGHTS = np.array([1.0, 2.0, 0.5, 1.5, 1.0, 3.0])

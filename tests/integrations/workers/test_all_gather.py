@@ -14,7 +14,7 @@ from kaestat.credit.turn_estimator import TurnEstimator
 from tests.helpers.arrivals import run
 from tests.helpers.gathering_rank import N_STEPS, OPTIONS, of_rank, turns_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
