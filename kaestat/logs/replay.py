@@ -98,10 +98,10 @@ def replayed(
             visits = replace(visits, state=state[..., rows, :])
         served = baseline.serve(groups, visits, step=piece.step, carry=carry)
         own = served.settled.own_derivative(groups, visits, step=piece.step, carry=carry)
-        there = (
-            groups.mask if groups.times is None else np.broadcast_to(piece.visit[..., None] >= 0, groups.reward.shape)
-        )
-        values, own = (_of_copies(array, groups.reward.shape, there, copies) for array in (served.values, own))
+        there, shape = groups.mask, groups.reward.shape
+        if groups.times is not None:
+            there = np.broadcast_to(piece.visit[..., None] >= 0, shape)
+        values, own = (_of_copies(array, shape, there, copies) for array in (served.values, own))
         yield Replayed(_positions(piece.visit, units), values, own)
         carry = served.carry
         if served.state is not None:
