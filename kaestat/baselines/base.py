@@ -57,6 +57,9 @@ class Baseline(ABC):
         Whether a prompt without a past has a value of its own, from something other than rewards.
     past_only : bool
         Whether the value depends on the past visits alone, and not on the rest of the group.
+    counts_suffice : bool
+        Whether of a group's rewards only how often each occurs matters, and is read as `Groups.times` has it: then a
+        log whose rewards take few values is served without going through all completions.
     """
 
     unit: ClassVar[Literal["prompt", "group"]] = "prompt"
@@ -66,6 +69,7 @@ class Baseline(ABC):
     shrinks: ClassVar[bool] = False
     knows_unseen: ClassVar[bool] = False
     past_only: ClassVar[bool] = False
+    counts_suffice: ClassVar[bool] = False
 
     @abstractmethod
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
