@@ -59,6 +59,9 @@ class Baseline(ABC):
         Whether the value depends on the past visits alone, and not on the rest of the group.
     estimates_mean : bool
         Whether the value estimates the prompt's mean reward.
+    counts_suffice : bool
+        Whether of a group's rewards only how often each occurs matters, and is read as `Groups.times` has it: then a
+        log whose rewards take few values is served without going through all completions.
     """
 
     unit: ClassVar[Literal["prompt", "group"]] = "prompt"
@@ -69,6 +72,7 @@ class Baseline(ABC):
     knows_unseen: ClassVar[bool] = False
     past_only: ClassVar[bool] = False
     estimates_mean: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = False
 
     @abstractmethod
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:

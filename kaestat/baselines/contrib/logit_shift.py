@@ -45,6 +45,7 @@ class LogitShift(RangedBaseline):
     """
 
     shrinks: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
 
     @property
     def horizon(self) -> float:
@@ -90,11 +91,26 @@ def _shift(groups: Groups, known: Array, logit: Array) -> Array:
     successes = known * xp.sum(groups.carried, axis=-1, keepdims=True)
     grid = np.linspace(-FARTHEST, FARTHEST, round(2 * FARTHEST / SPACING) + 1)
     shifts = xp.asarray(grid, dtype=logit.dtype, device=device(logit))
-    expected = groups.pooled_others(count * _expit(logit + shifts, xp))
-    excess = groups.pooled_others(successes) - expected  # falls with the shift, through 0 at the one sought
-    here, next_ = excess[..., :-1], excess[..., 1:]
-    passed = xp.clip(ratio(here, here - next_, 0.5, xp), 0.0, 1.0)
-    return -FARTHEST + SPACING * xp.sum(passed, axis=-1, keepdims=True)
+    expected = groups.pooled(count * _expit(logit + shifts, xp))
+    others_count, others_successes = groups.pooled_others(count), groups.pooled_others(successes)
+    expected = xp.broadcast_to(expected, (*others_count.shape[:-1], len(grid)))
+
+    def excess(place: Array) -> Array:
+        """Successes of the others beyond those expected; falls with the place, through 0 at the shift sought."""
+        own = count * _expit(logit + xp.reshape(xp.take(shifts, xp.reshape(place, (-1,))), place.shape), xp)
+        return others_successes - (xp.take_along_axis(expected, place, axis=-1) - own)
+
+    # Bisection for the number of places at which there is an excess: nothing but the bracket of the shift is looked at.
+    passed = xp.zeros(others_count.shape, dtype=xp.int64, device=device(logit))
+    for size in 2 ** np.arange(len(grid).bit_length() - 1, -1, -1):
+        further = passed + int(size)
+        there = excess(xp.clip(further, None, len(grid)) - 1) > 0
+        passed = xp.where(there & (further <= len(grid)), further, passed)
+    here, next_ = (excess(xp.clip(place, 0, len(grid) - 1)) for place in (passed - 1, passed))
+    within = (passed > 0) & (passed < len(grid))
+    steps = xp.clip(xp.astype(passed, logit.dtype) - 1, 0.0, None)
+    steps = steps + xp.where(within, ratio(here, here - next_, 0.0, xp), xp.zeros_like(here))
+    return xp.where(others_count > 0, SPACING * steps - FARTHEST, xp.zeros_like(steps))
 
 
 def _expit(logit: Array, xp: Any) -> Array:
