@@ -93,3 +93,18 @@ def test_predicted_noise_of_smollm2():
         assert 3 / 4 < each.loc["grpo_16", "ratio"] < 5 / 4 and 1.5 <= each.loc["grpo_2", "ratio"] < 1.9
     assert all(each.loc["none", "low"] < 1 < each.loc["none", "high"] for each in own[:2])
     assert own[2].loc["none", "high"] < 1
+
+
+def test_what_is_said_of_the_law_in_workings():
+    folder, text = ROOT / "results" / "law" / "workings", " ".join(HISTORY.read_text().split())
+    found = pd.read_csv(folder / "summary.csv").set_index(["step", "metric", "quantity"])
+    rho, between = (found.loc[(0, "adam", name)] for name in ("rho", "between_within"))
+    told = f"ρ in Adam's units is {rho['value']:.2f} ± {rho['se']:.2f} and between/within {between['value']:.3f} ±"
+    assert f"{told} {between['se']:.3f}".replace("0.", ".") in text
+    predicted = pd.read_csv(folder / "predictions.csv").set_index(["metric", "design", "step"]).loc["adam"]
+    needed = predicted["completions"].div(predicted.loc["grpo_8", "completions"], level="step")
+    history, none = needed.loc[("history", 0)], needed.loc[("none", 0)]
+    assert f"needs {history:.2f} of GRPO-8's completions, and no".replace("0.", ".") in text
+    assert f"no baseline {none:.2f} times as many" in text
+    both = sorted(needed.loc["weighted_history"])
+    assert f"with {both[0]:.2f} to {both[1]:.2f} of GRPO-8's completions".replace("0.", ".") in text
