@@ -66,10 +66,10 @@ def test_inputs_of_the_law_of_smollm2():
             agrees(cell, *([own.loc[key, "value"]] if key[1] == "p" else own.loc[key, ["value", "se"]]))
     text = " ".join(HISTORY.read_text().split())
     scale = found.loc[("free", 0, "adam", "noise_scale")].round(-3)
-    assert f"The noise scale, {scale['value']:,.0f} completions in Adam's units before training" in text
+    assert f"The noise scale, {scale['value']:,.0f} completions in Adam's units before training on the model's own answers," in text
     assert f"has a standard error of {round(scale['se'], -4):,.0f}:" in text
     between = found.xs("between_within", level="quantity")["value"]
-    assert f"between/within at most {between.max():.2f}".replace("0.", ".") in text
+    assert f"between/within is at most {between.max():.2f}".replace("0.", ".") in text
     completions = pd.read_csv(SMOLLM2 / "completions.csv.gz").query("cell == 'taught'")
     assert f"The taught solutions have {completions['reward'].sum():.0f} right completions in all" in text
     assert completions["length"].between(57, 69).all() and completions["reward"].mean() == 1 / 8
