@@ -66,8 +66,11 @@ def test_inputs_of_the_law_of_smollm2():
             agrees(cell, *([own.loc[key, "value"]] if key[1] == "p" else own.loc[key, ["value", "se"]]))
     text = " ".join(HISTORY.read_text().split())
     scale = found.loc[("free", 0, "adam", "noise_scale")].round(-3)
-    assert f"The noise scale, {scale['value']:,.0f} completions in Adam's units before training on the model's own answers," in text
-    assert f"has a standard error of {round(scale['se'], -4):,.0f}:" in text
+    assert f"The noise scale, {scale['value']:,.0f} completions in Adam's units before training" in text
+    assert f"has a standard error of {round(scale['se'], -4):,.0f}, so" in text
+    before, after = (found.loc[("free", step, "adam", "rho"), ["low", "high"]].round(1) for step in (0, 4))
+    told = f"{before['low']} to {before['high']} before the updates and {after['low']} to {after['high']} after them"
+    assert told.replace("0.", ".") in text
     between = found.xs("between_within", level="quantity")["value"]
     assert f"between/within is at most {between.max():.2f}".replace("0.", ".") in text
     completions = pd.read_csv(SMOLLM2 / "completions.csv.gz").query("cell == 'taught'")
