@@ -364,7 +364,7 @@ def test_the_command_runs_methods_and_seeds_in_turn(tmp_path, models):
     options = ["--method", "rloo", "--method", "kae", "--scale", "group_std", "--seed", "0", "--seed", "1"]
     result = CliRunner().invoke(cli.app, ["train", "--config", str(path), *options, *folders], catch_exceptions=False)
     assert result.exit_code == 0
-    curves = pd.read_csv(tmp_path / "results" / "training" / "small" / "curves.csv")
+    curves = pd.read_csv(tmp_path / "results" / "training" / "small" / "curves.csv.gz")
     assert {*zip(curves["method"], curves["seed"], strict=True)} == {(m, s) for m in ("rloo", "kae") for s in (0, 1)}
     assert set(curves["scale"]) == {"group_std"}
     assert not (tmp_path / "results" / "training" / "small" / "tests.csv").exists()  # none were asked for
