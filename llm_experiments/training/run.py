@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 Say = Callable[[str], None]
-Watch = Callable[[TransformersPolicy, int], None]
 TIED_MISSING = "missing keys in the checkpoint model loaded: ['lm_head.weight']."
 
 
@@ -53,9 +52,6 @@ class TrainingRun:
         Checkpoints, records and tables lie in ``runs/training/NAME/LABEL``, models made here in ``runs/models``.
     progress : callable
         ``progress(part, total)`` is a context whose value is called after each unit of the part.
-    watch : callable, optional
-        Called with the policy in training and the number of steps made, before the first step and after each; it may
-        look at the policy, and must not change it.
     say : callable
         Takes a line for the user, such as what the run takes of the disk.
     data : path or None
@@ -73,11 +69,10 @@ class TrainingRun:
         *,
         runs: Path,
         progress: ProgressBar,
-        watch: Watch | None = None,
         say: Say = logger.info,
         data: Path | None = None,
     ):
-        self.config, self._watch = config, watch
+        self.config = config
         self.folder = Path(runs) / "training" / config.name / run_label(config)
         self._start, self._progress, self._say = Start(config, Path(runs), data, progress), progress, say
 
@@ -138,8 +133,6 @@ class TrainingRun:
 
     def look(self, policy: TransformersPolicy, step: int) -> None:
         """Whatever is measured of the policy after ``step`` training steps."""
-        if self._watch is not None:
-            self._watch(policy, step)
         test = self.config.test
         if test is not None and (step % test.every == 0 or step == self.config.updates.steps):
             self._tested(policy, step)
