@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "results" / "law" / "length"
 COLUMNS = [("plain", "p"), ("plain", "rho"), ("adam", "rho"), ("plain", "between_within"), ("adam", "between_within")]
 
 
@@ -18,9 +17,9 @@ CELLS = {"own answers": "free", "taught solutions": "taught"}
 DESIGNS = {"none, rewards of ±1": "none_signed"}
 
 
-def shown(title: str, page: Path = ROOT / "docs" / "guide" / "language-models.md") -> list[list[str]]:
-    """Cells of the table on the page whose head begins with this."""
-    text = page.read_text()
+def shown(title: str) -> list[list[str]]:
+    """Cells of the page's table whose head begins with this."""
+    text = HISTORY.read_text()
     lines = text[text.index(title) :].splitlines()[2:]
     end = next((place for place, line in enumerate(lines) if not line.startswith("|")), len(lines))
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:end]]
@@ -34,29 +33,9 @@ def agrees(cell: str, *values: float) -> None:
         assert float(number) == pytest.approx(value, abs=0.51 * 10**-digits), (cell, values)
 
 
-def test_inputs_of_the_law_by_length():
-    found = pd.read_csv(RESULTS / "summary.csv").set_index(["cell", "step", "metric", "quantity"])
-    rows = shown("| tokens | updates |")
-    assert len(rows) >= 8
-    for tokens, step, *cells in rows:
-        for cell, (metric, quantity) in zip(cells, COLUMNS, strict=True):
-            row = found.loc[(f"habits_0_{tokens}", int(step), metric, quantity)]
-            agrees(cell, *([row["value"]] if quantity == "p" else [row["value"], row["se"]]))
-
-
-def test_predicted_noise():
-    found = pd.read_csv(RESULTS / "predictions.csv")
-    found = found[(found["cell"] == "habits_0_64") & (found["step"] == 0)].set_index(["metric", "design"])
-    names = {"none, rewards of ±1": "none_signed", "RLOO-4": "rloo_4"}
-    for title, *cells in shown("| noise over GRPO-8's"):
-        for cell, metric in zip(cells, ("plain", "adam"), strict=True):
-            row = found.loc[(metric, names.get(title, title.replace(" ", "_")))]
-            agrees(cell, row["ratio"], row["low"], row["high"])
-
-
 def test_inputs_of_the_law_of_smollm2():
     found = pd.read_csv(SMOLLM2 / "summary.csv").set_index(["cell", "step", "metric", "quantity"])
-    rows = shown("| SmolLM2-135M | tokens |", HISTORY)
+    rows = shown("| SmolLM2-135M | tokens |")
     measured = found.index.droplevel(["metric", "quantity"]).drop_duplicates()
     assert [(CELLS[name], int(step)) for name, _, step, *_ in rows] == list(measured)
     for name, tokens, step, *cells in rows:
@@ -81,7 +60,7 @@ def test_inputs_of_the_law_of_smollm2():
 def test_predicted_noise_of_smollm2():
     found = pd.read_csv(SMOLLM2 / "predictions.csv").set_index(["metric", "cell", "step", "design"]).loc["adam"]
     places = found.index.droplevel("design").drop_duplicates()
-    rows = shown("| noise over GRPO-8's, in Adam's units |", HISTORY)
+    rows = shown("| noise over GRPO-8's, in Adam's units |")
     assert len(rows) >= 8
     for title, *cells in rows:
         design = DESIGNS.get(title, title.replace("GRPO-", "grpo_").replace(" ", "_"))
