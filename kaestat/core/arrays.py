@@ -211,7 +211,7 @@ class Visits:
     weight_sq_total_sq: Array | None = None
     divergence: Array | None = None
     state: Array | None = None
-    sums: KernelSums | None = None
+    sums: Any = None  # a type of its own would not let arrays be given by name
 
     @property
     def mass(self) -> Array:
