@@ -8,17 +8,17 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
-from kaestat.integrations.shared.tracked_sampler import TrackedSampler, sampler_of
 
 from kaestat import AdvantageEstimator
 from kaestat.core.storage import load_state, unpack_arrays
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler, sampler_of
 
 IDS = [f"q{k}" for k in range(10)]
 
 
 def watched(states_kept=2):
     sampler = sampler_of("neyman", IDS, budget=8, group_size=2, estimator=AdvantageEstimator("rloo"), seed=1)
-    return TrackedSampler(sampler, states_kept=states_kept)
+    return TrackedSampler(sampler, IDS, states_kept=states_kept)
 
 
 def go(run, steps):
