@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,8 @@ from scipy.special import expit, logit
 
 from kaestat import AdvantageEstimator, Groups, Prior, Visits, make_baseline
 from tests.helpers.cases import NO_PAST, groups, visits
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import other_prompts_mean, per_completion
 
 
 def drawn(seed, n_prompts=40, group=2, reference=8, shift=0.7):
@@ -116,3 +120,38 @@ def test_it_counts_as_many_completions_as_its_oldest_visit_has():
         [0.0],
         [0.0],
     ]
+
+
+def logit_shift(case):
+    """The oldest visit's rate, its logit moved by what the oldest visits of the other prompts say."""
+
+    def logit(k):
+        rewards = case.past[k][0].rewards
+        return math.log((sum(rewards) + 0.5) / (len(rewards) - sum(rewards) + 0.5))
+
+    def expit(x):
+        return 1 / (1 + math.exp(-x))
+
+    def shift(beside):
+        if not beside:
+            return 0.0
+        found = -8.0
+        for k in range(160):
+            here, next_ = (
+                sum(sum(case.rewards[j]) - len(case.rewards[j]) * expit(logit(j) + s) for j in beside)
+                for s in (-8 + 0.1 * k, -8 + 0.1 * (k + 1))
+            )
+            found += 0.1 * min(max(here / (here - next_), 0.0), 1.0)
+        return found
+
+    def value(p, g):
+        if not case.past[p]:
+            return other_prompts_mean(case, p)
+        return expit(logit(p) + shift([j for j in range(len(case.past)) if j != p and case.past[j]]))
+
+    return per_completion(case, value)
+
+
+CASES = [
+    MethodCase("logit_shift", logit_shift),
+]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import per_completion
 
 CLUSTERS = {"a": 0, "b": 0, "c": 1}
 
@@ -70,3 +74,44 @@ def test_what_is_no_cluster_is_refused(clusters, message):
 def test_clusters_are_asked_for():
     with pytest.raises(ValueError, match="clusters= "):
         AdvantageEstimator("cluster_blend")
+
+
+def cluster_blend(case, *, clusters, forgetting=0.9):
+    """Rest of the group and mean of the cluster's earlier completions, weighted by how uncertain each is."""
+
+    def moments(cluster):
+        """Weight, mean, variance and variance within groups of a cluster's completions; of all for None."""
+        groups = [
+            (forgetting**age, rewards)
+            for age, step in enumerate(reversed(case.earlier))
+            for prompt, rewards in step
+            if rewards and cluster in (None, clusters[prompt])
+        ]
+        n = sum(w * len(rewards) for w, rewards in groups)
+        if n == 0:
+            return 0.0, 0.0, 0.0, 0.0
+        mean = sum(w * sum(rewards) for w, rewards in groups) / n
+        variance = sum(w * sum((z - mean) ** 2 for z in rewards) for w, rewards in groups) / n
+        freedom = sum(w * (len(rewards) - 1) for w, rewards in groups)
+        within = sum(w * sum((z - fmean(rewards)) ** 2 for z in rewards) for w, rewards in groups)
+        return n, mean, variance, within / freedom if freedom > 0 else variance
+
+    def value(p, g):
+        n, mu, variance, within = moments(clusters[case.prompts[p]])
+        others = [z for k, z in enumerate(case.rewards[p]) if k != g]
+        if not others:
+            return mu if n else moments(None)[1]
+        if n == 0:
+            return fmean(others)
+        s, rest = within / len(others), max(variance - within, 0.0) + variance / n
+        weight = s / (s + rest) if s + rest > 1e-15 else 1.0
+        return (1 - weight) * fmean(others) + weight * mu
+
+    return per_completion(case, value)
+
+
+CASE_CLUSTERS = {f"p{k}": k % 2 for k in range(4)}
+CASES = [
+    MethodCase("cluster_blend", cluster_blend, {"clusters": CASE_CLUSTERS}, carries=True),
+    MethodCase("cluster_blend", cluster_blend, {"clusters": CASE_CLUSTERS, "forgetting": 0.5}, carries=True),
+]
