@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import changed_parameters, get_method, make_baseline, with_specified
+from kaestat.baselines.registry import DEFAULT_METHOD, changed_parameters, get_method, make_baseline, with_specified
 from kaestat.core.arrays import Array
 from kaestat.core.checks import check_ids, whole_step
 from kaestat.core.samples import as_type_of
@@ -84,7 +84,7 @@ class AdvantageEstimator(PreparedCalls, StoredEstimator):
 
     def __init__(
         self,
-        method: str | Baseline = "kae",
+        method: str | Baseline = DEFAULT_METHOD,
         *,
         scale: str | None = None,
         objective: str = "mean",
