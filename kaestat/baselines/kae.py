@@ -171,8 +171,7 @@ class KernelBaseline(Baseline):
 
 def _with_axis(arrays: Groups | Visits) -> Any:
     """The same with one more leading axis, for candidates."""
-    columns = {field.name: getattr(arrays, field.name) for field in fields(arrays)}
-    one_more = {name: None if a is None or name in APART else a[None] for name, a in columns.items()}
+    one_more = {name: None if a is None or name in APART else a[None] for name, a in vars(arrays).items()}
     if isinstance(arrays, Groups):
         one_more["prompt_ids"] = arrays.prompt_ids
     return type(arrays)(**one_more)

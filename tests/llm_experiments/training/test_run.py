@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ import yaml
 from typer.testing import CliRunner
 
 import kaestat
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.session import TrainerSession
 from llm_experiments import cli
 from llm_experiments.tasks.arithmetic import arithmetic
 from llm_experiments.tasks.base import Problem
@@ -280,17 +281,17 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, m
     whole = training_run(tmp_path / "whole")
     whole.run()
     stopped = training_run(tmp_path / "stopped")
-    inner = TrackedEstimator.advantages
+    inner = TrainerSession.advantages
 
     def stops(self, rewards, step, **options):
         if step == stop_at:
             raise KeyboardInterrupt
         return inner(self, rewards, step, **options)
 
-    monkeypatch.setattr(TrackedEstimator, "advantages", stops)
+    monkeypatch.setattr(TrainerSession, "advantages", stops)
     with pytest.raises(KeyboardInterrupt):
         stopped.run()
-    monkeypatch.setattr(TrackedEstimator, "advantages", inner)
+    monkeypatch.setattr(TrainerSession, "advantages", inner)
     again = training_run(tmp_path / "stopped")
     again.run()
     assert "lm_head" not in caplog.text  # it is the input's matrix, which the checkpoint has
@@ -480,3 +481,15 @@ def test_greedy_answers_are_the_likeliest_tokens():
             assert token == int(logits.argmax())
             ids.append(token)
         assert completion.finished == (completion.token_ids[-1] in policy.eos_ids)
+
+
+@pytest.mark.parametrize("use_vllm", [True, False])
+def test_vllm_stops_at_the_tokens_at_which_the_policy_stops(use_vllm, tmp_path, monkeypatch):
+    given = {}
+    monkeypatch.setattr("llm_experiments.training.run.RecordingTrainer", lambda **options: given.update(options))
+    config = RunConfig.model_validate(SMALL)
+    run, policy = TrainingRun(config, runs=tmp_path, progress=no_progress), small_policy()
+    args = SimpleNamespace(use_vllm=use_vllm, generation_kwargs=None)
+    run._trainer(policy, config.estimator(), args)
+    expected = {"stop_token_ids": list(policy.eos_ids)} if use_vllm else None
+    assert given["args"].generation_kwargs == expected
