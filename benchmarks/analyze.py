@@ -26,7 +26,7 @@ from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate, interleaved, ratio
 from kaestat import RewardLog, make_baseline, methods, read_log, value_risk
-from kaestat.bootstrap import cluster_bootstrap
+from kaestat.core.bootstrap import cluster_bootstrap
 from kaestat.datasets import simulated_run
 from kaestat.logs.jackknife import GROUPS, jackknife_groups
 from kaestat.logs.risk import prompt_risks, risk_baseline, visit_risk

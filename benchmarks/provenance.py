@@ -7,7 +7,7 @@ import os
 import platform
 from pathlib import Path
 
-from kaestat.provenance import checked_out_commit, installed_version
+from kaestat.core.provenance import checked_out_commit, installed_version
 
 PACKAGES = ("kaestat", "numpy", "scipy", "pandas", "torch", "statsmodels", "verl")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.rows import Row, markdown
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 
 PREFACE = """# Benchmarks
 

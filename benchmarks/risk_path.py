@@ -17,8 +17,8 @@ from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate, interleaved, ratio
 from kaestat import Visits
-from kaestat.bandwidth import make_selector
-from kaestat.kernels import as_kernel
+from kaestat.smoothing.kernels import as_kernel
+from kaestat.smoothing.selectors import make_selector
 
 CLAIM = "A risk path over 31 bandwidths is at least 1,000 times faster per series than KernelReg(bw='cv_ls')"
 SIZES = {"full": (1024, 1000, 5), "tiny": (3, 20, 2)}

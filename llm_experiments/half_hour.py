@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from llm_experiments.config import NAME, Section, checked, read_yaml
 
 ARCHIVE = "pieces.tar.gz"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from kaestat.prior_table import check_kind, write_table
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
+from kaestat.history.prior_table import check_kind, write_table
 from llm_experiments.config import ModelConfig
 from llm_experiments.policies.base import Policy
 from llm_experiments.policies.presets import prompt_style

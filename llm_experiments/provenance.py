@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from kaestat.provenance import environment, time_and_commit
+from kaestat.core.provenance import environment, time_and_commit
 
 PACKAGES = ("kaestat", "numpy", "pandas", "torch", "transformers", "tokenizers", "vllm", "math-verify", "reasoning-gym")
 

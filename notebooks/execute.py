@@ -17,7 +17,7 @@ import nbformat
 from nbclient import NotebookClient
 from PIL import Image
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 
 FOLDER = Path(__file__).parent
 TIME_LIMIT = 240  # seconds for one cell; a minute for all of them on a machine that does nothing else

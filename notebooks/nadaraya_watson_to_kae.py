@@ -39,7 +39,7 @@ from scipy.optimize import minimize
 import kaestat
 from kaestat import theory
 from kaestat.datasets import simulated_run
-from kaestat.kernels import as_kernel
+from kaestat.smoothing.kernels import as_kernel
 
 plt.rcParams.update({"axes.spines.right": False, "axes.spines.top": False, "figure.dpi": 100})
 BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#4D4D4D"

@@ -44,9 +44,9 @@ sys.path.insert(
 )
 
 import kaestat
-from kaestat.arrays import ratio
 from kaestat.baselines import Baseline
 from kaestat.baselines.kae import cold_start_value
+from kaestat.core.arrays import ratio
 from kaestat.datasets import simulated_run
 from kaestat.integrations.shared import conformance
 from simulations.bandits.paths import value_paths

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from kaestat import Groups, RewardLog, Visits, make_baseline, methods, read_log, value_risk
-from kaestat.registry import FIXED_PARAMETERS
-from kaestat.storage import write_atomically
+from kaestat.baselines.registry import FIXED_PARAMETERS
+from kaestat.core.storage import write_atomically
 from simulations.bandits.paths import value_paths
 from simulations.harness import Streams
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from method_figures import FILES
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from simulations.bandits.paths import PATHS, value_paths
 from simulations.comparison.compared import REWARDS_ALONE, baseline_of, needs_a_group
 from simulations.harness import Streams

@@ -18,7 +18,7 @@ import pandas as pd
 from choice_numbers import DRIFT, N_PROMPTS, N_REPLICATES, PAST, simulate
 
 from kaestat import AdvantageEstimator
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 
 FOLDER = Path(__file__).parent
 GROUP_SIZES = (2, 8)

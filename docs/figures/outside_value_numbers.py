@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat import make_baseline
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from simulations.bandits.paths import value_paths
 from simulations.harness import Streams
 from simulations.studies.best_baselines import served

@@ -10,8 +10,8 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
+from kaestat.core.storage import write_atomically
 from kaestat.report.plots import STYLE
-from kaestat.storage import write_atomically
 
 FOLDER = Path(__file__).parent
 TABLE, PICTURE = FOLDER / "choice_real_run.csv", FOLDER / "real_run.png"

@@ -16,7 +16,7 @@ from hook import sample_report
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 
 FOLDER = Path(__file__).parent
 WINDOWS = {"desktop": (1280, 860), "phone": (400, 860)}

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat import AdvantageEstimator, Prior
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 
 FOLDER = Path(__file__).parent
 REAL_LOG = "acc_step_500_dev.json"

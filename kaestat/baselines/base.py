@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from kaestat.arrays import Array, Groups, Visits
+from kaestat.core.arrays import Array, Groups, Visits
 
 
 @dataclass(frozen=True, eq=False)

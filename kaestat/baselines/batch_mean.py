@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kaestat.arrays import Array, Groups, Visits, ratio
 from kaestat.baselines.base import Baseline
+from kaestat.core.arrays import Array, Groups, Visits, ratio
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class BatchMean(Baseline):
     """Mean reward over every completion of the step (Hu et al., 2025; paper, section 3, second approach).
 
     With weights it is the score-weighted batch baseline ``sum W Z / sum W``. Whitening would take that constant out
-    again (`kaestat.scaling.cancels_weights`).
+    again (`kaestat.estimator.scaling.cancels_weights`).
 
     Parameters
     ----------

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import device
 
-from kaestat.arrays import Array, Groups, Visits, namespace
 from kaestat.baselines.base import Served
-from kaestat.baselines.logit_grid import GRID_SIZE, SWITCH, Belief, LogitGrid, first_prior, like, rates_of_change
+from kaestat.baselines.logit_grid import GRID_SIZE, SWITCH, Belief, LogitGrid, as_type_of, first_prior, rates_of_change
 from kaestat.baselines.reward_range import RangedBaseline
+from kaestat.core.arrays import Array, Groups, Visits, namespace
 
 DISCOUNT = 0.9  # on past log likelihoods, per return of the prompts
 PRIOR_DISCOUNT, PRIOR_COUNT = 0.8, 8.0  # per return; pseudo-prompts of the first prior
@@ -106,7 +106,7 @@ class BayesFilter(RangedBaseline):
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
         unit = self._unit(groups)
         self._check(unit, visits)
-        grid = LogitGrid.like(groups.reward)
+        grid = LogitGrid.as_type_of(groups.reward)
         xp = grid.xp
         carry, now = self._before(carry, step, groups)
         known = _known(grid, groups, visits, now, carry)
@@ -136,7 +136,7 @@ class BayesFilter(RangedBaseline):
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         """``p (1 - p) / u - 1`` of the posterior's mean p and variance u: those of a Beta distribution."""
-        grid = LogitGrid.like(groups.reward)
+        grid = LogitGrid.as_type_of(groups.reward)
         xp = grid.xp
         carry, now = self._before(carry, step, groups)
         known = _known(grid, groups, visits, now, carry)
@@ -155,8 +155,10 @@ class BayesFilter(RangedBaseline):
     def _before(self, carry: Any, step: int | Array, groups: Groups) -> tuple[dict[str, Array], Array]:
         """The carry and the step as arrays of the rewards' kind."""
         before = self.initial_carry() if carry is None else carry
-        now = like(step, groups.reward)
-        return {name: like(a, groups.reward) for name, a in before.items()}, now[..., 0, 0] if now.ndim >= 2 else now
+        now = as_type_of(step, groups.reward)
+        return {name: as_type_of(a, groups.reward) for name, a in before.items()}, now[
+            ..., 0, 0
+        ] if now.ndim >= 2 else now
 
     def _seen(
         self, grid: LogitGrid, known: _Known, completions: _Completions, visits: Visits, rows: slice, after: Belief
@@ -302,7 +304,7 @@ def _known(grid: LogitGrid, groups: Groups, visits: Visits, now: Array, carry: d
         returning=returning,
         scored=scored,
         elapsed=elapsed,
-        kept=None if visits.state is None else Belief.unpacked(like(visits.state, grid.transition)),
+        kept=None if visits.state is None else Belief.unpacked(as_type_of(visits.state, grid.transition)),
     )
 
 

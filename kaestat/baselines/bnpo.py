@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from array_api_compat import device, to_device
 
-from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.group_mean import GroupMean
+from kaestat.core.arrays import Array, Groups, Namespace, Visits, ratio
 
 LEAST_DENSITY = 1e-6  # the authors' code multiplies by at most 1e6
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Baseline
-from kaestat.checks import check_share
+from kaestat.core.arrays import Array, Groups, Visits
+from kaestat.core.checks import check_share
 
 MOMENTS = ("count", "total", "total_sq", "within", "freedom")
 MOST_CLUSTERS = 100_000

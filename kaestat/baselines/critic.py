@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Baseline
-from kaestat.checks import check_positive, check_share
+from kaestat.core.arrays import Array, Groups, Visits
+from kaestat.core.checks import check_positive, check_share
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.baselines.base import Baseline, Served
+from kaestat.core.arrays import Array, Groups, Namespace, Visits, ratio
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.arrays import Array, Groups
+from kaestat.core.arrays import Array, Groups
 
 Given = Mapping[Hashable, float] | Callable[[list[Hashable], int | Array], Array] | Array
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kaestat.arrays import Array, Groups
 from kaestat.baselines.order_statistic import OrderStatistic
+from kaestat.core.arrays import Array, Groups
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from kaestat.arrays import Array, Groups, Visits, finite_squares, ratio
 from kaestat.baselines.base import Baseline
-from kaestat.checks import check_positive
+from kaestat.core.arrays import Array, Groups, Visits, finite_squares, ratio
+from kaestat.core.checks import check_positive
 
 
 @dataclass(frozen=True)

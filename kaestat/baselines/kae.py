@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
-from kaestat.arrays import Array, Groups, Namespace, Visits, namespace, over_prompts, ratio
-from kaestat.bandwidth import Fixed, Selector, as_selector
-from kaestat.bandwidth.base import FormulaSelector
-from kaestat.bandwidth.settled import Settled
 from kaestat.baselines.base import Baseline, Served
-from kaestat.checks import check_finite_number
-from kaestat.kernels import Kernel, as_kernel
+from kaestat.core.arrays import Array, Groups, Namespace, Visits, namespace, over_prompts, ratio
+from kaestat.core.checks import check_finite_number
+from kaestat.smoothing.kernels import Kernel, as_kernel
+from kaestat.smoothing.selectors import Fixed, Selector, as_selector
+from kaestat.smoothing.selectors.base import FormulaSelector
+from kaestat.smoothing.selectors.settled import Settled
 
 NORMALIZATIONS = ("nadaraya-watson", "algorithm1")
 APART = ("prompt_ids", "divergence", "state")  # what no kernel mean reads
@@ -30,10 +30,10 @@ class KernelBaseline(Baseline):
     Parameters
     ----------
     kernel : str, Kernel or callable
-        One-sided kernel; see `kaestat.kernels.as_kernel`.
+        One-sided kernel; see `kaestat.smoothing.kernels.as_kernel`.
     bandwidth : float, str or Selector
         A number of steps (``inf`` weighs all visits alike), the name of a selector, or a selector.
-        ``"auto"`` (`kaestat.bandwidth.Auto`) learns it along the run.
+        ``"auto"`` (`kaestat.smoothing.selectors.Auto`) learns it along the run.
     """
 
     kernel: str | Kernel | Callable[[Array], Array] = "triangular"
@@ -119,7 +119,9 @@ class KernelBaseline(Baseline):
 
     @property
     def in_order_only(self) -> bool:
-        return False  # a learned bandwidth can be learned anew from the visits (`kaestat.steps.replayed_scores`)
+        return (
+            False  # a learned bandwidth can be learned anew from the visits (`kaestat.estimator.steps.replayed_scores`)
+        )
 
     @property
     def pools_prompts(self) -> bool:

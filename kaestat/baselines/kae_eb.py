@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Visits, ratio
 from kaestat.baselines.base import shapes_of
 from kaestat.baselines.kae import KernelBaseline, check_cold_start
 from kaestat.baselines.weighted_value import weighted_value
+from kaestat.core.arrays import Array, Groups, Visits, ratio
 
 MIN_OTHERS = 5  # degrees of freedom given up in tau^2: with this many other prompts or fewer, no shrinkage
 LARGEST_PRIOR = 1e9  # completions that a prior can count as
@@ -61,9 +61,9 @@ class KaeEb(KernelBaseline):
         b = (sum w W Z + kappa b0) / (sum w W + kappa),     kappa = sum w (sigma^2 / n) u / tau^2,
                                                             u = sum_k w_k^2 / sum_k w_k
 
-    That is best where the best baseline differs little between prompts. Where it goes with the value, `weighted_value`
-    is better, and a bandwidth that is learned (`kaestat.bandwidth.Auto`) learns as well how to mix the two; one that is
-    given takes the pooled ratio. Equal weights are as none.
+    That is best where the best baseline differs little between prompts. Where it goes with the value,
+    `weighted_value` is better, and a bandwidth that is learned (`kaestat.smoothing.selectors.Auto`) learns as well
+    how to mix the two; one that is given takes the pooled ratio. Equal weights are as none.
 
     Wider bandwidths pay off here, since the common part of the bias is removed: with few visits, twice KAE's.
 

@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Visits, ratio
-from kaestat.bandwidth import Selector
 from kaestat.baselines.kae import KernelBaseline, check_cold_start, cold_start_value
+from kaestat.core.arrays import Array, Groups, Visits, ratio
+from kaestat.smoothing.selectors import Selector
 
 
 @dataclass(frozen=True)

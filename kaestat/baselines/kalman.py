@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Namespace, Visits
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.checks import check_finite_number, check_positive
+from kaestat.core.arrays import Array, Groups, Namespace, Visits
+from kaestat.core.checks import check_finite_number, check_positive
 
 
 @dataclass(frozen=True)

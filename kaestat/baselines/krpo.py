@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Baseline
-from kaestat.checks import check_finite_number, check_positive
+from kaestat.core.arrays import Array, Groups, Visits
+from kaestat.core.checks import check_finite_number, check_positive
 
 
 @dataclass(frozen=True)

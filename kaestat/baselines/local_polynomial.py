@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
-from kaestat.bandwidth import Selector
 from kaestat.baselines.kae import KernelBaseline, cold_start_value
-from kaestat.checks import check_whole
+from kaestat.core.arrays import Array, Groups, Namespace, Visits, ratio
+from kaestat.core.checks import check_whole
+from kaestat.smoothing.selectors import Selector
 
 
 @dataclass(frozen=True)

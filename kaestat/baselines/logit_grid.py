@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import device
 
-from kaestat.arrays import Array, Namespace, namespace
+from kaestat.core.arrays import Array, Namespace, namespace
 
 GRID_SIZE, GRID_EDGE = 49, 7.0  # logits -7..7
 WALKS = (0.03, 0.08, 0.2, 0.5, 1.2)  # standard deviations per visit, logits
@@ -127,7 +127,7 @@ class LogitGrid:
     transition: Array
 
     @classmethod
-    def like(cls, model: Array) -> LogitGrid:
+    def as_type_of(cls, model: Array) -> LogitGrid:
         """The grid for rewards like these."""
         return _grid(namespace(model), model.dtype, device(model), PRECISION)
 
@@ -252,6 +252,6 @@ class Belief:
         return cls(message=both[..., :-1], share=both[..., -1])
 
 
-def like(array: Any, model: Array) -> Array:
+def as_type_of(array: Any, model: Array) -> Array:
     """``array`` in the kind, floating type and device of the model."""
     return namespace(model).asarray(array, dtype=model.dtype, device=device(model))

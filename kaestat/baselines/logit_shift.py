@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import device
 
-from kaestat.arrays import Array, Groups, Visits, ratio
 from kaestat.baselines.reward_range import RangedBaseline
+from kaestat.core.arrays import Array, Groups, Visits, ratio
 
 FARTHEST, SPACING = 8.0, 0.1  # shifts looked at: logits -8..8
 

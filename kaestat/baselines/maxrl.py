@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kaestat.arrays import Array, Groups, Visits, ratio
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.group_mean import GroupMean
+from kaestat.core.arrays import Array, Groups, Visits, ratio
 
 MEAN_EPS = 1e-6  # as in SkyRL
 

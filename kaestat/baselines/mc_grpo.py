@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.order_statistic import OrderStatistic, at_rank, in_order
+from kaestat.core.arrays import Array, Groups, Visits
 
 MAD_EPS = 1e-3  # as in the author's code
 

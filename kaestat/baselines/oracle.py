@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.given_values import Given, given_values
+from kaestat.core.arrays import Array, Groups, Visits
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from array_api_compat import device
 
-from kaestat.arrays import Array, Groups, Visits, namespace, ratio
 from kaestat.baselines.base import Baseline
+from kaestat.core.arrays import Array, Groups, Visits, namespace, ratio
 
 OrderT = TypeVar("OrderT", bound="OrderStatistic")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.given_values import Given, given_values
 from kaestat.baselines.kae_eb import KaeEb
+from kaestat.core.arrays import Array, Groups, Visits
 
 
 @dataclass(frozen=True, eq=False)

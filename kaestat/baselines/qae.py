@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from kaestat.arrays import Array, namespace
 from kaestat.baselines.order_statistic import OrderStatistic
-from kaestat.checks import check_share
+from kaestat.core.arrays import Array, namespace
+from kaestat.core.checks import check_share
 
 
 @dataclass(frozen=True)

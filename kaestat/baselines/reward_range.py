@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TypeVar
 
-from kaestat.arrays import Array, Groups, Visits
 from kaestat.baselines.base import Baseline
-from kaestat.checks import check_finite_number
+from kaestat.core.arrays import Array, Groups, Visits
+from kaestat.core.checks import check_finite_number
 
 RangedT = TypeVar("RangedT", bound="RangedBaseline")
 

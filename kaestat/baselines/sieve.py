@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import cold_start_value
-from kaestat.checks import check_whole
+from kaestat.core.arrays import Array, Groups, Namespace, Visits, ratio
+from kaestat.core.checks import check_whole
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kaestat.arrays import Array, Groups, Namespace, Visits
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.checks import check_positive, check_share
+from kaestat.core.arrays import Array, Groups, Namespace, Visits
+from kaestat.core.checks import check_positive, check_share
 
 
 @dataclass(frozen=True)

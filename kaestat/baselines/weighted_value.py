@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 
-from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
+from kaestat.core.arrays import Array, Groups, Namespace, Visits, ratio
 
 ROUNDING = 1e-12  # relative; spreads below this are none
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kaestat.provenance import checksum
+from kaestat.core.provenance import checksum
 
 FOLDER_VARIABLE = "KAESTAT_DATA"
 

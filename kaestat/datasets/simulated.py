@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.checks import check_seed, check_whole
+from kaestat.core.checks import check_seed, check_whole
 from kaestat.logs.reward_log import RewardLog
 
 # Calibrated to the run described in `simulated_run`; logits of the success rate, per epoch where they are changes.

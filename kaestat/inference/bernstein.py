@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kaestat.arrays import Array, ratio
+from kaestat.core.arrays import Array, ratio
 from kaestat.inference.linear_fit import LinearFit
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kaestat.arrays import Array, Namespace, ratio
+from kaestat.core.arrays import Array, Namespace, ratio
 from kaestat.inference.linear_fit import LinearFit
 
 ROUNDS, TILTS = 20, 3  # Newton's steps at most for the end, most often six, and for the tilt within each

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from kaestat.arrays import Array, ratio
-from kaestat.checks import check_factors, check_number, check_shapes
+from kaestat.core.arrays import Array, ratio
+from kaestat.core.checks import check_factors, check_number, check_shapes
 
 
 def honest_half_width(bias: Array, se: Array, level: float, freedom: Array | None = None) -> Array:

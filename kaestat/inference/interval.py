@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Visits
-from kaestat.bandwidth import Selector
-from kaestat.checks import check_factors, check_factors_like, check_shapes
+from kaestat.core.arrays import Array, Groups, Visits
+from kaestat.core.checks import check_factors, check_factors_like, check_shapes
 from kaestat.inference.bernstein import bernstein_half_width
 from kaestat.inference.chernoff import chernoff_interval
 from kaestat.inference.honest import confidence_level, honest_half_width
 from kaestat.inference.linear_fit import LinearFit
 from kaestat.inference.score import score_interval
-from kaestat.kernels import Kernel
+from kaestat.smoothing.kernels import Kernel
+from kaestat.smoothing.selectors import Selector
 
 if TYPE_CHECKING:
     import pandas as pd

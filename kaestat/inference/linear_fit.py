@@ -10,10 +10,10 @@ from functools import cached_property
 import numpy as np
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array, Groups, Namespace, Visits, ratio
-from kaestat.bandwidth import Selector, as_selector
-from kaestat.checks import check_factors_like, check_shapes
-from kaestat.kernels import Kernel, as_kernel
+from kaestat.core.arrays import Array, Groups, Namespace, Visits, ratio
+from kaestat.core.checks import check_factors_like, check_shapes
+from kaestat.smoothing.kernels import Kernel, as_kernel
+from kaestat.smoothing.selectors import Selector, as_selector
 from kaestat.theory.linear import largest_bias
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kaestat.arrays import Array
+from kaestat.core.arrays import Array
 from kaestat.inference.linear_fit import LinearFit
 
 

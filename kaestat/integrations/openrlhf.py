@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.advantage import AdvantageEstimator
+from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.integrations.openrlhf_prompts import DrawnPrompts, drawn_prompts
 from kaestat.integrations.openrlhf_samples import prompts_of, take_dropped, versions_of, watch_samples
 from kaestat.integrations.shared.prompt_ids import hash_prompt
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
 from kaestat.integrations.shared.upstream import Upstream
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.sampling import Policy, PromptSampler
 
@@ -43,7 +43,7 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
     advantages over the batch is left out: the estimator's ``scale`` has that part.
     """
 
-    watched: WatchedEstimator
+    watched: TrackedEstimator
     drawn: DrawnPrompts | None = None
     weights: str = "none"
     step: int | None = None
@@ -102,7 +102,7 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
 
 
 def baseline_advantages(
-    watched: WatchedEstimator,
+    watched: TrackedEstimator,
     experiences: Sequence[Any],
     step: int | None,
     n_samples_per_prompt: int,
@@ -115,7 +115,7 @@ def baseline_advantages(
 
     Parameters
     ----------
-    watched : WatchedEstimator
+    watched : TrackedEstimator
     experiences : sequence of Experience
         Of which `rewards` (B,), `prompts`, `images`, `index` and, for lengths, `action_mask` (B, T) are read.
     step : int or None
@@ -175,7 +175,7 @@ class BaselineTrainerMixin(_OpenRlhf):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._watched = WatchedEstimator(self.estimator)
+        self._watched = TrackedEstimator(self.estimator)
         self.experience_maker = with_baseline(self.experience_maker, self._watched, self.weights)
         self._next_step = self._first_step = 0
         if self.prompt_sampler is not None:
@@ -264,7 +264,7 @@ class BaselineTrainerMixin(_OpenRlhf):
         return states
 
 
-def with_baseline(experience_maker: Any, watched: WatchedEstimator, weights: str = "none") -> Any:
+def with_baseline(experience_maker: Any, watched: TrackedEstimator, weights: str = "none") -> Any:
     """The experience maker itself, its class replaced by one with `BaselineExperienceMakerMixin` before it."""
     base = type(experience_maker)
     experience_maker.__class__ = type(f"Baseline{base.__name__}", (BaselineExperienceMakerMixin, base), {})

@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from kaestat.advantage import AdvantageEstimator
+from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.integrations.openrlhf import OPENRLHF, BaselineTrainerMixin
 from kaestat.integrations.openrlhf_samples import watch_samples
 from kaestat.integrations.shared.weights import check_weights
@@ -40,7 +40,7 @@ class NotedSlots:
         self._slots.put(step, **options)
 
 
-class WatchedGeneratorMixin(_Actor):
+class TrackedGeneratorMixin(_Actor):
     """Before OpenRLHF's ``GenerateSamplesActor``: completions are told the policy, dropped ones are handed on."""
 
     rollout_slots: Any
@@ -82,7 +82,7 @@ def async_trainer(estimator: AdvantageEstimator, *, weights: str = "none") -> An
 
         actors = {
             "TrainingActor": _actor(module.TrainingActor, BaselineTrainerMixin, own),
-            "GenerateSamplesActor": _actor(module.GenerateSamplesActor, WatchedGeneratorMixin, {}),
+            "GenerateSamplesActor": _actor(module.GenerateSamplesActor, TrackedGeneratorMixin, {}),
         }
         plain = module.PPOTrainerAsync.__ray_metadata__.modified_class
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.advantage import AdvantageEstimator
+from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.integrations.shared.prompt_ids import hash_prompt
-from kaestat.integrations.shared.watched_sampler import WatchedSampler, sampler_of
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler, sampler_of
 from kaestat.sampling import Policy, PromptSampler
 
 
-class DrawnPrompts(WatchedSampler):
+class DrawnPrompts(TrackedSampler):
     """In the place of OpenRLHF's ``prompts_dataloader``: one prompt at a time, a draw for each rollout batch.
 
     Parameters

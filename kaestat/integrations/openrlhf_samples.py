@@ -13,7 +13,7 @@ VERSION, DROPPED = "kaestat_version", "kaestat_dropped"
 _SamplesGenerator: Any = object  # its methods come from the generator that stands beside it
 
 
-class WatchedSamplesMixin(_SamplesGenerator):
+class TrackedSamplesMixin(_SamplesGenerator):
     """Before OpenRLHF's ``SamplesGenerator`` in a class statement; see `watch_samples`."""
 
     policy_step: Callable[[], int] | None
@@ -51,12 +51,12 @@ def watch_samples(generator: Any, policy_step: Callable[[], int] | None = None) 
     Parameters
     ----------
     generator : openrlhf.trainer.ppo_utils.samples_generator.SamplesGenerator
-        Its class is replaced by one with `WatchedSamplesMixin` before it.
+        Its class is replaced by one with `TrackedSamplesMixin` before it.
     policy_step : callable, optional
         Gives the step of the policy that generates.
     """
     base = type(generator)
-    generator.__class__ = type(f"Watched{base.__name__}", (WatchedSamplesMixin, base), {})
+    generator.__class__ = type(f"Watched{base.__name__}", (TrackedSamplesMixin, base), {})
     generator.policy_step, generator._scored, generator._dropped = policy_step, [], []
 
 

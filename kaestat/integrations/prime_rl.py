@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kaestat.advantage import AdvantageEstimator
+from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.tracked_sampler import sampler_of
 from kaestat.integrations.shared.upstream import Upstream
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
-from kaestat.integrations.shared.watched_sampler import sampler_of
 from kaestat.sampling import Policy, PromptSampler
 
 PRIME_RL = Upstream("prime-rl", "prime-rl", "prime-rl 0.8 at commit 559b447")
@@ -40,10 +40,10 @@ class DrawnTasks(Iterator[Any]):
     ----------
     tasks : sequence of verifiers.v1.Task
         Of one environment; their keys are distinct.
-    watched : WatchedEstimator
+    watched : TrackedEstimator
         Scores the environment's groups; saved with the sampler.
     prompt_sampler : str, Policy or PromptSampler
-        Which tasks; see `kaestat.integrations.shared.watched_sampler.sampler_of`.
+        Which tasks; see `kaestat.integrations.shared.tracked_sampler.sampler_of`.
     groups : int
         Groups of a draw: about those of a training step.
     group_size : int
@@ -59,7 +59,7 @@ class DrawnTasks(Iterator[Any]):
     def __init__(
         self,
         tasks: Sequence[Any],
-        watched: WatchedEstimator,
+        watched: TrackedEstimator,
         *,
         prompt_sampler: str | Policy | PromptSampler,
         groups: int,
@@ -176,20 +176,20 @@ class BaselineAlgorithmMixin:
 
     Attributes
     ----------
-    watched : WatchedEstimator
+    watched : TrackedEstimator
     tasks : DrawnTasks
         The environment's sampler, which knows the time and the corrections.
     """
 
     make_estimator: Callable[[], AdvantageEstimator]
-    watched: WatchedEstimator
+    watched: TrackedEstimator
     tasks: DrawnTasks
 
     def __init__(self, config: Any, policy_pool: Any):
         super().__init__(config, policy_pool)  # type: ignore[call-arg]  # prime-rl's, beside it among the bases
         if getattr(config, "length_penalty", None) is not None:
             raise ValueError("algo.length_penalty shapes rewards within a group; put it into the reward instead.")
-        self.watched = WatchedEstimator(type(self).make_estimator())
+        self.watched = TrackedEstimator(type(self).make_estimator())
 
     async def score_group(self, episodes: list[Any]) -> None:
         """prime-rl's call for a complete group; there is no await in it, so nothing comes before the report."""

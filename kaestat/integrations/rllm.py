@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.advantage import AdvantageEstimator
+from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
 from kaestat.integrations.shared.upstream import Upstream
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
 from kaestat.integrations.shared.weights import check_weights
 
 # rLLM reads every name that it does not know, in `rllm.algorithm.adv_estimator`, as this one.
@@ -53,7 +53,7 @@ class RegisteredBaseline:
 
     def __init__(self, estimator: AdvantageEstimator, *, task_key: str | None = None, weights: str = "none"):
         check_weights(estimator, weights)
-        self.watched = WatchedEstimator(estimator)
+        self.watched = TrackedEstimator(estimator)
         self.task_key, self.weights = task_key, weights
         self._roles: set[str] = set()  # that have had their call of the present step
         self._before = 0  # policies of the runs that this one goes on from

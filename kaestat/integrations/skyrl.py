@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.advantage import AdvantageEstimator
+from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.integrations.shared.upstream import Upstream
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
-from kaestat.integrations.shared.watched_sampler import WatchedSampler
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.skyrl_prompts import DrawnBatches, drawn_batches
 from kaestat.sampling import Draw, Policy, PromptSampler
@@ -46,11 +46,11 @@ class RegisteredBaseline:
 
     def __init__(self, estimator: AdvantageEstimator, *, weights: str = "none"):
         check_weights(estimator, weights)
-        self.watched = WatchedEstimator(estimator)
+        self.watched = TrackedEstimator(estimator)
         self.weights = weights
         self._step: int | None = None
         self._prompts: Sequence[Any] | None = None
-        self._drawn: WatchedSampler | None = None
+        self._drawn: TrackedSampler | None = None
         self._lengths: np.ndarray | None = None
         self._version: list[int] | None = None
 
@@ -59,7 +59,7 @@ class RegisteredBaseline:
         step: int,
         prompts: Sequence[Any] | None,
         lengths: np.ndarray | None = None,
-        drawn: WatchedSampler | None = None,
+        drawn: TrackedSampler | None = None,
         version: list[int] | None = None,
     ) -> None:
         """Announce the next call: its training step, prompts and lengths of the trajectories, padding left out.
@@ -72,7 +72,7 @@ class RegisteredBaseline:
             The prompt that each trajectory began with, as token ids. None leaves the uids unchecked.
         lengths : ndarray, shape (N,), optional
             Tokens of each trajectory in the loss; needed with ``weights="length"``.
-        drawn : WatchedSampler, optional
+        drawn : TrackedSampler, optional
             Whose last draw the uids are: advantages are corrected for it, and it is told the rewards.
         version : list of int, length N, optional
             Step of the policy that sampled each trajectory, for an estimator with ``order="any"``.
@@ -304,7 +304,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         return loaded
 
 
-def _draw_of(drawn: WatchedSampler) -> Draw:
+def _draw_of(drawn: TrackedSampler) -> Draw:
     draw = drawn.sampler.last_draw
     if draw is None:
         raise ValueError("prompt_sampler: no prompts were drawn; leave SkyRL's train_dataloader as it was made.")

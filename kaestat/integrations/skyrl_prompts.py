@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.advantage import AdvantageEstimator
-from kaestat.integrations.shared.watched_sampler import WatchedSampler, sampler_of
+from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler, sampler_of
 from kaestat.sampling import Policy, PromptSampler
 
 
-class DrawnBatches(WatchedSampler):
+class DrawnBatches(TrackedSampler):
     """In the place of SkyRL's data loader: as many batches an epoch, each as the sampler draws it.
 
     A row of the data set is a prompt, and its number the uid, as in SkyRL.

@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.advantage import AdvantageEstimator
+from kaestat.baselines.registry import parse_method
+from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
-from kaestat.integrations.shared.watched_sampler import check_sampler_params
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.tracked_sampler import check_sampler_params
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.slime_prompts import STATES_KEPT, DrawnGroups, corrections, drawn_groups, rows_of
 from kaestat.integrations.slime_samples import (
@@ -41,7 +42,6 @@ from kaestat.integrations.slime_samples import (
     with_prompts,
 )
 from kaestat.integrations.slime_versions import SLIME, policy_steps
-from kaestat.registry import parse_method
 from kaestat.sampling import Policy, PromptSampler
 
 DEFAULT_ROLLOUT = "slime.rollout.sglang_rollout.generate_rollout"
@@ -98,7 +98,7 @@ class RewardPostProcess:
     ):
         if estimator is not None and weights is not None:
             check_weights(estimator, weights)
-        self.watched = None if estimator is None else WatchedEstimator(estimator, states_kept=STATES_KEPT)
+        self.watched = None if estimator is None else TrackedEstimator(estimator, states_kept=STATES_KEPT)
         self.id_key = id_key
         self.prompt_sampler = prompt_sampler
         self.weights = weights
@@ -168,7 +168,7 @@ class RewardPostProcess:
     def with_step(self, generate_rollout: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """For ``--rollout-function-path``: slime's rollout function, or yours, with the step written on each sample.
 
-        The metrics of the last step (see `WatchedEstimator`) are added to the rollout's; they appear with the rollout
+        The metrics of the last step (see `TrackedEstimator`) are added to the rollout's; they appear with the rollout
         after the one that they are about, since slime logs a rollout before its rewards are processed.
 
         Parameters
@@ -312,7 +312,7 @@ class RewardPostProcess:
         if self.drawn is not None:
             self.drawn.observe(names + self._names(args, dropped), rewards, _known(step))
 
-    def _ready(self, args: Any) -> WatchedEstimator:
+    def _ready(self, args: Any) -> TrackedEstimator:
         if self.watched is None:
             text = getattr(args, "kaestat_method", None)
             if text is None:
@@ -321,7 +321,7 @@ class RewardPostProcess:
                     "--custom-config-path file, or make a RewardPostProcess with an estimator of your own."
                 )
             method, params = parse_method(text)
-            self.watched = WatchedEstimator(AdvantageEstimator(method, **params), states_kept=STATES_KEPT)
+            self.watched = TrackedEstimator(AdvantageEstimator(method, **params), states_kept=STATES_KEPT)
         return self.watched
 
     def _lengths(self, args: Any, samples: list[Any], completion: np.ndarray) -> np.ndarray | None:

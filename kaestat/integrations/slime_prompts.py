@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.advantage import AdvantageEstimator
-from kaestat.integrations.shared.watched_sampler import NO_PARAMS, WatchedSampler, sampler_of
+from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.integrations.shared.tracked_sampler import NO_PARAMS, TrackedSampler, sampler_of
 from kaestat.sampling import Policy, PromptSampler
 
 CORRECTION_KEY = "kaestat_correction"  # in Sample.metadata: factor of the advantage, from the draw of the prompt
@@ -17,7 +17,7 @@ STATES_KEPT = 3  # under train_async.py one more rollout is scored before the la
 COUNTERS = ("group_index", "index", "rollout_id")  # of slime's samples: they stay what the data source made them
 
 
-class DrawnGroups(WatchedSampler):
+class DrawnGroups(TrackedSampler):
     """slime's groups with the prompts of a draw, each sample with its correction.
 
     The correction travels with the sample: groups may be finished, or come back from slime's buffer, at a later rollout

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from kaestat.checks import check_positive
+from kaestat.core.checks import check_positive
 from kaestat.logs.gradient_risk import measure_of
 from kaestat.logs.jackknife import jackknife_groups, jackknife_interval
 from kaestat.logs.reward_log import RewardLog

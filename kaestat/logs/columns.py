@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kaestat.spelling import named, spelled
+from kaestat.core.spelling import named, spelled
 
 ALIASES = {
     "prompt": (

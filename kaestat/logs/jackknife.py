@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kaestat.checks import LARGEST_FACTOR, check_factors, check_seed, check_whole
+from kaestat.core.checks import LARGEST_FACTOR, check_factors, check_seed, check_whole
 
 LARGEST_SQUARE = LARGEST_FACTOR**2 * 1e3  # of estimates that are mean squares of rewards, and some times that
 GROUPS = 10  # each costs another replay of the rest

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.checks import check_column
+from kaestat.core.checks import check_column
 from kaestat.logs.columns import MEASURES
 
 MAX_MEASURE = 1e20  # what is made of three of them and of rewards must be finite

@@ -7,9 +7,9 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
+from kaestat.history.prior import Prior, as_prior
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.reward_range import reward_range
-from kaestat.prior import Prior, as_prior
 
 
 def log_with_prior(

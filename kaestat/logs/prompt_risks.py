@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kaestat.bootstrap import cluster_bootstrap, mean_with_interval, widened
+from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval, widened
 from kaestat.logs.jackknife import jackknife_interval
 
 RISK_COLUMNS = ["method", "mse", "se", "ci_low", "ci_high", "vs_grpo", "n_prompts", "n_visits"]

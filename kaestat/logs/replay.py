@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from kaestat.arrays import BLOCK_NUMBERS, Array, Groups, Visits
 from kaestat.baselines.base import Baseline
+from kaestat.core.arrays import BLOCK_NUMBERS, Array, Groups, Visits
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.units import Block, LogUnits
 

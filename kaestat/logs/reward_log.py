@@ -10,8 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from kaestat.checks import check_column, check_ids
-from kaestat.history import MAX_REWARD, MAX_STEP
+from kaestat.core.checks import MAX_REWARD, MAX_STEP, check_column, check_ids
 from kaestat.logs.columns import MEASURES, choose_columns
 from kaestat.logs.labels import Labels
 from kaestat.logs.measures import check_measures

@@ -20,16 +20,16 @@ import pandas as pd
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.order_statistic import OrderStatistic
-from kaestat.checks import check_whole
+from kaestat.baselines.registry import make_baseline, parse_method
+from kaestat.core.checks import check_whole
+from kaestat.core.spelling import named
+from kaestat.history.prior import Prior
 from kaestat.logs.jackknife import jackknife_groups
 from kaestat.logs.prior_visits import log_with_prior
 from kaestat.logs.prompt_risks import PromptRisks, contributions, sized_mean
 from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
 from kaestat.logs.scoring import Measure, Scored, batches, visit_risks
-from kaestat.prior import Prior
-from kaestat.registry import make_baseline, parse_method
-from kaestat.spelling import named
 
 FEWEST_DRAWS = 40  # fewer have no quantile of 2.5 %
 LEAVE_ONE_OUT_METHODS = ("grpo", "reinforce++")  # as in the paper's Table 1

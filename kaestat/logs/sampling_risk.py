@@ -14,8 +14,8 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from kaestat.bootstrap import cluster_bootstrap, widened
-from kaestat.checks import check_share, check_whole
+from kaestat.core.bootstrap import cluster_bootstrap, widened
+from kaestat.core.checks import check_share, check_whole
 from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.logs.risk import draws_of
 from kaestat.sampling.draw import Plan

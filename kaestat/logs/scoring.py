@@ -10,10 +10,10 @@ import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
+from kaestat.core.visit_error import unbiased_error
+from kaestat.estimator.reach import fixed_bandwidth
 from kaestat.logs.replay import copies_at_once, replayed
 from kaestat.logs.reward_log import RewardLog
-from kaestat.reach import fixed_bandwidth
-from kaestat.visit_error import unbiased_error
 
 BANDWIDTHS_AT_ONCE = 6  # they share the past that the widest of them needs
 

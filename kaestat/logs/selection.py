@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from kaestat.arrays import Array
-from kaestat.bandwidth import BandwidthSelection, Selector, as_selector
-from kaestat.kernels import Kernel, as_kernel
+from kaestat.core.arrays import Array
 from kaestat.logs.reward_log import RewardLog, as_log
+from kaestat.smoothing.kernels import Kernel, as_kernel
+from kaestat.smoothing.selectors import BandwidthSelection, Selector, as_selector
 
 
 def select_bandwidth(
@@ -30,9 +30,9 @@ def select_bandwidth(
     log : RewardLog or DataFrame
         A DataFrame has one completion per row, under the usual names (`RewardLog.from_frame` takes others).
     selector : str or Selector
-        A name from `kaestat.bandwidth.SELECTORS`, or a selector.
+        A name from `kaestat.smoothing.selectors.SELECTORS`, or a selector.
     kernel : str, Kernel or callable
-        The kernel that will use the bandwidth; see `kaestat.kernels.as_kernel`.
+        The kernel that will use the bandwidth; see `kaestat.smoothing.kernels.as_kernel`.
     grid : sequence of float, optional
         Candidates, increasing, in steps (visits if the log has no steps). None leaves the selector its own: by default
         31 in geometric progression from 1.5 times the shortest gap between visits to the span of the log.

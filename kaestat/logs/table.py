@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kaestat.history import MAX_REWARD, MAX_STEP
+from kaestat.core.checks import MAX_REWARD, MAX_STEP
+from kaestat.core.spelling import spelled
 from kaestat.logs.columns import LEFT_OUT
 from kaestat.logs.labels import Labels
 from kaestat.logs.measures import MAX_MEASURE, outside
-from kaestat.spelling import spelled
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 

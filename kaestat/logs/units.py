@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from kaestat.arrays import BLOCK_NUMBERS, Groups, Visits
-from kaestat.history import PLAIN_FIELDS, visit_sums
+from kaestat.core.arrays import BLOCK_NUMBERS, Groups, Visits
+from kaestat.history.history import PLAIN_FIELDS, visit_sums
 
 
 @dataclass(frozen=True, eq=False)

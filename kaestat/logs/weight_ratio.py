@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
+from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval
 from kaestat.logs.reward_log import RewardLog
 
 

@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kaestat.bandwidth import BandwidthSelection
-from kaestat.bandwidth.base import PATH_COLUMNS
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.registry import METHODS, make_baseline
+from kaestat.estimator.reach import OUT_OF_REACH_SHARE, reached
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import draws_of, eligible_visits, prompt_risks, risk_baseline, value_risk
 from kaestat.logs.selection import select_bandwidth
 from kaestat.logs.tuning import MIN_PROMPTS, Tuned, candidates, return_gaps, wide_grid, with_tuned
-from kaestat.reach import OUT_OF_REACH_SHARE, reached
-from kaestat.registry import METHODS, make_baseline
 from kaestat.report.facts import LogFacts
 from kaestat.report.gradient import GradientAnalysis, analyze_gradient
 from kaestat.report.law import LawAnalysis
 from kaestat.report.notes import notes
 from kaestat.report.recommendation import Recommendation, recommend
 from kaestat.report.sampling import NO_RETURNS, SamplingAnalysis
+from kaestat.smoothing.selectors import BandwidthSelection
+from kaestat.smoothing.selectors.base import PATH_COLUMNS
 
 REFERENCES = ("kae", "grpo")  # of the paired differences; kae learns its bandwidth
 RIVAL_OF_SINGLES = "reinforce++"  # with one completion per visit there is no group mean to compare with

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.bootstrap import NORMAL_975
+from kaestat.core.bootstrap import NORMAL_975
 from kaestat.report.analysis import Analysis
 from kaestat.report.charts import Chart, Line
 from kaestat.report.plots import LEVEL_STYLES

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kaestat.core.spelling import on_command_line, option_first
 from kaestat.report.printable import printable
-from kaestat.spelling import on_command_line, option_first
 
 INTERRUPTED = 130  # the status by which shells know an interruption
 

@@ -11,20 +11,20 @@ import typer
 from rich.progress import track
 
 import kaestat
-from kaestat.bandwidth import SELECTORS
 from kaestat.baselines.base import Baseline
+from kaestat.core.provenance import Provenance, checksum, versions
 from kaestat.datasets import simulated_run
-from kaestat.kernels import KERNELS
 from kaestat.logs.readers import read_log
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.selection import select_bandwidth
-from kaestat.provenance import Provenance, checksum, versions
 from kaestat.report import console
 from kaestat.report.analysis import analyze as analyze_log
 from kaestat.report.files import write_report
 from kaestat.report.json_output import analysis_document, to_json
 from kaestat.report.options import Format, Hint, Json, Log, Simulated, app, check_out, hints_by_name, interruptible
 from kaestat.report.out_folder import replace_files
+from kaestat.smoothing.kernels import KERNELS
+from kaestat.smoothing.selectors import SELECTORS
 
 SIMULATED = "simulated run"
 

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
+from kaestat.core.provenance import Provenance, checksum, versions
+from kaestat.core.storage import write_atomically
 from kaestat.logs.readers import FORMATS, read_log
-from kaestat.provenance import Provenance, checksum, versions
 from kaestat.report import console
 from kaestat.report.comparison import compare_runs
 from kaestat.report.comparison_page import comparison_page
 from kaestat.report.json_output import to_json
 from kaestat.report.options import Hint, Json, app, check_out, hints_by_name, interruptible
-from kaestat.storage import write_atomically
 
 PAGE = "compare.html"
 

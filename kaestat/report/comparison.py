@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from kaestat.bootstrap import NORMAL_975, cluster_bootstrap, mean_with_interval
+from kaestat.core.bootstrap import NORMAL_975, cluster_bootstrap, mean_with_interval
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import draws_of, value_risk
 from kaestat.report.facts import LogFacts

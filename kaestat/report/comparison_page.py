@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kaestat.provenance import Provenance
+from kaestat.core.provenance import Provenance
 from kaestat.report.charts import Chart, Line
 from kaestat.report.comparison import RunComparison
 from kaestat.report.comparison_text import (

@@ -13,8 +13,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from kaestat.bandwidth import BandwidthSelection
-from kaestat.registry import METHODS, make_baseline
+from kaestat.baselines.registry import METHODS, make_baseline
 from kaestat.report.analysis import Analysis
 from kaestat.report.comparison import RunComparison
 from kaestat.report.comparison_text import (
@@ -41,6 +40,7 @@ from kaestat.report.tables import (
 )
 from kaestat.report.unit import Unit
 from kaestat.report.watch_text import watch_facts, watch_header, watch_headline, watch_rows
+from kaestat.smoothing.selectors import BandwidthSelection
 from kaestat.watch import RunSummary
 
 WIDTH_OF_FILES = 120  # where the output is no terminal, and so has no width of its own

@@ -11,7 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from kaestat.provenance import Provenance
+from kaestat.core.provenance import Provenance
+from kaestat.core.storage import write_atomically
 from kaestat.report.analysis import Analysis
 from kaestat.report.bandwidth_chart import bandwidth_chart
 from kaestat.report.gradient import GradientAnalysis
@@ -26,7 +27,6 @@ from kaestat.report.plots import render, risk_against_bandwidth
 from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, SamplingAnalysis, sampling_rows, sampling_unit_line
 from kaestat.report.tables import DIFFERENCE, comparison, fact_lines, selection_line, unit_line, unit_of
 from kaestat.report.unit import Unit
-from kaestat.storage import write_atomically
 
 
 def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.PathLike[str]) -> list[Path]:

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kaestat.core.storage import load_state, save_state, write_atomically
 from kaestat.report.json_output import to_json
 from kaestat.report.watch_page import binned, watch_page
-from kaestat.storage import load_state, save_state, write_atomically
 from kaestat.watch import Feed, Reading, RunMonitor, RunSummary
 from kaestat.watch.monitor_state import monitor_state, restore_monitor
 

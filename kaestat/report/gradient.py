@@ -11,13 +11,13 @@ import pandas as pd
 
 from kaestat.baselines import Zero
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.registry import parse_method
 from kaestat.logs.gradient_risk import PLAIN, REFERENCES, Row, gradient_scores, gradient_table, measure_of, rows_of
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_baseline
 from kaestat.logs.tuning import MARK
 from kaestat.logs.weight_ratio import weight_ratio
-from kaestat.registry import parse_method
 from kaestat.report.law import LawAnalysis
 from kaestat.report.recommendation import complexity, leaves_own_out, lowest_of
 from kaestat.report.setting import Setting

@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, fields
 from typing import Any
 
-from kaestat.provenance import Provenance
+from kaestat.core.provenance import Provenance
 from kaestat.report.analysis import Analysis
 from kaestat.report.gradient import GradientAnalysis
 from kaestat.report.headline import paste_lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kaestat.registry import METHODS
+from kaestat.baselines.registry import METHODS
 from kaestat.report.html_page import Cell
 from kaestat.sampling.policies import POLICIES
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.digits import lost_digits
+from kaestat.core.digits import lost_digits
+from kaestat.estimator.reach import wide_enough
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.reward_range import reward_range
 from kaestat.logs.risk import LEAVE_ONE_OUT_METHODS, risk_baseline
 from kaestat.logs.tuning import MARK, Tuned, return_gaps
-from kaestat.reach import wide_enough
 from kaestat.report.gradient import GradientAnalysis
 from kaestat.report.gradient_text import HOW_TO_LOG, noise_notes
 

@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from kaestat.provenance import checksum
-from kaestat.storage import write_atomically
-from kaestat.temporary_files import new_folder, remove_left
+from kaestat.core.provenance import checksum
+from kaestat.core.storage import write_atomically
+from kaestat.core.temporary_files import new_folder, remove_left
 
 _LIST = ".kaestat-manifest.json"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kaestat.bootstrap import NORMAL_975
+from kaestat.core.bootstrap import NORMAL_975
 from kaestat.report.analysis import Analysis
 from kaestat.report.tables import unit_of
 

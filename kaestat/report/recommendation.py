@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kaestat.arrays import Groups, Visits
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.order_statistic import OrderStatistic
+from kaestat.baselines.registry import parse_method
 from kaestat.baselines.reward_range import RangedBaseline
+from kaestat.core.arrays import Groups, Visits
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import eligible_visits, risk_baseline
 from kaestat.logs.tuning import MARK
-from kaestat.registry import parse_method
 from kaestat.report.setting import Setting, returns
 
 # Of two methods whose errors cannot be told apart, the one that comes first is taken; all others come after these.

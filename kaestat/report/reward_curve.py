@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.bootstrap import NORMAL_975
-from kaestat.checks import check_seed
+from kaestat.core.bootstrap import NORMAL_975
+from kaestat.core.checks import check_seed
 from kaestat.logs.reward_log import RewardLog
 
 BINS = 50

@@ -8,15 +8,15 @@ from typing import Any
 from kaestat.baselines import Pooled
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
+from kaestat.baselines.registry import get_method, make_baseline, parse_method
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.kernels import as_kernel
+from kaestat.estimator.reach import fixed_bandwidth
+from kaestat.estimator.scaling import cancels_weights
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.reward_range import reward_range
 from kaestat.logs.risk import risk_baseline
 from kaestat.logs.tuning import MARK
-from kaestat.reach import fixed_bandwidth
-from kaestat.registry import get_method, make_baseline, parse_method
-from kaestat.scaling import cancels_weights
+from kaestat.smoothing.kernels import as_kernel
 
 # What stands for a method that the tables have in leave-one-out form.
 LEFT_OUT = {"grpo": "rloo"}
@@ -30,7 +30,7 @@ class Setting:
     Attributes
     ----------
     method : str
-        Its name in `kaestat.registry.METHODS`; empty for a baseline object.
+        Its name in `kaestat.baselines.registry.METHODS`; empty for a baseline object.
     params : dict
         Its parameters; bandwidth and kernel are spelled out where prompts come back.
     """

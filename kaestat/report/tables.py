@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from kaestat.bandwidth import BandwidthSelection
 from kaestat.report.analysis import Analysis
 from kaestat.report.facts import LogFacts
 from kaestat.report.unit import Unit
+from kaestat.smoothing.selectors import BandwidthSelection
 
 DIFFERENCE = "MSE less kae's"
 RISK_HEADER = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.checks import check_finite_number, check_per_prompt, check_share
+from kaestat.core.checks import check_finite_number, check_per_prompt, check_share
 
 ROUNDS = 200  # each fixes at least one more prompt at a bound, or bisects; a handful is usual
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.history import stored_step
-from kaestat.prediction import Prediction
-from kaestat.storage import decode_keys, encode_keys
+from kaestat.core.storage import decode_keys, encode_keys
+from kaestat.estimator.prediction import Prediction
+from kaestat.history.history import stored_step
 
 ARRAYS = ("counts", "expected", "inclusion", "correction")
 CORRECTIONS = ("full", "clipped", "none")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kaestat.prediction import Prediction
-from kaestat.weighted_noise import evenness, of_population
+from kaestat.core.weighted_noise import evenness, of_population
+from kaestat.estimator.prediction import Prediction
 
 AT_A_TIME = 2**15  # prompts, for the sake of memory
 
@@ -14,8 +14,8 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
     """``E W (R - b)^2`` of a completion, given the past: the reward's variance, and the error of its baseline.
 
     Without weights of completions W is 1. With the prediction V of n effective completions, the prompts' mean ``mu``
-    and spread ``tau^2``, and the variance ``s^2`` of a reward within a prompt (`kaestat.prediction.Population`), the
-    value has the posterior mean and variance
+    and spread ``tau^2``, and the variance ``s^2`` of a reward within a prompt
+    (`kaestat.estimator.prediction.Population`), the value has the posterior mean and variance
 
     ::
 
@@ -33,10 +33,10 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
     and of the group's G - 1 others adds ``1 / (1 / u + (G - 1) / variance)``. With G = 1 and rewards 0 and 1 the sum is
     ``p (1 - p)``: a prompt that was always right gets more again the longer it was not seen.
 
-    Where the history has weights, `kaestat.weighted_noise` gives the prompt's expected weight ``M[W]`` and, about the
-    weighted baseline that is served, ``M[W (Z - b)^2]``, the baseline's part of which G shortens as above. The first
-    times the noise without weights is right as far as weights do not go with residuals, and knows the value best; the
-    second sees how they do, from few completions. The more unequal weights are, the more the second counts:
+    Where the history has weights, `kaestat.core.weighted_noise` gives the prompt's expected weight ``M[W]`` and,
+    about the weighted baseline that is served, ``M[W (Z - b)^2]``, the baseline's part of which G shortens as above.
+    The first times the noise without weights is right as far as weights do not go with residuals, and knows the value
+    best; the second sees how they do, from few completions. The more unequal weights are, the more the second counts:
 
     ::
 

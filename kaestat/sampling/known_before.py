@@ -6,8 +6,8 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from kaestat.advantage import AdvantageEstimator
-from kaestat.prediction import Population
+from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.estimator.prediction import Population
 from kaestat.sampling.policies import Policy
 from kaestat.sampling.pool import Pool
 

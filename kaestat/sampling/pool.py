@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from kaestat.prediction import Population, Prediction
-from kaestat.weighted_noise import PARTS, of_population
+from kaestat.core.weighted_noise import PARTS, of_population
+from kaestat.estimator.prediction import Population, Prediction
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class Pool:
     Attributes
     ----------
     value, standard_error, effective_completions, reward_variance : ndarray
-        See `kaestat.prediction.Prediction`; 0 for prompts never seen.
+        See `kaestat.estimator.prediction.Prediction`; 0 for prompts never seen.
     newest : ndarray
         Step of the newest visit, -1 for none. Those of a prior may be negative as well: they tell something.
     weighted : ndarray, shape (P, 3), or (P, 0) as long as completions had no weights

@@ -10,12 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.advantage import AdvantageEstimator
-from kaestat.arrays import Array
-from kaestat.checks import check_column, check_ids, check_mask, check_per_prompt, check_share, check_whole
-from kaestat.history import whole_step
-from kaestat.prediction import Population
-from kaestat.samples import Packing, code_ids
+from kaestat.core.arrays import Array
+from kaestat.core.checks import (
+    check_column,
+    check_ids,
+    check_mask,
+    check_per_prompt,
+    check_share,
+    check_whole,
+    whole_step,
+)
+from kaestat.core.samples import Packing, code_ids
+from kaestat.core.storage import decode_keys, encode_keys, load_state, pack_arrays, save_state, unpack_arrays
+from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.estimator.prediction import Population
 from kaestat.sampling.allocation import allocate, check_groups
 from kaestat.sampling.draw import CORRECTIONS, Draw, Plan, corrections
 from kaestat.sampling.known_before import known_before
@@ -23,7 +31,6 @@ from kaestat.sampling.policies import Policy, make_policy
 from kaestat.sampling.policies.base import Ask
 from kaestat.sampling.pool import Pool
 from kaestat.sampling.systematic import systematic
-from kaestat.storage import decode_keys, encode_keys, load_state, pack_arrays, save_state, unpack_arrays
 
 FLOOR = 0.1
 

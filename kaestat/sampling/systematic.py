@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.checks import check_per_prompt
+from kaestat.core.checks import check_per_prompt
 
 
 def systematic(expected: Any, rng: np.random.Generator) -> np.ndarray:

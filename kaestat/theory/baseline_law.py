@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.checks import check_factors, check_finite_number, check_shapes, check_whole
+from kaestat.core.checks import check_factors, check_finite_number, check_shapes, check_whole
 from kaestat.theory.equal_budget import within_noise
 
 GROUP_SIZES = (2, 4, 8, 16)

@@ -27,7 +27,7 @@ import math
 
 import numpy as np
 
-from kaestat.checks import check_factors, check_finite_number, check_shapes, check_whole
+from kaestat.core.checks import check_factors, check_finite_number, check_shapes, check_whole
 
 
 def within_noise(

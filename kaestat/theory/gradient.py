@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kaestat.checks import SMALLEST_FACTOR, check_factors, check_shapes, check_whole
+from kaestat.core.checks import SMALLEST_FACTOR, check_factors, check_shapes, check_whole
 
 
 def excess_gradient_mse(

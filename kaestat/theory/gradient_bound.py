@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kaestat.arrays import Array
-from kaestat.checks import check_factor, check_whole
-from kaestat.kernels import Kernel, as_kernel
+from kaestat.core.arrays import Array
+from kaestat.core.checks import check_factor, check_whole
+from kaestat.smoothing.kernels import Kernel, as_kernel
 from kaestat.theory.value import theorem1_bound
 
 

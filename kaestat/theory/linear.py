@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from array_api_compat import array_namespace
 
-from kaestat.arrays import Array
-from kaestat.checks import SMALLEST_FACTOR, check_factor, check_factors, check_factors_like, check_shapes
+from kaestat.core.arrays import Array
+from kaestat.core.checks import SMALLEST_FACTOR, check_factor, check_factors, check_factors_like, check_shapes
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.checks import SMALLEST_FACTOR, check_factor, check_factors, check_shapes
+from kaestat.core.checks import SMALLEST_FACTOR, check_factor, check_factors, check_shapes
 
 
 def suboptimality_recursion(

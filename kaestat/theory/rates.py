@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kaestat.arrays import Array
-from kaestat.checks import check_factor, check_factors, check_shapes
-from kaestat.kernels import Kernel, as_kernel
+from kaestat.core.arrays import Array
+from kaestat.core.checks import check_factor, check_factors, check_shapes
+from kaestat.smoothing.kernels import Kernel, as_kernel
 from kaestat.theory.linear import LinearError
 
 

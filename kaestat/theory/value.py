@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.arrays import Array
-from kaestat.checks import check_factor, check_factors, check_shapes, check_whole
-from kaestat.kernels import Kernel, as_kernel
+from kaestat.core.arrays import Array
+from kaestat.core.checks import check_factor, check_factors, check_shapes, check_whole
+from kaestat.smoothing.kernels import Kernel, as_kernel
 from kaestat.theory.linear import LinearError
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kaestat.storage import decode_keys, encode_keys
+from kaestat.core.storage import decode_keys, encode_keys
 from kaestat.watch.prompt_sums import PromptSums
 from kaestat.watch.step_rows import StepRows
 

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.advantage import AdvantageEstimator
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
-from kaestat.integrations.shared.metrics import effective_history
+from kaestat.core.visit_error import unbiased_error
+from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.estimator.reach import effective_history, reached
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_baseline
-from kaestat.reach import reached
-from kaestat.visit_error import unbiased_error
 from kaestat.watch.prompt_sums import PromptSums
 from kaestat.watch.step_rows import StepRows
 from kaestat.watch.summary import Recent, RunSummary, method_figures

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
+from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval
 from kaestat.logs.prompt_risks import DIFFERENCE_COLUMNS as LOG_COLUMNS
 from kaestat.logs.prompt_risks import PromptRisks
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
 from llm_experiments.diagnose.config import Config
 from llm_experiments.diagnose.equal_budget import design_noise, designs_for, reference_design

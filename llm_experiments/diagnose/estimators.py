@@ -1,6 +1,6 @@
 """Which methods of the library the diagnostics compare, and the values that they assign to drawn groups.
 
-Every method is a specification such as ``kae:bandwidth=20`` (`kaestat.registry.parse_method`). ``grpo`` and
+Every method is a specification such as ``kae:bandwidth=20`` (`kaestat.baselines.registry.parse_method`). ``grpo`` and
 ``reinforce++`` are leave-one-out, as in the paper's Table 1; ``kae`` without a bandwidth is the paper's, at 10 steps,
 and ``kae_eb`` at 20: at one step of a run there is nothing to learn a bandwidth from. The score-weighted form of an
 averaging baseline is ``NAME@WEIGHTING``: it smooths ``sum W Z`` over ``sum W`` and so estimates the best baseline
@@ -16,7 +16,7 @@ import numpy as np
 
 from kaestat import make_baseline, methods
 from kaestat.baselines.base import Baseline
-from kaestat.registry import FIXED_PARAMETERS, parse_method
+from kaestat.baselines.registry import FIXED_PARAMETERS, parse_method
 from llm_experiments.diagnose.draws import DrawnGroups
 from llm_experiments.diagnose.pool_rewards import PoolRewards
 

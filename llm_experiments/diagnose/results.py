@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from llm_experiments.diagnose.assumption6 import NORM_COLUMNS, SUMMARY_COLUMNS
 from llm_experiments.diagnose.comparisons import DIFFERENCE_COLUMNS
 from llm_experiments.diagnose.equal_budget import DESIGN_COLUMNS, DRAWN_COLUMNS

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
+from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval
 from llm_experiments.diagnose.estimators import make_estimator
 from llm_experiments.diagnose.pool_rewards import PoolRewards
 from llm_experiments.diagnose.value_mse import value_errors

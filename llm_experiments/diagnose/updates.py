@@ -20,8 +20,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import kaestat
-from kaestat.registry import parse_method
-from kaestat.storage import write_atomically
+from kaestat.baselines.registry import parse_method
+from kaestat.core.storage import write_atomically
 from llm_experiments.diagnose.config import CheckpointUpdatesConfig
 from llm_experiments.policies.base import Completion
 from llm_experiments.policies.transformers_policy import TransformersPolicy

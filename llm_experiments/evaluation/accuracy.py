@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
+from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval
 
 
 @dataclass(frozen=True)

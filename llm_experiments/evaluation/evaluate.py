@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from llm_experiments.config import TaskConfig
 from llm_experiments.evaluation.config import EvaluationConfig
 from llm_experiments.evaluation.suites import EvaluationSet, parse_suite

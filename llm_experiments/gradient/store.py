@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.storage import load_state, save_state
+from kaestat.core.storage import load_state, save_state
 
 FORMAT, VERSION = "kaestat-scores", 2
 

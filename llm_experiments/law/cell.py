@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from llm_experiments.pools.sampling import sample_pool, weights_digest
 from llm_experiments.pools.store import PoolStore, PromptPool
 from llm_experiments.provenance import provenance

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load, save
 from torch import nn
 
-from kaestat.storage import load_state, save_state, write_atomically
+from kaestat.core.storage import load_state, save_state, write_atomically
 
 from .prompt_scores import METRICS, MetricScores, PromptScores
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 
 COMPLETIONS, PROMPTS, SUMMARY = "completions.csv.gz", "prompts.csv", "summary.csv"
 PREDICTIONS, PROVENANCE = "predictions.csv", "provenance.json"

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from llm_experiments.policies.base import Completion
 
 FORMAT, VERSION = "kaestat-pool", 1

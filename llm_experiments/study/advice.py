@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.stats import spearmanr, t
 
 from kaestat import RewardLog
-from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
+from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval
 from kaestat.report.gradient import WITHOUT_HISTORY, analyze_gradient
 from kaestat.report.gradient_text import PAYING, history_verdict
 from llm_experiments.training.stacked.config import Design

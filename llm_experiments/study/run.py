@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from llm_experiments.policies.smollm2 import smollm2_folder
 from llm_experiments.policies.supervised import taught_folder
 from llm_experiments.policies.tiny import tiny_folder

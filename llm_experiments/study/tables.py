@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 
 DIGITS = "%.5g"
 

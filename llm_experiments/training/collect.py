@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from llm_experiments.training.identity import IDENTITY
 from llm_experiments.training.tables import CURVE, GRADIENT, PROVENANCE, TEST, reward_log
 from llm_experiments.training.value_error import value_errors

@@ -9,9 +9,9 @@ from typing import Literal, get_args
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from kaestat import AdvantageEstimator
+from kaestat.baselines.registry import parse_method
+from kaestat.history.prior import BEFORE_THE_RUN, Prior
 from kaestat.integrations.shared.weights import check_weights
-from kaestat.prior import BEFORE_THE_RUN, Prior
-from kaestat.registry import parse_method
 from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
 from llm_experiments.diagnose.config import DiagnosticConfig, EqualBudgetConfig, GradientDiagnosticConfig
 
@@ -193,7 +193,7 @@ class RunConfig(Section):
     scale : {"none", "group_std", "batch_std"} or None
         Of advantages, in place of the method's own; None keeps that.
     objective : {"mean", "log", "pass@K", "arcsin", "bnpo"}
-        What of each prompt's success rate is maximised (`kaestat.objective`).
+        What of each prompt's success rate is maximised (`kaestat.estimator.objective`).
     prior : PriorConfig or None
         A warm start, for the methods of an experiment that keep a history; the others go without.
     updates : OptimizationConfig

@@ -17,7 +17,7 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
 from kaestat import AdvantageEstimator
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from llm_experiments.config import ModelConfig
 from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.transformers_policy import TransformersPolicy

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import kaestat
-from kaestat.integrations.shared.watched_rows import copies
+from kaestat.integrations.shared.tracked_rows import copies
 from llm_experiments.training.identity import IDENTITY
 from llm_experiments.training.trl.gradient_noise import GradientNoise
 from llm_experiments.training.trl.testing import summarise

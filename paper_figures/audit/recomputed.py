@@ -13,7 +13,7 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 
-from kaestat.kernels import as_kernel
+from kaestat.smoothing.kernels import as_kernel
 from paper_figures.shared import paper
 
 BANDWIDTH = 10.0  # the paper's, in steps

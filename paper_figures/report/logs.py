@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from kaestat import read_log
+from kaestat.core.provenance import Provenance, checksum, versions
 from kaestat.datasets import simulated_run
-from kaestat.provenance import Provenance, checksum, versions
 from kaestat.report.analysis import Analysis, analyze
 from kaestat.report.files import write_report
 from kaestat.report.headline import headline

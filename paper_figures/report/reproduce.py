@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from paper_figures.report.logs import analyse, log_sources
 from paper_figures.report.outcome import Failure, Report
 from paper_figures.report.page import page

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from kaestat.core.storage import write_atomically
 from kaestat.report.plots import render
-from kaestat.storage import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,8 +17,8 @@ try:
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; the studies need: pip install -e '.[simulations]'")
 
+from kaestat.core.storage import write_atomically
 from kaestat.report.plots import STYLE
-from kaestat.storage import write_atomically
 from paper_figures.shared.charts import (
     BLACK,
     BLUE,

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from kaestat.registry import get_method
+from kaestat.baselines.registry import get_method
 from paper_figures.training.results import VARIANT, Variant, label, method_label, plus_minus, rows_of, variants_of
 
 FINAL_COLUMNS = {"greedy": "Greedy", "accuracy": "Sampled", "pass_at_samples": "pass@k", "average": "Average, sampled"}

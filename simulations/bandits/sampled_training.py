@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kaestat import AdvantageEstimator
-from kaestat.registry import parse_method
+from kaestat.baselines.registry import parse_method
 from kaestat.sampling import Draw, PromptSampler
 from simulations.bandits.softmax import SoftmaxBandit
 

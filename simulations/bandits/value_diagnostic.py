@@ -16,7 +16,7 @@ import numpy as np
 
 from kaestat import Groups, Visits, make_baseline
 from kaestat.baselines.base import Baseline
-from kaestat.kernels import as_kernel
+from kaestat.smoothing.kernels import as_kernel
 from simulations.harness import Samples, Streams
 
 METHODS = ("kae", "grpo", "reinforce++")

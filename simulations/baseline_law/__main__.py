@@ -12,7 +12,7 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from simulations.baseline_law import afterwards, cells, judgement, prediction, study
 from simulations.baseline_law.cells import CELLS, Cell
 from simulations.baseline_law.rates import RateAtEdge

@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from kaestat.arrays import ratio
-from kaestat.scaling import GROUP_STD_EPS
+from kaestat.core.arrays import ratio
+from kaestat.estimator.scaling import GROUP_STD_EPS
 
 Kind = Literal["none", "batch", "pooled", "history", "value", "best", "grpo", "rloo"]
 POOLED_EPOCHS, HISTORY_EPOCHS = 1.0, 8.0  # how long rewards count, in passes over the prompts

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from kaestat.arrays import ratio
+from kaestat.core.arrays import ratio
 from simulations.baseline_law.designs import DESIGNS, Design, Step, state_of
 from simulations.baseline_law.optimisers import OPTIMISERS, Optimiser, Units
 from simulations.baseline_law.world import World

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from simulations.comparison.page import written
 from simulations.comparison.real_log import real_log
 from simulations.comparison.worlds import noise, paths

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kaestat import methods
 from kaestat.baselines import Baseline
+from kaestat.baselines.registry import FIXED_PARAMETERS
 from kaestat.logs.risk import risk_baseline
-from kaestat.registry import FIXED_PARAMETERS
 
 # These need features, true values, outside values, clusters, greedy completions or lengths: rewards have none.
 NEED_MORE = ("critic", "oracle", "remax", "outside_value", "cluster_blend", "opo")

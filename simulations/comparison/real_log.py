@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat import read_log, value_risk
-from kaestat.registry import FIXED_PARAMETERS
+from kaestat.baselines.registry import FIXED_PARAMETERS
 from simulations.comparison.compared import REWARDS_ALONE, baseline_of, needs_a_group
 from simulations.studies.best_baselines import served
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kaestat.provenance import environment, time_and_commit
+from kaestat.core.provenance import environment, time_and_commit
 from simulations.harness.study import code_digest
 
 PACKAGES = ("kaestat", "numpy", "scipy", "pandas", "joblib", "threadpoolctl")

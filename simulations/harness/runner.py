@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from kaestat.checks import check_whole
+from kaestat.core.checks import check_whole
 from simulations.harness.execution import BACKENDS, check_backend, execute, samples_of
 from simulations.harness.performance import Estimate
 from simulations.harness.provenance import provenance

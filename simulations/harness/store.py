@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.storage import load_state, save_state, write_atomically
+from kaestat.core.storage import load_state, save_state, write_atomically
 from simulations.harness.study import Cell, Samples
 
 PROBE = bytes(1 << 20)  # large enough that a full disk or a quota refuses it

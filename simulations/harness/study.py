@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kaestat.checks import check_whole
+from kaestat.core.checks import check_whole
 from simulations.harness.performance import Estimate, average
 from simulations.harness.randomness import Streams
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from kaestat import Groups, Visits, make_baseline, methods
 from kaestat.baselines import Baseline
-from kaestat.registry import FIXED_PARAMETERS
+from kaestat.baselines.registry import FIXED_PARAMETERS
 from simulations.bandits.bayes_filter import BayesFilter
 from simulations.bandits.paths import PATHS, START_MEAN, START_WITHIN, value_paths
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from kaestat import Groups, Visits
-from kaestat.bandwidth import SELECTORS, Fixed, Selector, make_selector
-from kaestat.bandwidth.base import FormulaSelector
 from kaestat.baselines import Kae
-from kaestat.kernels import Triangular
+from kaestat.smoothing.kernels import Triangular
+from kaestat.smoothing.selectors import SELECTORS, Fixed, Selector, make_selector
+from kaestat.smoothing.selectors.base import FormulaSelector
 from simulations.bandits.paths import value_paths
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
 from simulations.harness.study import grid

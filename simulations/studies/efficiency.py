@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 
 from kaestat import Groups, Visits, make_baseline
 from kaestat.baselines import Baseline
-from kaestat.registry import parse_method
+from kaestat.baselines.registry import parse_method
 from simulations.bandits.bayes_filter import BayesFilter
 from simulations.bandits.paths import START_MEAN, START_WITHIN, start_values
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means

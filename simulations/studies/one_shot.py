@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from kaestat import Groups, Visits, make_baseline
-from kaestat.registry import FIXED_PARAMETERS
+from kaestat.baselines.registry import FIXED_PARAMETERS
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, reduction
 from simulations.harness.study import grid
 

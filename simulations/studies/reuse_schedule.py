@@ -6,7 +6,7 @@ import numpy as np
 
 from kaestat import Groups, Visits, make_baseline, schedules
 from kaestat.baselines import Baseline
-from kaestat.registry import FIXED_PARAMETERS
+from kaestat.baselines.registry import FIXED_PARAMETERS
 from simulations.bandits.paths import value_paths
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
 from simulations.harness.study import grid

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kaestat.baselines import Baseline
-from kaestat.checks import (
+from kaestat.core.checks import (
     LARGEST_PARAMETER,
     SMALLEST_PARAMETER,
     check_finite_number,

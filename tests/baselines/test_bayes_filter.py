@@ -323,7 +323,7 @@ def test_a_state_with_an_impossible_prior_is_refused():
 @pytest.mark.parametrize("convert", [np.asarray, torch.as_tensor])
 def test_likelihoods_by_hand_are_relative_to_the_largest(convert):
     outcomes = np.array([[0.0, 0.0], [3.0, 1.0], [0.0, 16.0], [2.5, 0.5], [1e6, 2e6]])
-    found = LogitGrid.like(convert(outcomes)).likelihood(convert(outcomes))
+    found = LogitGrid.as_type_of(convert(outcomes)).likelihood(convert(outcomes))
     for (s, f), each in zip(outcomes, np.asarray(found), strict=True):
         logs = [s * math.log(p) + f * math.log(1 - p) for p in P]
         np.testing.assert_allclose(each, np.exp(np.array(logs) - max(logs)), rtol=1e-5, atol=1e-30)

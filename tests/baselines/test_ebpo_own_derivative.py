@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kaestat.arrays import Groups, Visits
 from kaestat.baselines import Ebpo
+from kaestat.core.arrays import Groups, Visits
 from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 

@@ -9,8 +9,8 @@ import torch
 from nprobust import lprobust
 
 from kaestat import make_baseline
-from kaestat.bandwidth import Fixed
-from kaestat.kernels import Triangular
+from kaestat.smoothing.kernels import Triangular
+from kaestat.smoothing.selectors import Fixed
 from tests.helpers.cases import NO_PAST, groups, visits
 
 # Step 20, bandwidth 10, triangular: K(3/10) = 1.4, K(1/10) = 1.8, K(0) = 2. Past: lag 3 has 1 of 2, lag 1 has 3 of 4.

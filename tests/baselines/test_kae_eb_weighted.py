@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from kaestat import AdvantageEstimator, Groups, Visits, make_baseline
-from kaestat.bandwidth import Auto
 from kaestat.baselines import KaeEb
-from kaestat.storage import pack_arrays
+from kaestat.core.storage import pack_arrays
+from kaestat.smoothing.selectors import Auto
 from tests.baselines.test_kae_eb import random_case
 from tests.helpers.cases import groups, visits
 from tests.helpers.strategies import groups_of, visits_of

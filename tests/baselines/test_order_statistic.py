@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kaestat import Groups, RewardLog, make_baseline, value_risk
 from kaestat.baselines.order_statistic import OrderStatistic
+from kaestat.baselines.registry import METHODS
 from kaestat.logs.risk import risk_baseline
-from kaestat.registry import METHODS
 from kaestat.report.analysis import analyze
 from tests.helpers.cases import NO_PAST, groups
 

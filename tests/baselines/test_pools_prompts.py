@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from kaestat import RewardLog, make_baseline
-from kaestat.bandwidth import SELECTORS
 from kaestat.logs.replay import replay
+from kaestat.smoothing.selectors import SELECTORS
 from tests.helpers.estimators import UNWEIGHTED
 
 PARAMETERS = {

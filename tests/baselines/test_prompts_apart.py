@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kaestat import Groups, Visits, make_baseline
-from kaestat.registry import parse_method
+from kaestat.baselines.registry import parse_method
 from tests.helpers.cases import groups, visits
 
 APART = (

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator, make_baseline
+from kaestat.baselines.registry import METHODS
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.registry import METHODS
 from tests.helpers.cases import groups, visits
 
 RANGED = [name for name, method in METHODS.items() if issubclass(method.baseline, RangedBaseline)]

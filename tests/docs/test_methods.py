@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from kaestat import Groups, Visits
-from kaestat.bandwidth import SELECTORS
 from kaestat.baselines import ClusterBlend, Critic, Oracle
 from kaestat.baselines.base import Baseline
-from kaestat.registry import METHODS, make_baseline
-from kaestat.scaling import DEVIATION
+from kaestat.baselines.registry import METHODS, make_baseline
+from kaestat.estimator.scaling import DEVIATION
+from kaestat.smoothing.selectors import SELECTORS
 
 PAGES = Path(__file__).parents[2] / "docs" / "methods"
 FILES = {"reinforce++": "reinforce_plus_plus"}

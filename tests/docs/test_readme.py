@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from kaestat.baselines.registry import METHODS
 from kaestat.datasets import simulated_run
-from kaestat.registry import METHODS
 from kaestat.report.cli import run
 
 ROOT = Path(__file__).parents[2]

@@ -18,11 +18,11 @@ from kaestat import (
     select_bandwidth,
     value_risk,
 )
-from kaestat.bandwidth import SELECTORS, as_selector, make_selector
 from kaestat.baselines.base import Baseline
-from kaestat.kernels import KERNELS, Exponential, as_kernel
-from kaestat.registry import parse_method
-from kaestat.schedules import epochs, past_lags, reuse, uniform
+from kaestat.baselines.registry import parse_method
+from kaestat.sampling.schedules import epochs, past_lags, reuse, uniform
+from kaestat.smoothing.kernels import KERNELS, Exponential, as_kernel
+from kaestat.smoothing.selectors import SELECTORS, as_selector, make_selector
 from tests.hardening.test_fuzz_readers import check_log
 from tests.helpers.cases import groups, visits
 from tests.helpers.contract import JUNK, NUMBERS, REFUSED, attempt, mostly

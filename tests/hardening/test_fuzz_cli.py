@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import methods
-from kaestat.bandwidth import SELECTORS
-from kaestat.kernels import KERNELS
 from kaestat.logs.readers import FORMATS
 from kaestat.report.cli import run
+from kaestat.smoothing.kernels import KERNELS
+from kaestat.smoothing.selectors import SELECTORS
 from tests.hardening.test_fuzz_arguments import SPECIFICATIONS
 from tests.hardening.test_fuzz_readers import NAMES, WHOLE_ACCURACIES, WHOLE_CSV, edited
 from tests.helpers.contract import mostly

@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, RewardHistory
-from kaestat.storage import FORMAT, VERSION, load_state, pack_arrays
+from kaestat.core.storage import FORMAT, VERSION, load_state, pack_arrays
 from tests.helpers.contract import JUNK, NUMBERS, REFUSED, attempt
 from tests.helpers.estimators import PARAMETERS, UNWEIGHTED
 

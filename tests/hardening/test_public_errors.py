@@ -12,10 +12,10 @@ import torch
 
 from kaestat import AdvantageEstimator, RewardHistory, RewardLog, make_baseline, methods, value_risk
 from kaestat.baselines import Kae
-from kaestat.kernels import as_kernel
-from kaestat.registry import parse_method
-from kaestat.schedules import uniform
-from kaestat.storage import pack_arrays
+from kaestat.baselines.registry import parse_method
+from kaestat.core.storage import pack_arrays
+from kaestat.sampling.schedules import uniform
+from kaestat.smoothing.kernels import as_kernel
 
 GOOD = {"prompt_ids": ["a", "a", "b"], "rewards": [1.0, 0.0, 1.0], "step": 6}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kaestat import AdvantageEstimator
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 
 SAVERS, SAVES = 4, 25
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from kaestat import AdvantageEstimator
-from kaestat.history_delta import HistoryDelta
-from kaestat.workers.ray_actor import SavedEstimator
+from kaestat.history.delta import HistoryDelta
+from kaestat.integrations.workers.ray_actor import SavedEstimator
 from tests.helpers.arrivals import mixed, run, visits_of
 
 N_STEPS = 5

@@ -12,8 +12,8 @@ import numpy as np
 import torch.distributed as dist
 
 from kaestat import AdvantageEstimator
-from kaestat.turn_estimator import TurnEstimator
-from kaestat.workers.all_gather import exchange, exchange_turns
+from kaestat.credit.turn_estimator import TurnEstimator
+from kaestat.integrations.workers.all_gather import exchange, exchange_turns
 from tests.helpers.arrivals import run
 
 N_STEPS = 12

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import kaestat
-from kaestat.held_state import Call
+from kaestat.estimator.held_state import Call
 
 SOURCE = str(Path(kaestat.__file__).parent)
 

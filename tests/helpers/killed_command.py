@@ -22,7 +22,7 @@ from contextlib import redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 
-from kaestat import storage
+from kaestat.core import storage
 
 LEFT = re.compile(r"\..*\.tmp")  # hidden files and folders that nothing reads
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from kaestat.core.provenance import Provenance, versions
 from kaestat.datasets import simulated_run
-from kaestat.provenance import Provenance, versions
 from kaestat.report.analysis import analyze
 from kaestat.report.cli import run
 from kaestat.report.files import write_report

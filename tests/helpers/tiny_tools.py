@@ -7,8 +7,8 @@ from pathlib import Path
 from datasets import Dataset
 
 from kaestat import AdvantageEstimator
+from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.integrations.trl import BaselineGRPOTrainer, TurnGRPOTrainer
-from kaestat.turn_estimator import TurnEstimator
 from llm_experiments.policies.tiny import TinySize
 from tests.helpers.tiny_trl import parity_reward, tiny_trainer
 

@@ -12,8 +12,8 @@ from datasets import Dataset
 from trl import GRPOConfig
 
 from kaestat import AdvantageEstimator
+from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.integrations.trl import BaselineGRPOTrainer
-from kaestat.turn_estimator import TurnEstimator
 from llm_experiments.policies.tiny import TinySize, tiny_model, tiny_tokenizer
 
 SIZE = TinySize(width=16, layers=1, heads=2, key_value_heads=1, feed_forward=16, context=64)

@@ -15,7 +15,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.utils.torch_functional import calculate_sum_pi_squared_from_logits
 
 import kaestat.integrations.verl  # noqa: F401  (registers)
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
 
 RESPONSE = 5  # longest response, tokens
 
@@ -144,7 +144,7 @@ class QueueAdapter:
 
     def __init__(self, queue, estimator):
         self.queue, self.trainer = queue, make_trainer()
-        self.trainer.baseline = WatchedEstimator(estimator)
+        self.trainer.baseline = TrackedEstimator(estimator)
         self.lengths = np.random.default_rng(5)
 
     def advantages(self, rows):

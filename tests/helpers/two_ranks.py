@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from kaestat import AdvantageEstimator
-from kaestat.turn_estimator import TurnEstimator
+from kaestat.credit.turn_estimator import TurnEstimator
 from tests.helpers.tiny_tools import spoken, tool_trainer
 from tests.helpers.tiny_trl import RecordingTrainer, tiny_trainer
 

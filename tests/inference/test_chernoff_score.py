@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq, minimize_scalar
 
-from kaestat.arrays import Groups, Visits
+from kaestat.core.arrays import Groups, Visits
 from kaestat.inference import LinearFit, value_interval
 from kaestat.inference.chernoff import chernoff_interval
 from tests.helpers.statistical import Discrepancy, check_mean, generator

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from kaestat.arrays import Groups, Visits
-from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
+from kaestat.core.arrays import Groups, Visits
+from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval
 from kaestat.inference import LinearFit, ValueInterval, value_interval
 from kaestat.theory import integer_bandwidth_error, optimal_integer_bandwidth
 from tests.helpers.statistical import Discrepancy, check_mean, generator

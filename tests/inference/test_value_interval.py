@@ -10,11 +10,11 @@ import torch
 from scipy.optimize import brentq
 from scipy.special import ndtr, stdtr, stdtrit
 
-from kaestat.arrays import Groups, Visits
 from kaestat.baselines import Kae, LocalLinear
+from kaestat.core.arrays import Groups, Visits
 from kaestat.inference import KINDS, LinearFit, effective_sample_size, honest_critical_value, value_interval
 from kaestat.inference.bernstein import bernstein_half_width
-from kaestat.kernels import KERNELS
+from kaestat.smoothing.kernels import KERNELS
 
 Z = 1.959963984540054
 OPTIONS = dict(step=12, lipschitz=0.01)

@@ -349,4 +349,4 @@ def test_integration_openrlhf_class_that_ray_carries_away_makes_our_actors_there
         name: [base.__name__ for base in actor.__ray_metadata__.modified_class.__mro__] for name, actor in seen.items()
     }
     assert "BaselineTrainerMixin" in bases["TrainingActor"]
-    assert "WatchedGeneratorMixin" in bases["GenerateSamplesActor"]
+    assert "TrackedGeneratorMixin" in bases["GenerateSamplesActor"]

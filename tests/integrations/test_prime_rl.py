@@ -11,7 +11,7 @@ import pytest
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.prime_rl import DrawnTasks, install
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
 from tests.fakes import prime_rl_source
 
 KEYS = [f"task-{k}" for k in range(12)]
@@ -158,4 +158,4 @@ def test_integration_prime_rl_what_cannot_work_is_refused(orchestrator):
         type(run.env.algorithm)(SimpleNamespace(length_penalty=object()), None)
     same = [SimpleNamespace(key="a", hash="x")] * 2
     with pytest.raises(ValueError, match="same key"):
-        DrawnTasks(same, WatchedEstimator(kae()), prompt_sampler="neyman", groups=1, group_size=1)
+        DrawnTasks(same, TrackedEstimator(kae()), prompt_sampler="neyman", groups=1, group_size=1)

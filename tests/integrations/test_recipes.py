@@ -46,7 +46,7 @@ def kae(bandwidth="auto"):
 
 
 def test_integration_recipe_for_any_trainer(tmp_path):
-    (recipe,) = [number for number, block in enumerate(blocks("index")) if "WatchedEstimator(" in block]
+    (recipe,) = [number for number, block in enumerate(blocks("index")) if "TrackedEstimator(" in block]
     recipe, again, plain = run("index", recipe), run("index", recipe), kae()
     for step, prompts, rewards in steps(6):
         expected = plain.step(prompts, rewards.astype(float), step)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 import kaestat
 from kaestat import AdvantageEstimator, RewardLog, gradient_differences, gradient_risk, make_baseline, value_risk
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.registry import METHODS
 from kaestat.datasets import simulated_run
 from kaestat.logs.gradient_risk import GRADIENT_COLUMNS
 from kaestat.logs.jackknife import jackknife_groups
 from kaestat.logs.prompt_risks import contributions, sized_mean
 from kaestat.logs.replay import replay
 from kaestat.logs.weight_ratio import weight_ratio
-from kaestat.registry import METHODS
 from tests.helpers.log_rows import rows
 
 BASE = simulated_run(n_prompts=30, n_epochs=6).log.frame

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from kaestat.bootstrap import cluster_bootstrap, mean_with_interval
+from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import PromptRisks, prompt_risks
 from tests.helpers.statistical import Discrepancy, check_mean, generator

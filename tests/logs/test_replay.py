@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, RewardLog, make_baseline
-from kaestat.bandwidth import SELECTORS
+from kaestat.baselines.registry import parse_method
 from kaestat.logs.replay import replay
-from kaestat.registry import parse_method
+from kaestat.smoothing.selectors import SELECTORS
 from tests.helpers.estimators import UNWEIGHTED
 from tests.helpers.log_rows import PROMPTS, rows
 

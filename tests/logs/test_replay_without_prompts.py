@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import RewardLog, make_baseline
-from kaestat.bandwidth import SELECTORS
 from kaestat.baselines import logit_grid
 from kaestat.baselines.kae import KernelBaseline
+from kaestat.baselines.registry import METHODS, parse_method
 from kaestat.logs import replay as module
 from kaestat.logs.replay import copies_at_once, replay, replayed
 from kaestat.logs.scoring import Measure, Scored, visit_risks
-from kaestat.registry import METHODS, parse_method
+from kaestat.smoothing.selectors import SELECTORS
 
 KNOWN = {
     "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)},

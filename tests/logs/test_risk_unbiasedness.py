@@ -7,10 +7,10 @@ import pytest
 
 from kaestat.baselines import GroupMean, Kae
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.registry import make_baseline
 from kaestat.logs.replay import replay
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_baseline, value_risk, visit_risk
-from kaestat.registry import make_baseline
 from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 RUNS, PROMPTS, STEPS, GROUP = 12_000, 4, 4, 3

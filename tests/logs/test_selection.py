@@ -9,7 +9,7 @@ import pytest
 
 import kaestat
 from kaestat import RewardLog, select_bandwidth, value_risk
-from kaestat.bandwidth import SELECTORS, Fixed, ForwardCv, LooCv
+from kaestat.smoothing.selectors import SELECTORS, Fixed, ForwardCv, LooCv
 from tests.helpers.selector_logs import GRID, LOGS, random_log, reward_log
 
 LOG = random_log(7, prompts=12, visits=12)

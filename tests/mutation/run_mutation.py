@@ -1,6 +1,6 @@
 """Mutation testing with cosmic-ray: put small faults into a module, one at a time, and see whether its tests notice.
 
-    python -m tests.mutation.run_mutation kaestat/kernels.py kaestat/logs/risk.py
+    python -m tests.mutation.run_mutation kaestat/smoothing/kernels.py kaestat/logs/risk.py
 
 cosmic-ray writes each fault into the file itself, so all of this happens in a copy of the tree. The kinds of fault are
 chosen in ``cosmic-ray.toml`` beside this file, the tests of a module in ``tested_modules.py``.

@@ -42,7 +42,7 @@ def test_a_module_and_its_tests_are_there(module):
     assert settings["module-path"] == module and (ROOT / module).is_file()
     files = re.findall(r"tests/\S+\.py", settings["test-command"])
     assert files and all((ROOT / file).is_file() for file in files)
-    assert ("-k" in settings["test-command"]) == ("tests/test_equivalences.py" in files)
+    assert ("-k" in settings["test-command"]) == ("tests/estimator/test_equivalences.py" in files)
 
 
 @pytest.mark.parametrize(
@@ -64,5 +64,5 @@ def test_a_module_and_its_tests_are_there(module):
     ],
 )
 def test_the_kinds_of_fault_are_those_of_the_documentation(operator, kept):
-    filters = tomllib.loads(configuration("kaestat/kernels.py"))["cosmic-ray"]["filters"]["operators-filter"]
+    filters = tomllib.loads(configuration("kaestat/smoothing/kernels.py"))["cosmic-ray"]["filters"]["operators-filter"]
     assert not any(re.match(pattern, f"core/{operator}") for pattern in filters["exclude-operators"]) == kept

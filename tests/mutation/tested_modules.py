@@ -29,7 +29,7 @@ class Tests:
             return list(self.files)
         cases, methods = " or ".join(EQUIVALENCES), " or ".join(f"[{method}" for method in self.methods)
         chosen = f"not test_equivalences or (({cases}) and ({methods}))"
-        return [*self.files, "tests/test_equivalences.py", "-k", chosen]
+        return [*self.files, "tests/estimator/test_equivalences.py", "-k", chosen]
 
 
 OF_EVERY_BASELINE = ("tests/baselines/test_averaging.py", "tests/baselines/test_prompts_apart.py")
@@ -42,12 +42,12 @@ def _baseline(name: str, *methods: str, more: tuple[str, ...] = ()) -> tuple[str
 
 
 SMOOTHING_TESTS = (
-    "tests/bandwidth/test_smoothing.py",
-    "tests/bandwidth/test_window_sums.py",
-    "tests/bandwidth/test_selector_formulas.py",
+    "tests/smoothing/selectors/test_smoothing.py",
+    "tests/smoothing/selectors/test_window_sums.py",
+    "tests/smoothing/selectors/test_selector_formulas.py",
 )
 TESTED: dict[str, Tests] = {
-    "kaestat/kernels.py": Tests(("tests/test_kernels.py", "tests/baselines/test_kae.py")),
+    "kaestat/smoothing/kernels.py": Tests(("tests/smoothing/test_kernels.py", "tests/baselines/test_kae.py")),
     "kaestat/logs/risk.py": Tests(("tests/logs/test_risk_tables.py",)),
     **dict(
         (
@@ -72,7 +72,7 @@ TESTED: dict[str, Tests] = {
     "kaestat/baselines/base.py": Tests(
         ("tests/baselines/test_base.py", "tests/hardening/test_public_errors.py", *OF_EVERY_BASELINE)
     ),
-    "kaestat/scaling.py": Tests(("tests/test_scaling.py", "tests/test_advantage.py")),
-    "kaestat/history.py": Tests(("tests/test_history.py", "tests/test_estimator_state.py")),
-    "kaestat/bandwidth/smoothing.py": Tests(SMOOTHING_TESTS),
+    "kaestat/estimator/scaling.py": Tests(("tests/estimator/test_scaling.py", "tests/estimator/test_advantage.py")),
+    "kaestat/history/history.py": Tests(("tests/history/test_history.py", "tests/estimator/test_state.py")),
+    "kaestat/smoothing/selectors/smoothing.py": Tests(SMOOTHING_TESTS),
 }

@@ -14,7 +14,7 @@ import numpy as np
 import kaestat
 from kaestat.baselines import Kae
 from kaestat.datasets import fetch, simulated_run
-from kaestat.kernels import as_kernel
+from kaestat.smoothing.kernels import as_kernel
 
 log = kaestat.RewardLog(["a", "a"], np.array([0, 1]), [1.0, 0.0])
 kaestat.read_log(fetch("acc_step_500"))

@@ -8,8 +8,8 @@ import re
 import pandas as pd
 import pytest
 
+from kaestat.core.provenance import Provenance, checksum, versions
 from kaestat.datasets import simulated_run
-from kaestat.provenance import Provenance, checksum, versions
 from kaestat.report.analysis import analyze
 from kaestat.report.files import write_report
 from kaestat.report.plots import render, risk_against_bandwidth

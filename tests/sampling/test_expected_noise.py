@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
-from kaestat.prediction import Population, Prediction
+from kaestat.estimator.prediction import Population, Prediction
 from kaestat.sampling import expected_noise
 
 POPULATION = Population(n_prompts=50, mean=0.4, spread=0.05, noise=0.19, drift=0.001, binary=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
-from kaestat.prediction import Population
+from kaestat.estimator.prediction import Population
 from kaestat.sampling import POLICIES, PromptSampler
 
 IDS = [f"p{k}" for k in range(12)]

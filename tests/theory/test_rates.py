@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from kaestat.arrays import Groups, Visits
 from kaestat.baselines import Kalman
-from kaestat.kernels import KERNELS, Triangular
+from kaestat.core.arrays import Groups, Visits
+from kaestat.smoothing.kernels import KERNELS, Triangular
 from kaestat.theory import (
     integer_bandwidth_error,
     linear_error,

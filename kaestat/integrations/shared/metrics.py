@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from kaestat.arrays import Groups
 from kaestat.baselines.kae import KernelBaseline
-from kaestat.record import StepRecord
-from kaestat.visit_error import unbiased_error
+from kaestat.core.arrays import Groups
+from kaestat.core.visit_error import unbiased_error
+from kaestat.estimator.reach import effective_history
+from kaestat.estimator.record import StepRecord
 
 ZERO = 1e-6  # advantages this small are rounding: trainers hold them in float32
 
@@ -80,20 +81,3 @@ def _alike(groups: Groups) -> np.ndarray:
     first = groups.reward[:, :1]
     same = groups.reward == first if groups.mask is None else (groups.reward == first) | ~groups.mask
     return np.asarray(same.all(axis=1))
-
-
-def effective_history(baseline: KernelBaseline, record: StepRecord) -> float:
-    """Mean number of past completions of a step's rows, each weighted by ``K(lag / bandwidth) / K(0)``.
-
-    Parameters
-    ----------
-    baseline : KernelBaseline
-        That of the record.
-    record : StepRecord
-    """
-    groups, visits, kernel = record.groups, record.visits, baseline.weighting
-    total = 0.0
-    for bandwidth, share in baseline.bandwidths(groups, visits, step=record.step):
-        weight = kernel.weight(visits.lag / bandwidth, groups.xp) / kernel.at_zero
-        total = total + share * (weight * visits.count).sum(axis=-1, keepdims=True)
-    return float(np.mean(total))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from kaestat.prior import BEFORE_THE_RUN, Prior
-from kaestat.prior_table import usable_rows
+from kaestat.history.prior import BEFORE_THE_RUN, Prior
+from kaestat.history.prior_table import usable_rows
 
 
 def prior_of_columns(ids: Sequence[Hashable], table: Any, columns: Any, step: int = BEFORE_THE_RUN) -> Prior:

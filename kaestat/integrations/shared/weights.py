@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kaestat.advantage import AdvantageEstimator
-from kaestat.scaling import check_not_cancelled
+from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.estimator.scaling import check_not_cancelled
 
 LENGTH_ONLY = ("none", "length")  # of trainers that hand no logits on
 

@@ -16,12 +16,12 @@ from trl.experimental.async_grpo import AsyncGRPOTrainer
 from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker, _AsyncRolloutLoop
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.core.storage import load_state
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
 from kaestat.integrations.shared.weights import LENGTH_ONLY, check_weights
 from kaestat.integrations.trl.checkpoints import STATE_FILE, lost_history, next_checkpoint
 from kaestat.integrations.trl.group_scoring import GroupScorer, RecordingQueue, baseline_loop
 from kaestat.integrations.trl.trainer import TRL
-from kaestat.storage import load_state
 
 _HOOKS = (
     (AsyncGRPOTrainer, "_load_optimizer_and_scheduler"),
@@ -99,7 +99,7 @@ class BaselineAsyncGRPOTrainer(AsyncGRPOTrainer):
         _check_options(advantage_estimator, prompt_id, weights)
         if not self.check_prompts and prompt_id is None:
             raise ValueError("check_prompts=False: without prompt_id the prompt itself is the id; name a column.")
-        self._watched = WatchedEstimator(advantage_estimator)
+        self._watched = TrackedEstimator(advantage_estimator)
         super().__init__(*args, **kwargs)
         if not self.accelerator.is_main_process:
             return
@@ -107,7 +107,7 @@ class BaselineAsyncGRPOTrainer(AsyncGRPOTrainer):
         if not isinstance(worker, AsyncRolloutWorker):
             raise TypeError(
                 f"rollout_worker must be an AsyncRolloutWorker, got {type(worker).__name__}, which computes advantages "
-                "in its own way: let it call kaestat.integrations.shared.watched_estimator.WatchedEstimator."
+                "in its own way: let it call kaestat.integrations.shared.tracked_estimator.TrackedEstimator."
             )
         scorer = GroupScorer(self._watched, prompt_id, weights, self.check_prompts)
         worker._loop_cls = partial(baseline_loop, worker._loop_cls, scorer)  # pickled as the worker starts

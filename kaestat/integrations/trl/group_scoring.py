@@ -1,7 +1,7 @@
 """Advantages where TRL's asynchronous trainer computes them: in its rollout worker, group by group.
 
 The worker is a process of its own. The estimator that computes lives there; what it records travels to the trainer with
-the completions (`kaestat.history_delta.HistoryDelta`), so that the trainer's checkpoints hold it.
+the completions (`kaestat.history.delta.HistoryDelta`), so that the trainer's checkpoints hold it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from trl.experimental.async_grpo.async_rollout_worker import RolloutGroup, RolloutSample, TrainingSequence
 
-from kaestat.history_delta import HistoryDelta
+from kaestat.history.delta import HistoryDelta
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
 
 _NO_ROW = TrainingSequence([], [], [], "")  # of a conversation that left no token to train on
 
@@ -67,14 +67,14 @@ class GroupScorer:
 
     Attributes
     ----------
-    watched : WatchedEstimator
+    watched : TrackedEstimator
     prompt_id : str or None
     weights : {"none", "length"}
     check_prompts : bool
         All as in `BaselineAsyncGRPOTrainer`.
     """
 
-    watched: WatchedEstimator
+    watched: TrackedEstimator
     prompt_id: str | None
     weights: str
     check_prompts: bool

@@ -8,10 +8,10 @@ from typing import Any
 from trl import GRPOConfig
 
 from kaestat import AdvantageEstimator
-from kaestat.checks import check_whole
+from kaestat.core.checks import check_whole
+from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.trl.completion_weights import WEIGHTS
-from kaestat.several_rewards import SeveralRewards
 
 
 def check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> None:

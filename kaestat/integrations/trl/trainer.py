@@ -14,12 +14,15 @@ from trl import GRPOTrainer
 from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
+from kaestat.core.storage import load_state
+from kaestat.estimator.several_rewards import SeveralRewards
+from kaestat.history.prior import BEFORE_THE_RUN
 from kaestat.integrations.gradient_norms import usable_weights
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
+from kaestat.integrations.shared.tracked_rewards import watched
+from kaestat.integrations.shared.tracked_sampler import sampler_of
 from kaestat.integrations.shared.upstream import Upstream
-from kaestat.integrations.shared.watched_rewards import watched
-from kaestat.integrations.shared.watched_sampler import sampler_of
 from kaestat.integrations.trl.checkpoints import (
     SAMPLER_FILE,
     STATE_FILE,
@@ -39,10 +42,7 @@ from kaestat.integrations.trl.completion_weights import (
 from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.integrations.trl.options import check_config, check_options, check_several, of_one_reward
 from kaestat.integrations.trl.sampler import ReuseSampler
-from kaestat.prior import BEFORE_THE_RUN
 from kaestat.sampling import Policy, PromptSampler
-from kaestat.several_rewards import SeveralRewards
-from kaestat.storage import load_state
 
 TRL = Upstream("TRL", "trl", "TRL 1.15.0 and 1.16.0")
 

@@ -12,10 +12,10 @@ from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.shared.watched_turns import WatchedTurns
+from kaestat.credit.turn_estimator import TurnEstimator
+from kaestat.credit.turns import check_counts, spread_over_tokens, turn_counts
+from kaestat.integrations.shared.tracked_turns import TrackedTurns
 from kaestat.integrations.trl.trainer import TRL, BaselineGRPOTrainer, Scored
-from kaestat.turn_estimator import TurnEstimator
-from kaestat.turns import check_counts, spread_over_tokens, turn_counts
 
 if not hasattr(GRPOTrainer, "_generate"):
     raise ImportError(TRL.misfit("TRL's GRPOTrainer has no _generate"))
@@ -69,7 +69,7 @@ class TurnGRPOTrainer(BaselineGRPOTrainer):
             raise ValueError(f"{wrong[0]} is not for turns; leave it out, or take BaselineGRPOTrainer.")
         if turn_rewards is not None and (not callable(turn_rewards) or inspect.iscoroutinefunction(turn_rewards)):
             raise TypeError(f"turn_rewards must be a function that returns rewards, got {turn_rewards!r}.")
-        self._turns = WatchedTurns(turn_estimator)
+        self._turns = TrackedTurns(turn_estimator)
         self.turn_rewards = turn_rewards
         self.turn_advantages: list[np.ndarray] = []
         self._masks: list[Sequence[int]] = []  # of this process's completions, before TRL masks those cut short

@@ -11,11 +11,11 @@ import os
 import warnings
 from typing import Any
 
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
-from kaestat.integrations.shared.watched_sampler import WatchedSampler
-from kaestat.integrations.shared.watched_turns import WatchedTurns
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler
+from kaestat.integrations.shared.tracked_turns import TrackedTurns
 from kaestat.integrations.verl.options import Options
-from kaestat.integrations.verl.token_baseline import WatchedTokens
+from kaestat.integrations.verl.token_baseline import TrackedTokens
 
 STATE_FILE = "baseline_state"  # beside "actor" and "data.pt" in global_step_N
 SAMPLER_FILE = "prompt_sampler_state"
@@ -28,22 +28,22 @@ class SavesHistory(_Trainer):
 
     Attributes
     ----------
-    baseline : WatchedEstimator or None
+    baseline : TrackedEstimator or None
         None if ``algorithm.adv_estimator`` is none of ours (the trainer is then verl's), or turns have values.
-    turns : WatchedTurns or None
+    turns : TrackedTurns or None
         The histories of turns.
-    tokens : WatchedTokens or None
+    tokens : TrackedTokens or None
         The history of a baseline for every token.
     options : Options or None
-    drawn : WatchedSampler or None
+    drawn : TrackedSampler or None
         None if verl's data loader chooses the prompts.
     """
 
-    baseline: WatchedEstimator | None = None
-    turns: WatchedTurns | None = None
-    tokens: WatchedTokens | None = None
+    baseline: TrackedEstimator | None = None
+    turns: TrackedTurns | None = None
+    tokens: TrackedTokens | None = None
     options: Options | None = None
-    drawn: WatchedSampler | None = None
+    drawn: TrackedSampler | None = None
 
     def _save_checkpoint(self) -> None:
         folder = os.path.join(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
@@ -62,12 +62,12 @@ class SavesHistory(_Trainer):
         return found
 
     @property
-    def _kept(self) -> WatchedEstimator | WatchedTurns | WatchedTokens | None:
+    def _kept(self) -> TrackedEstimator | TrackedTurns | TrackedTokens | None:
         """The history, of whichever kind."""
         watched = self.baseline if self.turns is None else self.turns
         return watched if watched is not None and watched.stateful else self.tokens
 
-    def _restore_sampler(self, drawn: WatchedSampler, folder: str) -> None:
+    def _restore_sampler(self, drawn: TrackedSampler, folder: str) -> None:
         path = os.path.join(folder, SAMPLER_FILE)
         if os.path.exists(path):
             drawn.load(path)
@@ -83,7 +83,7 @@ class SavesHistory(_Trainer):
             return trainer.resume_from_path
         return os.path.join(trainer.default_local_dir, f"global_step_{self.global_steps}")
 
-    def _restore_history(self, kept: WatchedEstimator | WatchedTurns | WatchedTokens, folder: str) -> None:
+    def _restore_history(self, kept: TrackedEstimator | TrackedTurns | TrackedTokens, folder: str) -> None:
         """Take over the state of a checkpoint.
 
         Raises

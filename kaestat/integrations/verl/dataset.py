@@ -3,7 +3,7 @@
     data.custom_cls.path=pkg://kaestat.integrations.verl.dataset data.custom_cls.name=ReuseSchedule
     data.shuffle=False +data.kaestat.repeats=10 "+data.kaestat.n_steps=${trainer.total_training_steps}"
 
-The prompts stand in the order of `kaestat.schedules.reuse`: a fixed partition into minibatches of
+The prompts stand in the order of `kaestat.sampling.schedules.reuse`: a fixed partition into minibatches of
 ``data.train_batch_size`` prompts, each used for ``repeats`` steps in a row, with fresh completions at each.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-from kaestat.schedules import reuse
+from kaestat.sampling.schedules import reuse
 
 
 class ReuseSchedule(RLHFDataset):

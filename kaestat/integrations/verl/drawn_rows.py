@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
-from kaestat.integrations.shared.watched_sampler import WatchedSampler, sampler_of
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler, sampler_of
 from kaestat.integrations.verl.options import Options
 from kaestat.integrations.verl.prompts import FIELDS, read_prompt
 from kaestat.integrations.verl.rows import BatchRows
 from kaestat.sampling import PromptSampler
 
 
-class DrawnRows(WatchedSampler):
+class DrawnRows(TrackedSampler):
     """Batches of prompts for verl's agent loops, and the corrections of what comes back.
 
     Parameters
@@ -83,7 +83,7 @@ class DrawnRows(WatchedSampler):
         self.observe(ids, given[counted], step)
 
 
-def drawn_rows(options: Options, watched: WatchedEstimator, config: Any, dataset: Any) -> DrawnRows | None:
+def drawn_rows(options: Options, watched: TrackedEstimator, config: Any, dataset: Any) -> DrawnRows | None:
     """The rows of a training set drawn as the options ask for; None if they do not.
 
     Raises

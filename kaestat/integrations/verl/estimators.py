@@ -42,8 +42,8 @@ from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
 from kaestat import AdvantageEstimator, methods
 from kaestat.baselines import Pooled
+from kaestat.baselines.registry import METHODS
 from kaestat.integrations.verl.options import Options, keeps_history
-from kaestat.registry import METHODS
 
 PREFIX = "kaestat_"
 

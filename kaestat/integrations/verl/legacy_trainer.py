@@ -18,7 +18,7 @@ from verl import DataProto
 from verl.trainer import main_ppo_v0
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import check_actor, token_norms
 from kaestat.integrations.verl.estimators import REGISTERED, SERVING
@@ -48,7 +48,7 @@ class LegacyBaselineTrainer(SavesHistory, RayPPOTrainer):
             self.options = Options.read(method, config.algorithm)
             self.options.refuse_sampler("the deprecated trainer")
             self.options.refuse_turns("the deprecated trainer")
-            self.baseline = WatchedEstimator(self.options.estimator())
+            self.baseline = TrackedEstimator(self.options.estimator())
             if self.options.weights == "score_norm":
                 check_actor(config, "kaestat.weights=score_norm")
         else:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.shared.watched_rows import looks_back
-from kaestat.integrations.shared.watched_sampler import check_sampler_params
+from kaestat.baselines.registry import METHODS, parse_method
+from kaestat.credit.turn_estimator import TurnEstimator
+from kaestat.history.prior import BEFORE_THE_RUN
+from kaestat.integrations.shared.tracked_rows import looks_back
+from kaestat.integrations.shared.tracked_sampler import check_sampler_params
 from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.verl.prior import prior_of_data_file
-from kaestat.prior import BEFORE_THE_RUN
-from kaestat.registry import METHODS, parse_method
 from kaestat.sampling.policies import make_policy
-from kaestat.turn_estimator import TurnEstimator
 
 WEIGHTS = ("none", "length", "score_norm")
 TURN_REWARDS = ("tool_rewards", "turn_scores")
@@ -33,7 +33,7 @@ class Options:
     scale : {"none", "group_std", "batch_std"}, optional
         Replaces the method's own scaling.
     objective : {"mean", "log", "pass@K", "arcsin", "bnpo"}
-        What of each prompt's success rate is maximised (`kaestat.objective`).
+        What of each prompt's success rate is maximised (`kaestat.estimator.objective`).
     weights : {"none", "length", "score_norm"}
         Weight of each completion in averaging baselines: none; its number of response tokens, as in OPO; the squared
         norm of its score with respect to the logits (see `kaestat.integrations.verl.completion_weights`).

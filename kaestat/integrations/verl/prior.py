@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from kaestat.history.prior import BEFORE_THE_RUN, Prior
+from kaestat.history.prior_table import table_of_file
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.verl.prompts import read_prompt
-from kaestat.prior import BEFORE_THE_RUN, Prior
-from kaestat.prior_table import table_of_file
 
 COLUMNS = ("prior_mean", "prior_count")
 PROMPT = "prompt"  # what verl's data.prompt_key is if left alone

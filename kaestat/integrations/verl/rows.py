@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
 from kaestat.integrations.verl.prompts import FIELDS, Prompt, read_prompt
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def read_rows(batch: KVBatchMeta, prompt_id: str) -> BatchRows:
 
 
 def row_advantages(
-    baseline: WatchedEstimator,
+    baseline: TrackedEstimator,
     rows: BatchRows,
     step: int,
     index: Sequence[Hashable] | None,
@@ -87,7 +87,7 @@ def row_advantages(
 
     Parameters
     ----------
-    baseline : WatchedEstimator
+    baseline : TrackedEstimator
     rows : BatchRows
     step : int
         0-based.
@@ -108,7 +108,7 @@ def row_advantages(
     Raises
     ------
     ValueError
-        If the rows do not match, and as `WatchedEstimator.advantages` does.
+        If the rows do not match, and as `TrackedEstimator.advantages` does.
     """
     check_rows(rows, index)
     of_rows = None if weights is None else weights.double().cpu().numpy()
@@ -119,7 +119,7 @@ def row_advantages(
 
 
 def observe_rows(
-    baseline: WatchedEstimator,
+    baseline: TrackedEstimator,
     rows: BatchRows,
     step: int,
     rewards: np.ndarray,
@@ -131,7 +131,7 @@ def observe_rows(
 
 
 def _completions(
-    baseline: WatchedEstimator, rows: BatchRows, rewards: np.ndarray, weights: np.ndarray | None
+    baseline: TrackedEstimator, rows: BatchRows, rewards: np.ndarray, weights: np.ndarray | None
 ) -> dict[str, Any]:
     """What a watched estimator takes of rows beside their rewards: each session's final output is a completion."""
     of_sessions = None

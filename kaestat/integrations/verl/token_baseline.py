@@ -5,7 +5,7 @@ of verl 0.9.1 it stops for want of ``sum_pi_squared``. ``algorithm.adv_estimator
 ours has its numbers. Each output of a session counts as a completion, as under verl.
 
 With ``+algorithm.kaestat.params.bandwidth=STEPS`` earlier completions of a prompt count too
-(`kaestat.token_history`), and the completion itself is left out, so that single completions have a baseline.
+(`kaestat.credit.token_history`), and the completion itself is left out, so that single completions have a baseline.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import numpy as np
 import torch
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
+from kaestat.credit.token_baseline import optimal_token_baseline
+from kaestat.credit.token_history import TokenHistory
 from kaestat.integrations.shared.prompt_ids import IdentityCheck
 from kaestat.integrations.verl.options import Options
 from kaestat.integrations.verl.rows import BatchRows, check_rows
-from kaestat.token_baseline import optimal_token_baseline
-from kaestat.token_history import TokenHistory
 
 NAMES = ("kaestat_otb", "otb")
 
 
-class WatchedTokens:
+class TrackedTokens:
     """A history of tokens that is kept by watched ids.
 
     Parameters
@@ -45,7 +45,7 @@ class WatchedTokens:
         return len(self._history)
 
     @classmethod
-    def read(cls, options: Options) -> WatchedTokens | None:
+    def read(cls, options: Options) -> TrackedTokens | None:
         """What the options ask for; None if they name no bandwidth, for groups alone.
 
         Raises
@@ -107,14 +107,14 @@ class TokenStep:
     ----------
     norms : Tensor, shape (N, response length)
         Of the tokens.
-    past : WatchedTokens or None
+    past : TrackedTokens or None
     rows : BatchRows or None
         With a past.
     step : int
     """
 
     norms: torch.Tensor
-    past: WatchedTokens | None = None
+    past: TrackedTokens | None = None
     rows: BatchRows | None = None
     step: int = 0
 

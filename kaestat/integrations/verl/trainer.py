@@ -43,8 +43,8 @@ from verl.trainer.ppo.v1 import (
 )
 from verl.utils.tensordict_utils import get_tensordict
 
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
-from kaestat.integrations.shared.watched_turns import WatchedTurns
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.tracked_turns import TrackedTurns
 from kaestat.integrations.verl import token_baseline
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
@@ -83,10 +83,10 @@ class BaselineTrainer(SavesHistory):
             self.options = Options.read(method, config.algorithm)
         if self.options is not None and self.options.turns:
             check_turns(config, self.options)
-            self.turns = WatchedTurns(self.options.turn_estimator(any_order=self.verl_mode != "sync"))
+            self.turns = TrackedTurns(self.options.turn_estimator(any_order=self.verl_mode != "sync"))
         elif self.options is not None:
             filters = (config.algorithm.get("filter_groups", None) or {}).get("enable", False)
-            self.baseline = WatchedEstimator(self.options.estimator(any_order=filters or self.verl_mode != "sync"))
+            self.baseline = TrackedEstimator(self.options.estimator(any_order=filters or self.verl_mode != "sync"))
             if self.verl_mode != "sync":
                 self.options.refuse_sampler(f"kaestat_{self.verl_mode}")
             if self.baseline.stateful and filters and not self._sees_dropped(config):
@@ -103,7 +103,7 @@ class BaselineTrainer(SavesHistory):
             refuse_sampler_beside(config.algorithm)
         if config.algorithm.adv_estimator in token_baseline.NAMES:
             self.options = Options.read(str(config.algorithm.adv_estimator), config.algorithm)
-            self.tokens = token_baseline.WatchedTokens.read(self.options)
+            self.tokens = token_baseline.TrackedTokens.read(self.options)
             self._asks_for_squares = True
             check_actor(config, f"adv_estimator={config.algorithm.adv_estimator}")
         super().__init__(config)
@@ -186,7 +186,7 @@ class BaselineTrainer(SavesHistory):
         return batch
 
     def _with_turns(
-        self, batch: KVBatchMeta, metrics: dict[str, Any], watched: WatchedTurns, options: Options
+        self, batch: KVBatchMeta, metrics: dict[str, Any], watched: TrackedTurns, options: Options
     ) -> KVBatchMeta:
         rows = read_rows(batch, options.prompt_id)
         stored = read_turns(batch, rows, options.turn_rewards)

@@ -25,10 +25,10 @@ import torch
 import transfer_queue
 from transfer_queue import KVBatchMeta
 
-from kaestat.integrations.shared.watched_turns import WatchedTurns
+from kaestat.credit.turns import rewards_of_turns, spread_over_tokens, turn_counts
+from kaestat.integrations.shared.tracked_turns import TrackedTurns
 from kaestat.integrations.verl.options import Options
 from kaestat.integrations.verl.rows import BatchRows, check_rows
-from kaestat.turns import rewards_of_turns, spread_over_tokens, turn_counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ def read_turns(batch: KVBatchMeta, rows: BatchRows, field: str | None) -> Stored
 
 
 def turn_advantages(
-    watched: WatchedTurns,
+    watched: TrackedTurns,
     turns: StoredTurns,
     rows: BatchRows,
     step: int,
@@ -102,7 +102,7 @@ def turn_advantages(
 
     Parameters
     ----------
-    watched : WatchedTurns
+    watched : TrackedTurns
     turns : StoredTurns
     rows : BatchRows
     step : int
@@ -121,7 +121,7 @@ def turn_advantages(
     Raises
     ------
     ValueError
-        If the rows do not match, and as `WatchedTurns.advantages`.
+        If the rows do not match, and as `TrackedTurns.advantages`.
     """
     check_rows(rows, index)
     of_tokens = rewards_of_turns(token_rewards.double().cpu().numpy(), turns.mask)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.checks import check_whole
+from kaestat.core.checks import check_whole
+from kaestat.core.spelling import named, spelled
 from kaestat.logs.labels import Labels
 from kaestat.logs.readers.json_table import load_json
 from kaestat.logs.readers.text_file import has_suffix
 from kaestat.logs.reward_log import RewardLog
-from kaestat.spelling import named, spelled
 
 MAX_GROUP_SIZE = 64
 _LARGEST = 10**9  # completions per visit; the product with an accuracy must be a float

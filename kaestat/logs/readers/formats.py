@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kaestat.core.spelling import spelled
 from kaestat.logs.readers import accuracies, csv_file, json_table, jsonl, parquet, trl, verl
 from kaestat.logs.readers.long import read_long
 from kaestat.logs.reward_log import RewardLog
-from kaestat.spelling import spelled
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from kaestat.history import MAX_REWARD
+from kaestat.core.checks import MAX_REWARD
+from kaestat.core.spelling import named, spelled, spelled_list
 from kaestat.logs.columns import LEFT_OUT, refuse_missing_column
 from kaestat.logs.labels import Labels
 from kaestat.logs.readers import parquet
 from kaestat.logs.reward_log import RewardLog
-from kaestat.spelling import named, spelled, spelled_list
 
 if TYPE_CHECKING:
     import pyarrow

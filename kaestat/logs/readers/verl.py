@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.history import MAX_STEP
+from kaestat.core.checks import MAX_STEP
 from kaestat.logs.columns import MEASURES, choose_columns, refuse_missing_column
 from kaestat.logs.labels import Labels
 from kaestat.logs.readers import jsonl

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kaestat.checks import check_parameters
+from kaestat.baselines.specification import parse_specification
+from kaestat.core.checks import check_parameters
 from kaestat.sampling.policies.base import Ask, Policy
 from kaestat.sampling.policies.dapo import Dapo
 from kaestat.sampling.policies.greso import Greso
@@ -15,7 +16,6 @@ from kaestat.sampling.policies.neyman import Neyman
 from kaestat.sampling.policies.pools import Pools
 from kaestat.sampling.policies.spo import SpoWeights
 from kaestat.sampling.policies.uniform import Uniform
-from kaestat.specification import parse_specification
 
 POLICIES: dict[str, type[Policy]] = {
     "uniform": Uniform,

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from kaestat.prediction import Prediction
+from kaestat.estimator.prediction import Prediction
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from kaestat.checks import check_share
+from kaestat.core.checks import check_share
 from kaestat.sampling.policies.base import Ask, Policy
 
 LEAST_KEPT = 0.01  # probability

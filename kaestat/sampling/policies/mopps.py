@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from kaestat.checks import check_positive, check_share
+from kaestat.core.checks import check_positive, check_share
 from kaestat.sampling.policies.base import Ask, Policy, nearest
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.checks import check_positive
+from kaestat.core.checks import check_positive
 from kaestat.sampling.policies.base import Ask, Policy
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from llm_experiments.training.shapes import ModelShape
 from llm_experiments.training.trl.resources import Accelerator, Estimate, estimate
 

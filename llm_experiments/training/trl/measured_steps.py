@@ -26,8 +26,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
 
 from kaestat import AdvantageEstimator
-from kaestat.provenance import environment, time_and_commit
-from kaestat.storage import write_atomically
+from kaestat.core.provenance import environment, time_and_commit
+from kaestat.core.storage import write_atomically
 from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.tiny import tiny_tokenizer
 from llm_experiments.training.config import RunConfig

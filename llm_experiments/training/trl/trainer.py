@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from kaestat.core.storage import write_atomically
 from kaestat.integrations.trl import BaselineGRPOTrainer
 from kaestat.integrations.trl.completion_weights import loss_mask
-from kaestat.storage import write_atomically
 from llm_experiments.seeding import seed_of
 from llm_experiments.training.config import GradientNoiseConfig
 from llm_experiments.training.trl.gradient_noise import GradientNoise, gradient_noise

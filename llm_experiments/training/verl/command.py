@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kaestat.registry import parse_method
+from kaestat.baselines.registry import parse_method
 from llm_experiments.policies.presets import PRESETS, Preset, prompt_style
 from llm_experiments.training.config import RunConfig, run_label
 

@@ -9,9 +9,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from kaestat.core.storage import write_atomically
+from kaestat.history.prior import Prior
 from kaestat.integrations.verl.prior import COLUMNS
-from kaestat.prior import Prior
-from kaestat.storage import write_atomically
 from llm_experiments.config import TaskConfig
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import load_task

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import typer
 
 import llm_experiments
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from llm_experiments.config import read_yaml
 from llm_experiments.training.config import RunConfig, load_run_config, run_label
 from llm_experiments.training.disk import check_disk, disk_use

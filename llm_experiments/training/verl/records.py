@@ -11,7 +11,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from kaestat.storage import write_atomically
+from kaestat.core.storage import write_atomically
 from llm_experiments.provenance import provenance
 from llm_experiments.training.identity import run_config_of
 from llm_experiments.training.tables import CURVE, PROVENANCE, run_tables

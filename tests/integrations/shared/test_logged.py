@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import numpy as np
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.logged import LOGGED, panels
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
-from kaestat.integrations.shared.watched_sampler import WatchedSampler
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
 from kaestat.sampling import PromptSampler
 
 DOCS = Path(__file__).parents[3] / "docs" / "frameworks"
@@ -18,8 +18,8 @@ DOCS = Path(__file__).parents[3] / "docs" / "frameworks"
 
 def logged_names() -> set[str]:
     """All that a step with weights, a history and a sampler logs."""
-    watched = WatchedEstimator(AdvantageEstimator("kae", bandwidth=10))
-    sampler = WatchedSampler(PromptSampler(["a", "b"], budget=4, group_size=2))
+    watched = TrackedEstimator(AdvantageEstimator("kae", bandwidth=10))
+    sampler = TrackedSampler(PromptSampler(["a", "b"], budget=4, group_size=2))
     for step in range(2):
         drawn = sampler.draw(step).rows()
         watched.advantages(

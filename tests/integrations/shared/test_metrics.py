@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
-from kaestat.arrays import Groups
-from kaestat.bandwidth import ForwardCv
 from kaestat.baselines import Kae
 from kaestat.baselines.base import Baseline
+from kaestat.core.arrays import Groups
 from kaestat.integrations.shared.metrics import step_metrics
+from kaestat.smoothing.selectors import ForwardCv
 
 IDS = ["a", "a", "a", "b", "b"]
 CHANCES = np.array([0.3, 0.3, 0.3, 0.8, 0.8])

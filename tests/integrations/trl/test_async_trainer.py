@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from kaestat import AdvantageEstimator, RewardHistory
+from kaestat.core.storage import encode_keys, load_state
 from kaestat.integrations.trl import STATE_FILE
-from kaestat.storage import encode_keys, load_state
 
 pytest.importorskip("trl.experimental.async_grpo.async_rollout_worker")
 from trl.experimental.async_grpo import AsyncGRPOTrainer

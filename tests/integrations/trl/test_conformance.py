@@ -9,7 +9,7 @@ import pytest
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared import conformance
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
 from kaestat.integrations.trl import STATE_FILE
 from tests.helpers.tiny_trl import questions, tiny_trainer
 
@@ -71,7 +71,7 @@ def test_the_trainer_conforms(check, prompt_id, tmp_path):
 def test_the_kit_finds_a_trainer_that_loses_its_history(tmp_path):
     class Forgets(OneTrainer):
         def advantages(self, rows):
-            self._trainer._watched = WatchedEstimator(AdvantageEstimator("kae", bandwidth=5.0))
+            self._trainer._watched = TrackedEstimator(AdvantageEstimator("kae", bandwidth=5.0))
             return super().advantages(rows)
 
     class ForgetsOnResume(OneTrainer):

@@ -12,9 +12,9 @@ import pytest
 from datasets import Dataset
 
 from kaestat import AdvantageEstimator
+from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.integrations.shared.logged import LOGGED
 from kaestat.integrations.trl import STATE_FILE, TurnGRPOTrainer
-from kaestat.turn_estimator import TurnEstimator
 from llm_experiments.policies.tiny import tiny_model, tiny_tokenizer
 from tests.helpers.tiny_tools import CALLS, tool_trainer
 from tests.helpers.tiny_trl import SIZE, parity_reward, tiny_trainer

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
-from kaestat.history_delta import HistoryDelta
+from kaestat.history.delta import HistoryDelta
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
 from kaestat.integrations.trl.group_scoring import RecordedSample, RecordingQueue
 from tests.helpers.tiny_async_trl import InProcess, any_order, group

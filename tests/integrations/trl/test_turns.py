@@ -8,8 +8,8 @@ import torch
 from datasets import Dataset
 
 from kaestat import AdvantageEstimator
+from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.integrations.trl import BaselineGRPOTrainer
-from kaestat.turn_estimator import TurnEstimator
 from tests.helpers.tiers import slow_after
 from tests.helpers.tiny_tools import RecordingTurns, rewards_of_turns, spoken, tool_trainer
 from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kaestat import Groups, Visits, make_baseline
-from kaestat.registry import FIXED_PARAMETERS
+from kaestat.baselines.registry import FIXED_PARAMETERS
 from llm_experiments.diagnose import draws
 from llm_experiments.diagnose.draws import Drawing
 from llm_experiments.diagnose.estimators import make_estimator, plain_estimators

@@ -18,7 +18,7 @@ import yaml
 from typer.testing import CliRunner
 
 import kaestat
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
 from llm_experiments import cli
 from llm_experiments.tasks.arithmetic import arithmetic
 from llm_experiments.tasks.base import Problem
@@ -280,17 +280,17 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, m
     whole = training_run(tmp_path / "whole")
     whole.run()
     stopped = training_run(tmp_path / "stopped")
-    inner = WatchedEstimator.advantages
+    inner = TrackedEstimator.advantages
 
     def stops(self, rewards, step, **options):
         if step == stop_at:
             raise KeyboardInterrupt
         return inner(self, rewards, step, **options)
 
-    monkeypatch.setattr(WatchedEstimator, "advantages", stops)
+    monkeypatch.setattr(TrackedEstimator, "advantages", stops)
     with pytest.raises(KeyboardInterrupt):
         stopped.run()
-    monkeypatch.setattr(WatchedEstimator, "advantages", inner)
+    monkeypatch.setattr(TrackedEstimator, "advantages", inner)
     again = training_run(tmp_path / "stopped")
     again.run()
     assert "lm_head" not in caplog.text  # it is the input's matrix, which the checkpoint has

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from kaestat.prediction import Population, Prediction
+from kaestat.estimator.prediction import Population, Prediction
 from kaestat.sampling import POLICIES, make_policy
 from kaestat.sampling.policies import Ask
 from kaestat.sampling.policies.dapo import live_groups

@@ -5,8 +5,8 @@ import pytest
 
 from kaestat import Groups, Visits, make_baseline
 from kaestat.baselines import BatchMean, GroupMean
-from kaestat.kernels import Exponential
-from kaestat.scaling import divide_by_group_std
+from kaestat.estimator.scaling import divide_by_group_std
+from kaestat.smoothing.kernels import Exponential
 from simulations.baseline_law.designs import DESIGNS, History, Pooled, Step, state_of
 
 RUNS, PROMPTS, ARMS = 2, 6, 3

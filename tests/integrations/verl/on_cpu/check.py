@@ -28,7 +28,7 @@ from recorder import FILE
 from tool_loop import PARSER
 
 from kaestat import AdvantageEstimator
-from kaestat.turn_estimator import TurnEstimator
+from kaestat.credit.turn_estimator import TurnEstimator
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[3]

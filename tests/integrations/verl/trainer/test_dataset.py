@@ -7,7 +7,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.trainer.ppo.utils import create_rl_dataset, create_rl_sampler
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from kaestat.schedules import reuse
+from kaestat.sampling.schedules import reuse
 from tests.helpers.tiny_verl import compose_config
 
 N, BATCH, J = 11, 3, 4

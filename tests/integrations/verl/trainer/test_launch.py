@@ -26,7 +26,7 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from kaestat.integrations.verl.prompts import read_prompt
-from kaestat.schedules import reuse
+from kaestat.sampling.schedules import reuse
 from llm_experiments.config import checked
 from llm_experiments.training.config import RunConfig
 from llm_experiments.training.snapshots import snapshots

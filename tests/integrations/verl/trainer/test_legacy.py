@@ -12,7 +12,7 @@ from verl.trainer.ppo.ray_trainer import RayPPOTrainer, compute_advantage
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared import conformance
-from kaestat.integrations.shared.watched_estimator import WatchedEstimator
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
 from kaestat.integrations.verl.checkpoint import STATE_FILE
 from kaestat.integrations.verl.legacy_trainer import LegacyBaselineTrainer
 from tests.helpers.tiny_verl import compose_config
@@ -70,7 +70,7 @@ class LegacyAdapter:
 
     def __init__(self, trainer, estimator, monkeypatch):
         self.trainer, self.monkeypatch = trainer, monkeypatch
-        trainer.baseline = WatchedEstimator(estimator)
+        trainer.baseline = TrackedEstimator(estimator)
 
     def advantages(self, rows):
         found = np.zeros(len(rows.ids))

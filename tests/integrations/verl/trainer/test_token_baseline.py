@@ -7,9 +7,9 @@ import pytest
 import torch
 from verl.trainer.ppo.core_algos import compute_optimal_token_baseline_advantage, get_adv_estimator_fn
 
+from kaestat.credit.token_baseline import optimal_token_baseline
+from kaestat.credit.token_history import TokenHistory
 from kaestat.integrations.verl import token_baseline
-from kaestat.token_baseline import optimal_token_baseline
-from kaestat.token_history import TokenHistory
 from tests.helpers.tiny_verl import Actor, balance, compute, make_trainer, put, sample
 from tests.integrations.verl.trainer.test_resume import Workers
 

@@ -6,10 +6,10 @@ import torch
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from kaestat import AdvantageEstimator
+from kaestat.baselines.registry import parse_method
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.logged import LOGGED
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
-from kaestat.registry import parse_method
 from tests.helpers.tiny_verl import QueueAdapter, balance, compute, make_trainer, put, sample
 
 

@@ -16,7 +16,7 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
 from kaestat import AdvantageEstimator
-from kaestat.turn_estimator import TurnEstimator
+from kaestat.credit.turn_estimator import TurnEstimator
 from llm_experiments.policies.tiny import tiny_tokenizer
 from tests.helpers.tiny_verl import balance, compose_config, compute, make_trainer, put, sample
 from tests.integrations.verl.trainer.test_resume import Workers

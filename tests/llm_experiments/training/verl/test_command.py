@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kaestat import AdvantageEstimator
+from kaestat.baselines.registry import parse_method
 from kaestat.integrations.verl.options import Options
-from kaestat.registry import parse_method
 from llm_experiments.config import checked
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.verl import launch

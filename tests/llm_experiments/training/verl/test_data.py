@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from kaestat import storage
+from kaestat.core import storage
 from llm_experiments.config import TaskConfig, checked
 from llm_experiments.policies.presets import STEP_BY_STEP
 from llm_experiments.seeding import seed_of

@@ -1,0 +1,1 @@
+"""Arrays, argument checks, samples, storage and provenance: what every other room stands on."""

@@ -1,0 +1,55 @@
+"""Whether rewards leave the sums of their squares enough digits.
+
+A history keeps ``sum Z`` and ``sum Z^2`` of each visit in double precision (16 digits). Variances are differences of
+these: where rewards lie k times their range away from 0, ``2 log10 k`` digits are lost. What is learned from variances
+(bandwidths, shrinkage, standard errors) is then wrong, and from k = 1e8 on it means nothing.
+"""
+
+from __future__ import annotations
+
+from kaestat.core.arrays import Groups, Visits
+
+FARTHEST = 3e5  # ranges away from 0: learned bandwidths agree up to there, and not at 1e6
+SMALLEST = 1e-150  # range whose square has all its digits
+
+
+def lost_digits(low: float, high: float) -> str | None:
+    """What is wrong with rewards between ``low`` and ``high``, and what to do; None where nothing is.
+
+    Examples
+    --------
+    >>> lost_digits(0.0, 1.0) is None
+    True
+    >>> lost_digits(1e8, 1e8 + 1).partition(": ")[0]
+    'rewards lie more than 300000 times their range away from 0, and sums of their squares lose the digits that differ'
+    """
+    span = high - low
+    if not span > 0:
+        return None
+    if max(-low, high) > FARTHEST * span:
+        return (
+            f"rewards lie more than {FARTHEST:.0f} times their range away from 0, and sums of their squares lose the "
+            "digits that differ: bandwidths, shrinkage and standard errors learned from them are wrong. Subtract one "
+            "constant from all rewards of the run."
+        )
+    if span < SMALLEST:
+        return (
+            f"rewards differ by less than {SMALLEST:g}, and their squares vanish: bandwidths, shrinkage and standard "
+            "errors learned from them are wrong. Multiply all rewards of the run by one constant."
+        )
+    return None
+
+
+def lost_digits_of(groups: Groups, visits: Visits) -> str | None:
+    """`lost_digits` of a step's rewards and of the mean rewards of its prompts' past visits, arrays of NumPy.
+
+    Without a past nothing is told: the rewards of a first step may happen to be alike.
+    """
+    present = groups.reward if groups.mask is None else groups.reward[groups.mask]
+    if not present.size:
+        return None
+    low, high = float(present.min()), float(present.max())
+    if lost_digits(low, high) is None:  # the usual case costs no more than this
+        return None
+    means = visits.total[visits.count > 0] / visits.count[visits.count > 0]
+    return lost_digits(min(low, float(means.min())), max(high, float(means.max()))) if means.size else None

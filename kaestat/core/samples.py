@@ -1,0 +1,329 @@
+"""Training samples, in any order and array type <-> the (P, G) arrays of the formulas."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from itertools import count
+from operator import eq
+from typing import Any, cast
+
+import array_api_compat
+import numpy as np
+
+from kaestat.core.arrays import Array
+from kaestat.core.checks import (
+    MAX_STEP,
+    check_column,
+    check_distinct_ids,
+    check_finite,
+    check_ids,
+    check_mask,
+    list_ids,
+    unhashable,
+)
+
+FEW_IDS = 64  # so many are numbered one by one
+TABLE_PER_ID, SMALL_TABLE = 16, 4096  # largest table of integer ids, in entries per id and in all
+WEIGHTINGS = ("weights", "importance")
+_FLOATS = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
+
+
+@dataclass(frozen=True, eq=False)
+class CodedIds:
+    """Ids of samples as numbers, in the order in which they first appear.
+
+    Attributes
+    ----------
+    keys : list of hashables, length P
+        The distinct ids.
+    codes : ndarray of int, shape (N,)
+        Position in ``keys`` of each sample's id.
+    """
+
+    keys: list[Hashable]
+    codes: np.ndarray
+
+    @classmethod
+    def of(cls, ids: list[Any] | np.ndarray) -> CodedIds:
+        """Number the ids of a list, or of an array of integers.
+
+        Raises
+        ------
+        TypeError
+            If an id is not hashable.
+        """
+        bounds = _run_bounds(ids)
+        heads = ids if bounds is None else ids[bounds[:-1]]  # the first sample of each run of equal ids
+        if isinstance(heads, np.ndarray) and heads.dtype.kind in "iu" and len(heads) > FEW_IDS:
+            keys, codes = _code_integers(heads)
+        else:
+            keys, codes = _code_objects(heads.tolist() if isinstance(heads, np.ndarray) else heads)
+        if bounds is not None:
+            codes = np.repeat(codes, bounds[1:] - bounds[:-1])
+        return cls(keys, codes)
+
+    def paired(self, other: CodedIds) -> CodedIds:
+        """The pairs (id, other id) of the same samples as ids."""
+        width = max(len(other.keys), 1)
+        numbers, codes = _code_integers(self.codes * width + other.codes)
+        return CodedIds([(self.keys[pair // width], other.keys[pair % width]) for pair in numbers], codes)
+
+
+def code_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> CodedIds:
+    """The ids of the samples that are not masked, checked and numbered.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `kaestat.core.checks.check_ids`.
+    """
+    listed = list_ids(name, ids, size, keep)
+    try:
+        coded = CodedIds.of(listed)
+    except TypeError as error:
+        raise unhashable(name, error) from None
+    if not (isinstance(listed, np.ndarray) and listed.dtype.kind in "iu"):
+        check_distinct_ids(name, coded.keys)
+    return coded
+
+
+_ARRAYS = ("reward", "weight", "divergence", "version", "keep")  # of samples
+
+
+@dataclass(frozen=True, eq=False)
+class StepSamples:
+    """The samples of one step as they were given, checked; those that are masked are left out.
+
+    Attributes
+    ----------
+    rows : CodedIds
+        What each sample's rewards are kept by: its prompt, or prompt and stream.
+    reward : ndarray, shape (N,)
+    weight : ndarray, shape (N,), or None
+        What a completion weighs: its importance ratio, its weight, or its weight times the squared ratio.
+    divergence : ndarray, shape (N,), or None
+    version : ndarray of int, shape (N,), or None
+        Step of the policy that sampled each; None where that is the step of the call.
+    with_streams : bool
+        Whether stream ids were given.
+    weighting : str
+        Which of "weights" and "importance" were given, joined by "+"; "none" if neither was.
+    keep : ndarray of bool, or None
+        Which of the samples given these are; None for all.
+    """
+
+    rows: CodedIds
+    reward: np.ndarray
+    weight: np.ndarray | None
+    divergence: np.ndarray | None
+    version: np.ndarray | None
+    with_streams: bool
+    weighting: str
+    keep: np.ndarray | None
+
+    @classmethod
+    def of(
+        cls,
+        prompt_ids: Any,
+        rewards: Any,
+        mask: Any,
+        stream_ids: Any,
+        weights: Any,
+        importance: Any = None,
+        divergence: Any = None,
+        version: Any = None,
+        *,
+        by_stream: bool,
+    ) -> StepSamples:
+        """Check and number what `AdvantageEstimator.step` is given.
+
+        Parameters
+        ----------
+        prompt_ids, rewards, mask, stream_ids, weights, importance, divergence, version
+            As there.
+        by_stream : bool
+            Whether streams of a prompt are kept apart.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As there.
+        """
+        reward = check_column("rewards", rewards)
+        size = len(reward)
+        keep = None if mask is None else check_mask(mask, size)
+        rows = code_ids("prompt_ids", prompt_ids, size, keep)
+        if stream_ids is not None and by_stream:
+            rows = rows.paired(code_ids("stream_ids", stream_ids, size, keep))
+        elif stream_ids is not None:
+            check_ids("stream_ids", stream_ids, size, keep)
+        columns = {"weights": weights, "importance": importance, "divergence": divergence, "version": version}
+        given = {name: check_column(name, column, size) for name, column in columns.items() if column is not None}
+        if keep is not None:
+            reward, given = reward[keep], {name: column[keep] for name, column in given.items()}
+        weight, ratios, drift, steps = (given.get(name) for name in columns)
+        check_finite(reward, weights=weight, importance=ratios, divergence=drift, version=steps)
+        if ratios is not None:
+            with np.errstate(over="ignore"):  # what is not finite is refused with the sums
+                weight = ratios if weight is None else weight * ratios**2
+        if steps is not None and not ((steps <= MAX_STEP) & (steps == np.floor(steps))).all():
+            raise ValueError(f"version must hold steps: whole numbers from 0 to {MAX_STEP}.")
+        versions = None if steps is None else steps.astype(np.int64)
+        weighting = "+".join(name for name in WEIGHTINGS if name in given) or "none"
+        return cls(rows, reward, weight, drift, versions, stream_ids is not None, weighting, keep)
+
+    def copied(self) -> StepSamples:
+        """The same samples in new arrays, for one who keeps them: the user may change those that were given."""
+        arrays = (self.reward, self.weight, self.divergence, self.version, self.keep)
+        reward, weight, divergence, version, keep = (None if array is None else array.copy() for array in arrays)
+        marks = self.with_streams, self.weighting
+        return StepSamples(self.rows, cast(np.ndarray, reward), weight, divergence, version, *marks, keep)
+
+    def same_as(self, other: StepSamples) -> bool:
+        """Whether every argument was the same."""
+        if (self.with_streams, self.weighting) != (other.with_streams, other.weighting):
+            return False
+        for name in _ARRAYS:
+            one, two = getattr(self, name), getattr(other, name)
+            if (one is None) != (two is None) or (one is not None and not np.array_equal(one, two)):
+                return False
+        return self.rows.keys == other.rows.keys and np.array_equal(self.rows.codes, other.rows.codes)
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """Where each sample of a step goes: row = its prompt (in order of first appearance), column = its place there.
+
+    Attributes
+    ----------
+    keys : list of hashables, length P
+        The distinct keys.
+    codes : ndarray of int, shape (N,)
+        Row of each sample.
+    order : ndarray of int, shape (N,), or None
+        Samples sorted by row, original order kept within it; None if they are sorted already.
+    counts : ndarray of int, shape (P,)
+        Samples of each row.
+    mask : ndarray of bool, shape (P, G), or None
+        True where there is a sample; None if all rows are full.
+    """
+
+    keys: list[Hashable]
+    codes: np.ndarray
+    order: np.ndarray | None
+    counts: np.ndarray
+    mask: np.ndarray | None
+
+    @classmethod
+    def of(cls, ids: CodedIds) -> Packing:
+        """One row for each distinct id."""
+        keys, codes = ids.keys, ids.codes
+        sorted_already = len(codes) < 2 or bool((codes[1:] >= codes[:-1]).all())
+        narrow = codes if sorted_already else codes.astype(np.min_scalar_type(len(keys)))
+        order = None if sorted_already else np.argsort(narrow, kind="stable")  # NumPy sorts 16 bits in linear time
+        counts = np.bincount(codes, minlength=len(keys))
+        full = len(counts) == 0 or bool((counts == counts[0]).all())
+        return cls(keys, codes, order, counts, None if full else np.arange(counts.max()) < counts[:, None])
+
+    def pack(self, samples: np.ndarray) -> np.ndarray:
+        """Samples (N,) as a new array (P, G), 0 in the padding."""
+        ordered = samples.copy() if self.order is None else samples[self.order]
+        if self.mask is None:
+            return ordered.reshape(len(self.keys), self.counts.max(initial=0))
+        packed = np.zeros(self.mask.shape, dtype=samples.dtype)
+        packed[self.mask] = ordered
+        return packed
+
+    def one_per_row(self, name: str, samples: np.ndarray) -> np.ndarray:
+        """What all samples of each row have in common, shape (P,).
+
+        Raises
+        ------
+        ValueError
+            If the samples of a row differ.
+        """
+        packed = self.pack(samples)
+        same = packed == packed[:, :1]
+        if not (same if self.mask is None else same | ~self.mask).all():
+            raise ValueError(f"{name} must be the same for all samples of a prompt.")
+        return packed[:, 0].copy()
+
+    def unpack(self, packed: np.ndarray) -> np.ndarray:
+        """The inverse of `pack`; may share memory with ``packed``."""
+        ordered = packed.reshape(-1) if self.mask is None else packed[self.mask]
+        if self.order is None:
+            return ordered
+        samples = np.empty_like(ordered)
+        samples[self.order] = ordered
+        return samples
+
+
+def scatter(samples: np.ndarray, keep: np.ndarray | None) -> np.ndarray:
+    """Samples back among the masked ones, which get 0."""
+    if keep is None:
+        return samples
+    scattered = np.zeros(len(keep))
+    scattered[keep] = samples
+    return scattered
+
+
+def largest_like(template: Any) -> float:
+    """The largest number of the floating type that `as_type_of` gives."""
+    if array_api_compat.is_torch_array(template):
+        import torch
+
+        return torch.finfo(template.dtype if template.is_floating_point() else torch.get_default_dtype()).max
+    dtype = getattr(template, "dtype", None)
+    return float(np.finfo(dtype if dtype in _FLOATS else np.float64).max)
+
+
+def as_type_of(samples: np.ndarray, template: Any) -> Array:
+    """``samples`` in the array type, device and floating type of ``template``; a new array."""
+    if array_api_compat.is_torch_array(template):
+        import torch
+
+        dtype = template.dtype if template.is_floating_point() else torch.get_default_dtype()
+        # NumPy rounds: torch would start threads, and wait for cores that a training loop keeps busy.
+        rounded = samples.astype(np.float64 if dtype == torch.float64 else np.float32)
+        return torch.from_numpy(rounded).to(device=template.device, dtype=dtype)
+    dtype = getattr(template, "dtype", None)
+    return samples.astype(dtype if dtype in _FLOATS else np.float64)
+
+
+def _run_bounds(ids: list[Any] | np.ndarray) -> np.ndarray | None:
+    """Where runs of equal ids begin, and N; None where few equal ids are side by side, or they cannot be compared."""
+    if len(ids) <= FEW_IDS or isinstance(ids, list):
+        return None  # a look into a dictionary for each id costs no more
+    begins = np.ones(len(ids) + 1, dtype=bool)
+    try:
+        if ids.dtype.kind == "O" and sum(map(eq, ids[:FEW_IDS], ids[1 : FEW_IDS + 1])) < FEW_IDS / 2:
+            return None
+        np.not_equal(ids[1:], ids[:-1], out=begins[1:-1])
+    except Exception:  # arrays and pandas.NA compare in their own ways; they are refused once they are known
+        return None
+    bounds = np.flatnonzero(begins)
+    return bounds if 2 * len(bounds) <= len(ids) else None
+
+
+def _code_objects(ids: list[Any]) -> tuple[list[Hashable], np.ndarray]:
+    number: defaultdict[Hashable, int] = defaultdict(count().__next__)  # the next number for every new id
+    codes = np.fromiter(map(number.__getitem__, ids), dtype=np.intp, count=len(ids))
+    return list(number), codes
+
+
+def _code_integers(ids: np.ndarray) -> tuple[list[Any], np.ndarray]:
+    low, high = (int(ids.min()), int(ids.max())) if len(ids) else (0, 0)
+    if high - low < TABLE_PER_ID * len(ids) + SMALL_TABLE:  # one pass over a table in place of a sort
+        slot = (ids - ids.dtype.type(low)).astype(np.intp) if ids.dtype.kind == "u" else ids.astype(np.intp) - low
+        n_slots = high - low + 1
+    else:
+        distinct, slot = np.unique(ids, return_inverse=True)
+        n_slots = len(distinct)
+    place, first = np.arange(len(ids)), np.full(n_slots, len(ids))
+    np.minimum.at(first, slot, place)
+    new = np.flatnonzero(first[slot] == place)
+    number = np.empty(n_slots, dtype=np.intp)
+    number[slot[new]] = place[: len(new)]
+    return ids[new].tolist(), number[slot]

@@ -1,0 +1,334 @@
+"""State files: a NumPy archive without pickle, written atomically, refused when torn or foreign."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import math
+import os
+import re
+import stat
+import zipfile
+from collections.abc import Callable, Hashable
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kaestat.core.temporary_files import new_file, remove_left
+
+FORMAT = "kaestat-state"
+VERSION = 1
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_LONGEST_HEADER = 10_000  # NumPy's own limit
+_MOST_OF_NONE = 2**20  # numbers that each row of an array without rows may have; no method keeps as many of a prompt
+PACKED_DTYPE = re.compile(r"[<>|][biuf]\d{1,2}")  # of truth values, integers and floats, as `numpy.dtype.str` has them
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes | memoryview | str) -> None:
+    """Replace the file at ``path`` in one go: readers see the old file or the new one, never half of it.
+
+    A file that is there keeps its permissions, and its owner and group where the process may give files away. A link
+    stays a link, and what it points to is replaced. File and folder are flushed to the disk. What writers that were
+    killed left in the folder is removed.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written, or its links go round in a circle; the old file is then as it was.
+    """
+    path = Path(os.path.realpath(path))
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_left(path.parent)
+    old = path.stat() if path.exists() else None
+    with new_file(path, 0o666 if old is None else 0o600) as (temporary, file):
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        if old is not None:
+            _take_over(file.fileno(), old)
+        os.fsync(file.fileno())
+        if os.name == "nt":  # which moves no open file
+            file.close()
+        os.replace(temporary, path)
+    _flush_folder(path.parent)
+
+
+def _take_over(handle: int, old: os.stat_result) -> None:
+    """Give a new file the owner, the group and the permissions of the old one."""
+    if not hasattr(os, "fchmod"):  # Windows
+        return
+    new, mode = os.fstat(handle), stat.S_IMODE(old.st_mode)
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        try:
+            os.fchown(handle, old.st_uid, old.st_gid)
+        except OSError:  # not allowed: the group is another one, which the old file's group bits do not speak of
+            mode &= ~(stat.S_IRWXG | stat.S_ISGID | stat.S_ISUID) if new.st_gid != old.st_gid else ~stat.S_ISUID
+    os.fchmod(handle, mode)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Flush a folder's entries to the disk, where the system lets a folder be flushed."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise
+    finally:
+        os.close(handle)
+
+
+def save_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
+    """Write a state: a dict of plain data, with NumPy arrays among its values and those of the dicts within.
+
+    The file is one line of text (format, version, SHA-256 of the rest) and a NumPy archive.
+
+    Raises
+    ------
+    TypeError
+        If the state holds something that cannot be stored without pickle.
+    """
+    write_atomically(path, dump_state(state))
+
+
+def dump_state(state: dict[str, Any]) -> bytes:
+    """What `save_state` writes.
+
+    Raises
+    ------
+    TypeError
+        If the state holds something that cannot be stored without pickle.
+    """
+    arrays: dict[str, Any] = {}
+    header = json.dumps(_take_arrays(state, arrays)).encode()
+    buffer = io.BytesIO()
+    buffer.write(_first_line("0" * 64))
+    start = buffer.tell()
+    np.savez(buffer, header=np.frombuffer(header, dtype=np.uint8), **arrays)
+    with buffer.getbuffer() as content:
+        content[:start] = _first_line(hashlib.sha256(content[start:]).hexdigest())
+    return buffer.getvalue()
+
+
+def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a state written by `save_state`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file is torn or altered, no state of kaestat, or of another version.
+    """
+    with open(path, "rb") as file:
+        return _read_state(file, path)
+
+
+def parse_state(content: bytes, name: str) -> dict[str, Any]:
+    """The inverse of `dump_state`; ``name`` is what messages call it.
+
+    Raises
+    ------
+    ValueError
+        As `load_state`.
+    """
+    # `hashlib.file_digest` takes all of a BytesIO, wherever it stands; of a reader, what is left.
+    return _read_state(io.BufferedReader(io.BytesIO(content)), name)
+
+
+def _read_state(file: BufferedIOBase, path: str | os.PathLike[str]) -> dict[str, Any]:
+    first = file.readline(len(_first_line("0" * 64)))
+    words = first.split()
+    if len(words) < 2 or words[0] != FORMAT.encode():
+        raise ValueError(f"{path}: not a kaestat state file; it is something else, or was cut short.")
+    if words[1] != str(VERSION).encode():
+        raise ValueError(
+            f"{path}: state version {words[1].decode(errors='replace')}, but this kaestat reads version {VERSION}; "
+            "install the kaestat that wrote it."
+        )
+    if first != _first_line(hashlib.file_digest(file, "sha256").hexdigest()):
+        raise ValueError(
+            f"{path}: not a complete kaestat state file; it was cut short or altered. Use the checkpoint before it."
+        )
+    file.seek(len(first))
+    try:
+        _check_archive(file)
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        state = _put_arrays(json.loads(arrays.pop("header").tobytes()), arrays)
+    except Exception as error:  # the checksum fits, so it was made to: no telling what the archive's readers raise
+        raise ValueError(f"{path}: holds no state ({type(error).__name__}: {error}); it was altered.") from error
+    if not isinstance(state, dict):
+        raise ValueError(f"{path}: holds a {type(state).__name__}, no state; it was altered.")
+    return state
+
+
+def _check_archive(file: BufferedIOBase) -> None:
+    """Raise a ValueError unless each array of a NumPy archive is as large as it claims, before any is made.
+
+    `save_state` does not compress, so that no array is larger than the file: what is compressed, or claims more than
+    there is, is no state, and could take any amount of memory.
+    """
+    start = file.tell()
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        claimed = sum(member.file_size for member in members)
+        if claimed > (there := file.seek(0, os.SEEK_END)):
+            raise ValueError(f"its arrays claim {claimed:,} bytes, and the file has {there:,}")
+        for member in members:
+            if member.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{member.filename} is compressed, which states are not")
+            with archive.open(member) as content:
+                read = _HEADERS[np.lib.format.read_magic(content)]
+                shape, _, dtype = read(content, max_header_size=_LONGEST_HEADER)
+                claimed = math.prod(shape) * dtype.itemsize
+                if claimed != member.file_size - content.tell():
+                    raise ValueError(
+                        f"{member.filename} claims {claimed:,} bytes and has {member.file_size - content.tell():,}"
+                    )
+                _check_empty(shape)
+    file.seek(start)
+
+
+def _check_empty(shape: tuple[int, ...]) -> None:
+    """Raise a ValueError if an array holds no number but claims rows so long that making one fills the memory."""
+    claimed = math.prod(size for size in shape if size)
+    if 0 in shape and claimed > _MOST_OF_NONE:
+        raise ValueError(f"an array without numbers claims the shape {shape}")
+
+
+def pack_arrays(value: Any) -> Any:
+    """A state with its arrays as plain bytes, to survive ``torch.save`` and ``torch.load(weights_only=True)``."""
+    if isinstance(value, np.ndarray):
+        return {"__bytes__": value.tobytes(), "dtype": value.dtype.str, "shape": list(value.shape)}
+    if isinstance(value, dict):
+        return {key: pack_arrays(item) for key, item in value.items()}
+    return value
+
+
+def unpack_arrays(value: Any) -> Any:
+    """The inverse of `pack_arrays`; the arrays are copies.
+
+    Raises
+    ------
+    ValueError
+        If a packed array does not fit together.
+    """
+    if isinstance(value, dict):
+        if "__bytes__" in value:
+            return _unpack_array(value)
+        return {key: unpack_arrays(item) for key, item in value.items()}
+    return value
+
+
+def encode_keys(keys: list[Hashable]) -> list[Any] | np.ndarray:
+    """Prompt ids as plain data: an array where all are integers, else JSON values tagged by type.
+
+    Raises
+    ------
+    TypeError
+        If an id is not a string, number, boolean, bytes or tuple of these.
+    """
+    integers = [key for key in keys if type(key) is int]
+    if integers and len(integers) == len(keys) and -(2**63) <= min(integers) and max(integers) < 2**63:
+        return np.array(integers, dtype=np.int64)
+    return [key if type(key) is str else _encode_key(key) for key in keys]
+
+
+def decode_keys(keys: list[Any] | np.ndarray) -> list[Hashable]:
+    """The inverse of `encode_keys`.
+
+    Raises
+    ------
+    ValueError
+        If they are no encoded ids.
+    """
+    if isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype.kind in "iu":
+        return keys.tolist()
+    if not isinstance(keys, list):
+        raise ValueError(f"state: prompt ids must be a list or an array of integers, got {keys!r}.")
+    try:
+        return [key if type(key) is str else _decode_key(key) for key in keys]
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"state: its prompt ids cannot be read ({error}); it was altered.") from error
+
+
+def _unpack_array(packed: dict[str, Any]) -> np.ndarray:
+    try:
+        name = str(packed["dtype"])
+        if not PACKED_DTYPE.fullmatch(name):  # asked before NumPy, which knows more types and warns of some
+            raise TypeError(f"dtype {name!r}")
+        array = np.frombuffer(packed["__bytes__"], dtype=np.dtype(name)).reshape(packed["shape"])
+        _check_empty(array.shape)
+        return array.copy()
+    except (KeyError, TypeError, ValueError, SyntaxError, OverflowError) as error:
+        raise ValueError(f"state: an array cannot be read ({error}); the state was altered.") from error
+
+
+def _encode_key(key: Hashable) -> Any:
+    if isinstance(key, np.generic):
+        key = key.item()
+    # By base type: an enumeration's member or a named tuple equals the plain value, and is found under it again.
+    if isinstance(key, bool):
+        return {"bool": str(key)}
+    if isinstance(key, int):
+        return {"int": hex(key)}
+    if isinstance(key, float):
+        return {"float": float.hex(key)}
+    if isinstance(key, str):
+        return {"str": str.__str__(key)}
+    if isinstance(key, bytes):
+        return {"bytes": key.hex()}
+    if isinstance(key, tuple):
+        return {"tuple": [_encode_key(part) for part in key]}
+    if key is None:
+        return {"none": ""}
+    raise TypeError(
+        f"prompt id {key!r} of type {type(key).__name__} cannot be saved; use strings, numbers, bytes or tuples."
+    )
+
+
+def _decode_key(plain: dict[str, Any]) -> Hashable:
+    ((kind, text),) = plain.items()
+    if kind == "tuple":
+        return tuple(_decode_key(part) for part in text)
+    read: dict[str, Callable[[str], Hashable]] = {
+        "str": str,
+        "int": lambda value: int(value, 16),
+        "float": float.fromhex,
+        "bool": lambda value: value == "True",
+        "bytes": bytes.fromhex,
+        "none": lambda value: None,
+    }
+    return read[kind](text)
+
+
+def _first_line(digest: str) -> bytes:
+    return f"{FORMAT} {VERSION} {digest}\n".encode()
+
+
+def _take_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            raise TypeError("state: arrays of Python objects cannot be saved without pickle.")
+        name = f"array{len(arrays)}"
+        arrays[name] = value
+        return {"__array__": name}
+    if isinstance(value, dict):
+        return {key: _take_arrays(item, arrays) for key, item in value.items()}
+    return value
+
+
+def _put_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, dict):
+        if "__array__" in value:
+            return arrays[value["__array__"]]
+        return {key: _put_arrays(item, arrays) for key, item in value.items()}
+    return value

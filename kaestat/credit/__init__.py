@@ -1,0 +1,1 @@
+"""Values for turns and for tokens."""

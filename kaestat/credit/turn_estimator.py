@@ -1,0 +1,319 @@
+"""A value for every turn: histories by prompt and turn for completions in a tool loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from kaestat.baselines.base import Baseline
+from kaestat.core.checks import check_mask, check_share
+from kaestat.core.locked import Locked
+from kaestat.core.storage import load_state, save_state, unpack_arrays
+from kaestat.credit.turns import check_counts, padded_turns, ragged, returns_of_padded
+from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.estimator.held_state import Call, Change, Commit, Pending, changes_together, make_changes
+from kaestat.history.delta import HistoryDelta
+
+_OF_THE_PROMPT = ("objective", "prior")
+Ragged = Sequence[Sequence[float] | np.ndarray]
+_Turns = tuple[AdvantageEstimator, ...]
+_Called = tuple[np.ndarray, list[Hashable], np.ndarray, tuple[Any, ...]]
+
+
+class TurnEstimator(Locked):
+    """Advantages of every turn of the completions of each training step, with a history for each prompt and turn.
+
+    The advantage of turn k of a completion is ``G_k - V_k``: ``G_k = sum_{j >= k} gamma^(j - k) r_j`` is what it earned
+    from that turn on, ``V_k`` the value of having come to turn k on this prompt, E[G_k | prompt, turn k is reached]. It
+    is estimated by an ordinary `AdvantageEstimator` for each k, from the returns of those completions that came to
+    turn k, at this step and before. So all that a method keeps and borrows is of the same turn: the return of another
+    turn holds rewards of the same completion, and the gradient would no longer be unbiased.
+
+    Whether a completion comes to turn k is settled before it writes a token of it. With ``gamma=1`` the sum over turns
+    of advantage times score is therefore an unbiased gradient of the expected sum of the rewards, for every method that
+    leaves a completion's own reward out. With ``gamma < 1`` it is biased towards rewards that come soon, and has less
+    noise.
+
+    With one turn per completion it is the ordinary estimator, bit for bit.
+
+    Parameters
+    ----------
+    method : str or Baseline
+        As for `AdvantageEstimator`. Returns of late turns are sums over fewer rewards: with outcomes of 0 and 1 alone
+        they stay between 0 and 1, with rewards of every turn they do not, which methods for success rates refuse.
+    gamma : float
+        Discount per turn, from 0 to 1.
+    scale : str, optional
+        As for `AdvantageEstimator`. One over the batch is one over the completions that came to the same turn.
+    **params
+        Parameters of the baseline, and ``order``, ``late`` and ``keep_deltas`` of `AdvantageEstimator`.
+
+    Attributes
+    ----------
+    estimators : tuple of AdvantageEstimator
+        Of each turn that has been seen, the first one always. What is told of the completion as a whole
+        (`AdvantageEstimator.predict`, `AdvantageEstimator.add_prior`) is asked of and told to the first.
+    values : list of ndarray
+        Of the turns of the last `step`; 0 where masked.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the discount is no number from 0 to 1, and as `AdvantageEstimator` does; for an objective or a prior, which
+        are about prompts.
+
+    Examples
+    --------
+    Two completions of a prompt call a tool, one of them twice; what the tool said was worth 0.5 once:
+
+    >>> turns = TurnEstimator("kae", bandwidth=10)
+    >>> for advantages in turns.step(["a", "a", "a"], [[0.5, 0.0, 1.0], [0.0, 0.0], [1.0]], step=0):
+    ...     print(advantages.tolist())
+    [1.0, 1.0, 1.0]
+    [-1.25, -1.0]
+    [0.25]
+    """
+
+    def __init__(
+        self,
+        method: str | Baseline = "kae",
+        *,
+        gamma: float = 1.0,
+        scale: str | None = None,
+        **params: Any,
+    ):
+        given = [name for name in _OF_THE_PROMPT if name in params]
+        if given:
+            raise ValueError(
+                f"{given[0]}: of prompts, not of turns; leave it out (a prior can be told to estimators[0].add_prior)."
+            )
+        self.gamma = check_share("gamma", gamma, allow_zero=True)
+        super().__init__()
+        self._make = partial(AdvantageEstimator, method, scale=scale, **params)
+        self._swapped: _Turns | Pending[_Turns] = self._longer((), 1)
+        self.values: list[np.ndarray] = []
+
+    def __repr__(self) -> str:
+        return f"<TurnEstimator of {len(self.estimators)} turns, gamma={self.gamma:g}: {self.estimators[0]!r}>"
+
+    @property
+    def estimators(self) -> _Turns:
+        """Of each turn that has been seen."""
+        held = self._swapped
+        return held.valid if isinstance(held, Pending) else held
+
+    @property
+    def last_step(self) -> int:
+        """The last step recorded; -1 before the first."""
+        return self.estimators[0].last_step
+
+    def step(
+        self,
+        prompt_ids: Sequence[Hashable],
+        rewards: Ragged,
+        step: int,
+        *,
+        mask: Sequence[bool] | np.ndarray | None = None,
+        stream_ids: Sequence[Hashable] | None = None,
+        weights: Ragged | None = None,
+        version: Sequence[int] | np.ndarray | None = None,
+    ) -> list[np.ndarray]:
+        """Advantages of all turns of one step's completions; records their returns.
+
+        Parameters
+        ----------
+        prompt_ids, step, mask, stream_ids, version
+            As in `AdvantageEstimator.step`, one per completion.
+        rewards : sequence of sequence of float, length N
+            What each turn of each completion earned; what the outcome earned belongs to the last turn. A completion
+            without any turn is left out.
+        weights : sequence of sequence of float, length N, optional
+            Of each turn: its squared score norm, or a proxy such as its number of tokens.
+
+        Returns
+        -------
+        list of ndarray of float64, length N
+            One entry per turn; 0 where masked.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `AdvantageEstimator.step`, or if weights are not of the same turns. No turn is then recorded.
+        """
+        call = Call()
+        found = self.recorded("step", call, prompt_ids, rewards, step, mask, stream_ids, weights, version)
+        return call.finish(found)
+
+    def observe(
+        self,
+        prompt_ids: Sequence[Hashable],
+        rewards: Ragged,
+        step: int,
+        *,
+        mask: Sequence[bool] | np.ndarray | None = None,
+        stream_ids: Sequence[Hashable] | None = None,
+        weights: Ragged | None = None,
+        version: Sequence[int] | np.ndarray | None = None,
+    ) -> None:
+        """Record completions that get no advantage; parameters and errors as `step`."""
+        call = Call()
+        self.recorded("observe", call, prompt_ids, rewards, step, mask, stream_ids, weights, version)
+        call.finish(None)
+
+    def recorded(
+        self,
+        name: Literal["step", "observe"],
+        call: Call,
+        prompt_ids: Sequence[Hashable],
+        rewards: Ragged,
+        step: int,
+        *columns: Any,
+    ) -> list[np.ndarray]:
+        """`step` or `observe` as a part of a call that does more; see `AdvantageEstimator.recorded`."""
+        padded, counts = padded_turns("rewards", rewards)
+        advantages, values = np.zeros_like(padded), np.zeros_like(padded)
+        called = self._calls(prompt_ids, padded, counts, *columns)
+        with self.lock:
+            estimators = self._longer(self.estimators, len(called))
+
+            def prepare() -> list[Change]:
+                return [
+                    estimator.prepared(name, call, ids, returns, step, *of_turn)
+                    for estimator, (_, ids, returns, of_turn) in zip(estimators, called, strict=False)
+                ]
+
+            changes = changes_together(call, prepare)
+            self._make_changes(estimators, changes)
+            if name == "step":
+                for turn, ((rows, *_), change) in enumerate(zip(called, changes, strict=True)):
+                    advantages[rows, turn], values[rows, turn] = change.advantages, change.values
+                self.values = ragged(values, counts)
+        return ragged(advantages, counts)
+
+    def take_delta(self) -> tuple[HistoryDelta, ...]:
+        """What has been recorded since the last call, turn by turn; as `AdvantageEstimator.take_delta`."""
+        return tuple(estimator.take_delta() for estimator in self.estimators)
+
+    def merge(self, delta: Sequence[HistoryDelta]) -> None:
+        """Add what another worker's `take_delta` gave; as `AdvantageEstimator.merge`, of all turns or of none."""
+        with self.lock:
+            estimators = self._longer(self.estimators, len(delta))
+            self._make_changes(estimators, [e.merged(each) for e, each in zip(estimators, delta, strict=False)])
+
+    def state_snapshot(self) -> Callable[[], dict[str, Any]]:
+        """`state_dict` as of now, for when it is called."""
+        with self.lock:
+            gamma, plain = self.gamma, [estimator.state_snapshot() for estimator in self.estimators]
+        return lambda: {"gamma": gamma, "turns": {str(turn): each() for turn, each in enumerate(plain)}}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as plain data, for a trainer's checkpoint."""
+        return self.state_snapshot()()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state of `state_dict`; nothing is changed where it cannot be.
+
+        Raises
+        ------
+        ValueError
+            If it is none, of another discount, or of another method.
+        """
+        try:
+            gamma, of_turns = float(state["gamma"]), [state["turns"][str(turn)] for turn in range(len(state["turns"]))]
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"state: not one of turns ({type(error).__name__}: {error}).") from error
+        if not of_turns:
+            raise ValueError("state: not one of turns; it holds none.")
+        if gamma != self.gamma:
+            raise ValueError(
+                f"state: saved with gamma={gamma:g}, this has {self.gamma:g}; returns are of another kind."
+            )
+        with self.lock:
+            estimators = self._longer((), len(of_turns))
+            for estimator, each in zip(estimators, of_turns, strict=True):
+                estimator.load_state_dict(each)
+            self._swapped, self.values = estimators, []
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file, atomically and without pickle."""
+        save_state(path, {"turns": unpack_arrays(self.state_dict())})
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a file of `save`.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is none.
+        ValueError
+            If it is torn, or holds something else.
+        """
+        content = load_state(path)
+        if not isinstance(content.get("turns"), dict):
+            raise ValueError(f"{path}: holds no state of a TurnEstimator.")
+        self.load_state_dict(content["turns"])
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """As `Locked`; the estimators of all turns share the lock."""
+        super().__setstate__(state)
+        for estimator in self.estimators:
+            estimator.lock = self.lock
+
+    def _longer(self, estimators: _Turns, turns: int) -> _Turns:
+        """The estimators, and new ones for further turns."""
+        new = tuple(self._make() for _ in range(len(estimators), turns))
+        for estimator in new:
+            estimator.lock = self.lock
+        return (*estimators, *new)
+
+    def _make_changes(self, estimators: _Turns, changes: list[Change]) -> None:
+        """Change the estimators of all turns, some of which may be new, or none."""
+        commit = Commit()
+        self._swapped = Pending(self.estimators, estimators, commit)
+        make_changes(changes, commit, stacklevel=5)
+
+    def _calls(
+        self,
+        prompt_ids: Sequence[Hashable],
+        rewards: np.ndarray,
+        counts: np.ndarray,
+        mask: Sequence[bool] | np.ndarray | None,
+        stream_ids: Sequence[Hashable] | None,
+        weights: Ragged | None,
+        version: Sequence[int] | np.ndarray | None,
+    ) -> list[_Called]:
+        """Rows, ids, returns and further columns that the estimator of each turn is called with; always of one."""
+        size = len(counts)
+        for name, column in (("prompt_ids", prompt_ids), ("stream_ids", stream_ids), ("version", version)):
+            if column is not None and len(column) != size:
+                raise ValueError(f"{name} has {len(column)} entries for {size} completions; give one each.")
+        names, streams = _listed(prompt_ids), None if stream_ids is None else _listed(stream_ids)
+        checked = None if mask is None else check_mask(mask, size)
+        keep = np.ones(size, dtype=bool) if checked is None else checked
+        returns, heavy = returns_of_padded(rewards, self.gamma), None
+        if weights is not None:
+            heavy, of_weights = padded_turns("weights", weights)
+            check_counts("weights", of_weights, counts)
+        called = []
+        for turn in range(max(int(counts[keep].max(initial=0)), 1)):
+            rows = np.flatnonzero(keep & (counts > turn))
+            places = rows.tolist()
+            columns = (
+                None,
+                None if streams is None else [streams[row] for row in places],
+                None if heavy is None else heavy[rows, turn],
+                None,
+                None,
+                None if version is None else np.asarray(version)[rows],
+            )
+            called.append((rows, [names[row] for row in places], returns[rows, turn], columns))
+        return called
+
+
+def _listed(ids: Sequence[Hashable]) -> Sequence[Hashable]:
+    """Arrays as lists, whose numbers a state can hold."""
+    return ids.tolist() if isinstance(ids, np.ndarray) else ids

@@ -1,0 +1,205 @@
+"""Turns of completions in a tool loop: which tokens each one is, what it earned, and what was earned from it on.
+
+Where tools answer amid a completion, the policy writes it in several turns. The score of a turn's tokens needs only the
+rewards from that turn on, and its baseline is the value of having come to it: both have their place per turn. Turns are
+ragged (completions have unequal numbers of them), so they stand here as one short array for each completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kaestat.core.checks import check_share
+
+
+def turn_numbers(mask: np.ndarray) -> np.ndarray:
+    """The turn that each token was written in: a turn is a run of the policy's own tokens.
+
+    Parameters
+    ----------
+    mask : ndarray of bool, shape (N, T)
+        Tokens that the policy wrote; neither padding nor a tool's answer.
+
+    Returns
+    -------
+    ndarray of int, shape (N, T)
+        0-based; -1 outside the mask.
+
+    Raises
+    ------
+    ValueError
+        If the mask is no matrix.
+
+    Examples
+    --------
+    >>> turn_numbers(np.array([[True, True, False, True, False]])).tolist()
+    [[0, 0, -1, 1, -1]]
+    """
+    present = _matrix("mask", mask).astype(bool)
+    return np.where(present, _begun(present) - 1, -1)
+
+
+def turn_counts(mask: np.ndarray) -> np.ndarray:
+    """How many turns each completion has, ndarray of int, shape (N,); parameters and errors as `turn_numbers`."""
+    return _begun(_matrix("mask", mask).astype(bool)).max(axis=1, initial=0)
+
+
+def rewards_of_turns(token_rewards: np.ndarray, mask: np.ndarray) -> list[np.ndarray]:
+    """Rewards that stand at tokens, summed over each turn.
+
+    What stands at a token of a tool's answer, or after the last turn, belongs to the turn before it (trainers put the
+    reward of the outcome on the last token, whoever wrote it); what stands before the first turn belongs to that.
+
+    Parameters
+    ----------
+    token_rewards : ndarray of float, shape (N, T)
+    mask : ndarray of bool, shape (N, T)
+        As in `turn_numbers`.
+
+    Returns
+    -------
+    list of ndarray of float64, length N
+        One entry per turn; none for a completion without a token of its own.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ.
+
+    Examples
+    --------
+    >>> mask = np.array([[True, True, False, True, False]])
+    >>> rewards_of_turns(np.array([[0.0, 0.1, 0.2, 0.0, 1.0]]), mask)[0].round(1).tolist()
+    [0.3, 1.0]
+    """
+    rewards, present = _matrix("token_rewards", token_rewards), _matrix("mask", mask).astype(bool)
+    if rewards.shape != present.shape:
+        raise ValueError(f"token_rewards and mask must have one shape (N, T), got {rewards.shape} and {present.shape}.")
+    begun = _begun(present)
+    turn, counts = np.maximum(begun - 1, 0), begun.max(axis=1, initial=0)
+    found = np.zeros((len(rewards), max(int(counts.max(initial=0)), 1)))
+    np.add.at(found, (np.arange(len(rewards))[:, None], turn), rewards.astype(np.float64))
+    return ragged(found, counts)
+
+
+def discounted_returns(rewards: Sequence[Sequence[float] | np.ndarray], gamma: float = 1.0) -> list[np.ndarray]:
+    """What was earned from each turn on, ``G_k = sum_{j >= k} gamma^(j - k) r_j``.
+
+    Parameters
+    ----------
+    rewards : sequence of sequence of float, length N
+        What each turn of each completion earned.
+    gamma : float
+        Discount per turn, from 0 to 1.
+
+    Returns
+    -------
+    list of ndarray of float64, length N
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the discount is no number from 0 to 1, or a completion's rewards are no list of numbers.
+
+    Examples
+    --------
+    >>> [each.tolist() for each in discounted_returns([[0.0, 0.5, 1.0], [1.0]], gamma=0.5)]
+    [[0.5, 1.0, 1.0], [1.0]]
+    """
+    padded, counts = padded_turns("rewards", rewards)
+    return ragged(returns_of_padded(padded, check_share("gamma", gamma, allow_zero=True)), counts)
+
+
+def returns_of_padded(rewards: np.ndarray, gamma: float) -> np.ndarray:
+    """`discounted_returns` of an array of shape (N, K) with zeros after each completion's last turn."""
+    returns = rewards.copy()
+    with np.errstate(over="ignore"):  # estimators refuse what is not finite
+        for turn in range(rewards.shape[1] - 2, -1, -1):
+            returns[:, turn] += gamma * returns[:, turn + 1]
+    return returns
+
+
+def spread_over_tokens(of_turns: Sequence[Sequence[float] | np.ndarray], mask: np.ndarray) -> np.ndarray:
+    """What belongs to a turn, at each of its tokens.
+
+    Parameters
+    ----------
+    of_turns : sequence of sequence of float, length N
+        One number per turn.
+    mask : ndarray of bool, shape (N, T)
+        As in `turn_numbers`.
+
+    Returns
+    -------
+    ndarray of float64, shape (N, T)
+        0 outside the mask.
+
+    Raises
+    ------
+    ValueError
+        If a completion has another number of turns in the mask.
+
+    Examples
+    --------
+    >>> spread_over_tokens([[0.5, -1.0]], np.array([[True, True, False, True, False]])).tolist()
+    [[0.5, 0.5, 0.0, -1.0, 0.0]]
+    """
+    padded, counts = padded_turns("of_turns", of_turns)
+    turn, of_mask = turn_numbers(mask), turn_counts(mask)
+    check_counts("of_turns", counts, of_mask)
+    found = np.take_along_axis(padded, np.maximum(turn, 0), axis=1)
+    return np.where(turn >= 0, found, 0.0)
+
+
+def check_counts(name: str, counts: np.ndarray, wanted: np.ndarray) -> None:
+    """Raise a ValueError unless each completion has as many entries as it has turns; both of shape (N,)."""
+    if len(counts) != len(wanted):
+        raise ValueError(f"{name} has {len(counts)} entries for {len(wanted)} completions; give one each.")
+    wrong = np.flatnonzero(counts != wanted)
+    if len(wrong):
+        first = int(wrong[0])
+        raise ValueError(
+            f"{name}: completion {first} has {counts[first]} entries, but {wanted[first]} turns (runs of tokens that "
+            "the policy wrote); give one per turn."
+        )
+
+
+def padded_turns(name: str, of_turns: Sequence[Sequence[float] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Ragged numbers as an array of shape (N, K) with zeros after the last of each, and their numbers, shape (N,).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an entry is no sequence of numbers.
+    """
+    rows = []
+    for number, row in enumerate(of_turns):
+        array = np.asarray(row, dtype=np.float64)
+        if array.ndim != 1:
+            raise ValueError(f"{name}: entry {number} must hold one number per turn, got shape {array.shape}.")
+        rows.append(array)
+    counts = np.array([len(row) for row in rows], dtype=np.int64)
+    padded = np.zeros((len(rows), max(int(counts.max(initial=0)), 1)))  # a first turn always
+    padded[np.arange(padded.shape[1]) < counts[:, None]] = np.concatenate(rows) if rows else 0.0
+    return padded, counts
+
+
+def ragged(padded: np.ndarray, counts: np.ndarray) -> list[np.ndarray]:
+    """The inverse of `padded_turns`; copies."""
+    return [row[:count].copy() for row, count in zip(padded, counts, strict=True)]
+
+
+def _begun(present: np.ndarray) -> np.ndarray:
+    """How many turns have begun by each token, shape (N, T)."""
+    before = np.zeros_like(present)
+    before[:, 1:] = present[:, :-1]
+    return np.cumsum(present & ~before, axis=1)
+
+
+def _matrix(name: str, array: np.ndarray) -> np.ndarray:
+    found = np.asarray(array)
+    if found.ndim != 2:
+        raise ValueError(f"{name} must have shape (N, T), got {found.shape}.")
+    return found

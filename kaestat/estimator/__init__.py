@@ -1,0 +1,1 @@
+"""`AdvantageEstimator`: samples in, advantages out, and the state between."""

@@ -1,0 +1,210 @@
+"""What a history says of prompts before they are sampled: their values, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kaestat.baselines.base import Baseline
+from kaestat.core.arrays import Groups, Visits
+from kaestat.core.weighted_noise import SUMS, moments, weighted_noise
+from kaestat.history.history import WEIGHTED_FIELDS, RewardHistory
+
+ENOUGH_PROMPTS = 2  # to have a spread
+MOST_PROMPTS = 2**16  # whose visits are looked at: more would tell no more
+
+
+@dataclass(frozen=True)
+class Population:
+    """The prompts of a history as a population: what is known of a prompt of which nothing else is.
+
+    Attributes
+    ----------
+    n_prompts : int
+        Prompts with a visit that were looked at; the other figures mean nothing while there are none.
+    mean : float
+        Mean of the prompts' newest group means.
+    spread : float
+        Variance of the prompts' values: that of their newest group means less what is noise.
+    noise : float
+        Variance of one reward within a prompt. From within groups where some have two completions; otherwise from the
+        prompts' last two visits; where neither is there, all variance is taken for noise.
+    drift : float
+        Variance of the change of a prompt's value per step, from the last two visits of each prompt; 0 where noise is
+        not known from within groups.
+    binary : bool
+        Whether all rewards are 0 or 1, as far as sums and sums of squares tell.
+    means : tuple of float
+        Of completions' weights and weighted rewards (`kaestat.core.weighted_noise.moments`), the newest visit of each
+        prompt counting once; empty where completions have no weights.
+    """
+
+    n_prompts: int
+    mean: float
+    spread: float
+    noise: float
+    drift: float
+    binary: bool
+    means: tuple[float, ...] = ()
+
+    @property
+    def of_prior(self) -> float:
+        """How many completions the population tells as much as of a prompt's value; infinite if all are alike."""
+        return self.noise / self.spread if self.spread > 0 else math.inf
+
+    @classmethod
+    def of(cls, history: RewardHistory | None) -> Population:
+        """Estimate the figures by moments, each prompt counting once."""
+        sums = None if history is None else history.newest(2, MOST_PROMPTS)
+        if sums is None or sums["count"].shape[0] == 0:
+            return cls(0, 0.0, 0.0, 0.0, 0.0, True)
+        count, total, total_sq = sums["count"], sums["total"], sums["total_sq"]
+        here = count > 0
+        n = np.where(here, count, 1.0)
+        mean = total / n
+        squares = np.clip(total_sq - total * mean, 0.0, None) * here
+        freedom = np.sum((n - 1) * here)
+        newest, last = mean[:, -1], n[:, -1]
+        twice = here[:, 0]
+        change, gap = newest[twice] - mean[twice, 0], np.diff(sums["step"][twice], axis=1)[:, 0]
+        per_change = 1 / last[twice] + 1 / n[twice, 0]
+        between = float(np.var(newest, ddof=1)) if len(newest) >= ENOUGH_PROMPTS else 0.0
+        drift = 0.0
+        if freedom > 0:
+            noise = float(np.sum(squares) / freedom)
+            drift = max(float(np.sum(change**2 - noise * per_change)), 0.0) / max(float(np.sum(gap)), 1.0)
+        elif len(change):
+            noise = float(np.sum(change**2) / np.sum(per_change))
+        else:
+            noise = between
+        return cls(
+            n_prompts=len(newest),
+            mean=float(np.mean(newest)),
+            spread=max(between - noise * float(np.mean(1 / last)), 0.0),
+            noise=noise,
+            drift=drift,
+            binary=bool(np.all(total_sq == total)),
+            means=_means_of_newest(sums) if "weight" in sums else (),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Values of prompts at a step before anything of it is known, from `AdvantageEstimator.predict`.
+
+    Attributes
+    ----------
+    prompt_ids : list of hashables, length P
+        As they were asked for.
+    value : ndarray, shape (P,)
+        What a completion would get as its value if it were alone in its group. The mean of the population for prompts
+        of which nothing is in reach, unless the method knows more of them (`Baseline.knows_unseen`).
+    standard_error : ndarray, shape (P,)
+        Of the value as an estimate of the expected reward, from noise alone: not what a value has drifted since its
+        last visit. The spread of the population for prompts of which nothing is in reach; ``inf`` where there is no
+        population either.
+    effective_completions : ndarray, shape (P,)
+        How many completions of now would tell as much (`Baseline.effective_completions`); 0 where nothing is in reach.
+    reward_variance : ndarray, shape (P,)
+        Variance of one reward, of the prompt's own past and one completion's worth of the population's.
+    lag : ndarray, shape (P,)
+        Steps since the prompt's newest visit, ``inf`` for prompts never seen.
+    shrunk : bool
+        Whether the values are posterior means already (`Baseline.shrinks`).
+    population : Population
+    weighted : ndarray, shape (P, 3), or None
+        What is expected of the completions' weights (`kaestat.core.weighted_noise.weighted_noise`); None without
+        weights.
+    """
+
+    prompt_ids: list[Hashable]
+    value: np.ndarray
+    standard_error: np.ndarray
+    effective_completions: np.ndarray
+    reward_variance: np.ndarray
+    lag: np.ndarray
+    shrunk: bool
+    population: Population
+    weighted: np.ndarray | None = None
+
+
+def predict(
+    baseline: Baseline,
+    history: RewardHistory | None,
+    visits: Visits | None,
+    carry: Any,
+    keys: list[Hashable],
+    step: int,
+    *,
+    reweighted: bool = False,
+) -> Prediction:
+    """What a baseline says of prompts from their past alone.
+
+    Parameters
+    ----------
+    baseline : Baseline
+        With a history.
+    history : RewardHistory or None
+        None before the first step.
+    visits : Visits or None
+        Past visits of the prompts; None before the first step.
+    carry : optional
+        State beyond the visits.
+    keys : list of hashables, length P
+        Distinct prompts.
+    step : int
+    reweighted : bool
+        Whether the weights are importance ratios alone: the expected reward is then the weighted mean of rewards.
+    """
+    nobody = np.zeros((len(keys), 1))
+    groups = Groups(reward=nobody, mask=nobody > 0, prompt_ids=keys)
+    visits = Visits.empty(groups) if visits is None else visits
+    with_weights = visits
+    if not reweighted:
+        visits = replace(visits, **dict.fromkeys(WEIGHTED_FIELDS))  # the value is the plain mean reward
+    served = baseline.serve(groups, visits, step=step, carry=carry)
+    size = served.settled.effective_completions(groups, visits, step=step, carry=carry)[:, 0]
+    population = Population.of(history)
+
+    count = np.sum(visits.count, axis=-1)
+    n = np.where(count > 0, count, 1.0)
+    mean, mean_square = np.sum(visits.total, axis=-1) / n, np.sum(visits.total_sq, axis=-1) / n
+    scatter = np.clip(mean_square - mean**2, 0.0, None)
+    variance = (count * scatter + population.noise) / (count + 1)
+    lag = np.min(np.where(visits.count > 0, visits.lag, math.inf), axis=-1, initial=math.inf)
+    size = np.where(count > 0, size, 0.0)  # what a prior counts as is no past
+    unknown = size <= 0
+    from_population = unknown & (population.n_prompts > 0)
+    beyond = math.sqrt(population.spread) if population.n_prompts >= ENOUGH_PROMPTS else math.inf
+    weighted = None
+    if population.means and not reweighted:
+        weighted = _weighted(baseline, groups, with_weights, population, carry, step)
+    return Prediction(
+        prompt_ids=keys,
+        value=np.where(from_population & (not baseline.knows_unseen), population.mean, served.values[:, 0]),
+        standard_error=np.where(unknown, beyond, np.sqrt(variance / np.where(unknown, 1.0, size))),
+        effective_completions=size,
+        reward_variance=variance,
+        lag=lag,
+        shrunk=baseline.shrinks,
+        population=population,
+        weighted=weighted,
+    )
+
+
+def _weighted(
+    baseline: Baseline, groups: Groups, visits: Visits, population: Population, carry: Any, step: int
+) -> np.ndarray:
+    count = np.sum(visits.count, axis=-1)
+    served = baseline.serve(replace(groups, weight=groups.reward), visits, step=step, carry=carry).values[:, 0]
+    own = moments(count, {name: np.sum(getattr(visits, name), axis=-1) for name in SUMS})
+    return weighted_noise(count, own, population.means, population.of_prior, served)
+
+
+def _means_of_newest(sums: dict[str, np.ndarray]) -> tuple[float, ...]:
+    newest = {name: array[:, -1] for name, array in sums.items()}
+    return tuple(np.mean(moments(newest["count"], newest), axis=0).tolist())

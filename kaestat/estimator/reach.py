@@ -1,0 +1,131 @@
+"""Whether a history reaches back to the visits that a run gives it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kaestat.baselines.base import Baseline
+from kaestat.baselines.kae import KernelBaseline
+from kaestat.core.arrays import Visits, namespace
+from kaestat.estimator.record import StepRecord
+from kaestat.smoothing.selectors import Fixed
+
+FAINT = 0.01  # weight, relative to that of a visit just now, at or below which a visit is as good as forgotten
+ENOUGH_RETURNS = 30
+OUT_OF_REACH_SHARE = 0.9
+RECENT_RETURNS = 1000
+STEPS_WITHOUT_RETURN = 100
+VISITS_IN_REACH = 3  # of a prompt, that a bandwidth should span
+
+
+def reached(baseline: Baseline, lag: np.ndarray) -> np.ndarray:
+    """Whether a past visit still counts after ``lag`` steps.
+
+    Parameters
+    ----------
+    baseline : Baseline
+    lag : ndarray of float
+        Steps since the visit.
+
+    Returns
+    -------
+    ndarray of bool
+        For kernels at a fixed bandwidth, whether the visit's weight is more than 1 % of that of a visit just now; for
+        other baselines, whether it lies within the horizon.
+    """
+    lag = np.asarray(lag, dtype=float)
+    if baseline.horizon == 0:
+        return np.zeros(lag.shape, dtype=bool)
+    steps = fixed_bandwidth(baseline)
+    if isinstance(baseline, KernelBaseline) and steps is not None:
+        kernel = baseline.weighting
+        return np.asarray(kernel.weight(lag / steps, namespace(lag)) > FAINT * kernel.at_zero)
+    return lag <= baseline.horizon
+
+
+def fixed_bandwidth(baseline: Baseline) -> float | None:
+    """The bandwidth in steps of a baseline that has the same one throughout; None for the others."""
+    bandwidth = getattr(baseline, "bandwidth", None)
+    return bandwidth.steps if isinstance(bandwidth, Fixed) else None
+
+
+def wide_enough(gap: float) -> float:
+    """A bandwidth that spans a few visits of prompts that come back every ``gap`` steps, to two digits."""
+    return float(f"{VISITS_IN_REACH * gap:.1e}")
+
+
+class ReturnWatch:
+    """Tells, once, that a history is of no use: nothing comes back, or what comes back is out of reach.
+
+    Parameters
+    ----------
+    method : str
+        Name in the warning.
+    baseline : Baseline
+        With a history.
+    """
+
+    def __init__(self, method: str, baseline: Baseline):
+        self._method, self._baseline = method, baseline
+        self._steps_without_return = self._returns = self._within = 0
+        self._recent = np.zeros(0)  # lags of the last returns
+        self._told = False
+
+    def copied(self) -> ReturnWatch:
+        """A watch that has seen the same prompts."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)  # `copy.copy` takes ten times as long
+        return twin
+
+    def see(self, visits: Visits) -> str | None:
+        """Take note of one step's prompts; returns the warning when it is due, None otherwise.
+
+        Parameters
+        ----------
+        visits : Visits
+            The past of the step's prompts, shape (P, V), as `RewardHistory` gives it: the newest visit in the last
+            column, however long ago it was.
+        """
+        if self._told:
+            return None
+        lag = visits.lag[:, -1][visits.count[:, -1] > 0]
+        self._steps_without_return = 0 if len(lag) else self._steps_without_return + 1
+        self._returns += len(lag)
+        self._within += int(reached(self._baseline, lag).sum())
+        self._recent = np.concatenate([self._recent, lag])[-RECENT_RETURNS:]
+        if self._returns >= ENOUGH_RETURNS and self._within <= (1 - OUT_OF_REACH_SHARE) * self._returns:
+            self._told = True
+            return out_of_reach(self._method, self._baseline, float(np.median(self._recent)))
+        if self._returns == 0 and self._steps_without_return == STEPS_WITHOUT_RETURN:
+            return (
+                f"{self._method}: no prompt has come back in {STEPS_WITHOUT_RETURN} steps, so no value has a past. If "
+                "an epoch is longer than that, the bandwidth must be longer than the epoch. If prompts did repeat, "
+                "their prompt_ids (or stream_ids) change from visit to visit: some trainers make random ones."
+            )
+        return None
+
+
+def out_of_reach(method: str, baseline: Baseline, gap: float) -> str:
+    """What is wrong where prompts come back every ``gap`` steps, and what to do."""
+    steps = fixed_bandwidth(baseline)
+    told = f"{method}: prompts return about every {gap:.0f} steps; "
+    if steps is None:
+        return told + f"its history reaches back {baseline.horizon:g} steps, to hardly any of their visits."
+    return told + f'bandwidth {steps:g} reaches hardly any of their visits: use about {wide_enough(gap):g}, or "auto".'
+
+
+def effective_history(baseline: KernelBaseline, record: StepRecord) -> float:
+    """Mean number of past completions of a step's rows, each weighted by ``K(lag / bandwidth) / K(0)``.
+
+    Parameters
+    ----------
+    baseline : KernelBaseline
+        That of the record.
+    record : StepRecord
+    """
+    groups, visits, kernel = record.groups, record.visits, baseline.weighting
+    total = 0.0
+    for bandwidth, share in baseline.bandwidths(groups, visits, step=record.step):
+        weight = kernel.weight(visits.lag / bandwidth, groups.xp) / kernel.at_zero
+        total = total + share * (weight * visits.count).sum(axis=-1, keepdims=True)
+    return float(np.mean(total))

@@ -1,0 +1,46 @@
+"""What an `AdvantageEstimator` did at its last step, for whoever measures or logs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kaestat.baselines.base import Baseline
+from kaestat.core.arrays import Groups, Visits
+from kaestat.core.samples import Packing
+
+
+@dataclass(frozen=True, eq=False)
+class StepRecord:
+    """One step of an `AdvantageEstimator`, as it was worked out; masked samples are left out.
+
+    The arrays are the estimator's own, and share no memory with what the caller gave or got. P rows are prompts, or
+    groups for baselines that compare within groups.
+
+    Attributes
+    ----------
+    step : int
+        Training step, 0-based.
+    baseline : Baseline
+        What gave the values, with a bandwidth learned from the past settled for this step (`Baseline.settled`).
+    packing : Packing
+        Sample -> (row, column), and the key of each row.
+    groups : Groups, shape (P, G)
+    visits : Visits, shape (P, V)
+        Past visits as of before the step; V is 0 for baselines without a history.
+    carry : dict of ndarray, or None
+        The baseline's state beyond its history, as of before the step.
+    values, advantages : ndarray of float64, shape (P, G)
+        In the padding they mean nothing.
+    """
+
+    step: int
+    baseline: Baseline
+    packing: Packing
+    groups: Groups
+    visits: Visits
+    carry: dict[str, np.ndarray] | Any
+    values: np.ndarray
+    advantages: np.ndarray

@@ -1,0 +1,197 @@
+"""Advantage scalings: what is done to ``reward - value`` before it enters the loss."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import cache, partial
+
+import numpy as np
+
+from kaestat.baselines.base import Baseline
+from kaestat.core.arrays import Array, Groups, finite_squares, ratio
+from kaestat.core.checks import check_positive
+
+GROUP_STD_EPS = 1e-6  # as in verl's GRPO
+WHITEN_EPS = 1e-8
+TRL_EPS = 1e-4
+
+
+def leave_as_is(advantages: Array, groups: Groups) -> Array:
+    """``A``."""
+    return advantages
+
+
+def divide_by_group_std(advantages: Array, groups: Groups, epsilon: float = GROUP_STD_EPS) -> Array:
+    """``A / (std + epsilon)`` with the standard deviation (ddof 1) of the row's rewards; lone completions stay as is.
+
+    Parameters
+    ----------
+    advantages : array, shape (..., P, G)
+    groups : Groups
+        The rewards that the standard deviation is taken of.
+    epsilon : float
+        1e-6 as in verl; TRL has 1e-4.
+    """
+    xp = groups.xp
+    present, count = groups.present, groups.count
+    mean = ratio(xp.sum(present * groups.reward, axis=-1, keepdims=True), count, 0.0, xp)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = xp.sum(present * (groups.reward - mean) ** 2, axis=-1, keepdims=True)
+    squares, unit = finite_squares(squares, lambda: present * (groups.reward - mean), -1, xp)
+    std = unit * xp.sqrt(ratio(squares, count - 1, 1.0, xp))
+    return advantages / xp.where(count > 1, std + epsilon, xp.ones_like(std))
+
+
+def divide_by_reward_std(advantages: Array, groups: Groups, epsilon: float = TRL_EPS) -> Array:
+    """``A / (std + epsilon)`` with the standard deviation (ddof 1) of all rewards of the step.
+
+    The rewards are as they came, without any mean of their groups taken off: what TRL calls ``scale_rewards="batch"``
+    (TRL 1.16.0, ``trl/trainer/grpo_trainer.py``, ``_generate_and_score_completions``). A step of one completion is
+    returned as is.
+
+    Parameters
+    ----------
+    advantages : array, shape (..., P, G)
+    groups : Groups
+        The rewards that the standard deviation is taken of.
+    epsilon : float
+    """
+    xp = groups.xp
+    present = groups.present
+    count = xp.sum(present, axis=(-2, -1), keepdims=True)
+    mean = ratio(xp.sum(present * groups.reward, axis=(-2, -1), keepdims=True), count, 0.0, xp)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = xp.sum(present * (groups.reward - mean) ** 2, axis=(-2, -1), keepdims=True)
+    squares, unit = finite_squares(squares, lambda: present * (groups.reward - mean), (-2, -1), xp)
+    std = unit * xp.sqrt(ratio(squares, count - 1, 1.0, xp))
+    return xp.where(count > 1, advantages / (std + epsilon), advantages)
+
+
+def whiten_over_batch(advantages: Array, groups: Groups, epsilon: float = WHITEN_EPS) -> Array:
+    """``(A - mean) / sqrt(var + epsilon)`` over every completion of the step (variance with ddof 1).
+
+    A step of one completion is returned as is.
+    """
+    xp = groups.xp
+    present = groups.present
+    count = xp.sum(present, axis=(-2, -1), keepdims=True)
+    mean = ratio(xp.sum(present * advantages, axis=(-2, -1), keepdims=True), count, 0.0, xp)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = xp.sum(present * (advantages - mean) ** 2, axis=(-2, -1), keepdims=True)
+    squares, unit = finite_squares(squares, lambda: present * (advantages - mean), (-2, -1), xp)
+    std = unit * xp.sqrt(ratio(squares, count - 1, 1.0, xp) + epsilon / unit / unit)
+    return xp.where(count > 1, (advantages - mean) / std, advantages)
+
+
+def rescale_informative(advantages: Array, groups: Groups) -> Array:
+    """GPG's ``A * B / (B - M)``: B completions in the step, M of them in groups whose rewards are all equal.
+
+    A widely used framework counts completions with non-zero reward instead; the two differ wherever a group is
+    mixed. With nothing but all-equal groups the advantages (all 0) are returned as is.
+    """
+    xp = groups.xp
+    present = groups.present
+    high = xp.max(xp.where(present > 0, groups.reward, xp.full_like(groups.reward, -xp.inf)), axis=-1, keepdims=True)
+    low = xp.min(xp.where(present > 0, groups.reward, xp.full_like(groups.reward, xp.inf)), axis=-1, keepdims=True)
+    total = xp.sum(present, axis=(-2, -1), keepdims=True)
+    mixed = xp.sum(present * xp.astype(high > low, present.dtype), axis=(-2, -1), keepdims=True)
+    return advantages * ratio(total, mixed, 1.0, xp)
+
+
+Scaling = Callable[..., Array]  # of advantages, groups and, where it divides, epsilon
+
+SCALINGS: dict[str, Scaling] = {
+    "none": leave_as_is,
+    "group_std": divide_by_group_std,
+    "batch_std": whiten_over_batch,
+    "informative": rescale_informative,
+    "trl_group": partial(divide_by_group_std, epsilon=TRL_EPS),
+    "trl_batch": divide_by_reward_std,
+}
+DEVIATION = "deviation"  # of methods whose baseline has one of its own
+
+
+@cache
+def make_scaling(scale: str) -> Scaling:
+    """The scaling of a name, or of a name with its epsilon such as ``"group_std(epsilon=1e-4)"``.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, it divides by nothing that an epsilon could be added to, or epsilon is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> groups = Groups(np.array([[1.0, 0.0]]))
+    >>> make_scaling("group_std(epsilon=0.1)")(groups.reward - 0.5, groups).round(4).tolist()
+    [[0.6195, -0.6195]]
+    """
+    parts = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*epsilon\s*=\s*([^()=,\s]+)\s*\))?\s*", scale)
+    scaling = None if parts is None else SCALINGS.get(parts[1])
+    if parts is None or scaling is None:
+        raise ValueError(
+            f"scale: unknown {scale!r}; choose one of {', '.join(SCALINGS)} (those that divide take an epsilon, as in "
+            "group_std(epsilon=1e-4)), or None for the method's own."
+        )
+    if parts[2] is None:
+        return scaling
+    if "epsilon" not in inspect.signature(scaling).parameters:
+        raise ValueError(f"scale: {parts[1]!r} adds no epsilon to what it divides by; leave it out of {scale!r}.")
+    try:
+        epsilon = float(parts[2])
+    except ValueError:
+        raise ValueError(f"scale: epsilon must be a number, got {parts[2]!r} in {scale!r}.") from None
+    return partial(scaling, epsilon=check_positive("scale: epsilon", epsilon))
+
+
+@cache
+def recentres(scale: str) -> bool:
+    """Whether a scaling takes a constant out again that was subtracted from all rewards of a step.
+
+    Tried out, so that a new scaling needs no entry in a list.
+
+    Examples
+    --------
+    >>> [scale for scale in SCALINGS if recentres(scale)]
+    ['batch_std']
+    """
+    if scale == DEVIATION:
+        return False
+    groups, scaling = Groups(np.array([[1.0, 0.0], [0.0, 0.0]])), make_scaling(scale)
+    return bool(np.allclose(scaling(groups.reward - 1.0, groups), scaling(groups.reward, groups)))
+
+
+def cancels_weights(baseline: Baseline, scale: str) -> bool:
+    """Whether weights of completions change no advantage.
+
+    One mean over the step, however it is weighted, is a constant; a scaling that re-centres the step takes it out.
+    """
+    return baseline.one_mean and recentres(scale)
+
+
+def check_not_cancelled(given: str, method: str, baseline: Baseline, scale: str) -> None:
+    """Refuse weights that `cancels_weights` says change no advantage.
+
+    Parameters
+    ----------
+    given : str
+        How the message names what was given.
+    method : str
+        Name in the message.
+    baseline : Baseline
+    scale : str
+        As `make_scaling` takes it, or "deviation".
+
+    Raises
+    ------
+    ValueError
+        If the baseline is one mean for all and the scaling re-centres.
+    """
+    if cancels_weights(baseline, scale):
+        raise ValueError(
+            f"{given}: method {method!r} subtracts one mean from all completions of the step, and scale {scale!r} "
+            f"re-centres them, so the advantages are the same without {given}; set scale='none', or leave it out."
+        )

@@ -1,0 +1,163 @@
+"""The state of an `AdvantageEstimator` between two steps, and its form in files and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kaestat.baselines.base import Baseline
+from kaestat.core.storage import decode_keys, encode_keys
+from kaestat.history.columns import HistoryWrite
+from kaestat.history.history import RewardHistory, stored_step
+from kaestat.history.prior import Prior
+from kaestat.history.received_deltas import Received
+
+PARTS = {"method", "last_step", "carry", "history", "recorded", "with_streams"}
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatorState:
+    """All that an `AdvantageEstimator` knows of the steps behind it.
+
+    Attributes
+    ----------
+    carry : dict of ndarray, or None
+        The baseline's state beyond its history.
+    history : RewardHistory or None
+        None before the first step, and for baselines without one.
+    last_step : int
+        The last step recorded; -1 before the first.
+    recorded : dict of hashables to None
+        Prompts of the last step, kept for baselines with a carry but no history.
+    with_streams : bool or None
+        Whether steps came with stream ids; None while there is no history.
+    weighting : str or None
+        Which of "weights" and "importance" completions came with (`StepSamples`); None while that is not known.
+    priors : tuple of Prior
+        What the history is to begin with; empty once there is one, which holds their visits then.
+    late : int or None
+        What the history is to keep for completions that come late (`RewardHistory`).
+    received : Received
+        Which numbered deltas it holds, its own among them.
+    write : HistoryWrite or None
+        Rows of the history that are still to be written (`kaestat.estimator.held_state.HoldsState.settle`).
+    """
+
+    carry: Any
+    history: RewardHistory | None = None
+    last_step: int = -1
+    recorded: dict[Hashable, None] = field(default_factory=dict)
+    with_streams: bool | None = None
+    weighting: str | None = None
+    priors: tuple[Prior, ...] = ()
+    late: int | None = None
+    received: Received = field(default_factory=Received)
+    write: HistoryWrite | None = None
+
+    @property
+    def value_is_reweighted(self) -> bool:
+        """Whether the expected reward is the weighted mean of rewards: the weights are importance ratios alone."""
+        return self.weighting == "importance"
+
+    def plain(self, method: str) -> dict[str, Any]:
+        """As plain data and NumPy arrays (copies).
+
+        Raises
+        ------
+        TypeError
+            If a prompt id cannot be stored.
+        """
+        return self.snapshot(method)()
+
+    def snapshot(self, method: str) -> Callable[[], dict[str, Any]]:
+        """`plain` as of now, for when it is called."""
+        history = None if self.history is None else self.history.snapshot()
+        carry = None if self.carry is None else {name: np.array(a) for name, a in self.carry.items()}
+
+        def plain() -> dict[str, Any]:
+            received = {"received": self.received.plain()} if self.received.newest else {}
+            priors = {"priors": {str(n): prior.plain() for n, prior in enumerate(self.priors)}} if self.priors else {}
+            return {
+                "method": method,
+                "last_step": self.last_step,
+                "carry": carry,
+                "history": None if history is None else history(),
+                "recorded": encode_keys(list(self.recorded)),
+                "with_streams": self.with_streams,
+                "weighting": self.weighting,
+                **priors,
+                **received,
+            }
+
+        return plain
+
+    @classmethod
+    def of(cls, state: Any, method: str, baseline: Baseline, *, late: int | None = None) -> EstimatorState:
+        """The inverse of `plain`; with ``late`` there is no carry: what it would tell follows from the visits.
+
+        Raises
+        ------
+        ValueError
+            If the state is of another method, or does not fit together or the baseline.
+        """
+        if not isinstance(state, dict) or not set(state) >= PARTS:
+            raise ValueError("state: not a state_dict of an AdvantageEstimator.")
+        if not isinstance(state["method"], str) or state["method"] != method:
+            raise ValueError(f"state: saved by method {state['method']!r}, this estimator is {method!r}.")
+        history = None if state["history"] is None else RewardHistory.from_state_dict(state["history"])
+        if history is not None and history.horizon != baseline.horizon:
+            raise ValueError(
+                f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
+                f"{baseline.horizon:g}; build it with the parameters that were saved."
+            )
+        if history is not None and history.max_visits != baseline.max_visits:
+            raise ValueError(
+                f"state: its history keeps the {history.max_visits:g} newest visits, this estimator needs "
+                f"{baseline.max_visits:g}; build it with the parameters that were saved."
+            )
+        if history is not None and history.state_size != baseline.state_size:
+            raise ValueError(
+                f"state: its history keeps {history.state_size} numbers of each prompt, method {method!r} "
+                f"{baseline.state_size}; the state was altered."
+            )
+        if history is not None:
+            history.keep_for_late(late)
+        carry = _stored_carry(state["carry"]) if late is None else None
+        if late is None and not baseline.accepts_carry(carry):
+            raise ValueError(
+                f"state: the carry of method {method!r} is incomplete; the state was altered, or the estimator was not "
+                "built with the parameters that were saved."
+            )
+        last_step = stored_step(state["last_step"])
+        try:
+            recorded = dict.fromkeys(decode_keys(state["recorded"]))
+        except TypeError as error:
+            raise ValueError(f"state: a recorded prompt is no id ({error}); the state was altered.") from error
+        if history is not None and history.last_step > last_step:
+            raise ValueError("state: the history has visits after its last step; the state was altered.")
+        with_streams = state["with_streams"]
+        if not (with_streams is None or isinstance(with_streams, bool)):
+            raise ValueError(f"state: with_streams must be True, False or None, got {with_streams!r}.")
+        weighting = state.get("weighting")
+        if not (weighting is None or isinstance(weighting, str)):
+            raise ValueError(f"state: weighting must be text or None, got {weighting!r}.")
+        priors = state.get("priors", {})
+        if not isinstance(priors, dict) or (priors and (history is not None or baseline.horizon == 0)):
+            raise ValueError("state: priors stand by number, where there is no history yet; the state was altered.")
+        read = tuple(Prior.of_plain(prior) for prior in priors.values())
+        received = Received.of_plain(state.get("received", {}))
+        return cls(carry, history, last_step, recorded, with_streams, weighting, read, late, received)
+
+
+def _stored_carry(carry: Any) -> dict[str, np.ndarray] | None:
+    if carry is None:
+        return None
+    if not isinstance(carry, dict) or not all(isinstance(array, np.ndarray) for array in carry.values()):
+        raise ValueError("state: the carry must be arrays by name; the state was altered.")
+    for name, array in carry.items():
+        if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+            raise ValueError(f"state: carry {name!r} must hold finite numbers; the state was altered.")
+    return {name: np.array(array) for name, array in carry.items()}

@@ -1,0 +1,152 @@
+"""The history that a run begins with: empty, or with the visits of a prior."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kaestat.baselines.base import Baseline
+from kaestat.baselines.reward_range import RangedBaseline
+from kaestat.core.arrays import Groups, Visits
+from kaestat.core.samples import StepSamples
+from kaestat.estimator.state import EstimatorState
+from kaestat.history.delta import HistoryDelta
+from kaestat.history.history import RewardHistory
+from kaestat.history.prior import Prior
+
+
+def opened(state: EstimatorState, baseline: Baseline, samples: StepSamples) -> EstimatorState:
+    """The state with a history for what the samples hold, if the baseline keeps one; the state given is unchanged.
+
+    Raises
+    ------
+    ValueError
+        If the samples have weights, and a prior has none.
+    """
+    return opened_for(state, baseline, samples.weighting, with_divergence=samples.divergence is not None)
+
+
+def opened_for(
+    state: EstimatorState, baseline: Baseline, weighting: str = "none", *, with_divergence: bool = False
+) -> EstimatorState:
+    """As `opened`, for completions that come with ``weighting`` (`StepSamples`)."""
+    if state.history is not None or baseline.horizon == 0:
+        return state
+    history = RewardHistory(
+        baseline.horizon,
+        weighted=weighting != "none",
+        with_divergence=with_divergence,
+        max_visits=baseline.max_visits,
+        state_size=baseline.state_size,
+        late=state.late,
+    )
+    carry = state.carry
+    for prior in sorted(state.priors, key=lambda prior: prior.step):
+        sums, kept = prior_sums(prior, weighting), None
+        rows = history.rows(prior.prompt_ids)
+        if streams_through(baseline):
+            groups = _completions(prior, baseline)
+            served = baseline.serve(groups, history.visits_of_rows(rows, prior.step), step=prior.step, carry=carry)
+            carry, kept = served.carry, served.state
+        if with_divergence:
+            sums = sums | {"divergence": np.zeros(len(prior))}
+        history.append(prior.prompt_ids, rows, prior.step, sums, kept)
+    return replace(state, history=history, carry=carry, priors=())
+
+
+def with_prior(state: EstimatorState, baseline: Baseline, prior: Prior) -> EstimatorState:
+    """The state with a prior beside those that it has, or in its history where the run has begun.
+
+    Raises
+    ------
+    ValueError
+        If a prompt has a prior of that date already, or the prior comes too late for the method, or is dated after the
+        last step. The state is then unchanged.
+    """
+    history = state.history
+    if history is None:
+        for other in state.priors:
+            again = set(prior.prompt_ids) & set(other.prompt_ids) if other.step == prior.step else set()
+            if again:
+                key = next(key for key in prior.prompt_ids if key in again)
+                raise ValueError(f"prior: prompt {key!r} has one of step {prior.step} already; it would count twice.")
+        return replace(state, priors=(*state.priors, prior))
+    if streams_through(baseline) or history.with_divergence:
+        raise ValueError(
+            "prior: this method streams what it knows through the steps, so a prior comes before the first; record "
+            "these completions at the next step with observe."
+        )
+    if prior.step > state.last_step:
+        raise ValueError(
+            f"prior: step {prior.step} is after the last step, {state.last_step}; give the step of the policy that "
+            "sampled its completions."
+        )
+    sums = prior_sums(prior, state.weighting or "none")
+    n_prompts = len(prior)
+    rows, steps = np.arange(n_prompts), np.full(n_prompts, prior.step)
+    return replace(state, write=history.added(HistoryDelta(prior.prompt_ids, rows, steps, sums, state.last_step)))
+
+
+def check_prior(baseline: Baseline, method: str, prior: Prior) -> None:
+    """Raise a ValueError unless the visits of a prior are of use to a baseline, and such as it takes."""
+    if baseline.horizon == 0:
+        raise ValueError(
+            f"prior: method {method!r} keeps no history, so it has no use for one; take one that does, such as "
+            "'kae_eb'."
+        )
+    if baseline.refuses_prior is not None:
+        raise ValueError(f"prior: method {method!r} takes none: {baseline.refuses_prior}.")
+    if streams_through(baseline):
+        _completions(prior, baseline)
+    if isinstance(baseline, RangedBaseline) and len(prior):
+        nobody = np.zeros((len(prior), 1))
+        groups = Groups(nobody + baseline.low, mask=nobody > 0)
+        visits = Visits(lag=nobody + 1, **{name: column[:, None] for name, column in prior.plain_sums.items()})
+        try:
+            baseline.values(groups, visits, step=0)
+        except ValueError as error:
+            raise ValueError(f"prior: its {error}") from error
+
+
+def prior_sums(prior: Prior, weighting: str) -> dict[str, np.ndarray]:
+    """The sums of a prior for a history of completions with such a weighting.
+
+    Its completions have the importance ratio 1: they are of the policy of their date. Weights of another kind they must
+    bring along.
+
+    Raises
+    ------
+    ValueError
+        If they do not.
+    """
+    plain = prior.plain_sums
+    if weighting == "none":
+        return plain
+    if weighting == "importance":
+        count, total, total_sq = plain.values()
+        return plain | {
+            "weight": count,
+            "weight_sq": count,
+            "weighted_total": total,
+            "weighted_total_sq": total_sq,
+            "weight_sq_total": total,
+            "weight_sq_total_sq": total_sq,
+        }
+    if not prior.weighted:
+        raise ValueError(
+            "weights: the completions of the prior have none, and rates alone do not tell what they weigh; make it of "
+            "completions with Prior.of_samples(prompt_ids, rewards, weights=...), or leave weights or prior out."
+        )
+    return prior.sums
+
+
+def streams_through(baseline: Baseline) -> bool:
+    """Whether a baseline keeps more of a visit than its sums, and so must be shown completions."""
+    return baseline.in_order_only and baseline.initial_carry() is not None
+
+
+def _completions(prior: Prior, baseline: Baseline) -> Groups:
+    """Completions of a prior for a baseline that must be shown them."""
+    low, high = (baseline.low, baseline.high) if isinstance(baseline, RangedBaseline) else (0.0, 1.0)
+    return prior.completions(low, high)

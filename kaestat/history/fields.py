@@ -1,0 +1,134 @@
+"""The columns of a history: what is summed over a visit, and the checks of what a state file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from kaestat.core.arrays import Groups, squared_weight_sum
+from kaestat.core.checks import MAX_STEP, check_column
+from kaestat.core.storage import decode_keys
+
+PLAIN_FIELDS = ("step", "count", "total", "total_sq")
+WEIGHTED_FIELDS = ("weight", "weight_sq", "weighted_total", "weighted_total_sq")
+SQUARED_FIELDS = {"weight_sq_total": "weighted_total", "weight_sq_total_sq": "weighted_total_sq"}
+INTEGER_FIELDS = ("step", "count")
+
+
+def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
+    """What `RewardHistory` keeps of a visit: the sums over each row's completions, shape (P,) each."""
+    reward = groups.reward
+    plain = reward if groups.mask is None else np.where(groups.mask, reward, 0.0)
+    sums = {
+        "count": groups.count[:, 0],
+        "total": np.sum(plain, axis=-1),
+        "total_sq": np.einsum("pg,pg->p", plain, plain),
+    }
+    if groups.weight is not None:
+        mass, carried = groups.mass, groups.carried
+        sums |= {
+            "weight": np.sum(mass, axis=-1),
+            "weight_sq": np.einsum("pg,pg->p", mass, mass),
+            "weighted_total": np.sum(carried, axis=-1),
+            "weighted_total_sq": np.einsum("pg,pg->p", carried, reward),
+            "weight_sq_total": np.einsum("pg,pg->p", mass, carried),
+            "weight_sq_total_sq": np.einsum("pg,pg->p", carried, carried),
+        }
+    if groups.divergence is not None:
+        sums["divergence"] = groups.divergence
+    return sums
+
+
+def stored_step(step: Any) -> int:
+    """The last step of a state, -1 before the first; or a ValueError."""
+    if type(step) is not int or not -1 <= step <= MAX_STEP:
+        raise ValueError(f"state: last_step must be a whole number from -1 to {MAX_STEP}, got {step!r}.")
+    return step
+
+
+def checked_sums(sums: dict[str, Any], size: int) -> dict[str, np.ndarray]:
+    """Sums over visits, one entry for each of ``size`` keys, or an error that names what is wrong with them."""
+    columns = {name: check_column(name, values) for name, values in sums.items()}
+    for name, column in columns.items():
+        if column.shape != (size,):
+            raise ValueError(f"{name} must have one entry per key ({size}), got shape {column.shape}.")
+        if not np.isfinite(column).all():
+            raise ValueError(f"{name} must be finite.")
+    count = columns["count"]
+    if not ((count >= 0) & (count == np.floor(count)) & (count <= MAX_STEP)).all():
+        raise ValueError("count must hold whole numbers of completions, 0 or more.")
+    return columns
+
+
+def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], list[Hashable], int]:
+    """Columns of a stored history, its prompts and its last step, or a ValueError."""
+    try:
+        fields = _with_squared({name: _stored_field(name, field) for name, field in state["fields"].items()})
+        keys, last_step = decode_keys(state["keys"]), stored_step(state["last_step"])
+        n_distinct = len(set(keys))
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
+    shapes = {field.shape for field in fields.values()}
+    if not {"step", "count"} <= set(fields) or len(shapes) != 1 or n_distinct != len(keys):
+        raise ValueError("state: the fields of the history do not fit together; the state was altered.")
+    (shape,) = shapes
+    if len(shape) != 2 or shape[0] != len(keys) or shape[1] < 1:
+        raise ValueError("state: the fields of the history do not fit its keys; the state was altered.")
+    if fields["step"].max(initial=-1, where=fields["count"] > 0) > last_step:
+        raise ValueError("state: the history has visits after its last step; the state was altered.")
+    return fields, keys, last_step
+
+
+def _stored_field(name: str, field: Any) -> np.ndarray:
+    array = check_column(name, np.ravel(field)).reshape(np.shape(field))
+    if not np.isfinite(array).all():
+        raise ValueError(f"state: {name} must be finite; the state was altered.")
+    least = -MAX_STEP if name == "step" else 0  # a prior may lie before step 0
+    if name in INTEGER_FIELDS and not ((array >= least) & (array <= MAX_STEP) & (array == np.floor(array))).all():
+        raise ValueError(f"state: {name} must hold whole numbers, {least} or more; the state was altered.")
+    return array.astype(dtype_of(name))
+
+
+def _with_squared(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """With ``sum W^2 Z`` and ``sum W^2 Z^2`` where only the weighted sums are there."""
+    if "weight" not in fields or set(fields) & set(SQUARED_FIELDS):
+        return fields
+    weight_sq, weight = fields["weight_sq"], fields["weight"]
+    if any(fields[name].shape != weight.shape for name in WEIGHTED_FIELDS):
+        return fields  # refused with the rest
+    return fields | {
+        name: squared_weight_sum(weight_sq, fields[carried], weight, np) for name, carried in SQUARED_FIELDS.items()
+    }
+
+
+def stored_shown(state: dict[str, Any], width: int) -> int:
+    """How many of the columns a step in order is shown; all where visits do not come late. Or a ValueError."""
+    shown = state.get("shown", width)
+    if type(shown) is not int or not 1 <= shown <= width or (shown < width and state.get("late") is None):
+        raise ValueError(f"state: shown must be a whole number of columns from 1 to {width}, got {shown!r}.")
+    return shown
+
+
+def stored_state(state: Any, size: int) -> np.ndarray:
+    """What was kept of each prompt, with the empty row 0 in front."""
+    if state is None:
+        return np.zeros((size + 1, 0), dtype=np.float32)
+    if not isinstance(state, np.ndarray) or state.ndim != 2 or len(state) != size or state.dtype != np.float32:
+        raise ValueError("state: what the history kept of its prompts does not fit its keys; the state was altered.")
+    if not np.isfinite(state).all():
+        raise ValueError("state: what the history kept of its prompts must be finite; the state was altered.")
+    return np.concatenate([np.zeros((1, state.shape[1]), dtype=np.float32), state])
+
+
+def padded(field: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """The field in the upper right corner of a larger array of zeros (visits are right-aligned)."""
+    larger = np.zeros(shape, dtype=field.dtype)
+    larger[: field.shape[0], shape[1] - field.shape[1] :] = field
+    return larger
+
+
+def dtype_of(name: str) -> type:
+    """Type of a column."""
+    return np.int32 if name in INTEGER_FIELDS else np.float64

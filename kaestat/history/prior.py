@@ -1,0 +1,358 @@
+"""What is known of prompts before a run: pass rates with counts, as visits of the time before it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Self
+
+import numpy as np
+
+from kaestat.core.arrays import Array, Groups
+from kaestat.core.checks import MAX_STEP, check_column, check_finite, check_finite_number, check_ids
+from kaestat.core.samples import Packing, code_ids
+from kaestat.core.storage import decode_keys, encode_keys
+from kaestat.history.fields import visit_sums
+from kaestat.history.prior_table import table_of_file, usable_rows
+
+PLAIN_SUMS = ("count", "total", "total_sq")
+BEFORE_THE_RUN = -1
+ROUNDING = 1e-9  # of a rate: k / n times n is k, and a mean of equal rewards is none beyond them
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """One visit of each of some prompts, made before a run or beside it: a warm start (`AdvantageEstimator`).
+
+    It is a visit like any other, with a number of completions and a date. So it counts for what it is, fades as the
+    policy moves on, gives way to what the run itself sees, and enters the bandwidth's learning as the past of the
+    visits that follow; it is never scored itself unless an earlier visit is there to predict it. An offline pass over
+    the prompts with the policy that training starts from is dated just before the first step, which is the default. One
+    with an older or another policy is made to fade sooner by an earlier step; negative steps lie before the run.
+
+    Use `of_rates`, `of_mapping`, `of_samples`, `of_table` or `read`.
+
+    Attributes
+    ----------
+    prompt_ids : list of hashables, length P
+        Distinct, the same ids that rewards come with; for ``kae_stream`` with stream ids pairs of prompt and stream.
+    sums : dict of ndarray of float64, shape (P,) each
+        ``count, total, total_sq`` of the completions' rewards, and weighted sums where they have weights
+        (`kaestat.history.history.visit_sums`). Counts are whole numbers from 1 on.
+    step : int
+        The step at which the policy was the one that sampled them.
+
+    Examples
+    --------
+    >>> from kaestat import AdvantageEstimator
+    >>> prior = Prior.of_mapping({"a": (0.25, 8), "b": (1.0, 8)})
+    >>> estimator = AdvantageEstimator("kae", bandwidth=10, prior=prior)
+    >>> estimator.step(["a", "b"], [1.0, 1.0], step=0).tolist()
+    [0.75, 0.0]
+    """
+
+    prompt_ids: list[Hashable]
+    sums: dict[str, np.ndarray]
+    step: int = BEFORE_THE_RUN
+
+    @classmethod
+    def of_rates(
+        cls,
+        prompt_ids: Sequence[Hashable],
+        means: Array | Sequence[float],
+        counts: Array | Sequence[int],
+        *,
+        step: int = BEFORE_THE_RUN,
+        low: float = 0.0,
+        high: float = 1.0,
+    ) -> Self:
+        """From mean rewards, where a reward is one of two numbers: pass rates.
+
+        Parameters
+        ----------
+        prompt_ids : sequence of hashables, length P
+            Distinct.
+        means : array or sequence of float, shape (P,)
+            Mean reward of each prompt. It need not be a multiple of ``1 / count``.
+        counts : array or sequence of int, shape (P,)
+            Completions behind each mean, whole numbers. Prompts with count 0 are left out, whatever their mean.
+        step : int
+            See the class.
+        low, high : float
+            The two rewards.
+
+        Raises
+        ------
+        ValueError
+            If an id comes twice or is missing, lengths differ, a mean lies outside [low, high], or a count is negative
+            or no whole number.
+        TypeError
+            If an id is not hashable, or something is no number.
+        """
+        low, high = check_finite_number("low", low), check_finite_number("high", high)
+        if not low < high:
+            raise ValueError(f"low must be less than high, got {low!r} and {high!r}.")
+        keys = check_ids("prompt_ids", prompt_ids)
+        mean, count = (check_column(name, column) for name, column in (("means", means), ("counts", counts)))
+        for name, column in (("means", mean), ("counts", count)):
+            if len(column) != len(keys):
+                raise ValueError(f"{name} has {len(column)} entries for {len(keys)} prompts; give one each.")
+        whole = (count >= 0) & (count <= MAX_STEP) & (count == np.floor(count))
+        instead = "it must be a whole number of completions; for less weight give an earlier step"
+        _refuse(~whole, keys, count, "counts", instead)
+        some = count > 0
+        share = (mean - low) / (high - low)
+        outside = some & ~((share >= -ROUNDING) & (share <= 1 + ROUNDING))
+        _refuse(outside, keys, mean, "means", f"it must lie in [{low:g}, {high:g}]; the rewards are low= and high=")
+        keys, count = [keys[row] for row in np.flatnonzero(some).tolist()], count[some]
+        above = np.clip(share[some], 0.0, 1.0) * count
+        above = np.where(np.abs(above - np.round(above)) <= ROUNDING * count, np.round(above), above)
+        total, total_sq = (low**power * (count - above) + high**power * above for power in (1, 2))
+        return cls._checked(keys, {"count": count, "total": total, "total_sq": total_sq}, step)
+
+    @classmethod
+    def of_mapping(
+        cls,
+        known: Mapping[Hashable, tuple[float, int]],
+        *,
+        step: int = BEFORE_THE_RUN,
+        low: float = 0.0,
+        high: float = 1.0,
+    ) -> Self:
+        """From ``{prompt_id: (mean, count)}``; otherwise as `of_rates`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `of_rates`, and if an entry is no pair.
+        """
+        for key, pair in known.items():
+            if isinstance(pair, str) or not (hasattr(pair, "__len__") and len(pair) == 2):
+                raise ValueError(
+                    f"prior: the entry of {key!r} must be a pair (mean reward, number of completions), got {pair!r}; "
+                    "rewards of single completions go to Prior.of_rewards."
+                )
+        means, counts = ([pair[place] for pair in known.values()] for place in (0, 1))
+        return cls.of_rates(list(known), means, counts, step=step, low=low, high=high)
+
+    @classmethod
+    def of_rewards(cls, rewards: Mapping[Hashable, Iterable[float]], *, step: int = BEFORE_THE_RUN) -> Self:
+        """From ``{prompt_id: rewards of its completions}``; prompts without rewards are left out, errors `of_samples`'.
+
+        Examples
+        --------
+        >>> Prior.of_rewards({"a": [1.0, 0.0, 0.5], "b": []}).sums["total_sq"].tolist()
+        [1.25]
+        """
+        each = {key: list(given) for key, given in rewards.items()}
+        ids = np.empty(sum(map(len, each.values())), dtype=object)
+        ids[:] = list(chain.from_iterable([key] * len(given) for key, given in each.items()))
+        return cls.of_samples(ids.tolist(), list(chain.from_iterable(each.values())), step=step)
+
+    @classmethod
+    def of_samples(
+        cls,
+        prompt_ids: Sequence[Hashable],
+        rewards: Array | Sequence[float],
+        *,
+        weights: Array | Sequence[float] | None = None,
+        step: int = BEFORE_THE_RUN,
+    ) -> Self:
+        """From completions, as `AdvantageEstimator.step` takes them.
+
+        Parameters
+        ----------
+        prompt_ids : sequence of hashables, length N
+            The prompt of each completion.
+        rewards : array or sequence of float, shape (N,)
+        weights : array or sequence of float, shape (N,), optional
+            Weight of each completion, needed where steps come with ``weights``, in the same unit.
+        step : int
+            See the class.
+
+        Raises
+        ------
+        ValueError
+            If lengths differ, an id is missing, or a reward or weight is not finite, or a weight negative.
+        TypeError
+            If an id is not hashable, or something is no number.
+        """
+        reward = check_column("rewards", rewards)
+        weight = None if weights is None else check_column("weights", weights, len(reward))
+        packing = Packing.of(code_ids("prompt_ids", prompt_ids, len(reward)))
+        check_finite(reward, weights=weight)
+        packed = None if weight is None else packing.pack(weight)
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = visit_sums(Groups(packing.pack(reward), mask=packing.mask, weight=packed))
+        if not all(np.isfinite(column).all() for column in sums.values()):
+            raise ValueError("rewards: their sums are not finite; rewards or weights too large?")
+        return cls._checked(packing.keys, sums, step)
+
+    @classmethod
+    def of_table(
+        cls,
+        table: Any,
+        *,
+        prompt: str = "prompt_id",
+        mean: str = "prior_mean",
+        count: str = "prior_count",
+        step: int = BEFORE_THE_RUN,
+        low: float = 0.0,
+        high: float = 1.0,
+    ) -> Self:
+        """From columns of a data set, one row for each prompt.
+
+        Parameters
+        ----------
+        table : pandas.DataFrame, datasets.Dataset, or mapping of columns
+            Whatever gives a column as ``table[name]``.
+        prompt, mean, count : str
+            Names of the columns. A row without a mean (None or NaN), or without a count, has no prior.
+        step, low, high
+            As in `of_rates`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `of_rates`, and if the table has not the columns.
+        """
+        ids, means, counts = usable_rows(table, prompt, mean, count)
+        return cls.of_rates(ids, means, counts, step=step, low=low, high=high)
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        prompt: str = "prompt_id",
+        mean: str = "prior_mean",
+        count: str = "prior_count",
+        step: int = BEFORE_THE_RUN,
+        low: float = 0.0,
+        high: float = 1.0,
+    ) -> Self:
+        """From a file: CSV, JSON lines (``.jsonl``) or Parquet, one row for each prompt; otherwise as `of_table`.
+
+        Ids are what the file says they are: whole numbers in a CSV become integers, and in Parquet and JSON lines text
+        stays text.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        ValueError, TypeError
+            As `of_table`, and if the file is of another kind.
+        """
+        table = table_of_file(path)
+        try:
+            return cls.of_table(table, prompt=prompt, mean=mean, count=count, step=step, low=low, high=high)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def __len__(self) -> int:
+        """Number of prompts."""
+        return len(self.prompt_ids)
+
+    def __repr__(self) -> str:
+        completions = int(self.sums["count"].sum())
+        return f"Prior({len(self):,} prompts, {completions:,} completions, step={self.step})"
+
+    @property
+    def weighted(self) -> bool:
+        """Whether its completions have weights."""
+        return "weight" in self.sums
+
+    @property
+    def plain_sums(self) -> dict[str, np.ndarray]:
+        """The sums without weights."""
+        return {name: self.sums[name] for name in PLAIN_SUMS}
+
+    def completions(self, low: float = 0.0, high: float = 1.0) -> Groups:
+        """Completions of the lowest and the highest reward with these sums.
+
+        Of a rate that is no multiple of ``1 / count``, one lies in between.
+
+        Raises
+        ------
+        ValueError
+            If the sums are not those of such rewards.
+        """
+        count, total, total_sq = (column[:, None] for column in self.plain_sums.values())
+        if (np.abs(total_sq - (total * (low + high) - low * high * count)) > 1e-9 * (1 + count)).any():
+            raise ValueError(
+                f"prior: completions are needed here, and of rewards other than {low:g} and {high:g} a prior has the "
+                "sums alone; record them at a step before the first with observe."
+            )
+        place = np.arange(int(count.max(initial=1)))
+        above = np.clip((total - low * count) / (high - low) - place, 0.0, 1.0)
+        return Groups(low + (high - low) * above, mask=place < count, prompt_ids=self.prompt_ids)
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data and NumPy arrays.
+
+        Raises
+        ------
+        TypeError
+            If a prompt id cannot be stored.
+        """
+        return {"prompt_ids": encode_keys(self.prompt_ids), "sums": self.sums, "step": self.step}
+
+    @classmethod
+    def of_plain(cls, state: Any) -> Self:
+        """The inverse of `plain`.
+
+        Raises
+        ------
+        ValueError
+            If the parts do not fit together.
+        """
+        try:
+            keys = decode_keys(state["prompt_ids"])
+            sums = {name: check_column(name, column, len(keys)) for name, column in state["sums"].items()}
+            count, known = sums["count"], set(PLAIN_SUMS) <= set(sums)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"state: its prior cannot be read ({error}); the state was altered.") from error
+        finite = all(np.isfinite(column).all() for column in sums.values())
+        if not (known and finite and ((count >= 1) & (count == np.floor(count)) & (count <= MAX_STEP)).all()):
+            raise ValueError("state: its prior holds no counts and finite sums; the state was altered.")
+        return cls._checked(keys, sums, state["step"])
+
+    @classmethod
+    def _checked(cls, keys: list[Hashable], sums: dict[str, np.ndarray], step: Any) -> Self:
+        if isinstance(step, bool) or not isinstance(step, int | np.integer) or not -MAX_STEP <= step <= MAX_STEP:
+            raise ValueError(f"step must be a whole number from {-MAX_STEP} to {MAX_STEP}, got {step!r}.")
+        if len(set(keys)) < len(keys):
+            seen: set[Hashable] = set()
+            twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            raise ValueError(
+                f"prompt_ids: {twice!r} comes twice; add up its completions, or give rewards to Prior.of_samples."
+            )
+        return cls(keys, sums, int(step))
+
+
+def as_prior(given: Any) -> Prior:
+    """A prior as the user gave it: a `Prior`, ``{prompt_id: (mean, count)}``, or the path of a file.
+
+    Raises
+    ------
+    ValueError, TypeError, FileNotFoundError
+        As `Prior.of_mapping` and `Prior.read`, and if it is nothing of these.
+    """
+    if isinstance(given, Prior):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return Prior.read(given)
+    if isinstance(given, Mapping):
+        return Prior.of_mapping(given)
+    raise TypeError(
+        "prior must be a kaestat.Prior, a mapping of prompt ids to (mean, count), or the path of a file, got "
+        f"{type(given).__name__}."
+    )
+
+
+def _refuse(bad: np.ndarray, keys: list[Hashable], column: np.ndarray, name: str, instead: str) -> None:
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(f"{name}: prompt {keys[row]!r} has {column[row]:g}; {instead}.")

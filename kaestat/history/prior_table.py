@@ -1,0 +1,98 @@
+"""Tables that hold a prior: a column of prompts, one of mean rewards and one of counts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kaestat.core.storage import write_atomically
+
+KINDS = (".csv", ".jsonl", ".parquet")
+
+
+def table_of_file(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """The rows of a CSV, JSON lines or Parquet file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If its name ends otherwise, or it cannot be read.
+    """
+    check_kind(path)
+    kind = Path(path).suffix.lower()
+    try:
+        if kind == ".jsonl":
+            return pd.read_json(path, lines=True, dtype=False)
+        return pd.read_parquet(path) if kind == ".parquet" else pd.read_csv(path)
+    except (ValueError, pd.errors.ParserError) as error:
+        raise ValueError(f"{path}: cannot be read ({error}).") from error
+
+
+def write_table(path: str | os.PathLike[str], table: pd.DataFrame) -> None:
+    """The inverse of `table_of_file`: the file is there whole, or not at all.
+
+    Raises
+    ------
+    ValueError
+        If its name ends otherwise.
+    """
+    check_kind(path)
+    kind = Path(path).suffix.lower()
+    if kind == ".jsonl":
+        content: str | bytes = "".join(f"{json.dumps(row)}\n" for row in table.to_dict("records"))
+    elif kind == ".parquet":
+        content = table.to_parquet(index=False)
+    else:
+        content = table.to_csv(index=False, lineterminator="\n")
+    write_atomically(path, content)
+
+
+def check_kind(path: str | os.PathLike[str]) -> None:
+    """Raise a ValueError unless the name is that of a file which can be read and written."""
+    if Path(path).suffix.lower() not in KINDS:
+        raise ValueError(f"{path}: a prior is kept in .csv, .jsonl or .parquet; give other tables to Prior.of_table.")
+
+
+def usable_rows(table: Any, prompt: str, mean: str, count: str) -> tuple[list[Hashable], np.ndarray, np.ndarray]:
+    """Ids, means and counts of the rows that have both numbers.
+
+    Raises
+    ------
+    ValueError
+        If the table has not the columns.
+    TypeError
+        If it gives no columns, or a mean or count is no number.
+    """
+    names = getattr(table, "column_names", None)  # of Hugging Face's data sets, whose columns are not iterated over
+    try:
+        found = list(table) if names is None else list(names)
+    except TypeError:
+        raise TypeError(f"table must give columns by name, got {type(table).__name__}.") from None
+    for name in (prompt, mean, count):
+        if name not in found:
+            raise ValueError(
+                f"prior: no column {name!r} among {', '.join(map(str, found))}; name the columns with prompt=, mean= "
+                "and count=."
+            )
+    ids = table[prompt].tolist() if hasattr(table[prompt], "tolist") else list(table[prompt])
+    means, counts = (_numbers(name, table[name]) for name in (mean, count))
+    if not len(ids) == len(means) == len(counts):
+        sizes = f"{len(ids)}, {len(means)} and {len(counts)}"
+        raise ValueError(f"prior: columns {prompt}, {mean} and {count} have {sizes} rows; give as many of each.")
+    usable = np.flatnonzero(~np.isnan(means) & ~np.isnan(counts))
+    return [ids[row] for row in usable.tolist()], means[usable], counts[usable]
+
+
+def _numbers(name: str, column: Any) -> np.ndarray:
+    try:
+        return np.array([np.nan if value is None or value is pd.NA else value for value in column], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"prior: column {name!r} must hold numbers ({error}).") from None

@@ -1,0 +1,140 @@
+"""What a trainer tells of the rows of a step, as estimators take it: ids watched, copies of a prompt told apart."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kaestat.baselines.base import Baseline
+from kaestat.core.storage import encode_keys
+from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
+
+
+class TrackedRows(NamedTuple):
+    """Rows of one step as an estimator takes them.
+
+    Attributes
+    ----------
+    ids : list of hashables, length N
+    step : int
+    keep : ndarray of bool, shape (N,)
+    streams : list of int, length N, or None
+    """
+
+    ids: list[Any]
+    step: int
+    keep: np.ndarray
+    streams: list[int] | None
+
+
+def tracked_rows(
+    watch: IdentityCheck,
+    size: int,
+    step: int | None,
+    prompts: Sequence[Any],
+    ids: Sequence[Hashable] | None,
+    groups: Sequence[Hashable] | None,
+    mask: Sequence[bool] | np.ndarray | None,
+) -> TrackedRows:
+    """A call's rows, checked.
+
+    Parameters
+    ----------
+    watch : IdentityCheck
+        Of the run; is shown ids that the trainer gives.
+    size : int
+        Number of rows, N.
+    step, prompts, ids, groups, mask
+        As `kaestat.integrations.shared.tracked_estimator.TrackedEstimator.advantages` takes them.
+
+    Raises
+    ------
+    UnstablePromptIds, ValueError, TypeError
+        As there.
+    """
+    keep = np.ones(size, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+    step = 0 if step is None else step
+    for name, column in (("prompts", prompts), ("ids", ids), ("groups", groups), ("mask", mask)):
+        if column is not None and len(column) != size:
+            raise ValueError(f"{name} has {len(column)} entries for {size} rewards; give one per completion.")
+    hashes, kept = _hashes(prompts, keep), np.flatnonzero(keep)
+    names = hashes if ids is None else [key.item() if hasattr(key, "item") else key for key in ids]
+    kept_names = [names[row] for row in kept]
+    if ids is not None:
+        encode_keys(_distinct(kept_names))  # what no checkpoint can hold is refused now, not at the first one
+        watch.check(kept_names, [name for name in hashes if name is not None], step)
+    return TrackedRows(names, step, keep, None if groups is None else copies(names, groups, keep))
+
+
+def check_step(step: int | None, estimator: AdvantageEstimator) -> None:
+    """Raise a ValueError where an estimator with a history is given no step."""
+    if step is None and looks_back(estimator.baseline):
+        raise ValueError(
+            f"step: method {estimator.method!r} has a history and needs the training step, but the trainer "
+            "gave none. Pass the trainer's step counter, the same after a resume as without one."
+        )
+
+
+def looks_back(baseline: Baseline) -> bool:
+    """Whether a baseline's values depend on earlier steps, so that it needs stable ids, the step and checkpoints."""
+    return baseline.horizon > 0 or baseline.initial_carry() is not None
+
+
+def copies(names: Sequence[Hashable], groups: Sequence[Hashable], mask: Sequence[bool] | np.ndarray) -> list[int]:
+    """For each row, how many groups of the same prompt began before its own in the batch; 0 where masked.
+
+    Examples
+    --------
+    >>> copies(["a", "b", "a", "a"], ["g1", "g2", "g3", "g1"], [True] * 4)
+    [0, 0, 1, 0]
+    """
+    number: defaultdict[Hashable, count[int]] = defaultdict(count)
+    of_group: dict[tuple[Hashable, Hashable], int] = {}
+    found = []
+    for name, group, kept in zip(names, groups, mask, strict=True):
+        if not kept:
+            found.append(0)
+            continue
+        if (name, group) not in of_group:
+            of_group[name, group] = next(number[name])
+        found.append(of_group[name, group])
+    return found
+
+
+def _distinct(names: list[Any]) -> list[Any]:
+    try:
+        return list(dict.fromkeys(names))
+    except TypeError:  # an id that is not hashable, which is refused with a reason
+        return names
+
+
+def _hashes(prompts: Sequence[Any], keep: np.ndarray) -> list[str | None]:
+    """Hash of each kept row's prompt; equal texts and token ids are hashed once."""
+    known: dict[Hashable, str] = {}
+    found: list[str | None] = []
+    for row, (prompt, kept) in enumerate(zip(prompts, keep, strict=True)):
+        if not kept:
+            found.append(None)
+            continue
+        if isinstance(prompt, str) and prompt in known:  # most rows of most trainers
+            found.append(known[prompt])
+            continue
+        if prompt is None or (hasattr(prompt, "__len__") and len(prompt) == 0):
+            raise UnstablePromptIds(
+                f"the prompt of row {row} is missing or empty, so the prompt has no id: let the trainer keep the "
+                "prompt with its completions, or give an id of the data set."
+            )
+        plain = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+        try:
+            key = plain if isinstance(plain, str) else tuple(plain)
+            if key not in known:
+                known[key] = hash_prompt(plain)
+            found.append(known[key])
+        except TypeError:  # chat messages are dicts, which no dict can be keyed by
+            found.append(hash_prompt(plain))
+    return found

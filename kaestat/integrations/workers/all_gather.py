@@ -1,0 +1,147 @@
+"""Ranks of `torch.distributed` that exchange what has come in since the last exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kaestat.core.storage import dump_state, parse_state
+from kaestat.credit.turn_estimator import TurnEstimator
+from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.history.delta import HistoryDelta
+from kaestat.history.received_deltas import Received
+
+_LENGTH = 8  # bytes of a length before what it is of
+
+
+def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
+    """Merge what each rank has recorded since the last exchange into the estimators of all others.
+
+    All ranks of the group call it, as often as they like; a rank that has recorded nothing takes part as well.
+    Afterwards all have the same history, up to the rounding of sums (none where rewards are 0 and 1).
+
+    A rank keeps what it sends until all others say, in a second and short all-gather, that they hold it. If either
+    all-gather fails, the next call sends it again, and it counts once. Numbers are those of a process: ranks that
+    restart load their states of one checkpoint.
+
+    Parameters
+    ----------
+    estimator : AdvantageEstimator
+        This rank's, made with ``order="any", keep_deltas=True`` and otherwise as on the other ranks.
+    group : torch.distributed.ProcessGroup, optional
+        None for all ranks.
+
+    Returns
+    -------
+    int
+        Bytes that this rank has sent.
+
+    Raises
+    ------
+    ValueError
+        If the estimator keeps no deltas, or the ranks record different things.
+
+    Examples
+    --------
+    On every rank, after `torch.distributed.init_process_group`::
+
+        estimator = AdvantageEstimator("kae", order="any", keep_deltas=True)
+        advantages = estimator.step(prompt_ids, rewards, step, version=versions)  # of this rank's completions
+        exchange(estimator)
+    """
+    return _exchange(lambda: (estimator,), lambda deltas: estimator.merge(*deltas), group)
+
+
+def exchange_turns(turns: TurnEstimator, group: Any = None) -> int:
+    """`exchange` for an estimator of turns; ranks may have come to unequal numbers of turns.
+
+    Parameters
+    ----------
+    turns : TurnEstimator
+        This rank's, made with ``order="any", keep_deltas=True`` and otherwise as on the other ranks.
+    group : torch.distributed.ProcessGroup, optional
+        None for all ranks.
+
+    Returns
+    -------
+    int
+        Bytes that this rank has sent.
+
+    Raises
+    ------
+    ValueError
+        As `exchange`.
+    """
+    return _exchange(lambda: turns.estimators, turns.merge, group)
+
+
+def _exchange(
+    holders: Callable[[], Sequence[AdvantageEstimator]],
+    merge: Callable[[list[HistoryDelta]], None],
+    group: Any,
+) -> int:
+    """Send a delta of each estimator; see `exchange`. A merge may add estimators of further turns."""
+    senders = holders()
+    deltas = [sender.pending_delta() for sender in senders]
+    content = b"".join(_framed(delta.to_bytes()) for delta in deltas)
+    refused = None
+    for other in _of_others(content, group):
+        try:
+            merge([HistoryDelta.from_bytes(each) for each in _frames(other)])
+        except ValueError as error:
+            refused = error  # the others wait for this rank in the next all-gather
+    numbers = dump_state({"received": {str(n): e.received.plain() for n, e in enumerate(holders())}})
+    held = [parse_state(other, "acknowledgement")["received"] for other in _of_others(numbers, group)]
+    for turn, (sender, delta) in enumerate(zip(senders, deltas, strict=True)):
+        by_rank = [Received.of_plain(of_rank.get(str(turn), {})) for of_rank in held]
+        everywhere = [origin for origin in delta.origins if all(origin in received for received in by_rank)]
+        sender.acknowledge(everywhere)
+    if refused is not None:
+        raise refused
+    return len(content) + len(numbers)
+
+
+def _of_others(content: bytes, group: Any) -> list[bytes]:
+    import torch.distributed as dist
+
+    found = all_gather_bytes(content, group)
+    return [other for rank, other in enumerate(found) if rank != dist.get_rank(group)]
+
+
+def _framed(content: bytes) -> bytes:
+    return len(content).to_bytes(_LENGTH, "big") + content
+
+
+def _frames(content: bytes) -> list[bytes]:
+    """What has been put together by `_framed`."""
+    found = []
+    while content:
+        end = _LENGTH + int.from_bytes(content[:_LENGTH], "big")
+        found.append(content[_LENGTH:end])
+        content = content[end:]
+    return found
+
+
+def all_gather_bytes(content: bytes, group: Any = None) -> list[bytes]:
+    """The bytes of each rank, in the order of ranks; they may differ in length. No pickle.
+
+    Parameters
+    ----------
+    content : bytes
+        Not empty.
+    group : torch.distributed.ProcessGroup, optional
+    """
+    import torch
+    import torch.distributed as dist
+
+    # NCCL moves what is on a GPU alone.
+    device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend(group) == "nccl" else "cpu"
+    n_ranks = dist.get_world_size(group)
+    sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(n_ranks)]
+    dist.all_gather(sizes, torch.tensor([len(content)], dtype=torch.int64, device=device), group=group)
+    longest = max(int(size) for size in sizes)
+    own = torch.zeros(longest, dtype=torch.uint8)
+    own[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+    of_ranks = [torch.zeros(longest, dtype=torch.uint8, device=device) for _ in range(n_ranks)]
+    dist.all_gather(of_ranks, own.to(device), group=group)
+    return [padded[: int(size)].cpu().numpy().tobytes() for padded, size in zip(of_ranks, sizes, strict=True)]

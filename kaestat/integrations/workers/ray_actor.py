@@ -1,0 +1,203 @@
+"""One estimator in an actor of Ray, which many workers call."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from kaestat.baselines.base import Baseline
+from kaestat.core.storage import load_state, save_state
+from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.history.delta import HistoryDelta
+
+
+def estimator_actor(
+    method: str | Baseline = "kae",
+    *,
+    name: str | None = None,
+    path: str | os.PathLike[str] | None = None,
+    every: int = 1,
+    **options: Any,
+) -> Any:
+    """An actor that holds an `AdvantageEstimator` with ``order="any"``, on Ray as it is set up.
+
+    The actor serves the calls of all workers one at a time, in the order in which they arrive, which does not matter.
+
+    Parameters
+    ----------
+    method : str or Baseline
+        As `AdvantageEstimator`.
+    name : str, optional
+        Workers that ask for an actor of this name get the one that is there; the first makes it. It lives as long as
+        one of them holds it. None makes an actor without a name.
+    path : path, optional
+        File that the actor replaces atomically with its state, on a disk that all nodes share. An actor that crashed,
+        or one made anew, goes on from it, and a warning says so. None keeps no state: an actor that dies is lost, and
+        one made anew begins without a history.
+    every : int
+        Calls that change the state between two writes of the file. With 1, what a call has answered survives a crash.
+        With more, `merge` answers with the origins that are in the file, and a worker sends the rest again.
+    **options
+        Further arguments of `AdvantageEstimator`.
+
+    Returns
+    -------
+    ray.actor.ActorHandle
+        With the estimator's methods: ``step``, ``observe``, ``advantages``, ``predict``, ``merge``, ``state_dict``,
+        ``load_state_dict``. ``ray.get(actor.step.remote(...))`` gives what `AdvantageEstimator.step` gives. `send` has
+        it merge the deltas of an estimator of a worker's own.
+
+    Raises
+    ------
+    ImportError
+        If Ray is not installed.
+    ValueError
+        As `AdvantageEstimator`; if ``every`` is less than 1; or if the actor of this name, or the state at this path,
+        has another method or other options.
+
+    Warns
+    -----
+    UserWarning
+        If the actor goes on from its file.
+
+    Examples
+    --------
+    On any worker::
+
+        actor = estimator_actor("kae", name="baseline", path="/shared/run/baseline.state")
+        advantages = ray.get(actor.step.remote(prompt_ids, rewards, step, version=versions))
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError("an estimator in an actor needs Ray: pip install ray.") from error
+    # An actor that fails as it starts says so late.
+    asked = SavedEstimator(method, path=path, every=every, **options).plan()
+    kept = {} if name is None else {"name": name, "get_if_exists": True}
+    restarts = {} if path is None else {"max_restarts": -1}
+    made = ray.remote(num_cpus=0)(SavedEstimator).options(**kept, **restarts)
+    actor = made.remote(method, path=path, every=every, **options)
+    found = ray.get(actor.plan.remote())
+    if found != asked:
+        raise ValueError(f"name: the actor {name!r} was made with {found}, asked for is {asked}; take another name.")
+    resumed = ray.get(actor.resumed.remote())
+    if resumed is not None:
+        warnings.warn(resumed, stacklevel=2)
+    return actor
+
+
+def send(estimator: AdvantageEstimator, actor: Any) -> None:
+    """Have an actor merge what an estimator has recorded, and drop what is safe with it.
+
+    If the call fails, what it sent stays, and the next call sends it again; it counts once.
+
+    Parameters
+    ----------
+    estimator : AdvantageEstimator
+        Made with ``order="any", keep_deltas=True``.
+    actor : ray.actor.ActorHandle
+        Of `estimator_actor`.
+
+    Raises
+    ------
+    ValueError
+        As `AdvantageEstimator.merge` and `AdvantageEstimator.pending_delta`.
+    """
+    import ray
+
+    estimator.acknowledge(ray.get(actor.merge.remote(estimator.pending_delta())))
+
+
+def _then_kept(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call of an estimator that changes its state, followed by the write of the file where one is due."""
+
+    @wraps(call)
+    def kept(self: SavedEstimator, *args: Any, **options: Any) -> Any:
+        found = call(self.estimator, *args, **options)
+        self.keep()
+        return found
+
+    return kept
+
+
+class SavedEstimator:
+    """What the actor holds: an estimator with ``order="any"``, and the file of its state.
+
+    Parameters
+    ----------
+    method, path, every, **options
+        As `estimator_actor`.
+    """
+
+    def __init__(
+        self,
+        method: str | Baseline = "kae",
+        *,
+        path: str | os.PathLike[str] | None = None,
+        every: int = 1,
+        **options: Any,
+    ):
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ValueError(f"every: calls between two writes of the state, 1 or more, got {every!r}.")
+        self.estimator = AdvantageEstimator(method, order="any", **options)
+        self._plan = f"{self.estimator!r}".partition(" before its first step")[0]
+        self._path, self._every, self._calls = None if path is None else Path(path), every, 0
+        self._resumed: str | None = None
+        self._in_file = self.estimator.received
+        if self._path is not None and self._path.exists():
+            content = load_state(self._path)
+            if content.get("plan") != self.plan():
+                raise ValueError(
+                    f"path: the state at {self._path} was made with {content.get('plan')}, asked for is {self.plan()}; "
+                    "take another path."
+                )
+            self.estimator = AdvantageEstimator.of_content(content, self._path)
+            self._in_file = self.estimator.received
+            self._resumed = (
+                f"the actor goes on from {self._path}, after step {self.estimator.last_step}; what came later and was "
+                "not sent again is lost."
+            )
+
+    def plan(self) -> str:
+        """Method and options, to compare."""
+        return f"{self._plan}, path={None if self._path is None else str(self._path)!r}, every={self._every}"
+
+    def resumed(self) -> str | None:
+        """What to say if the state came from the file; None if it began without one."""
+        return self._resumed
+
+    step = _then_kept(AdvantageEstimator.step)
+    observe = _then_kept(AdvantageEstimator.observe)
+    add_prior = _then_kept(AdvantageEstimator.add_prior)
+    load_state_dict = _then_kept(AdvantageEstimator.load_state_dict)
+
+    def merge(self, delta: HistoryDelta) -> Sequence[tuple[str, int]]:
+        """`AdvantageEstimator.merge`; returns the origins that a crash would not lose."""
+        self.estimator.merge(delta)
+        self.keep()
+        held = self.estimator.received if self._path is None else self._in_file
+        return [origin for origin in delta.origins if origin in held]
+
+    def keep(self) -> None:
+        """Write the file if it is due."""
+        self._calls += 1
+        if self._path is not None and self._calls >= self._every:
+            content = self.estimator.content()
+            save_state(self._path, content | {"plan": self.plan()})
+            self._in_file, self._calls = self.estimator.received, 0
+
+    def advantages(self, *args: Any, **options: Any) -> Any:
+        """`AdvantageEstimator.advantages`."""
+        return self.estimator.advantages(*args, **options)
+
+    def predict(self, *args: Any, **options: Any) -> Any:
+        """`AdvantageEstimator.predict`."""
+        return self.estimator.predict(*args, **options)
+
+    def state_dict(self) -> dict[str, Any]:
+        """`AdvantageEstimator.state_dict`."""
+        return self.estimator.state_dict()

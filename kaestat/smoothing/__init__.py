@@ -1,0 +1,1 @@
+"""Kernels, and selectors of their bandwidth."""

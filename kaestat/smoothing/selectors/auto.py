@@ -1,0 +1,63 @@
+"""The bandwidth that needs no tuning: candidates mixed by their discounted leave-one-out losses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from kaestat.core.checks import check_share
+from kaestat.smoothing.selectors.grid import GRID_SIZE, SMALLEST
+from kaestat.smoothing.selectors.loo_cv import LooCv
+from kaestat.smoothing.selectors.running_scores import SPANS, RunningScores
+from kaestat.smoothing.selectors.smoothing import CausalSmoother
+
+MAX_VISITS = 64
+
+
+@dataclass(frozen=True)
+class Auto(LooCv):
+    """Mixes the values of a wide range of bandwidths by how well they have predicted rewards lately.
+
+    Along a run (`kaestat.AdvantageEstimator`, `kaestat.value_risk`) every step scores the values of all candidates
+    *of the baseline itself* on its rewards, leave-one-out, and later steps mix the candidates by these scores:
+    see `RunningScores`. The scores are a few numbers, so a step costs the same however long the run, and the 64
+    newest visits of each prompt are kept. Shares come from earlier steps alone: nothing depends on a completion's own
+    reward. With few visits the bandwidth is the rule of thumb, 10 returns of the prompts for ``kae`` and 20 for
+    ``kae_eb``, and the unit of time does not matter. With weights the losses are the weighted ones, and ``kae_eb`` has
+    two ways to use a bandwidth, which are mixed alike.
+
+    Asked about visits without a run (`kaestat.select_bandwidth`, or a baseline called without its carry), it is
+    `LooCv` with candidates up to 20 times the span.
+
+    Parameters
+    ----------
+    grid : sequence of float, optional
+        Candidates in steps, increasing. None makes them a factor of 1.6 apart, from one that reaches no visit to 20
+        times the span.
+    discount : float
+        Factor in (0, 1] on the past scores for each return of the prompts.
+    """
+
+    discount: float = 0.7
+    name: ClassVar[str] = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "discount", check_share("discount", self.discount))
+
+    @property
+    def running(self) -> RunningScores:
+        return RunningScores(self.discount, None if self.grid is None else tuple(self.grid))
+
+    @property
+    def max_visits(self) -> float:
+        return MAX_VISITS
+
+    def _candidates(self, smoother: CausalSmoother) -> np.ndarray:
+        if self.grid is not None:
+            return np.asarray(self.grid)
+        gap = (smoother.time - smoother.previous(smoother.time))[smoother.has_past].min()
+        times = smoother.time[smoother.present]
+        return np.geomspace(SMALLEST * gap, SPANS * (times.max() - times.min() + gap), GRID_SIZE)

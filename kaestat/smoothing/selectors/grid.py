@@ -1,0 +1,66 @@
+"""The candidates among which the data-driven selectors choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kaestat.core.checks import SMALLEST_PARAMETER
+from kaestat.smoothing.selectors.smoothing import CausalSmoother
+
+GRID_SIZE = 31
+LARGEST_CANDIDATE = 1e50  # squared, times the squares of rewards that a log may hold, it does not overflow
+SMALLEST = 1.5  # times the shortest gap: below 1, a kernel of bounded support sees no past at all
+
+
+def default_grid(smoother: CausalSmoother) -> np.ndarray:
+    """31 bandwidths in geometric progression, from 1.5 times the shortest gap to the span.
+
+    The shortest gap is that between two consecutive visits of a prompt (1 where prompts are visited at every step, or
+    visits are the time axis); the span is the time from the first to the last visit of any prompt plus that gap, the
+    number of steps. So the grid scales with the time axis.
+
+    Parameters
+    ----------
+    smoother : CausalSmoother
+        At least one prompt has two visits.
+
+    Returns
+    -------
+    ndarray, shape (31,)
+        Increasing; fewer entries where the span is that short.
+    """
+    gap = (smoother.time - smoother.previous(smoother.time))[smoother.has_past].min()
+    times = smoother.time[smoother.present]
+    span = times.max() - times.min() + gap
+    lowest = SMALLEST * gap
+    return np.unique(np.geomspace(lowest, max(span, lowest), GRID_SIZE))
+
+
+def check_grid(grid: Sequence[float] | Any) -> tuple[float, ...]:
+    """The grid as a tuple of floats.
+
+    Raises
+    ------
+    ValueError
+        Unless it is non-empty, positive, at most 1e50 and strictly increasing.
+    TypeError
+        If it is no sequence of numbers.
+    """
+    try:
+        candidates = np.asarray(grid, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"grid must be a sequence of bandwidths (numbers), got {grid!r}.") from None
+    if candidates.ndim != 1 or isinstance(grid, str):
+        raise TypeError(f"grid must be a sequence of bandwidths (numbers), got {grid!r}.")
+    if len(candidates) == 0:
+        raise ValueError("grid is empty: give at least one bandwidth, or None for the default.")
+    usable = (candidates >= SMALLEST_PARAMETER) & (candidates <= LARGEST_CANDIDATE)
+    if not usable.all():
+        bad = candidates[~usable][0]
+        raise ValueError(f"grid: bandwidths must be positive and at most {LARGEST_CANDIDATE:g}, got {bad:g}.")
+    if not (np.diff(candidates) > 0).all():
+        raise ValueError("grid: bandwidths must be strictly increasing; sort them and drop repetitions.")
+    return tuple(candidates.tolist())

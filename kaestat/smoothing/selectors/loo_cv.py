@@ -1,0 +1,65 @@
+"""Leave-one-out cross-validation of KAE itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from kaestat.smoothing.kernels import Kernel
+from kaestat.smoothing.selectors.data_driven import DataDriven, average_within_prompts, scored_visits
+from kaestat.smoothing.selectors.forward_cv import forward_loss
+from kaestat.smoothing.selectors.smoothing import CausalSmoother, row_blocks
+
+
+@dataclass(frozen=True)
+class LooCv(DataDriven):
+    """Every completion is predicted by `Kae`: the kernel mean of the past and the rest of its own group.
+
+    The path is the unbiased value MSE of KAE at each bandwidth, as `kaestat.value_risk` reports it for
+    ``kae:bandwidth=b``. A lone completion has no rest of its group: there it is `ForwardCv`.
+
+    Visits keep sums only: where the completions of one have different weights, what is left without one of them is not
+    known, and the visit is predicted from its past alone, as in `ForwardCv`.
+
+    Parameters
+    ----------
+    grid : sequence of float, optional
+        See `DataDriven`.
+    """
+
+    name: ClassVar[str] = "loo_cv"
+
+    def statistics(self, smoother: CausalSmoother, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
+        scored = scored_visits(smoother)
+        columns = [average_within_prompts(leave_one_out_loss(smoother, kernel, b), scored) for b in grid]
+        return np.stack(columns, axis=1)
+
+    def risk(self, mean: np.ndarray, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
+        return mean
+
+
+def leave_one_out_loss(smoother: CausalSmoother, kernel: Kernel, bandwidth: float) -> np.ndarray:
+    """Unbiased squared error of KAE's values at each visit, shape (P, V).
+
+    With past mass A and carried reward C, ``a = K(0)`` and ``D = A + a (n - 1)``, a completion with deviation
+    ``e_g = Z_g - Zbar`` has the value ``v - (a / D) e_g``, where ``v = (C + a (n - 1) Zbar) / D``. So the mean squared
+    error is ``(Zbar - v)^2 + (1 + a / D)^2 mean(e_g^2)``, and the unbiased variance is taken off. Times the visit's
+    mean weight; see `LooCv` for visits of unequal weights.
+    """
+    past = smoother.past(kernel, bandwidth)
+    loss = np.empty_like(smoother.mean)
+    for block in row_blocks(loss.shape):
+        past_mass, past_carried = (column[block] for column in past)
+        count, mean = np.maximum(smoother.count[block], 1.0), smoother.mean[block]
+        own = kernel.at_zero * smoother.mass[block] / count
+        mass = past_mass + own * (count - 1)
+        known = mass > 0
+        safe = np.where(known, mass, 1.0)
+        value = np.where(known, (past_carried + own * (count - 1) * mean) / safe, smoother.mean_before[block])
+        # A single completion has no deviation to stretch, and its past may weigh less than can be divided by.
+        stretch = 1 + own / np.where(known & (count > 1), mass, np.inf)
+        loss[block] = (mean - value) ** 2 + stretch**2 * smoother.scatter[block] - smoother.variance[block]
+    loss = smoother.mean_weight * loss
+    return np.where(smoother.unequal, forward_loss(smoother, kernel, bandwidth), loss) if smoother.weighted else loss

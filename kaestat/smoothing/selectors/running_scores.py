@@ -1,0 +1,313 @@
+"""Scores of candidate bandwidths that are kept from step to step, discounted, instead of computed from all visits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from kaestat.core.arrays import Array, Groups, Visits, steps_like
+from kaestat.smoothing.kernels import Kernel
+
+ROUNDING = 1e-12  # relative to the squared rewards or the largest loss: losses nearer than this are equal
+SPANS = 20.0  # the largest candidate, in spans of the visits: a triangular kernel weighs them all alike
+NEGLIGIBLE = 1e-6  # share
+UNBOUNDED_REACH = 4.0  # gaps over smallest bandwidth for kernels of unbounded support, whose weight fades to nothing
+SLOWER = 8.0  # times: how much more slowly the losses of ways are forgotten
+PRIOR_PER_OCTAVE = 0.35  # log share that a candidate loses for each factor of two from the rule of thumb
+CANDIDATES = 2.0 ** (np.arange(-12, 56) * 2 / 3)  # the last is more than 20 times the largest step number
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The candidates of one step, on a leading axis that values broadcast over.
+
+    Attributes
+    ----------
+    bandwidths : array, shape (B,) + (1,) * number of axes of the rewards
+        In steps.
+    shares : array, shape (K B, ..., 1, 1)
+        With which the values of K ways to use a bandwidth are mixed, way by way; they sum to 1 over the candidates.
+    within : ndarray, shape (..., K, B)
+        Shares of the bandwidths within each way, where there are several; they sum to 1 over the last axis.
+    place : ndarray of int, shape (B,)
+        Where the candidates stand among all (`RunningScores.candidates`).
+    lowest, highest : ndarray of int, shape (...)
+        The candidates that differ from each other for the visits of each leading index.
+    elapsed : ndarray, shape (...)
+        Time since the last scored step, in units of the time after which prompts return.
+    """
+
+    bandwidths: Array
+    shares: Array
+    within: np.ndarray
+    place: np.ndarray
+    lowest: np.ndarray
+    highest: np.ndarray
+    elapsed: np.ndarray
+
+    def pairs(self) -> list[tuple[Array, Array]]:
+        """Bandwidths with the shares of their values, as `Selector.resolve` gives them; negligible shares left out.
+
+        Those of a bandwidth's ways are added up.
+        """
+        n = len(self.place)
+        pairs = ((self.bandwidths[place], sum(self.shares[place + n :: n], self.shares[place])) for place in range(n))
+        return [(bandwidth, share) for bandwidth, share in pairs if bool((share > NEGLIGIBLE).any())]
+
+
+@dataclass(frozen=True)
+class RunningScores:
+    """Leave-one-out losses of all candidates, pooled over prompts and discounted, and the shares that follow from them.
+
+    At each step every candidate's values of the prompts with a past are scored on the step's rewards,
+    ``l_j = sum W_g (Z_g - V_j,g)^2``, after the step has been served::
+
+        D_j <- discount^a D_j + l_j,     N <- discount^a N + completions scored
+
+    with a the steps since the last score over the mean lag to the prompts' newest visits: one discount for each return
+    of the prompts, whether they come back at every step or every sixty, all together or in turns. The share of a
+    candidate is its Gaussian likelihood, the noise profiled out, times a prior around the rule of thumb ``r``::
+
+        log share_j = -(N / 2) (D_j / min D - 1) - 0.35 |log2(b_j / r)|
+
+    ``r`` is so many times the mean lag to the newest visits; before the first score it is taken alone. With weights, a
+    step's completions count as ``(sum W)^2 / sum W^2``, and a is that much smaller than with their number: a step tells
+    less, and older ones are kept for longer.
+
+    A baseline may have several ways to use a bandwidth (`kaestat.baselines.kae_eb`). Each has its losses and shares,
+    and the ways are mixed by the losses of their mixtures in the same manner, discounted eight times more slowly:
+    which way is good is a matter of the run. Before the first score it is the first way.
+
+    Candidates are in geometric progression, a factor of 1.6 apart, from one that reaches no visit (the kernel's
+    support ends at the shortest gap) to 20 times the span. Beyond these ends nothing changes, so a candidate that
+    joins when gaps shrink or the span grows takes over the loss of the one at the end.
+
+    Parameters
+    ----------
+    discount : float
+        In (0, 1].
+    grid : tuple of float, optional
+        Candidates in steps, instead of those.
+    """
+
+    discount: float
+    grid: tuple[float, ...] | None = None
+
+    @property
+    def candidates(self) -> np.ndarray:
+        """All bandwidths that can ever be chosen, increasing."""
+        return CANDIDATES if self.grid is None else np.asarray(self.grid)
+
+    def initial_carry(self, ways: int = 1) -> dict[str, np.ndarray]:
+        """Losses D, and (N, sum of W Z^2 discounted as N, first step, last scored step, shortest gap); -1 for none.
+
+        Several ways have losses D each, and (N, sum of W Z^2, losses of their mixtures), discounted slowly.
+        """
+        carry = {"loss": np.zeros(ways * len(self.candidates)), "scored": np.array([0.0, 0.0, -1.0, -1.0, -1.0])}
+        return carry if ways == 1 else carry | {"ways": np.zeros(2 + ways)}
+
+    def ahead(
+        self,
+        carry: dict[str, np.ndarray],
+        groups: Groups,
+        visits: Visits,
+        *,
+        step: int | Array,
+        kernel: Kernel,
+        rule: float,
+        ways: int = 1,
+    ) -> Ahead:
+        """The candidates of a step and their shares, from earlier steps alone.
+
+        Parameters
+        ----------
+        carry : dict
+        groups : Groups
+            Only for its shape.
+        visits : Visits
+        step : int, or array broadcastable to (..., 1, 1)
+        kernel : Kernel
+        rule : float
+            Bandwidth of few visits, in mean lags to the newest visit.
+        ways : int
+            To use a bandwidth. A carry of one way serves as that of each; of several, the first serves alone.
+        """
+        leading = groups.leading
+        now = np.broadcast_to(_reduced(step, len(leading)), leading)
+        newest, returning, here = _newest_lag(groups, visits)
+        scores = np.broadcast_to(carry["scored"], (*leading, 5))
+        carry = self._of_ways(carry, ways)
+        loss = np.broadcast_to(carry["loss"], (*leading, ways * len(self.candidates)))
+        first, last, gap = scores[..., 2], scores[..., 3], scores[..., 4]
+
+        n = np.maximum(np.sum(returning, axis=-1), 1)
+        mean_lag = np.where(np.any(returning, axis=-1), np.sum(np.where(returning, newest, 0.0), axis=-1) / n, 1.0)
+        nearest = np.min(np.where(returning, newest, math.inf), axis=-1, initial=math.inf)
+        gap = np.minimum(np.where(gap > 0, gap, math.inf), nearest)
+        gap = np.where(np.isfinite(gap), gap, 1.0)
+        oldest = _oldest_lag(visits, here)
+        span = np.maximum(np.where(first >= 0, now - first, 0.0), np.maximum(oldest, gap))
+
+        lowest, highest = np.zeros(leading, dtype=int), np.full(leading, len(self.candidates) - 1)
+        if self.grid is None:
+            support = kernel.support if math.isfinite(kernel.support) else UNBOUNDED_REACH
+            lowest = np.maximum(np.searchsorted(self.candidates, gap / support, side="right") - 1, 0)
+            highest = np.minimum(np.searchsorted(self.candidates, SPANS * span), highest)
+        place = np.arange(np.min(lowest), np.max(highest) + 1)
+        bandwidths = self.candidates[place]
+
+        distance = np.abs(np.log2(bandwidths / (rule * mean_lag)[..., None]))
+        by_way = loss.reshape(*leading, ways, len(self.candidates))
+        log_share = (
+            _log_likelihood(by_way, scores[..., None, :])[..., place] - PRIOR_PER_OCTAVE * distance[..., None, :]
+        )
+        far = distance > distance.min(axis=-1, keepdims=True)
+        unscored = scores[..., :1] == 0
+        log_share = np.where((unscored & far)[..., None, :], -math.inf, log_share)
+        among = (place >= lowest[..., None]) & (place <= highest[..., None])
+        within = _shares(np.where(among[..., None, :], log_share, -math.inf))
+        share = within
+        if ways > 1:
+            of_ways = np.broadcast_to(carry["ways"], (*leading, 2 + ways))
+            log_way = _log_likelihood(of_ways[..., 2:], of_ways)
+            log_way = np.where((of_ways[..., :1] == 0) & (np.arange(ways) > 0), -math.inf, log_way)
+            share = within * _shares(log_way)[..., None]
+        share = share.reshape(*leading, ways * len(place))
+        since = np.where(last >= 0, np.maximum(now - last, 0.0), 0.0)
+        ones = (1,) * (len(leading) + 2)
+        return Ahead(
+            bandwidths=steps_like(visits, bandwidths.reshape(-1, *ones)),
+            shares=steps_like(visits, np.moveaxis(share, -1, 0)[..., None, None]),
+            within=within,
+            place=place,
+            lowest=lowest,
+            highest=highest,
+            elapsed=since / mean_lag,
+        )
+
+    def after(
+        self,
+        carry: dict[str, np.ndarray],
+        ahead: Ahead,
+        values: Array,
+        groups: Groups,
+        visits: Visits,
+        *,
+        step: int | Array,
+    ) -> dict[str, np.ndarray]:
+        """The carry once the rewards of a step are known.
+
+        Parameters
+        ----------
+        carry : dict
+        ahead : Ahead
+            Of the step.
+        values : array, shape (K B, ..., P, G)
+            Of every candidate, way by way.
+        groups, visits, step
+            Of the step.
+        """
+        leading = groups.leading
+        now = np.broadcast_to(_reduced(step, len(leading)), leading).astype(float)
+        newest, returning, here = _newest_lag(groups, visits)
+        mass = _numpy(groups.mass)
+        reward = np.where(mass > 0, _numpy(groups.reward), 0.0)
+        error = reward - _numpy(values)
+        if not (mass > 0).all():
+            error = np.where(mass > 0, error, 0.0)
+        scored = returning.astype(float)
+
+        def total(of_prompts: np.ndarray) -> np.ndarray:
+            return np.einsum("...p,...p->...", of_prompts, scored)
+
+        def losses(error: np.ndarray) -> np.ndarray:
+            squares = np.einsum("...g,...g->...", error, mass * error if groups.weight is not None else error)
+            return np.moveaxis(total(squares), 0, -1)
+
+        loss, square = losses(error), total(np.sum(mass * reward**2, axis=-1))
+        count = number = total(np.sum(_numpy(groups.present) * (mass > 0), axis=-1))
+        if groups.weight is not None:
+            squared = total(np.sum(mass**2, axis=-1))
+            count = total(np.sum(mass, axis=-1)) ** 2 / np.where(squared > 0, squared, 1.0)
+        told = count / np.where(number > 0, number, 1.0)
+        ways = loss.shape[-1] // len(ahead.place)
+        carry, mixed = self._of_ways(carry, ways), {}
+        if ways > 1:
+            slowly = np.where(count > 0, self.discount ** (ahead.elapsed * told / SLOWER), 1.0)[..., None]
+            of_way = np.einsum("...kb,kb...pg->k...pg", ahead.within, error.reshape(ways, -1, *error.shape[1:]))
+            new = np.concatenate([count[..., None], square[..., None], losses(of_way)], axis=-1)
+            mixed = {"ways": slowly * carry["ways"] + new}
+        place = np.clip(np.arange(len(self.candidates)), ahead.lowest[..., None], ahead.highest[..., None])
+        place = np.broadcast_to((place - ahead.place[0])[..., None, :], (*leading, ways, len(self.candidates)))
+        loss = np.take_along_axis(loss.reshape(*leading, ways, len(ahead.place)), place, axis=-1)
+        loss = loss.reshape(*leading, ways * len(self.candidates))
+
+        scores = np.broadcast_to(carry["scored"], (*leading, 5))
+        first, last, gap = scores[..., 2], scores[..., 3], scores[..., 4]
+        any_scored = count > 0
+        kept = np.where(any_scored, self.discount ** (ahead.elapsed * told), 1.0)
+        nearest = np.min(np.where(returning, newest, math.inf), axis=-1, initial=math.inf)
+        nearest = np.where(np.isfinite(nearest), nearest, gap)
+        return {
+            "loss": kept[..., None] * carry["loss"] + loss,
+            "scored": np.stack(
+                [
+                    kept * scores[..., 0] + count,
+                    kept * scores[..., 1] + square,
+                    np.where((first >= 0) | ~np.any(here, axis=-1), first, now),
+                    np.where(any_scored, now, last),
+                    np.where(gap > 0, np.minimum(gap, nearest), nearest),
+                ],
+                axis=-1,
+            ),
+        } | mixed
+
+    def _of_ways(self, carry: dict[str, np.ndarray], ways: int) -> dict[str, np.ndarray]:
+        """The carry of one way, until now, as that of each of several; of several, the first where one is asked for."""
+        if ways == 1 and "ways" in carry:
+            return {"loss": carry["loss"][..., : len(self.candidates)], "scored": carry["scored"]}
+        if ways == 1 or "ways" in carry:
+            return carry
+        return carry | {"loss": np.concatenate([carry["loss"]] * ways, axis=-1), "ways": np.zeros(2 + ways)}
+
+
+def _log_likelihood(loss: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    least = np.min(loss, axis=-1, keepdims=True)
+    largest = np.maximum(np.max(loss, axis=-1, keepdims=True), scores[..., 1:2])
+    unit = np.maximum(least, ROUNDING * largest)  # errors below rounding are no errors
+    return -0.5 * scores[..., :1] * (loss - least) / np.where(unit > 0, unit, 1.0)
+
+
+def _shares(log_share: np.ndarray) -> np.ndarray:
+    share = np.exp(log_share - log_share.max(axis=-1, keepdims=True))
+    return share / share.sum(axis=-1, keepdims=True)
+
+
+def _newest_lag(groups: Groups, visits: Visits) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lag to the newest visit of positive mass, whether a prompt that counts has one, and which count; (..., P)."""
+    lag = np.where(_numpy(visits.mass) > 0, _numpy(visits.lag), math.inf)
+    newest = np.min(lag, axis=-1, initial=math.inf)
+    here = np.ones(1, dtype=bool) if groups.among is None else _numpy(groups.among)[..., 0] > 0
+    return newest, np.isfinite(newest) & here, here
+
+
+def _oldest_lag(visits: Visits, here: np.ndarray) -> np.ndarray:
+    """Largest lag of the visits of any prompt that counts, 0 where there are none; (...)."""
+    lag = np.max(np.where(_numpy(visits.mass) > 0, _numpy(visits.lag), 0.0), axis=-1, initial=0.0)
+    return np.max(np.where(here, lag, 0.0), axis=-1, initial=0.0)
+
+
+def _reduced(step: Any, axes: int) -> np.ndarray:
+    """The step without its two last axes (prompts and completions), if it has any."""
+    array = np.asarray(_numpy(step), dtype=float)
+    return array[..., 0, 0] if array.ndim >= 2 else array
+
+
+def _numpy(array: Any) -> np.ndarray:
+    if array_api_compat.is_torch_array(array):
+        array = array.detach().cpu().numpy()
+    return np.asarray(array, dtype=float)

@@ -1,0 +1,35 @@
+"""A bandwidth that has been chosen already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from kaestat.core.arrays import Array, Visits
+from kaestat.smoothing.kernels import Kernel
+from kaestat.smoothing.selectors.base import FormulaSelector
+
+
+@dataclass(frozen=True, eq=False)
+class Settled(FormulaSelector):
+    """What another selector resolved to at one step, so that it need not choose twice.
+
+    Parameters
+    ----------
+    resolved : tuple of (bandwidth, share)
+        As `Selector.resolve` returns them.
+    """
+
+    resolved: tuple[tuple[Array | float, Array | float], ...]
+    name: ClassVar[str] = "settled"
+
+    @property
+    def memory(self) -> float:
+        return max(float(np.max(bandwidth)) for bandwidth, _ in self.resolved)
+
+    def resolve(
+        self, visits: Visits, current_count: Array, *, step: int | Array, kernel: Kernel
+    ) -> list[tuple[Array | float, Array | float]]:
+        return list(self.resolved)

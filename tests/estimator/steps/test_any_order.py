@@ -1,0 +1,373 @@
+"""Time as data: whatever the order in which completions come, and whatever comes late, the same history and values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kaestat import AdvantageEstimator, methods
+from kaestat.smoothing.kernels import as_kernel
+from tests.helpers.arrivals import LEARNED, METHODS, WEIGHTED, make, mixed, run, visits_of
+from tests.helpers.estimators import PARAMETERS, UNWEIGHTED
+
+seeds = st.integers(0, 2**32 - 1)
+every_method = pytest.mark.parametrize("name", METHODS)
+weighted_or_not = pytest.mark.parametrize("weighted", [False, True])
+
+
+# Values of a prompt do not depend on which other prompts are in the call.
+APART = ("kae", "kae, exponential", "kae, fraction", "kae_stream", "kalman", "spo")
+
+
+def given_to(part, name, weighted, **more):
+    return {"weights": part.weight} | more if weighted else more
+
+
+def in_order(name, steps, *, order="any", weighted=False):
+    estimator = make(name, order=order)
+    for step, part in enumerate(steps):
+        estimator.step(part.ids, part.reward, step, **given_to(part, name, weighted))
+    return estimator
+
+
+def last_values(estimator, steps, weighted=False):
+    part = steps[-1]
+    estimator.step(part.ids, part.reward, len(steps) - 1, **given_to(part, None, weighted))
+    return estimator.values
+
+
+@every_method
+@given(seed=seeds)
+def test_calls_in_order_give_the_bits_of_the_strict_mode(name, seed):
+    steps = run(seed, 8)
+    strict, free = make(name), make(name, order="any")
+    for step, part in enumerate(steps):
+        advantages = strict.step(part.ids, part.reward, step), free.step(part.ids, part.reward, step)
+        if name not in LEARNED:
+            np.testing.assert_array_equal(*advantages)
+            np.testing.assert_array_equal(strict.values, free.values)
+    if name not in LEARNED:
+        assert visits_of(strict, 8) == visits_of(free, 8)
+
+
+@every_method
+@given(seed=seeds)
+def test_any_order_split_and_lateness_give_the_visits_and_later_values_of_the_run_in_order(name, seed):
+    steps = run(seed)
+    past, now = steps[:-1], len(steps) - 1
+    expected, free = in_order(name, past), make(name, order="any")
+    for k, part in enumerate(mixed(past, seed)):
+        record = free.observe if k % 2 else free.step
+        record(part.ids, part.reward, now - 1, version=part.version)
+    assert visits_of(free, now) == visits_of(expected, now)  # sums of 0 and 1 round nowhere
+    if name not in LEARNED:
+        assert visits_of(free, now) == visits_of(in_order(name, past, order="strict"), now)
+    np.testing.assert_allclose(last_values(free, steps), last_values(expected, steps), rtol=0, atol=1e-12)
+    predicted = [estimator.predict([0, 1, 2], now + 1).value for estimator in (free, expected)]
+    np.testing.assert_allclose(*predicted, rtol=0, atol=1e-12)
+
+
+@weighted_or_not
+@pytest.mark.parametrize("name", WEIGHTED)
+@given(seed=seeds)
+def test_so_do_rewards_and_weights_that_are_rounded_to_1e_12(name, weighted, seed):
+    steps = run(seed, binary=False)
+    past, now = steps[:-1], len(steps) - 1
+    expected, free = in_order(name, past, weighted=weighted), make(name, order="any")
+    for part in mixed(past, seed):
+        free.observe(part.ids, part.reward, now - 1, version=part.version, **given_to(part, name, weighted))
+    found, wanted = visits_of(free, now), visits_of(expected, now)
+    assert found.keys() == wanted.keys()
+    for visit, sums in wanted.items():
+        np.testing.assert_allclose(list(found[visit].values()), [sums[n] for n in found[visit]], rtol=1e-12)
+    tolerance = 1e-7 if name in LEARNED else 1e-11  # shares of bandwidths are exponentials of losses
+    got = last_values(free, steps, weighted)
+    np.testing.assert_allclose(got, last_values(expected, steps, weighted), rtol=0, atol=tolerance)
+
+
+@every_method
+@given(seed=seeds)
+def test_a_run_resumed_in_the_middle_goes_on_as_if_it_had_not_stopped(name, seed, tmp_path_factory):
+    steps, now = run(seed), 13
+    parts = mixed(steps[:-1], seed)
+    whole, file = make(name, order="any", keep_deltas=True), tmp_path_factory.mktemp("state") / "state"
+    resumed = make(name, order="any", keep_deltas=True)
+    for k, part in enumerate(parts):
+        if k == len(parts) // 2:
+            resumed.save(file)
+            resumed = AdvantageEstimator.load(file)
+            assert resumed.order == "any"
+        for estimator in (whole, resumed):
+            estimator.step(part.ids, part.reward, now - 1, version=part.version)
+        np.testing.assert_array_equal(whole.values, resumed.values)
+    np.testing.assert_array_equal(last_values(whole, steps), last_values(resumed, steps))
+    taken = whole.take_delta(), resumed.take_delta()
+    for name_ in taken[0].sums:
+        np.testing.assert_array_equal(taken[0].sums[name_], taken[1].sums[name_])
+    assert len(taken[0]) == len(taken[1]) > 0
+
+
+LEAVE_ONE_OUT = [*METHODS, "rloo", "pooled", "james_stein"]
+
+
+def changed(reward, place):
+    other = reward.copy()
+    other[place] = 1.0 - other[place]
+    return other
+
+
+@pytest.mark.parametrize("name", LEAVE_ONE_OUT)
+@given(seed=seeds, data=st.data())
+def test_no_value_sees_its_own_reward_whichever_calls_came_before(name, seed, data):
+    """Parts of the same visit came before, some of them later versions; the completion's own call records it."""
+    parts = mixed(run(seed, 10), seed)
+    call = data.draw(st.integers(0, len(parts) - 1))
+    place = data.draw(st.integers(0, len(parts[call]) - 1))
+    values = []
+    for reward in (parts[call].reward, changed(parts[call].reward, place)):
+        estimator = AdvantageEstimator(name, order="any") if name not in METHODS else make(name, order="any")
+        for part in parts[:call]:
+            estimator.step(part.ids, part.reward, 9, version=part.version)
+        estimator.step(parts[call].ids, reward, 9, version=parts[call].version)
+        values.append(estimator.values[place])
+    assert values[0] == pytest.approx(values[1], abs=1e-12)
+
+
+@every_method
+@given(seed=seeds, data=st.data())
+def test_nor_where_it_had_been_recorded_before_its_advantage_was_asked_for(name, seed, data):
+    steps = run(seed, 10)
+    asked = steps[data.draw(st.integers(0, 9))]
+    place = data.draw(st.integers(0, len(asked) - 1))
+    values = []
+    for reward in (asked.reward, changed(asked.reward, place)):
+        estimator = make(name, order="any")
+        recorded = [s if s is not asked else type(s)(s.ids, reward, s.version, s.weight) for s in steps]
+        for part in mixed(recorded, seed):
+            estimator.observe(part.ids, part.reward, 9, version=part.version)
+        before = visits_of(estimator, 10)
+        advantages = estimator.advantages(asked.ids, reward, 9, version=asked.version)
+        np.testing.assert_allclose(advantages, reward - estimator.values, atol=1e-12)
+        assert visits_of(estimator, 10) == before
+        values.append(estimator.values[place])
+    assert values[0] == pytest.approx(values[1], abs=1e-12)
+
+
+def test_a_version_under_which_nothing_was_recorded_lets_the_own_reward_in():
+    """What the test above would see if the visit were not left out."""
+    values = []
+    for own in (0.0, 1.0):
+        estimator = AdvantageEstimator("kae", bandwidth=10, order="any")
+        estimator.observe(["a", "a"], [own, 1.0], 3, version=[2, 2])
+        estimator.advantages(["a", "a"], [own, 1.0], 3, version=[3, 3])
+        values.append(estimator.values[0])
+    assert abs(values[0] - values[1]) > 0.1
+
+
+def kernel_mean(completions, prompt, version, own, bandwidth):
+    """KAE by hand: every completion (prompt, version, reward) but the own one, weighed by its lag."""
+    kernel = as_kernel("triangular")
+    others = [c for k, c in enumerate(completions) if k != own and c[0] == prompt and c[1] <= version]
+    weights = [float(kernel.weight(np.array([(version - c[1]) / bandwidth]), np)[0]) for c in others]
+    return sum(w * c[2] for w, c in zip(weights, others, strict=True)) / sum(weights)
+
+
+def test_a_value_is_the_kernel_mean_of_all_that_has_come_in_of_versions_up_to_its_own():
+    estimator = AdvantageEstimator("kae", bandwidth=5, order="any")
+    recorded = [("a", 4, 1.0), ("a", 1, 0.0), ("b", 1, 1.0), ("a", 3, 0.0), ("a", 3, 0.5), ("b", 0, 0.0)]
+    for prompt, version, reward in recorded:
+        estimator.observe([prompt], [reward], 4, version=[version])
+    late = [("a", 3, 1.0), ("a", 3, 0.0), ("b", 2, 1.0)]
+    ids, versions, rewards = zip(*late, strict=True)
+    estimator.step(ids, rewards, 6, version=versions)
+    everything = recorded + late
+    wanted = [kernel_mean(everything, c[0], c[1], len(recorded) + k, 5.0) for k, c in enumerate(late)]
+    np.testing.assert_allclose(estimator.values, wanted, rtol=1e-14)
+
+
+@every_method
+@given(seed=seeds)
+def test_a_group_in_two_parts_ends_with_the_values_of_the_whole_group(name, seed):
+    whole, parts = make(name, order="any"), make(name, order="any")
+    for step, all_ in enumerate(run(seed, 8)):
+        second = np.random.default_rng(step).random(len(all_)) < 0.5
+        second |= np.isin(all_.ids, all_.ids[~second], invert=True)  # of every prompt there is a completion left
+        whole.step(all_.ids, all_.reward, step)
+        if not second.all():
+            parts.step(all_.ids[~second], all_.reward[~second], step)
+        parts.step(all_.ids[second], all_.reward[second], step)
+        if len(np.unique(all_.ids[second])) == len(np.unique(all_.ids)) or name in APART:
+            np.testing.assert_allclose(parts.values, whole.values[second], rtol=0, atol=1e-9)
+
+
+def test_completions_of_one_call_are_one_group_whatever_their_versions():
+    one, other = (AdvantageEstimator("kae", bandwidth=5, order="any") for _ in range(2))
+    for estimator in (one, other):
+        estimator.step(["a", "a"], [1.0, 0.0], 0)
+    one.step(["a"] * 4, [1.0, 0.0, 0.0, 1.0], 4, version=[2, 3, 3, 2])
+    other.step(["a"] * 4, [1.0, 0.0, 0.0, 1.0], 4, version=[3, 3, 3, 3])
+    np.testing.assert_array_equal(one.values, other.values)
+    assert visits_of(one, 5)["a", 2]["total"] == 2.0 and visits_of(one, 5)["a", 3]["count"] == 2
+
+
+@pytest.mark.parametrize("name", UNWEIGHTED)
+def test_every_method_takes_any_order_or_says_what_does(name):
+    given = PARAMETERS.get(name, {})
+    if name in ("bayes_filter", "cluster_blend", "critic", "ebpo", "spo"):
+        with pytest.raises(ValueError, match=f'order="any": method {name!r} streams .*rho=|such as kae, kae_eb'):
+            AdvantageEstimator(name, order="any", **given)
+        return
+    estimator = AdvantageEstimator(name, order="any", **given)
+    for version in (3, 1, 3):
+        advantages = estimator.step(["a", "a", "b"], [1.0, 0.0, 1.0], 3, version=[version] * 3)
+        assert np.isfinite(advantages).all()
+    assert estimator.last_step == 3
+
+
+def test_methods_listed_here_are_all_that_keep_a_history():
+    keep = {name for name in methods() if name not in PARAMETERS and AdvantageEstimator(name).baseline.horizon > 0}
+    assert keep - {method for method, _ in METHODS.values()} == {"bayes_filter"}
+
+
+def test_padding_is_neither_used_nor_recorded():
+    estimator = AdvantageEstimator("kae", bandwidth=5, order="any")
+    advantages = estimator.step(["a", "a", "x"], [1.0, 0.0, np.nan], 2, version=[1, 0, 99], mask=[True, True, False])
+    assert advantages.tolist() == [1.0, -1.0, 0.0] and set(visits_of(estimator, 3)) == {("a", 0), ("a", 1)}
+
+
+def all_kept(estimator):
+    delta = estimator.history.as_delta()
+    return {(delta.keys[row], step) for row, step in zip(delta.row.tolist(), delta.step.tolist(), strict=True)}
+
+
+def test_what_no_step_to_come_can_reach_is_left_out_and_memory_stays_bounded():
+    estimator = AdvantageEstimator("kae", bandwidth=5, order="any")
+    for step in range(200):
+        estimator.observe(["a", "b"], [1.0, 0.0], step, version=[step, max(step - 4, 0)])
+        estimator.observe(["a"], [1.0], step, version=[max(step - 3, 0)])
+    estimator.observe(["a"], [1.0], 199, version=[17])
+    assert set(visits_of(estimator, 200)) == {("a", v) for v in range(195, 200)} | {("b", 195)}
+    late = estimator.late
+    assert {key for key, _ in all_kept(estimator)} == {"a", "b"}
+    assert min(version for _, version in all_kept(estimator)) == 199 - late - 5
+    assert estimator.history.width <= late + 5 + 1
+
+
+def test_the_newest_visits_are_kept_where_their_number_is_limited():
+    rng = np.random.default_rng(0)
+    estimator = AdvantageEstimator("kae", order="any")
+    versions = rng.permutation(200)
+    for version in versions:
+        estimator.observe(["a"], [1.0], 199, version=[version])
+        estimator.observe(["a"], [0.0], 199, version=[version])
+    kept = visits_of(estimator, 200)
+    assert set(kept) == {("a", v) for v in range(199 - 64 - 64, 200)}  # 64 visits before a step late by 64
+    assert all(sums["count"] == 2 for sums in kept.values())
+    seen = estimator.history.visits_known(estimator.history.rows(["a"]), np.array([200]))
+    assert sorted(seen.lag[seen.count > 0].tolist()) == list(range(1, 65))
+
+
+def test_predictions_see_versions_before_now():
+    estimator = AdvantageEstimator("kae", bandwidth=5, order="any")
+    estimator.observe(["a"] * 4, [1.0, 0.0, 1.0, 1.0], 6, version=[2, 3, 4, 6])
+    weight = as_kernel("triangular").weight(np.array([2.0, 1.0]) / 5, np)
+    prediction = estimator.predict(["a"], 4)
+    assert prediction.value[0] == pytest.approx(weight[0] / weight.sum()) and prediction.lag[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda e: e.step(["a"], [1.0], 3, version=[4]), "version: 4 is after step 3"),
+        (lambda e: e.step(["a"], [1.0], 3, version=[-1]), "version must be finite and non-negative"),
+        (lambda e: e.step(["a"], [1.0], 3, version=[1.5]), "version must hold steps"),
+        (lambda e: e.step(["a"], [1.0], 3, version=[1, 2]), "version has 2 entries for 1 rewards"),
+        (lambda e: e.observe(["a"], [np.inf], 3), "rewards must be finite"),
+        (lambda e: e.step(["a"], [1.0], 3, weights=[1.0]), "weights must be given at every step or at none"),
+        (lambda e: e.step(["a"], [1.0], 3, importance=[1.0]), "importance must be given at every step or at none"),
+        (lambda e: e.advantages(["a"], [1.0], -1), "step must be a whole number"),
+        (lambda e: e.take_delta(), "keep_deltas=True"),
+    ],
+)
+def test_what_is_refused_changes_nothing(call, said):
+    estimator = AdvantageEstimator("kae", bandwidth=5, order="any")
+    estimator.step(["a", "b"], [1.0, 0.0], 2)
+    before = estimator.state_dict()
+    with pytest.raises(ValueError, match=said):
+        call(estimator)
+    assert estimator.state_dict() == before
+
+
+def test_rewards_that_a_step_refuses_are_not_observed_either():
+    estimator = AdvantageEstimator("spo", rho=0.9, order="any")
+    with pytest.raises(ValueError, match="every reward must lie in"):
+        estimator.observe(["a"], [2.0], 0)
+    assert estimator.history is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda e: e.step(["a"], [1.0], 0, version=[0]),
+        lambda e: e.observe(["a"], [1.0], 0, version=[0]),
+        lambda e: e.advantages(["a"], [1.0], 0),
+        lambda e: e.merge(AdvantageEstimator("kae", order="any", keep_deltas=True).take_delta()),
+        lambda e: AdvantageEstimator("kae", keep_deltas=True),
+    ],
+)
+def test_strict_order_says_which_option_it_takes(call):
+    with pytest.raises(ValueError, match='order="any"'):
+        call(AdvantageEstimator("kae"))
+    with pytest.raises(ValueError, match="order: unknown 'none'; choose one of strict, any"):
+        AdvantageEstimator("kae", order="none")
+
+
+def test_a_strict_state_loads_and_goes_on_in_any_order():
+    strict, free = in_order("kae", run(3), order="strict"), make("kae", order="any")
+    free.load_state_dict(strict.state_dict())
+    part = run(4, 15)[-1]
+    strict.step(part.ids, part.reward, 14)
+    free.step(part.ids, part.reward, 14)
+    np.testing.assert_array_equal(strict.values, free.values)
+
+
+def test_importance_alone_weighs_the_mean_and_beside_weights_multiplies_them_by_its_square():
+    rng = np.random.default_rng(0)
+    alone, weighed, both, squared = (AdvantageEstimator("kae_eb", bandwidth=9) for _ in range(4))
+    for step, part in enumerate(run(5, 10)):
+        ratio = rng.gamma(5.0, 0.2, len(part))
+        advantages = [
+            alone.step(part.ids, part.reward, step, importance=ratio),
+            weighed.step(part.ids, part.reward, step, weights=ratio),
+            both.step(part.ids, part.reward, step, importance=ratio, weights=part.weight),
+            squared.step(part.ids, part.reward, step, weights=part.weight * ratio**2),
+        ]
+        np.testing.assert_array_equal(advantages[0], advantages[1])
+        np.testing.assert_array_equal(advantages[2], advantages[3])
+
+
+def test_what_is_predicted_with_importance_alone_is_the_reweighted_reward():
+    reward, ratio = np.array([1.0, 0.0, 1.0]), np.array([0.5, 2.0, 1.0])
+    alone, weighed = (AdvantageEstimator("kae", bandwidth=5) for _ in range(2))
+    alone.step(["a"] * 3, reward, 0, importance=ratio)
+    weighed.step(["a"] * 3, reward, 0, weights=ratio)
+    assert alone.predict(["a"], 1).value[0] == pytest.approx(1.5 / 3.5)
+    assert weighed.predict(["a"], 1).value[0] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [("kalman", "importance: method 'kalman' does not average"), ("opo", "importance: method 'opo' needs weights=")],
+)
+def test_importance_is_refused_where_it_has_no_meaning(method, said):
+    with pytest.raises(ValueError, match=said):
+        AdvantageEstimator(method).step(["a", "a"], [1.0, 0.0], 0, importance=[1.0, 2.0])
+
+
+def test_learned_bandwidths_of_weighted_completions_predict_too():
+    rng, estimator = np.random.default_rng(0), AdvantageEstimator("kae_eb")
+    for step in range(12):
+        estimator.step(list("aabbccdd"), rng.integers(0, 2, 8).astype(float), step, weights=rng.gamma(2.0, size=8))
+    assert np.isfinite(estimator.predict(["a", "b"], 12).value).all()

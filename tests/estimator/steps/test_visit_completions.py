@@ -1,0 +1,59 @@
+"""Completions that have the sums of a visit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kaestat import Groups, Visits
+from kaestat.estimator.steps.visit_completions import completions_of, joined, split_now
+from kaestat.history.history import visit_sums
+
+rewards = st.lists(st.floats(-3, 3, allow_subnormal=False), min_size=1, max_size=9)
+
+
+def visit_of(groups: Groups) -> Visits:
+    sums = {name: column[:, None].astype(float) for name, column in visit_sums(groups).items()}
+    return Visits(lag=np.zeros_like(sums["count"]), **sums)
+
+
+@given(rows=st.lists(rewards, min_size=1, max_size=4))
+def test_they_have_the_number_sum_and_sum_of_squares_of_the_visit(rows):
+    widest = max(map(len, rows))
+    mask = np.array([[k < len(row) for k in range(widest)] for row in rows])
+    reward = np.array([row + [0.0] * (widest - len(row)) for row in rows])
+    visit = visit_of(Groups(reward, mask=mask))
+    again = visit_of(completions_of(visit))
+    np.testing.assert_array_equal(again.count, visit.count)
+    np.testing.assert_allclose(again.total, visit.total, atol=1e-12)
+    np.testing.assert_allclose(again.total_sq, visit.total_sq, rtol=1e-12, atol=1e-12)
+
+
+@given(successes=st.integers(0, 7), failures=st.integers(0, 7))
+def test_rewards_of_0_and_1_are_what_they_were(successes, failures):
+    reward = np.array([[1.0] * successes + [0.0] * failures])
+    visit = visit_of(Groups(reward)) if reward.size else Visits.of_successes(np.zeros((1, 1)), np.zeros((1, 1)), 0.0)
+    found = completions_of(visit)
+    np.testing.assert_allclose(np.sort(found.reward[found.mask]), np.sort(reward[0]), atol=1e-15)
+
+
+def test_weighted_completions_have_the_mean_weight_and_the_weighted_mean():
+    groups = Groups(np.array([[1.0, 0.0, 0.0]]), weight=np.array([[4.0, 1.0, 1.0]]))
+    visit, found = visit_of(groups), completions_of(visit_of(groups))
+    assert found.weight.tolist() == [[2.0, 2.0, 2.0]]
+    again = visit_of(found)
+    assert again.weighted_total[0, 0] == pytest.approx(visit.weighted_total[0, 0])
+    assert again.weighted_total_sq[0, 0] == pytest.approx(visit.weighted_total_sq[0, 0])
+
+
+def test_the_present_visit_is_split_off_and_joined_to_the_group():
+    lag, count = np.array([[3.0, 0.0], [5.0, 2.0]]), np.array([[4.0, 2.0], [0.0, 3.0]])
+    visits = Visits(lag=lag, count=count, total=count / 2, total_sq=count / 2)
+    past, now = split_now(visits)
+    assert past.count.tolist() == [[4.0, 0.0], [0.0, 3.0]] and now.count.tolist() == [[2.0], [0.0]]
+    whole = joined(Groups(np.array([[1.0], [0.0]]), prompt_ids=["a", "b"]), completions_of(now))
+    assert whole.mask.tolist() == [[True, True, True], [True, False, False]] and whole.prompt_ids == ["a", "b"]
+    assert whole.reward[0].tolist() == [1.0, 1.0, 0.0]
+    assert split_now(past) == (past, None)

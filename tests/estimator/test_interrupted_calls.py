@@ -1,0 +1,234 @@
+"""An interrupted call changes everything or nothing, and the same call again gives its result and counts once.
+
+Interrupts come at lines (in the slow tier at every line, and at operations) of kaestat that a call runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator
+from kaestat.credit.turn_estimator import TurnEstimator
+from kaestat.estimator.several_rewards import SeveralRewards
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.tracked_turns import TrackedTurns
+from tests.helpers.interrupts import Places, interrupted
+
+QUICK = 12  # random places of a case in the quick suite, beside the last 20
+IDS, REWARDS = ["a", "a", "b", "c", "c", "new"], [1.0, 0.0, 1.0, 0.0, 1.0, 1.0]
+TURNS = ["a", "b"], [[1.0, 0.0, 1.0], [0.0, 1.0]]  # the third turn is new
+
+
+@pytest.fixture(autouse=True)
+def one_sender(monkeypatch):
+    """Estimators number their deltas under one name, so that their states can be compared."""
+    monkeypatch.setattr("kaestat.estimator.imported_visits.secrets.token_hex", lambda size: "sender")
+
+
+def estimator_of(method: str, params: dict) -> AdvantageEstimator:
+    """After steps that leave no room for another visit."""
+    estimator = AdvantageEstimator(method, **params)
+    for step in range(3):
+        estimator.step(["a", "a", "b"], [1.0, float(step == 1), 0.0], step)
+    return estimator
+
+
+def several() -> SeveralRewards:
+    both = SeveralRewards.of("kae", ["right", "format"], bandwidth=10)
+    both.step(["a", "b"], np.array([[1.0, 0.0], [0.0, 1.0]]), 0)
+    return both
+
+
+def turns(order: str) -> TurnEstimator:
+    estimator = TurnEstimator("kae", bandwidth=10, order=order)
+    estimator.step(["a", "b"], [[1.0, 0.0], [0.0]], 0)
+    return estimator
+
+
+def watched(order: str) -> TrackedEstimator:
+    return TrackedEstimator(estimator_of("kae", {"bandwidth": 10, "order": order}))
+
+
+PARAMS = {"kae": {"bandwidth": 10}, "kae_eb": {}, "kalman": {}, "spo": {"rho": 0.9}, "bayes_filter": {}}
+CASES = {
+    f"{method} {order} {name}": (partial(estimator_of, method, params | {"order": order}), name)
+    for method, params in PARAMS.items()
+    for order in ("strict", "any")[: 1 if method == "bayes_filter" else 2]
+    for name in ("step", "observe", "advantages")[: 3 if order == "any" else 2]
+} | {
+    "kae any, deltas kept": (
+        partial(estimator_of, "kae", {"bandwidth": 10, "order": "any", "keep_deltas": True}),
+        "step",
+    ),
+    "several rewards step": (several, "step"),
+    "several rewards observe": (several, "observe"),
+    "turns strict step": (partial(turns, "strict"), "step"),
+    "turns any step": (partial(turns, "any"), "step"),
+    "turns any observe": (partial(turns, "any"), "observe"),
+    "watched strict": (partial(watched, "strict"), "advantages"),
+    "watched any": (partial(watched, "any"), "advantages"),
+    "watched any observe": (partial(watched, "any"), "observe"),
+    "watched turns": (lambda: TrackedTurns(turns("any")), "advantages"),
+}
+
+
+def content(held) -> tuple:
+    """The whole state, and the last values."""
+    values = getattr(held, "values", None)
+    return held.state_dict(), None if values is None else [np.asarray(each).tolist() for each in values]
+
+
+def call_of(held, name: str):
+    """The call that is interrupted."""
+    if isinstance(held, TurnEstimator):
+        return partial(getattr(held, name), *TURNS, 3)
+    if isinstance(held, TrackedTurns):
+        return partial(held.advantages, TURNS[1], 3, prompts=TURNS[0], ids=TURNS[0])
+    if isinstance(held, SeveralRewards):
+        return partial(getattr(held, name), IDS, np.stack([REWARDS, REWARDS[::-1]], axis=1), 3)
+    if isinstance(held, TrackedEstimator):
+        return partial(getattr(held, name), REWARDS, 3, prompts=IDS, ids=IDS)
+    return partial(getattr(held, name), IDS, REWARDS, 3)
+
+
+def listed(result) -> list:
+    return [] if result is None else [np.asarray(each).tolist() for each in result]
+
+
+def check_places(make, name: str, *, operations: bool = False, most: int | None = None) -> int:
+    """Interrupt the call at ``most`` random places, or at every place; returns the number of trials."""
+    fresh = make()
+    before, whole, counted = content(fresh), copy.deepcopy(fresh), copy.deepcopy(fresh)
+    result = listed(call_of(whole, name)())
+    after, places = content(whole), Places(operations=operations)
+    places.run(call_of(counted, name))
+    assert content(counted) == after
+    every, passed_over = np.arange(places.seen), 0
+    if most is not None and most < len(every):
+        late = every[-20:]  # the last places, where the state changes, are always among them
+        every = np.union1d(late, np.random.default_rng(0).choice(every, most, replace=False))
+    for at in every.tolist():
+        held, where = copy.deepcopy(fresh), f"at place {at} of {places.seen}"
+        if not interrupted(call_of(held, name), at, operations=operations):
+            assert content(held) == after, f"passed over an interrupt {where}, and did not come to its end"
+            passed_over += 1
+            continue
+        amid = content(held)
+        assert amid[0] in (before[0], after[0]), f"torn {where}"
+        if isinstance(held, AdvantageEstimator):
+            assert amid in (before, after), f"torn {where}"
+            resumed = make()
+            resumed.load_state_dict(amid[0])
+            assert resumed.state_dict() == amid[0]
+        assert listed(call_of(held, name)()) == result, f"other advantages after an interrupt {where}"
+        assert content(held) == after, f"counted twice, or lost, after an interrupt {where}"
+    assert passed_over <= 2  # where generators are closed
+    return len(every)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_interrupted_call_changes_all_or_nothing_and_a_retry_counts_once(case):
+    assert check_places(*CASES[case], most=QUICK) >= QUICK
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_at_every_line_and_at_a_thousand_operations(case):
+    check_places(*CASES[case])
+    check_places(*CASES[case], operations=True, most=1000)
+
+
+def at_the_end(estimator: AdvantageEstimator, rewards=REWARDS) -> AdvantageEstimator:
+    """Interrupted after the step was recorded, and before its result was returned."""
+    places = Places()
+    places.run(partial(copy.deepcopy(estimator).step, IDS, rewards, 3))
+    assert interrupted(partial(estimator.step, IDS, rewards, 3), places.seen - 1)
+    assert estimator.last_step == 3
+    return estimator
+
+
+def any_order() -> AdvantageEstimator:
+    return estimator_of("kae", {"bandwidth": 10, "order": "any"})
+
+
+def test_a_finished_call_is_not_taken_for_an_interrupted_one():
+    estimator = estimator_of("kae", {"bandwidth": 10})
+    estimator.step(IDS, REWARDS, 3)
+    with pytest.raises(ValueError, match="already recorded"):
+        estimator.step(IDS, REWARDS, 3)
+
+    estimator = any_order()
+    for _ in range(3):
+        estimator.observe(IDS, REWARDS, 3)
+    assert estimator.history.visits(["b"], 4).count[0, -1] == 3
+
+
+def test_after_a_retry_the_same_completions_again_are_new_ones():
+    estimator = at_the_end(any_order())
+    estimator.step(IDS, REWARDS, 3)
+    assert estimator.history.visits(["b"], 4).count[0, -1] == 1
+    estimator.step(IDS, REWARDS, 3)
+    assert estimator.history.visits(["b"], 4).count[0, -1] == 2
+
+
+@pytest.mark.parametrize("other", [{"rewards": REWARDS[::-1]}, {"step": 4}], ids=["rewards", "step"])
+def test_a_call_with_another_argument_is_another_call(other):
+    estimator = at_the_end(any_order())
+    estimator.step(**{"prompt_ids": IDS, "rewards": REWARDS, "step": 3} | other)
+    assert estimator.history.visits(["c"], 9).count.sum() == 4
+
+
+@pytest.mark.parametrize("other", [[[0.0, 1.0], [1.0, 0.0]], [[1.0], [1.0]]], ids=["another turn 1", "no turn 1"])
+def test_a_call_that_shares_some_turns_with_an_interrupted_one_is_another_call(other):
+    """Returns of turn 0 are 1 and 1 in both."""
+    estimator, places = TurnEstimator("kae", bandwidth=10, order="any"), Places()
+    first = partial(TurnEstimator.step, prompt_ids=["a", "b"], rewards=[[1.0, 0.0], [0.0, 1.0]], step=0)
+    places.run(partial(first, copy.deepcopy(estimator)))
+    assert interrupted(partial(first, estimator), places.seen - 1)
+    estimator.step(["a", "b"], other, 0)
+    counts = [turn.history.visits(["a", "b"], 1).count.sum() for turn in estimator.estimators]
+    assert counts == [4, 2 * len(other[0])]
+
+
+def test_rewards_that_share_a_column_with_an_interrupted_call_are_refused_like_those_of_any_recorded_prompt():
+    rewards, held, places = np.array([[1.0, 0.0], [0.0, 1.0]]), several(), Places()
+    places.run(partial(copy.deepcopy(held).step, ["a", "b"], rewards, 1))
+    assert interrupted(partial(held.step, ["a", "b"], rewards, 1), places.seen - 1)
+    with pytest.raises(ValueError, match="already recorded"):
+        held.step(["a", "b"], rewards * [1, 0], 1)
+
+
+def test_rewards_that_the_user_changes_in_place_after_an_interrupt_are_others():
+    rewards = np.array(REWARDS)
+    estimator = at_the_end(any_order(), rewards)
+    rewards[:] = 1 - rewards
+    estimator.step(IDS, rewards, 3)
+    visits = estimator.history.visits(["b"], 4)
+    assert (visits.count[0, -1], visits.total[0, -1]) == (2, 1)
+
+
+def test_a_warning_that_is_an_error_leaves_the_step_recorded_and_the_retry_is_known():
+    estimator = AdvantageEstimator("kae", bandwidth=10, prior={"elsewhere": (0.5, 8)})
+    expected = AdvantageEstimator("kae", bandwidth=10).step(IDS, REWARDS, 0).tolist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="prior: none of the 4 prompts"):
+            estimator.step(IDS, REWARDS, 0)
+        assert estimator.last_step == 0
+        assert estimator.step(IDS, REWARDS, 0).tolist() == expected
+
+
+def test_warnings_point_at_the_caller_of_several_rewards_and_of_turns():
+    both = SeveralRewards.of("kae", ["right", "format"], bandwidth=10, prior={"elsewhere": (0.5, 8)})
+    with pytest.warns(UserWarning, match="prior: none") as caught:
+        both.step(["a"], np.array([[1.0, 0.0]]), 0)
+    each_turn = TurnEstimator("kae", bandwidth=10)
+    with pytest.warns(UserWarning, match="no prompt has come back") as of_turns:
+        for step in range(101):
+            each_turn.step([f"prompt {step}"], [[1.0, 0.0]], step)
+    assert {warning.filename for warning in (*caught, *of_turns)} == {__file__}

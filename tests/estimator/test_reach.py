@@ -1,0 +1,118 @@
+"""The warnings of a history that is of no use: early, once, right about the cause, and never where it is of use."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator, make_baseline
+from kaestat.estimator.reach import ENOUGH_RETURNS, STEPS_WITHOUT_RETURN, reached
+
+
+def train(epoch, *, method="kae", steps=400, per_step=4, shuffle=False, estimator=None, start=0, **params):
+    """Train on ``epoch * per_step`` prompts; returns the warnings as (step, text)."""
+    estimator = AdvantageEstimator(method, **params) if estimator is None else estimator
+    rng, found = np.random.default_rng(0), []
+    order = np.arange(epoch * per_step)
+    for step in range(start, start + steps):
+        if shuffle and step % epoch == 0:
+            rng.shuffle(order)
+        prompts = order[(step % epoch) * per_step : (step % epoch + 1) * per_step]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            estimator.step([f"p{k}" for k in prompts for _ in range(2)], rng.integers(0, 2, 2 * per_step), step)
+        found += [(step, str(warning.message)) for warning in caught]
+    return found
+
+
+@pytest.mark.parametrize(("epoch", "wide"), [(12, 36), (60, 180), (99, 300)])
+@pytest.mark.parametrize("method", ["kae", "kae_eb"])
+def test_returns_beyond_the_bandwidth_are_told_once_and_early_with_a_bandwidth_that_reaches(epoch, wide, method):
+    ((step, text),) = train(epoch, method=method, bandwidth=10)
+    assert epoch < step <= epoch + ENOUGH_RETURNS / 4
+    assert text.startswith(f"{method}: prompts return about every {epoch} steps; bandwidth 10 reaches hardly any")
+    assert f"use about {wide}" in text and "prompt_ids" not in text
+    assert train(epoch, method=method, bandwidth=wide) == []
+
+
+def test_the_advice_is_told_of_a_value_that_equals_rloo_without_it():
+    kae, rloo = AdvantageEstimator("kae", bandwidth=10), AdvantageEstimator("rloo")
+    rng = np.random.default_rng(1)
+    for step in range(24):  # too few returns for a warning
+        prompts, reward = [f"p{step % 12}"] * 4, rng.integers(0, 2, 4).astype(float)
+        np.testing.assert_allclose(kae.step(prompts, reward, step), rloo.step(prompts, reward, step), atol=1e-12)
+
+
+def test_long_epochs_are_not_put_down_to_unstable_ids_alone():
+    (first, text), (second, told) = train(150, bandwidth=10)
+    assert first == STEPS_WITHOUT_RETURN - 1 and "If an epoch is longer than that" in text
+    assert 150 < second < 160 and "return about every 150 steps" in told and "use about 450" in told
+    assert train(150, bandwidth=450)[1:] == []
+
+
+@pytest.mark.parametrize("bandwidth", [10, 30])
+def test_shuffled_epochs_are_judged_by_what_is_usual(bandwidth):
+    found = train(60 if bandwidth == 10 else 8, bandwidth=bandwidth, shuffle=True)
+    assert len(found) == (bandwidth == 10)
+
+
+def test_an_exponential_kernel_whose_weights_have_faded_reaches_nothing_either():
+    assert [step for step, _ in train(60, bandwidth=10, kernel="exponential")] == [67]
+    assert train(30, bandwidth=10, kernel="exponential") == []  # weight e^-3
+
+
+@pytest.mark.parametrize(
+    "params", [{"method": "grpo"}, {"method": "kalman"}, {"bandwidth": "rate"}, {"bandwidth": 13}, {"method": "kae_eb"}]
+)
+def test_no_warning_where_the_history_reaches_or_there_is_none(params):
+    assert train(12, **params) == []
+
+
+@pytest.mark.parametrize("epoch", [12, 60, 99])
+@pytest.mark.parametrize("method", ["kae", "kae_eb"])
+def test_by_default_the_history_reaches_however_late_prompts_come_back(method, epoch):
+    estimator, rloo = AdvantageEstimator(method), AdvantageEstimator("rloo")
+    assert train(epoch, estimator=estimator, steps=2 * epoch) == train(epoch, estimator=rloo, steps=2 * epoch) == []
+    ids = [f"p{k}" for k in range(4) for _ in range(2)]
+    rewards = np.array([1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+    found = np.abs(estimator.step(ids, rewards, 2 * epoch) - rloo.step(ids, rewards, 2 * epoch))
+    assert found.max() > 0.1
+
+
+def test_prompts_that_come_back_at_once_and_then_after_long_are_within_reach():
+    """A reuse schedule: each prompt at two steps in a row, then not for an epoch."""
+    estimator, found = AdvantageEstimator("kae", bandwidth=10), []
+    for step in range(400):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            estimator.step([f"p{step // 2 % 30}"] * 2, [1.0, 0.0], step)
+        found += caught
+    assert found == []
+
+
+def test_it_goes_on_after_a_restored_state_which_knows_the_last_visits():
+    estimator = AdvantageEstimator("kae", bandwidth=10)
+    assert train(60, estimator=estimator, steps=60) == []
+    resumed = AdvantageEstimator("kae", bandwidth=10)
+    resumed.load_state_dict(estimator.state_dict())
+    assert [step for step, _ in train(60, estimator=resumed, steps=60, start=60)] == [67]
+
+
+def test_ids_that_never_come_back_bring_one_warning_where_the_caller_stands():
+    estimator = AdvantageEstimator("kae")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(STEPS_WITHOUT_RETURN - 1):
+            estimator.step([f"uid-{step}"], [1.0], step)
+    with pytest.warns(UserWarning, match=r"no prompt has come back in 100 steps.*change from visit to visit") as caught:
+        for step in range(STEPS_WITHOUT_RETURN - 1, 3 * STEPS_WITHOUT_RETURN):
+            estimator.step([f"uid-{step}"], [1.0], step)
+    assert len(caught) == 1 and caught[0].filename == __file__
+
+
+def test_a_visit_is_reached_while_its_weight_is_more_than_a_hundredth_of_that_now():
+    lag = np.array([1.0, 9.8, 9.95, 10.0, 46.0, 46.1])
+    assert reached(make_baseline("kae", bandwidth=10), lag).tolist() == [True, True, False, False, False, False]
+    exponential = make_baseline("kae", bandwidth=10, kernel="exponential")  # e^-4.6 = .01005
+    assert reached(exponential, lag).tolist() == [True, True, True, True, True, False]
+    assert reached(make_baseline("kalman"), lag).all() and not reached(make_baseline("rloo"), lag).any()

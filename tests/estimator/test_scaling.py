@@ -1,0 +1,179 @@
+"""Advantage scalings against the slow references and by hand."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kaestat import AdvantageEstimator, Groups
+from kaestat.baselines import BatchMean
+from kaestat.estimator.scaling import (
+    SCALINGS,
+    cancels_weights,
+    divide_by_group_std,
+    divide_by_reward_std,
+    make_scaling,
+    recentres,
+    rescale_informative,
+    whiten_over_batch,
+)
+from tests.helpers import reference_scalings as ref
+from tests.helpers.cases import groups
+from tests.helpers.method_table import only
+
+ROWS = st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.5]), min_size=1, max_size=5), min_size=1, max_size=4)
+
+
+def unpadded(array, rows):
+    return [array[p, : len(row)].tolist() for p, row in enumerate(rows)]
+
+
+def flat(rows):
+    return [value for row in rows for value in row]
+
+
+@given(rows=ROWS)
+def test_scalings_are_those_of_the_slow_references(rows):
+    packed = groups(*rows)
+    centred = packed.reward - 0.25
+    advantages = [[z - 0.25 for z in row] for row in rows]
+
+    for fast, slow in (
+        (divide_by_group_std(centred, packed), ref.over_group_std(advantages, rows)),
+        (make_scaling("trl_group")(centred, packed), ref.over_group_std(advantages, rows, 1e-4)),
+        (make_scaling("group_std(epsilon=0.5)")(centred, packed), ref.over_group_std(advantages, rows, 0.5)),
+        (make_scaling("trl_batch")(centred, packed), ref.over_reward_std(advantages, rows)),
+        (make_scaling("trl_batch( epsilon = 2 )")(centred, packed), ref.over_reward_std(advantages, rows, 2.0)),
+        (whiten_over_batch(centred, packed), ref.whitened(advantages)),
+        (rescale_informative(centred, packed), ref.gpg_rescaled(advantages, rows)),
+    ):
+        np.testing.assert_allclose(flat(unpadded(fast, rows)), flat(slow), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("scaling", [divide_by_group_std, divide_by_reward_std, whiten_over_batch, rescale_informative])
+def test_scalings_take_torch_tensors_and_leading_axes(scaling):
+    reward = np.random.default_rng(0).random((3, 4, 5))
+    expected = np.stack([scaling(r - 0.5, Groups(reward=r)) for r in reward])
+    tensor = torch.from_numpy(reward)
+
+    np.testing.assert_allclose(scaling(reward - 0.5, Groups(reward=reward)), expected)
+    np.testing.assert_allclose(scaling(tensor - 0.5, Groups(reward=tensor)).numpy(), expected)
+
+
+def test_whitened_advantages_have_mean_zero_and_unit_variance():
+    whitened = whiten_over_batch(groups([1, 0, 1], [0, 0, 1]).reward, groups([1, 0, 1], [0, 0, 1]))
+
+    assert abs(whitened.mean()) < 1e-12
+    assert whitened.var(ddof=1) == pytest.approx(1, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["grpo", "rloo", "kae", "krpo", "gpg", "reinforce++", "spo"])
+def test_scale_none_overrides_the_methods_own_scaling(method):
+    estimator = AdvantageEstimator(method, scale="none")
+    rewards = np.array([1.0, 0, 0, 1, 1, 1])
+    advantages = estimator.step(list("aaabbb"), rewards, 0)
+
+    np.testing.assert_allclose(advantages, rewards - estimator.values, rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", ["group_std", "batch_std"])
+def test_any_method_takes_any_scale(scale):
+    estimator = AdvantageEstimator("kae", bandwidth=10, scale=scale)
+    rewards = [[1.0, 0, 0], [1.0, 1, 1]]
+    advantages = estimator.step(list("aaabbb"), flat(rewards), 0)
+    plain = np.reshape(np.array(flat(rewards)) - estimator.values, (2, 3)).tolist()
+    slow = ref.over_group_std(plain, rewards) if scale == "group_std" else ref.whitened(plain)
+
+    np.testing.assert_allclose(advantages, flat(slow), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        ("std", "unknown 'std'; choose one of none, group_std"),
+        ("group_std(eps=1)", "unknown"),
+        ("group_std(epsilon=1", "unknown"),
+        (3, "unknown '3'"),
+        (["group_std"], "unknown"),
+        ("none(epsilon=1)", "'none' adds no epsilon"),
+        ("informative(epsilon=1)", "'informative' adds no epsilon"),
+        ("group_std(epsilon=small)", "must be a number, got 'small'"),
+        ("group_std(epsilon=0)", "epsilon must be positive"),
+        ("group_std(epsilon=-1e-4)", "epsilon must be positive"),
+        ("trl_batch(epsilon=nan)", "epsilon must be"),
+    ],
+)
+def test_unreadable_scales_say_what_to_write(scale, words):
+    with pytest.raises(ValueError) as error:
+        AdvantageEstimator("grpo", scale=scale)
+    assert words in str(error.value)
+
+
+def test_a_scale_with_its_epsilon_comes_back_from_a_file(tmp_path):
+    rewards = [1.0, 0, 0, 1, 0, 1]
+    estimator = AdvantageEstimator("grpo", scale="group_std(epsilon=0.5)")
+    estimator.save(tmp_path / "state")
+    found = AdvantageEstimator.load(tmp_path / "state").step(list("aaabbb"), rewards, 0)
+
+    np.testing.assert_array_equal(found, estimator.step(list("aaabbb"), rewards, 0))
+    assert found[0] == pytest.approx((2 / 3) / (np.sqrt(1 / 3) + 0.5))
+
+
+def test_two_completions_are_enough_to_be_whitened():
+    # mean 1/2, variance 1/4 + 1/4 over 1
+    whitened = whiten_over_batch(groups([1], [0]).reward, groups([1], [0]))
+    np.testing.assert_allclose(whitened, np.array([[0.5], [-0.5]]) / np.sqrt(0.5 + 1e-8), rtol=1e-12)
+
+
+def test_trls_batch_scaling_is_not_whitening():
+    rewards = [1.0, 1.0, 1.0, 0.0]
+    whitened = AdvantageEstimator("grpo", scale="batch_std").step(list("aabb"), rewards, 0)
+    trls = AdvantageEstimator("grpo", scale="trl_batch").step(list("aabb"), rewards, 0)
+
+    np.testing.assert_allclose(whitened, [0, 0, 1.2247, -1.2247], atol=1e-4)  # std of 0, 0, 1/2, -1/2
+    np.testing.assert_allclose(trls, [0, 0, 0.9998, -0.9998], atol=1e-4)  # std of 1, 1, 1, 0
+
+
+def with_weights(method, scale, *, weighted):
+    """Advantages at the third of three steps, of weights that differ or of none."""
+    chance = np.random.default_rng(0)
+    estimator = AdvantageEstimator(method.baseline(), scale=scale)
+    for step in range(3):
+        rewards, weights = (chance.random(12) < 0.5).astype(float), chance.gamma(2.0, size=12)
+        weights = weights if weighted else np.ones(12)  # of equal ones a mean is the plain one
+        advantages = estimator.step([f"p{k // 3}" for k in range(12)], rewards, step, weights=weights)
+    return advantages
+
+
+@only(lambda method: method.baseline().takes_weights and method.name != "none")
+@pytest.mark.parametrize("scale", SCALINGS)
+def test_weights_change_the_advantages_or_are_refused(method, scale):
+    if cancels_weights(method.baseline(), scale):
+        assert (method.name, scale) == ("reinforce++", "batch_std")
+        with pytest.raises(ValueError, match=r"weights: .* same without weights; set scale='none', or leave it out"):
+            with_weights(method, scale, weighted=True)
+    else:
+        plain, weighted = (with_weights(method, scale, weighted=weighted) for weighted in (False, True))
+        assert np.abs(weighted - plain).max() > 1e-3
+
+
+def test_what_is_refused_would_have_changed_nothing():
+    estimator, rewards = AdvantageEstimator("reinforce++"), np.array([1.0, 0, 0, 1, 1, 1])
+    weights = np.array([1.0, 5, 3, 1, 1, 2])
+    plain = estimator.step(list("aabbcc"), rewards, 0)
+    value = np.average(rewards, weights=weights)
+    assert abs(value - rewards.mean()) > 0.2
+    np.testing.assert_allclose(whiten_over_batch((rewards - value)[None], Groups(rewards[None]))[0], plain, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"^weights: method 'reinforce\+\+'"):
+        estimator.step(list("aabbcc"), rewards, 1, weights=weights)
+    with pytest.raises(ValueError, match=r"^importance: method 'reinforce\+\+'"):
+        estimator.step(list("aabbcc"), rewards, 1, importance=weights)
+    unscaled = AdvantageEstimator("reinforce++", scale="none").step(list("aabbcc"), rewards, 0, weights=weights)
+    np.testing.assert_allclose(unscaled, rewards - value, rtol=1e-12)
+
+
+def test_without_the_own_reward_the_batch_mean_is_no_constant():
+    assert not cancels_weights(BatchMean(without_own=True), "batch_std")
+    assert cancels_weights(BatchMean(), "batch_std(epsilon=0.1)") and not cancels_weights(BatchMean(), "trl_batch")
+    assert not recentres("deviation")

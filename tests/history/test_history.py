@@ -1,0 +1,396 @@
+"""RewardHistory: what is kept, what is dropped, what is refused."""
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kaestat import RewardHistory
+from kaestat.core.storage import save_state
+
+LAST_STEP = 2**31 - 2  # the step after it still fits 32 bits
+
+
+def record(history, keys, step, total=1.0):
+    history.record(keys, step=step, count=[2] * len(keys), total=[total] * len(keys), total_sq=[total] * len(keys))
+
+
+def seen(history, key, step):
+    """(lag, count, total) of the visits of one prompt, oldest first."""
+    visits = history.visits([key], step)
+    rows = zip(visits.lag[0], visits.count[0], visits.total[0], strict=True)
+    return [(int(lag), int(count), total) for lag, count, total in rows if count > 0]
+
+
+def test_a_prompt_never_seen_has_no_visits():
+    history = RewardHistory()
+    record(history, ["a"], 0)
+
+    assert seen(history, "b", 5) == []
+    assert history.visits(["b"], 5).count.sum() == 0
+
+
+def test_visits_stand_oldest_first_with_lags_from_now():
+    history = RewardHistory()
+    for step in (0, 3, 4):
+        record(history, ["a"], step, total=float(step))
+
+    assert seen(history, "a", 10) == [(10, 2, 0.0), (7, 2, 3.0), (6, 2, 4.0)]
+
+
+@given(
+    gaps=st.lists(st.integers(1, 7), min_size=1, max_size=25),
+    present=st.lists(st.integers(1, 7), min_size=25, max_size=25),
+    horizon=st.sampled_from([0.5, 1.0, 3.0, 10.0, np.inf]),
+)
+def test_every_visit_within_the_horizon_is_kept_and_memory_stays_bounded(gaps, present, horizon):
+    history, log, step = RewardHistory(horizon), {"a": [], "b": [], "c": []}, 0
+    for gap, bits in zip(gaps, present, strict=False):
+        keys = [key for k, key in enumerate(log) if bits >> k & 1]
+        record(history, keys, step, total=float(step))
+        for key in keys:
+            log[key].append(step)
+        step += gap
+        for key, steps in log.items():
+            wanted = [(step - s, 2, float(s)) for s in steps if step - s <= horizon]
+            assert seen(history, key, step)[len(seen(history, key, step)) - len(wanted) :] == wanted
+    if horizon < np.inf:
+        assert history.width <= max(horizon, 1) + 1
+
+
+def test_a_million_prompts_with_ten_visits_take_less_than_500_mb():
+    history, prompts = RewardHistory(horizon=10), 20_000
+    for step in range(30):
+        rows = np.ones(prompts)
+        history.record(range(prompts), step=step, count=rows, total=rows, total_sq=rows)
+
+    assert len(seen(history, 7, 30)) == 10
+    assert history.nbytes * (1_000_000 / prompts) < 500e6
+
+
+def test_capacity_grows_without_mixing_up_prompts():
+    history = RewardHistory()
+    for step in range(50):
+        record(history, [("p", step)], step, total=float(step))
+
+    assert len(history) == 50
+    assert all(seen(history, ("p", step), 60) == [(60 - step, 2, float(step))] for step in range(50))
+
+
+def test_weighted_and_divergence_fields_are_kept_where_asked_for():
+    history = RewardHistory(weighted=True, with_divergence=True)
+    sums = {"count": [2], "total": [1.0], "total_sq": [1.0], "weight": [3.0], "weight_sq": [5.0]}
+    sums |= {"weighted_total": [2.0], "weighted_total_sq": [2.0], "divergence": [0.01]}
+    sums |= {"weight_sq_total": [4.0], "weight_sq_total_sq": [4.5]}
+    history.record(["a"], step=0, **sums)
+    visits = history.visits(["a"], 1)
+
+    assert history.weighted and history.with_divergence
+    for name, (value,) in sums.items():
+        assert getattr(visits, name)[0, -1] == value
+    plain = RewardHistory()
+    record(plain, ["a"], 0)
+    assert plain.visits(["a"], 1).weight is None and plain.visits(["a"], 1).divergence is None
+
+
+def test_prompts_without_completions_are_not_visits():
+    history = RewardHistory()
+    history.record(["a", "b"], step=0, count=[0, 1], total=[0, 1.0], total_sq=[0, 1.0])
+
+    assert len(history) == 1 and seen(history, "a", 1) == []
+
+
+REFUSED = {
+    "a step recorded twice": (ValueError, "already recorded at step 5", {"step": 5}),
+    "a step that goes backwards": (ValueError, "went backwards", {"step": 4}),
+    "a negative step": (ValueError, "step", {"step": -1}),
+    "half a step": (ValueError, "step", {"step": 5.5}),
+    "a step that is no number": (TypeError, "step", {"step": "6"}),
+    "a step that is not finite": (ValueError, "step", {"step": np.nan}),
+    "a key twice": (ValueError, "distinct", {"keys": ["a", "a"], "count": [1, 1], "total": [0, 0], "total_sq": [0, 0]}),
+    "sums of the wrong length": (ValueError, "total must have one entry per key", {"total": [1.0, 2.0]}),
+    "sums that are not finite": (ValueError, "total_sq must be finite", {"total_sq": [np.inf]}),
+    "one sum among others that is not finite": (
+        ValueError,
+        "total must be finite",
+        {"keys": ["a", "b"], "count": [1, 1], "total": [0, np.nan], "total_sq": [0, 0]},
+    ),
+    "half a completion among whole ones": (
+        ValueError,
+        "count must hold whole numbers",
+        {"keys": ["a", "b"], "count": [1, 0.5], "total": [0, 0], "total_sq": [0, 0]},
+    ),
+    "half a completion": (ValueError, "count must hold whole numbers", {"count": [1.5]}),
+    "a negative count": (ValueError, "count must hold whole numbers", {"count": [-1]}),
+    "a field it does not keep": (ValueError, "this history records", {"weight": [1.0]}),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_bad_records_are_refused_and_change_nothing(reason):
+    error, message, change = REFUSED[reason]
+    history = RewardHistory()
+    record(history, ["a"], 5)
+    before = history.state_dict()
+    good = {"keys": ["a"], "step": 6, "count": [1], "total": [1.0], "total_sq": [1.0]}
+
+    with pytest.raises(error, match=message):
+        history.record(**{**good, **change})
+    after = history.state_dict()
+    np.testing.assert_equal(after, before)
+    history.record(**good)
+    assert len(seen(history, "a", 7)) == 2
+
+
+def test_lags_and_counts_are_floats():
+    history = RewardHistory()
+    record(history, ["a"], 0)
+    visits = history.visits(["a"], 1)
+    assert visits.lag.dtype == visits.count.dtype == np.float64
+
+
+def test_a_visit_of_one_completion_is_a_visit():
+    history = RewardHistory()
+    one = {"keys": ["a"], "step": 5, "count": [1], "total": [1.0], "total_sq": [1.0]}
+    history.record(**one)
+    with pytest.raises(ValueError, match="already recorded"):
+        history.record(**one)
+    with pytest.raises(ValueError, match="visits are the past"):
+        history.visits(["a"], 5)
+    with pytest.raises(ValueError, match="visits after its last step"):
+        RewardHistory.from_state_dict({**history.state_dict(), "last_step": 4})
+
+
+def test_one_prompt_with_visits_within_the_horizon_is_enough_to_make_room():
+    history = RewardHistory(horizon=3)
+    for step, keys in [(0, "ab"), (4, "a"), (5, "ab")]:
+        record(history, list(keys), step, total=float(step))
+    assert seen(history, "a", 6) == [(2, 2, 4.0), (1, 2, 5.0)]
+
+
+def test_two_columns_are_enough_for_a_horizon_of_two_steps():
+    history = RewardHistory(horizon=2)
+    for step in range(6):
+        record(history, ["a"], step, total=float(step))
+        assert seen(history, "a", step + 1)[-2:] == [(2, 2, step - 1.0), (1, 2, float(step))][-min(step + 1, 2) :]
+    assert history.width == 2
+
+
+def test_a_state_holds_the_prompts_seen_and_no_row_in_reserve():
+    history = RewardHistory()
+    for step in range(20):
+        record(history, [step], step)
+    resumed = RewardHistory.from_state_dict(history.state_dict())
+    np.testing.assert_equal(resumed.state_dict(), history.state_dict())
+    assert {len(field) for field in history.state_dict()["fields"].values()} == {20}
+
+
+def test_a_value_never_sees_its_own_step_or_the_future():
+    history = RewardHistory()
+    record(history, ["a"], 5)
+    for step in (5, 4):
+        with pytest.raises(ValueError, match="visits are the past"):
+            history.visits(["a"], step)
+    assert history.visits(["b"], 0).count.sum() == 0
+
+
+@pytest.mark.parametrize("horizon", [0, -1, np.nan])
+def test_horizon_must_be_positive(horizon):
+    with pytest.raises(ValueError, match="horizon"):
+        RewardHistory(horizon)
+
+
+@pytest.mark.parametrize("horizon", [True, "3", None, 1j])
+def test_horizon_must_be_a_number(horizon):
+    with pytest.raises(ValueError, match="horizon must be positive"):
+        RewardHistory(horizon)
+
+
+@pytest.mark.parametrize("horizon", [3, 3.0, np.int64(3), np.float32(3)])
+def test_horizon_may_be_a_number_of_any_kind(horizon):
+    assert type(RewardHistory(horizon).horizon) is float and RewardHistory(horizon).horizon == 3.0
+
+
+def test_a_horizon_beyond_every_float_keeps_everything():
+    largest = int(sys.float_info.max)
+    assert RewardHistory(10 * largest).horizon == np.inf
+    assert RewardHistory(largest).horizon == sys.float_info.max
+
+
+def test_saved_and_loaded_it_goes_on_bit_for_bit(tmp_path):
+    rng = np.random.default_rng(0)
+    history = RewardHistory(horizon=6)
+
+    def go_on(history, step, sums):
+        history.record(
+            list(range(step % 3, 9)), step=step, **{name: column[step % 3 :] for name, column in sums.items()}
+        )
+
+    columns = [
+        {name: rng.integers(1, 9, 9) / (1 if name == "count" else 7) for name in ("count", "total", "total_sq")}
+        for _ in range(40)
+    ]
+    for step in range(20):
+        go_on(history, step, columns[step])
+    history.save(tmp_path / "history")
+    resumed = RewardHistory.load(tmp_path / "history")
+    for step in range(20, 40):
+        go_on(history, step, columns[step])
+        go_on(resumed, step, columns[step])
+    np.testing.assert_equal(resumed.state_dict(), history.state_dict())
+
+
+ALTERED = {
+    "a field missing": lambda state: state["fields"].pop("total"),
+    "an unknown field": lambda state: state["fields"].update(extra=state["fields"]["total"]),
+    "fields of different shapes": lambda state: state["fields"].update(total=state["fields"]["total"][:, 1:]),
+    "a row missing": lambda state: state.update(fields={k: f[1:] for k, f in state["fields"].items()}),
+    "a key twice": lambda state: state.update(keys=["a", "a"]),
+    "a key missing": lambda state: state.update(keys=["a"]),
+    "no keys": lambda state: state.pop("keys"),
+    "no horizon": lambda state: state.pop("horizon"),
+    "no last step": lambda state: state.pop("last_step"),
+    "visits after the last step": lambda state: state.update(last_step=0),
+    "fields that are no arrays": lambda state: state.update(fields=None),
+    "a last step that is no integer": lambda state: state.update(last_step=2.0),
+    "a last step that is a flag": lambda state: state.update(last_step=True),
+    "a last step before the first": lambda state: state.update(last_step=-2),
+    "a last step that no array holds": lambda state: state.update(last_step=LAST_STEP + 1),
+    "a sum that is not finite": lambda state: np.put(state["fields"]["total"], 0, np.inf),
+    "half a completion": lambda state: state["fields"].update(count=state["fields"]["count"] / 4),
+    "a negative count": lambda state: np.put(state["fields"]["count"], 0, -1),
+    "a step beyond what arrays hold": lambda state: state["fields"].update(step=state["fields"]["step"] + 2.0**31),
+    "a flat field": lambda state: state.update(fields={k: f.ravel() for k, f in state["fields"].items()}),
+}
+
+
+@pytest.mark.parametrize("alteration", ALTERED)
+def test_a_state_that_does_not_fit_together_is_refused(alteration):
+    history = RewardHistory()
+    for step in range(3):
+        record(history, ["a", "b"], step)
+    state = history.state_dict()
+    ALTERED[alteration](state)
+    with pytest.raises(ValueError, match="state"):
+        RewardHistory.from_state_dict(state)
+
+
+def test_a_state_dict_is_a_copy():
+    history = RewardHistory()
+    record(history, ["a"], 0)
+    state = history.state_dict()
+    state["fields"]["total"][:] = 99
+    restored = RewardHistory.from_state_dict(history.state_dict())
+
+    assert seen(history, "a", 1) == seen(restored, "a", 1) == [(1, 2, 1.0)]
+
+
+def test_steps_and_counts_go_as_far_as_32_bits():
+    history = RewardHistory()
+    history.record(["a"], step=LAST_STEP, count=[LAST_STEP], total=[1.0], total_sq=[1.0])
+    assert seen(history, "a", LAST_STEP + 1) == [(1, LAST_STEP, 1.0)]
+    assert RewardHistory.from_state_dict(history.state_dict()).last_step == LAST_STEP
+    with pytest.raises(ValueError, match="step must be a whole number between 0 and"):
+        record(history, ["b"], LAST_STEP + 1)
+    with pytest.raises(ValueError, match="count must hold whole numbers"):
+        history.record(["b"], step=LAST_STEP, count=[LAST_STEP + 1], total=[1.0], total_sq=[1.0])
+
+
+@pytest.mark.parametrize("step", [6, 6.0, np.int64(6), np.array(6)])
+def test_a_step_may_be_a_whole_number_of_any_kind(step):
+    history = RewardHistory()
+    record(history, ["a"], step)
+    assert type(history.last_step) is int and history.last_step == 6
+
+
+@pytest.mark.parametrize("step", [True, None, np.array([6]), 6j])
+def test_what_is_no_number_is_no_step(step):
+    with pytest.raises(TypeError, match="step must be a whole number, got"):
+        record(RewardHistory(), ["a"], step)
+
+
+def test_a_visit_takes_24_bytes():
+    history = RewardHistory()
+    record(history, ["a"], 0)
+    assert RewardHistory().nbytes == 24
+    assert history.nbytes == 24 * 2  # one row more stands for prompts never seen
+
+
+def test_a_history_never_used_is_saved_and_loaded_as_one(tmp_path):
+    RewardHistory(horizon=3, weighted=True).save(tmp_path / "history")
+    loaded = RewardHistory.load(tmp_path / "history")
+    with pytest.raises(ValueError, match="last_step must be a whole number from -1"):
+        RewardHistory.from_state_dict({**loaded.state_dict(), "last_step": -2})
+    assert (len(loaded), loaded.last_step, loaded.horizon, loaded.weighted) == (0, -1, 3.0, True)
+    assert not loaded.with_divergence
+
+
+def test_a_file_of_something_else_is_no_history(tmp_path):
+    for content in ({"other": {"x": 1}}, {"history": [1, 2]}):
+        save_state(tmp_path / "file", content)
+        with pytest.raises(ValueError, match="holds no reward history"):
+            RewardHistory.load(tmp_path / "file")
+
+
+def test_prompts_without_completions_leave_the_sums_of_the_others_where_they_belong():
+    history = RewardHistory()
+    record(history, ["b"], 0)
+    history.record(list("abcd"), step=1, count=[0, 1, 2, 0], total=[9, 0.5, 0.75, 9], total_sq=[9, 0.25, 0.5, 9])
+    assert seen(history, "b", 2) == [(2, 2, 1.0), (1, 1, 0.5)]
+    assert seen(history, "c", 2) == [(1, 2, 0.75)]
+    assert history.visits(["c"], 2).total_sq[0, -1] == 0.5
+    assert len(history) == 2
+
+
+def test_the_prompt_recorded_twice_is_the_one_named():
+    history = RewardHistory()
+    record(history, ["a", "b"], 5)
+    with pytest.raises(ValueError, match="prompt 'b' was already recorded at step 5"):
+        record(history, ["new", "b"], 5)
+    record(history, ["new"], 5)
+    assert seen(history, "new", 6) == [(1, 2, 1.0)]
+
+
+def test_one_prompt_visited_now_is_enough_for_a_refusal():
+    history = RewardHistory()
+    record(history, ["a"], 3)
+    record(history, ["b"], 5)
+    with pytest.raises(ValueError, match="visits are the past"):
+        history.visits(["a", "never seen", "b"], 5)
+
+
+def test_no_more_than_the_stated_number_of_visits_is_kept():
+    history = RewardHistory(max_visits=3)
+    for step in range(9):
+        history.record(["a"], step=step, count=[1], total=[step], total_sq=[step**2])
+    assert history.width == 3
+    assert history.visits(["a"], 9).total.tolist() == [[6, 7, 8]]
+    assert RewardHistory.from_state_dict(history.state_dict()).max_visits == 3
+    with pytest.raises(ValueError, match="max_visits must be at least 1"):
+        RewardHistory(max_visits=0)
+
+
+def test_what_is_kept_of_a_prompt_comes_back_with_its_visits_and_from_a_file(tmp_path):
+    history = RewardHistory(max_visits=1, state_size=2)
+    sums = {"count": np.ones(2), "total": np.ones(2), "total_sq": np.ones(2)}
+    for step in range(2):
+        keys = ["a", f"b{step}"]
+        history.append(keys, history.rows(keys), step, sums, state=np.array([[step, 1], [step, 2]]))
+    history.save(tmp_path / "history")
+    for one in (history, RewardHistory.load(tmp_path / "history")):
+        assert one.visits(["b0", "never", "a", "b1"], 2).state.tolist() == [[0, 2], [0, 0], [1, 1], [1, 2]]
+        assert one.state_size == 2
+
+
+@pytest.mark.parametrize(
+    "altered", [np.zeros((3, 2), np.float32), np.zeros((1, 2)), np.full((1, 2), np.nan, np.float32)]
+)
+def test_an_altered_state_of_prompts_is_refused(altered):
+    history = RewardHistory(state_size=2)
+    history.append(
+        ["a"], history.rows(["a"]), 0, dict.fromkeys(("count", "total", "total_sq"), np.ones(1)), np.ones((1, 2))
+    )
+    with pytest.raises(ValueError, match="the state was altered"):
+        RewardHistory.from_state_dict(history.state_dict() | {"state": altered})

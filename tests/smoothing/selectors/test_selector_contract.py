@@ -1,0 +1,243 @@
+"""What every selector owes the baselines: the past alone, a bandwidth per leading index, invariance, any array kind."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator, RewardLog, Visits, make_baseline, select_bandwidth
+from kaestat.baselines.registry import parse_method
+from kaestat.logs.replay import replay
+from kaestat.smoothing.kernels import as_kernel
+from kaestat.smoothing.selectors import SELECTORS, as_selector, make_selector
+from tests.helpers.selector_logs import GRID, LOGS, random_log, reward_log, transformed, visits_of
+from tests.helpers.tiers import slow_after
+
+DATA_DRIVEN = ["forward_cv", "loo_cv", "gcv", "plug_in", "lepski", "aggregated", "auto", "aicc"]
+OF_EACH_KIND = slow_after(7, DATA_DRIVEN)  # aicc differs from gcv by its criterion alone
+FIELDS = ("lag", "count", "total", "total_sq")
+TRIANGULAR = as_kernel("triangular")
+LOG = random_log(7, prompts=12, visits=12)
+
+
+def resolve(selector, visits, *, step=100, prompts=1):
+    return selector.resolve(visits, np.ones((prompts, 1)), step=step, kernel=TRIANGULAR)
+
+
+def numbers(mixture):
+    return np.array([[np.asarray(part, dtype=float).reshape(-1) for part in pair] for pair in mixture])
+
+
+@pytest.mark.parametrize(
+    ("baseline", "name"),
+    slow_after(1, [(baseline, "forward_cv") for baseline in ("kae_eb", "kae", "kae_stream", "local_linear")])
+    + slow_after(1, [("kae", name) for name in DATA_DRIVEN if name != "forward_cv"]),
+)
+def test_a_completions_own_reward_never_moves_its_value(baseline, name):
+    estimator = make_baseline(baseline, bandwidth=name)
+    for changed in range(2):
+        values = []
+        for reward in (0.0, 1.0):
+            log = reward_log(LOG)
+            last = int(np.flatnonzero(log.frame["step"] == log.frame["step"].max())[0])
+            rewards = log.frame["reward"].to_numpy().copy()
+            rewards[last - 5 * changed] = reward
+            edited = RewardLog(log.frame["prompt"], log.frame["step"], rewards)
+            values.append(replay(edited, estimator)[0][last - 5 * changed])
+        assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("name", OF_EACH_KIND)
+def test_rewards_of_the_present_and_future_do_not_enter_the_bandwidth(name):
+    log = reward_log(LOG)
+    step, reward = log.frame["step"], log.frame["reward"]
+    cut = sorted(set(step))[-8]
+
+    def chosen_up_to_cut(rewards):
+        (block,) = RewardLog(log.frame["prompt"], step, rewards).prompt_units.blocks(horizon=np.inf)
+        mixture = resolve(make_selector(name), block.visits, step=block.step)
+        parts = [np.broadcast_to(part, block.step.shape) for pair in mixture for part in pair]
+        return np.stack(parts)[:, block.step[:, 0, 0] <= cut]
+
+    expected = chosen_up_to_cut(reward)
+    np.testing.assert_array_equal(chosen_up_to_cut(reward.where(step < cut, 1 - reward)), expected)
+    assert not np.array_equal(chosen_up_to_cut(reward.where(step >= cut, reward.to_numpy()[::-1])), expected)
+
+
+@pytest.mark.parametrize("name", DATA_DRIVEN)
+def test_each_leading_index_gets_the_bandwidth_of_its_own_past(name):
+    seeds, steps = (1, 2, 3, 4, 5, 6), np.array([40.0, 50, 60, 70, 80, 90])
+    trends = (0.0, 0.05, 0.0, 0.1, 0.02, 0.0)
+    logs = [random_log(seed, sizes=(4,), prompts=6, trend=trend) for seed, trend in zip(seeds, trends, strict=True)]
+    parts = [visits_of(log, now=now) for log, now in zip(logs, steps, strict=True)]
+    width = max(part.lag.shape[-1] for part in parts)
+    stacked = [
+        np.stack([np.pad(getattr(p, name_), ((0, 0), (0, width - p.lag.shape[-1]))) for p in parts]) for name_ in FIELDS
+    ]
+    visits = Visits(*(column.reshape(2, 3, 6, width) for column in stacked))
+    selector = make_selector(name, grid=GRID)
+    together = resolve(selector, visits, step=steps.reshape(2, 3, 1, 1), prompts=6)
+    assert all(np.shape(part) == (2, 3, 1, 1) for pair in together for part in pair if np.ndim(part))
+    single = [numbers(resolve(selector, part, prompts=6)) for part in parts]
+    expected = np.concatenate(single, axis=-1)
+    actual = numbers([tuple(np.broadcast_to(part, (2, 3, 1, 1)) for part in pair) for pair in together])
+    np.testing.assert_array_equal(actual, expected)
+    assert len(np.unique(actual)) > 2, "the parts should disagree, or nothing is tested"
+
+
+@pytest.mark.parametrize("padding", ["left", "between"])
+@pytest.mark.parametrize("log", LOGS)
+@pytest.mark.parametrize("name", DATA_DRIVEN)
+def test_padding_means_nothing(name, log, padding):
+    selector = make_selector(name)
+    expected = numbers(resolve(selector, visits_of(LOGS[log])))
+    actual = numbers(resolve(selector, visits_of(LOGS[log], padding=padding)))
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["triangular", "exponential"])
+@pytest.mark.parametrize("name", DATA_DRIVEN)
+def test_bandwidth_scales_with_the_time_axis(name, kernel):
+    selector, kernel = make_selector(name), as_kernel(kernel)
+    plain = selector.select(visits_of(LOG), kernel=kernel, n_boot=20)
+    scaled = selector.select(visits_of(transformed(LOG, time_scale=7.0)), kernel=kernel, n_boot=20)
+    assert scaled.bandwidth == pytest.approx(7 * plain.bandwidth, rel=1e-9)
+    assert scaled.se == pytest.approx(7 * plain.se, rel=1e-9)
+    np.testing.assert_allclose(scaled.path["risk"], plain.path["risk"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", DATA_DRIVEN)
+def test_a_constant_added_to_all_rewards_changes_nothing(name):
+    selector = make_selector(name)
+    plain = selector.select(visits_of(LOG), kernel=TRIANGULAR, n_boot=20)
+    shifted = selector.select(visits_of(transformed(LOG, shift=1000.0)), kernel=TRIANGULAR, n_boot=20)
+    assert shifted.bandwidth == pytest.approx(plain.bandwidth, rel=1e-6)
+    np.testing.assert_allclose(shifted.path["risk"], plain.path["risk"], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", DATA_DRIVEN)
+def test_torch_tensors_give_the_same_bandwidth(name):
+    torch = pytest.importorskip("torch")
+    visits = visits_of(LOG)
+    tensors = Visits(*(torch.as_tensor(getattr(visits, name_)) for name_ in FIELDS))
+    selector = make_selector(name)
+    np.testing.assert_array_equal(
+        numbers(selector.resolve(tensors, torch.ones(12, 1), step=100, kernel=TRIANGULAR)),
+        numbers(resolve(selector, visits)),
+    )
+    leading = Visits(*(getattr(tensors, name_)[None].to(torch.float32) for name_ in FIELDS))
+    for pair in selector.resolve(leading, torch.ones(1, 12, 1), step=100, kernel=TRIANGULAR):
+        for part in pair:
+            assert part == 1.0 or (part.dtype == torch.float32 and part.shape == (1, 1, 1))
+
+
+@pytest.mark.parametrize(("grid", "expected"), [(None, 10.0), ((20.0, 30.0), 20.0), ((2.0, 4.0), 4.0)])
+@pytest.mark.parametrize("past", [[[]], [[(3.0, [0.0, 1.0])], [(4.0, [1.0])]]])
+@pytest.mark.parametrize("name", DATA_DRIVEN)
+def test_without_two_visits_of_a_prompt_the_bandwidth_is_ten_steps(name, past, grid, expected):
+    assert resolve(make_selector(name, grid=grid), visits_of(past, now=5.0)) == [(expected, 1.0)]
+
+
+@pytest.mark.parametrize("name", DATA_DRIVEN)
+def test_unequal_weights_move_the_choice_only_through_the_weighted_means(name):
+    visits = visits_of(LOG)
+    doubled = dataclasses.replace(
+        visits,
+        weight=2 * visits.count,
+        weight_sq=4 * visits.count,
+        weighted_total=2 * visits.total,
+        weighted_total_sq=2 * visits.total_sq,
+    )
+    selector = make_selector(name)
+    np.testing.assert_allclose(numbers(resolve(selector, doubled)), numbers(resolve(selector, visits)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", [*OF_EACH_KIND, *(name for name in SELECTORS if name not in ("fixed", *DATA_DRIVEN))])
+def test_estimator_step_by_step_is_the_replay_of_the_log(name):
+    log = reward_log(LOG)
+    expected = replay(log, make_baseline("kae", bandwidth=name))[0]
+    estimator = AdvantageEstimator("kae", bandwidth=name)
+    values = []
+    for step, rows in log.frame.groupby("step"):
+        estimator.step(rows["prompt"], rows["reward"], step=step)
+        values.append(estimator.values)
+    np.testing.assert_allclose(np.concatenate(values), expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", list(SELECTORS))
+def test_estimator_continues_bit_for_bit_after_save_and_load(name, tmp_path):
+    def advance(estimator, steps):
+        rng = np.random.default_rng(0)
+        rewards = (rng.random((12, 8)) < 0.5).astype(float)
+        return [estimator.step(list("aabbccdd"), rewards[step], step=step) for step in steps]
+
+    through = AdvantageEstimator("kae", bandwidth=name)
+    expected = advance(through, range(12))[6:]
+    stopped = AdvantageEstimator("kae", bandwidth=name)
+    advance(stopped, range(6))
+    stopped.save(tmp_path / "state")
+    resumed = AdvantageEstimator.load(tmp_path / "state")
+    assert resumed.baseline == through.baseline
+    np.testing.assert_array_equal(advance(resumed, range(6, 12)), expected)
+
+
+def test_a_selectors_own_grid_survives_save_and_load(tmp_path):
+    estimator = AdvantageEstimator("kae", bandwidth=make_selector("forward_cv", grid=[2, 5]))
+    estimator.save(tmp_path / "state")
+    assert AdvantageEstimator.load(tmp_path / "state").baseline.bandwidth.grid == (2.0, 5.0)
+
+
+@pytest.mark.parametrize("text", ["kae:bandwidth=forward_cv", "kae_eb:bandwidth=lepski,kernel=exponential"])
+def test_selectors_are_named_in_specifications(text):
+    name, params = parse_method(text)
+    assert make_baseline(name, **params).bandwidth == make_selector(params["bandwidth"])
+
+
+def test_selectors_with_parameters_are_named_in_specifications():
+    name, params = parse_method("kae:bandwidth=aggregated(reward_range=2),kernel=exponential")
+    assert make_baseline(name, **params).bandwidth == make_selector("aggregated", reward_range=2.0)
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ([], "empty"),
+        ([1.0, 0.0], r"positive and at most 1e\+50, got 0"),
+        ([-1.0], r"positive and at most 1e\+50, got -1"),
+        ([1.0, np.nan], r"positive and at most 1e\+50, got nan"),
+        ([1.0, np.inf], r"positive and at most 1e\+50, got inf"),
+        ([1.0, 1e51], r"positive and at most 1e\+50, got 1e\+51"),
+        ([2.0, 1.0], "increasing"),
+        ([2.0, 2.0], "increasing"),
+    ],
+)
+def test_bad_grids_are_refused(grid, message):
+    with pytest.raises(ValueError, match=f"grid.*{message}"):
+        make_selector("loo_cv", grid=grid)
+
+
+@pytest.mark.parametrize("grid", ["fine", 3.0, [[1.0], [2.0]], [1.0, "x"], {"a": 1}])
+def test_grids_that_are_no_sequence_of_numbers_are_refused(grid):
+    with pytest.raises(TypeError, match="grid must be a sequence of bandwidths"):
+        make_selector("gcv", grid=grid)
+
+
+@pytest.mark.parametrize("name", sorted(set(SELECTORS) - {"fixed", "fraction", "rate", "aggregated"}))
+@pytest.mark.parametrize("kernel", ["triangular", "exponential"])
+@pytest.mark.parametrize("grid", [None, [1e-101], [1e-140, 1e50]])
+def test_errors_of_bandwidths_are_finite_for_the_largest_rewards_and_grids(name, kernel, grid):
+    rewards = [1e70, 0.0, -1e70, 1.0, 1e70, 0.0, 0.5, 1e70, 1.0, -1e70, 0.0, 0.0]
+    prompts, steps = ["a", "a", "b", "b", "c", "c"] * 2, [0, 0, 0, 0, 1, 1, 3, 3, 5, 5, 2**31 - 2, 2**31 - 2]
+    selection = select_bandwidth(RewardLog(prompts, steps, rewards), name, kernel, grid, n_boot=20)
+    assert math.isfinite(selection.se) and selection.bandwidth > 0
+    assert np.isfinite(selection.path.iloc[:, 2]).all()
+
+
+def test_unknown_selectors_and_parameters_are_refused():
+    with pytest.raises(ValueError, match=r"unknown name 'cv'; choose one of fixed, .*lepski"):
+        as_selector("cv")
+    with pytest.raises(ValueError, match="unknown parameter 'c'; it takes grid"):
+        make_selector("forward_cv", c=1)
+    with pytest.raises(ValueError, match="reward_range"):
+        make_selector("aggregated", reward_range=0)

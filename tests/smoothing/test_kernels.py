@@ -1,0 +1,238 @@
+"""One-sided kernels: every constant by quadrature and by the digits of the design's table, identities, bad input."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.optimize import minimize_scalar
+
+from kaestat.smoothing.kernels import KERNELS, CallableKernel, Exponential, Triangular, as_kernel
+
+ALL = [*KERNELS.values(), Exponential(rho=0.7), CallableKernel(lambda u: 3 * (1 - u) ** 2, support=1.0)]
+IDS = [f"{kernel.name}{index}" for index, kernel in enumerate(ALL)]
+each_kernel = pytest.mark.parametrize("kernel", ALL, ids=IDS)
+
+# name: (mu1, R, Lipschitz-optimal h constant, worst-case MSE constant, local linear mu2*, local linear R*), with the
+# tolerance that the printed digits allow.
+TABLE = {
+    "uniform": (1 / 2, 1, 1.2599, 1.1906, -1 / 6, 4),
+    "triangular": (1 / 3, 4 / 3, 1.8171, 1.1006, -1 / 10, 24 / 5),
+    "epanechnikov": (3 / 8, 6 / 5, 1.6219, 1.1098, -11 / 95, 4.498),
+    "exponential": (1, 1 / 2, 0.6300, 1.1906, -2, 5 / 4),
+    "half-normal": (math.sqrt(2 / math.pi), 1 / math.sqrt(math.pi), 0.7624, 1.1101, -0.75194, 1.78601),
+}
+DIGITS = {
+    "uniform": (1e-14, 1e-14, 5e-5, 5e-5, 1e-14, 1e-13),
+    "triangular": (1e-14, 1e-14, 5e-5, 5e-5, 1e-14, 1e-13),
+    "epanechnikov": (1e-14, 1e-14, 5e-5, 5e-5, 1e-14, 5e-4),
+    "exponential": (1e-14, 1e-14, 5e-5, 5e-5, 1e-13, 1e-13),
+    # The last printed digit of 1.78601 is off: quadrature (below) gives 1.78596.
+    "half-normal": (1e-14, 1e-14, 5e-5, 5e-5, 5e-6, 6e-5),
+}
+
+
+def integrate(function, kernel) -> float:
+    end = kernel.support if math.isfinite(kernel.support) else 150.0
+    return quad(function, 0, end, limit=400, epsabs=1e-13, epsrel=1e-13)[0]
+
+
+def at(kernel, u: float) -> float:
+    return float(kernel(np.array([u]))[0])
+
+
+def test_the_table_names_every_kernel():
+    assert set(TABLE) == set(KERNELS)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_constants_agree_with_the_printed_table(name):
+    kernel = KERNELS[name]
+    constants = (
+        kernel.mu1,
+        kernel.roughness,
+        kernel.lipschitz_bandwidth_constant,
+        kernel.worst_case_mse_constant,
+        kernel.local_linear_mu2,
+        kernel.local_linear_roughness,
+    )
+    for constant, printed, digits in zip(constants, TABLE[name], DIGITS[name], strict=True):
+        assert constant == pytest.approx(printed, abs=digits, rel=0)
+
+
+def test_the_triangular_bandwidth_constant_is_the_cube_root_of_six():
+    assert Triangular().lipschitz_bandwidth_constant == pytest.approx(6 ** (1 / 3), rel=1e-15)
+
+
+@each_kernel
+def test_moments_agree_with_quadrature(kernel):
+    for power, moment in enumerate(kernel.moments):
+        assert moment == pytest.approx(integrate(lambda u, k=power: u**k * at(kernel, u), kernel), rel=1e-9)
+    for power, moment in enumerate(kernel.square_moments):
+        assert moment == pytest.approx(integrate(lambda u, k=power: u**k * at(kernel, u) ** 2, kernel), rel=1e-9)
+
+
+@each_kernel
+def test_local_linear_constants_are_moments_of_the_equivalent_kernel(kernel):
+    _, m1, m2, _ = kernel.moments
+
+    def equivalent(u: float) -> float:
+        return at(kernel, u) * (m2 - m1 * u) / (m2 - m1**2)
+
+    assert integrate(equivalent, kernel) == pytest.approx(1, rel=1e-9)
+    assert integrate(lambda u: u * equivalent(u), kernel) == pytest.approx(0, abs=1e-9)
+    assert integrate(lambda u: u**2 * equivalent(u), kernel) == pytest.approx(kernel.local_linear_mu2, rel=1e-8)
+    assert integrate(lambda u: equivalent(u) ** 2, kernel) == pytest.approx(kernel.local_linear_roughness, rel=1e-8)
+
+
+@each_kernel
+def test_the_optimal_constants_minimise_squared_bias_plus_variance(kernel):
+    def mse(h: float) -> float:  # L = s2 / n = 1
+        return (h * kernel.mu1) ** 2 + kernel.roughness / h
+
+    best = minimize_scalar(mse, bounds=(1e-2, 10), method="bounded", options={"xatol": 1e-10})
+    assert best.x == pytest.approx(kernel.lipschitz_bandwidth_constant, rel=1e-5)
+    assert best.fun == pytest.approx(kernel.worst_case_mse_constant, rel=1e-10)
+    h = kernel.lipschitz_bandwidth_constant
+    assert (h * kernel.mu1) ** 2 == pytest.approx(kernel.roughness / h / 2, rel=1e-12)
+
+
+def test_no_kernel_beats_the_triangular_one_and_uniform_and_exponential_cost_eight_percent():
+    costs = {k.name: k.worst_case_mse_constant / Triangular().worst_case_mse_constant for k in KERNELS.values()}
+    assert min(costs.values()) == costs["triangular"] == 1
+    assert costs["uniform"] == pytest.approx(1.082, abs=5e-4)
+    assert costs["exponential"] == pytest.approx(costs["uniform"], rel=1e-14)
+
+
+@given(m=st.integers(1, 2000))
+@settings(derandomize=True, deadline=None)
+def test_triangular_identities_hold_for_every_integer_bandwidth(m):
+    weight = Triangular()(np.arange(m) / m)
+    weight = weight / weight.sum()
+    assert (weight * np.arange(m)).sum() == pytest.approx((m - 1) / 3, rel=1e-12, abs=1e-12)
+    assert (weight**2).sum() == pytest.approx(2 * (2 * m + 1) / (3 * m * (m + 1)), rel=1e-12)
+
+
+def test_an_integer_uniform_bandwidth_spans_that_many_lags():
+    weight = KERNELS["uniform"](np.arange(8) / 5.0)
+    assert weight.tolist() == [1, 1, 1, 1, 1, 0, 0, 0]
+
+
+@each_kernel
+def test_weights_vanish_in_the_future_and_beyond_the_support(kernel):
+    assert (kernel(np.array([-1e-9, -1.0, -math.inf])) == 0).all()
+    if math.isfinite(kernel.support):
+        assert (kernel(kernel.support + np.array([1e-9, 1.0, 1e6])) == 0).all()
+    else:
+        assert (kernel(np.array([1.0, 5.0])) > 0).all()
+
+
+@each_kernel
+def test_weights_are_non_negative_and_fall_from_k_of_zero(kernel):
+    u = np.linspace(0, 3, 301)
+    weight = kernel(u)
+    assert weight[0] == pytest.approx(kernel.at_zero, rel=1e-15)
+    assert (weight >= 0).all()
+    assert (np.diff(weight) <= 1e-15).all()
+
+
+def test_the_exponential_kernel_decays_by_rho_per_bandwidth():
+    weight = Exponential(rho=0.7)(np.arange(4.0))
+    np.testing.assert_allclose(weight, -math.log(0.7) * 0.7 ** np.arange(4), rtol=1e-14)
+    assert KERNELS["exponential"] == Exponential(rho=math.exp(-1))
+
+
+@pytest.mark.parametrize("kernel", ALL[:-1], ids=IDS[:-1])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_torch_agrees_with_numpy_and_keeps_its_type(kernel, dtype):
+    u = np.array([-0.5, 0.0, 0.2, 0.999, 1.0, 1.5, 7.0], dtype=str(dtype).split(".")[1])
+    weight = kernel(torch.from_numpy(u))
+    assert weight.dtype == dtype
+    np.testing.assert_allclose(weight.numpy(), kernel(u), rtol=1e-6 if dtype == torch.float32 else 1e-14)
+
+
+def test_a_callable_kernel_with_the_triangular_formula_is_the_triangular_kernel():
+    by_hand = as_kernel(lambda u: 2 * (1 - u) * (u < 1))
+    assert by_hand.moments == pytest.approx(Triangular().moments, rel=1e-7)
+    assert by_hand.square_moments == pytest.approx(Triangular().square_moments, rel=1e-7)
+    assert by_hand.local_linear_roughness == pytest.approx(24 / 5, rel=1e-6)
+    assert by_hand.at_zero == 2.0
+
+
+def test_a_callable_kernel_is_cut_at_its_support():
+    cut = CallableKernel(lambda u: 2 - 2 * u, support=1.0)
+    assert cut(np.array([0.5, 1.5])).tolist() == [1.0, 0.0]
+
+
+def test_a_callable_kernel_keeps_its_weight_at_the_end_of_its_support():
+    assert CallableKernel(np.ones_like, support=1)(np.array([1.0, 1.000001])).tolist() == [1.0, 0.0]
+
+
+@each_kernel
+def test_the_support_is_the_largest_lag_with_positive_weight(kernel):
+    # A support named too large keeps visits that never count; one too small drops some that do.
+    if math.isfinite(kernel.support):
+        assert at(kernel, kernel.support * (1 - 1e-9)) > 0
+        assert at(kernel, kernel.support * (1 + 1e-9)) == 0
+    else:
+        assert all(at(kernel, u) > 0 for u in (5.0, 30.0))
+
+
+@each_kernel
+def test_coefficients_of_a_polynomial_kernel_are_those_of_its_weights(kernel):
+    assert (kernel.polynomial is None) == (math.isinf(kernel.support) or isinstance(kernel, CallableKernel))
+    for u in (0.0, 0.25, 0.5, 0.9):
+        if kernel.polynomial is not None:
+            assert sum(c * u**power for power, c in enumerate(kernel.polynomial)) == pytest.approx(at(kernel, u))
+
+
+def test_a_callable_kernel_may_miss_the_mass_of_one_by_a_ten_thousandth():
+    assert CallableKernel(lambda u: (1 + 0.9e-4) * np.ones_like(u), support=1.0).at_zero == 1 + 0.9e-4
+    with pytest.raises(ValueError, match=r"integrates to 1\.00011 "):
+        CallableKernel(lambda u: (1 + 1.1e-4) * np.ones_like(u), support=1.0)
+
+
+@pytest.mark.parametrize("flag", [True, "1"])
+def test_a_flag_or_text_is_no_support_and_no_decay(flag):
+    with pytest.raises(ValueError, match="support must be positive"):
+        CallableKernel(np.ones_like, support=flag)
+    with pytest.raises(ValueError, match="rho must lie in"):
+        Exponential(rho=flag)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_as_kernel_finds_names_and_keeps_instances(name):
+    assert as_kernel(name) is KERNELS[name]
+    assert as_kernel(KERNELS[name]) is KERNELS[name]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "error", "message"),
+    [
+        ("gaussian", ValueError, "unknown name 'gaussian'; choose one of triangular"),
+        (3, TypeError, "got int"),
+        (lambda u: np.exp(-2 * u), ValueError, "integrates to 0.5"),
+        (lambda u: 2 * u * (u < 1), ValueError, r"K\(0\) must be positive"),
+        (lambda u: 2 - u, ValueError, "non-negative"),
+        (lambda u: u * math.nan, ValueError, "finite"),
+    ],
+)
+def test_what_is_no_kernel_is_refused_with_the_reason(kernel, error, message):
+    with pytest.raises(error, match=message):
+        as_kernel(kernel)
+
+
+@pytest.mark.parametrize("rho", [0.0, 1.0, -0.2, math.nan])
+def test_rho_outside_zero_to_one_is_refused(rho):
+    with pytest.raises(ValueError, match="rho must lie in"):
+        Exponential(rho=rho)
+
+
+def test_a_support_that_is_not_positive_is_refused():
+    with pytest.raises(ValueError, match="support must be positive"):
+        CallableKernel(lambda u: 2 * (1 - u), support=0.0)
