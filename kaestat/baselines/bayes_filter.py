@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,7 +12,9 @@ from array_api_compat import device
 from kaestat.baselines.base import Served
 from kaestat.baselines.filter_belief import PARTS, TINY, Belief, Moving, log_evidence
 from kaestat.baselines.filter_population import Population, first_carry, moments
-from kaestat.baselines.filter_rates import AGES, SHOCK, Rates, plain_rates
+from kaestat.baselines.filter_range import lies_outside, plain_means, say_widened, widened
+from kaestat.baselines.filter_rates import AGES, Rates, plain_rates
+from kaestat.baselines.filter_shock import common_shock, posterior_mean, shocked
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Visits, namespace
 
@@ -24,12 +25,39 @@ BLOCK = 4096  # prompts whose arrays fit the processor's cache
 class BayesFilter(RangedBaseline):
     """Posterior mean of the prompt's value, given its past, the rest of its group and what all prompts have shown.
 
-    TODO
+    Each prompt's success rate V has a Beta distribution for each of 14 hypotheses on how it moves, on the logit scale,
+    from visit to visit: 6 walks, 6 drifts of its own, and a jump one or two visits ago, which draws it anew. The past
+    counts as n completions with s successes, with a share rho of the prior Beta(a, b) that is left; f = V (1 - V)::
+
+        V = sum_h w_h (rho a + s / phi + S) / (rho (a + b) + n / phi + N),    w_h ~ w_h Pr(S of N | h)
+        a walk of variance q^2:   (n, s) <- (n, s) / (1 + q^2 f n)
+        then the group:           (n, s) <- (n, s) + the group's
+
+    with S of N the rest of the group, divided by the dispersion phi. A walk divides the precision J of a logit by
+    ``1 + q^2 J``, as in a Kalman filter; a drift moves the mean and leaves J; q and drifts are relative to the noise of
+    a reward, sqrt(phi). That is the conjugate updating of West, Harrison and Migon (1985) with the interacting models
+    of Blom and Bar-Shalom (1988), which are mixed by weighted means of n and s. What is learned:
+
+    - *How all prompts move*: probabilities of the hypotheses, by predictive likelihoods pooled over prompts and
+      discounted by 0.9 per return, for three kinds of worlds: all prompts move alike, but for 7 %; they are spread over
+      the hypotheses as in the past; each has a drift of its own. *How a prompt moves*: by its own past.
+    - *How often values jump*, by the same likelihoods.
+    - *How values are spread*, the Beta prior: by moments from the other prompts of the step, their groups included, and
+      from those before where they are fewer than 100 (as `KaeEb`).
+    - *A shock*: a move of all values at once, from the other prompts of this very step (`common_shock`).
+    - *The dispersion* phi: variance of a reward relative to V (1 - V), from the variance within groups and of single
+      rewards around their past, discounted; exactly 1 for rewards of 0 and 1. Other rewards in [low, high] count as
+      shares of a success (quasi-likelihood; Wedderburn, 1974).
+
+    Nothing depends on the completion's own reward: what is learned is of earlier steps or other prompts. Time is
+    counted in visits, so prompts that return at every step or every sixty are the same.
+
+    State: 56 numbers of single precision for each prompt. Values are accurate to 2e-5.
 
     Parameters
     ----------
     low, high : float
-        Range of the rewards to begin with; see `RangedBaseline`. Rewards beyond it widen it, and a warning says so once.
+        Range of the rewards to begin with; see `RangedBaseline`. Rewards beyond it widen it, with one warning.
 
     Raises
     ------
@@ -69,20 +97,18 @@ class BayesFilter(RangedBaseline):
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
         now = _Now.of(self, groups, visits, step, carry)
-        xp, known = groups.xp, now.population.moving()
-        belief = [now.belief(visits, known, rows) for rows in now.blocks]
-        return now.served(self, belief, known)
+        known = now.population.moving()
+        return now.served(self, [now.belief(visits, known, rows) for rows in now.blocks], known)
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         """``p (1 - p) / u - 1`` of the posterior's mean p and variance u, those of a Beta distribution."""
         now = _Now.of(self, groups, visits, step, carry)
-        known = now.population.moving()
-        found = []
+        known, found = now.population.moving(), []
         for rows in now.blocks:
             belief = now.belief(visits, known, rows)
-            found.append(_spread(belief, known)[1] * known.dispersion[..., 0, :])
-        size = found[0] if len(found) == 1 else groups.xp.concat(found, axis=-1)
-        return groups.xp.astype(size, groups.reward.dtype)[..., None]
+            size = posterior_mean(belief, known, belief.probabilities(known))[1]
+            found.append(size * known.dispersion[..., 0, :])
+        return groups.xp.astype(_joined(found), groups.reward.dtype)[..., None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +120,8 @@ class _Now:
     groups : Groups
     unit : array, shape (..., P, G)
         Rewards, 0 in the padding.
-    low, width : array, shape (..., P) or (..., 1)
-        Range of the rewards, of each prompt from the others alone.
+    low, width : array, shape (..., 1)
+        Range of the rewards of earlier steps.
     rates : Rates
     population : Population
     returning, scored : boolean array, shape (..., P)
@@ -126,15 +152,17 @@ class _Now:
         step = as_type_of(step, reward)
         step = step[..., 0, 0] if step.ndim >= 2 else step
         shape = np.broadcast_shapes((*groups.leading, reward.shape[-2]), visits.lag.shape[:-1])
-        newest = xp.full_like(reward[..., 0], np.inf)
+        newest = xp.full_like(reward[..., 0] if reward.shape[-1] else groups.count[..., 0], np.inf)
         if visits.lag.shape[-1]:
-            newest = xp.min(xp.where(visits.count > 0, visits.lag, xp.full_like(visits.count, np.inf)), axis=-1)
+            newest = xp.where(visits.count > 0, visits.lag, xp.full_like(visits.count, np.inf))
+            newest = newest[..., 0] if newest.shape[-1] == 1 else xp.min(newest, axis=-1)
         returning = newest < np.inf
         scored = returning if groups.among is None else returning & groups.among[..., 0]
         elapsed, returns = _elapsed(step, newest, scored, before["last_scored"])
-        low, width = _range(groups, before["range"])
-        unit = xp.clip((reward - low[..., None]) / width[..., None], 0.0, 1.0)
-        unit = unit if groups.mask is None else xp.where(groups.mask, unit, xp.zeros_like(unit))
+        low, width = before["range"][..., :1], before["range"][..., 1:] - before["range"][..., :1]
+        unit = groups.reward if groups.mask is None else xp.where(groups.mask, reward, low[..., None])
+        if bool(xp.any((low != 0) | (width != 1))) or lies_outside(groups, before["range"]):
+            unit = xp.clip((unit - low[..., None]) / width[..., None], 0.0, 1.0)
         rates = Rates.of(reward)
         return cls(
             groups=groups,
@@ -178,7 +206,7 @@ class _Now:
         for column in range(visits.count.shape[-1]):
             here = visits.count[..., rows, column] > 0
             count, total = (self.coarse(part[..., rows, column]) for part in (visits.count, visits.total))
-            low, width = self.coarse(_rows(self.low, rows)), self.coarse(_rows(self.width, rows))
+            low, width = self.coarse(self.low), self.coarse(self.width)
             total = xp.minimum(xp.clip((total - low * count) / width, 0.0, None), count)
             moved = belief.moved(self.rates, known).where(before, belief)
             belief = _updated(moved, known, count, total).where(here, belief)
@@ -190,7 +218,7 @@ class _Now:
         xp = self.groups.xp
         if self._is_unit:
             return kept
-        low, width = self.coarse(_rows(self.low, rows)), self.coarse(_rows(self.width, rows))
+        low, width = self.coarse(self.low), self.coarse(self.width)
         total = (kept.total - low * kept.count) / width
         return replace(kept, total=xp.minimum(xp.clip(total, 0.0, None), kept.count))
 
@@ -201,61 +229,75 @@ class _Now:
     def served(self, baseline: BayesFilter, beliefs: list[Belief], known: Moving) -> Served:
         """Values, carry and state."""
         groups, xp, unit = self.groups, self.groups.xp, self.unit
-        fine = unit.dtype
-        count, total = groups.count[..., 0], xp.sum(unit, axis=-1)
+        count, total = groups.count[..., 0], _summed(unit)
         own = [(self.coarse(_rows(count, rows)), self.coarse(_rows(total, rows))) for rows in self.blocks]
-        shock, shock_all = self.shock(beliefs, known, own)
-        probability = [belief.probabilities(known) for belief in beliefs]
-        past = self.past_of(beliefs, probability)
-        dispersion = self.population.dispersion[..., 0]
-        each = moments(past[0] + count, past[1] + total, dispersion)
+        likely = [belief.probabilities(known) for belief in beliefs]
+        past = self.past_of(beliefs, likely)
+        each = moments(past[0] + count, past[1] + total, self.population.dispersion[..., 0])
         sums, prior = self.population.joined(each, groups)
-        values, packed, learned = [], [], []
-        for rows, belief, (n, s) in zip(self.blocks, beliefs, own, strict=True):
+        shock = self.shock(beliefs, known, likely, count, total)
+        values, packed, learned, afterwards = [], [], [], []
+        for rows, belief, weight, (n, s) in zip(self.blocks, beliefs, likely, own, strict=True):
             here = replace(known, a=self.coarse(_rows(prior[0], rows)), b=self.coarse(_rows(prior[1], rows)))
-            asked = belief
+            asked = belief, here
             if shock is not None:
-                asked, here = _shocked(belief, known, here, self.coarse(_rows(shock, rows)))
-            values.append(self.values_of(asked, here, rows, n, s))
-            if shock is not None:
-                belief, here = _shocked(belief, known, here, self.coarse(_rows(shock_all, rows)))
+                asked = shocked(belief, known, here, self.coarse(shock[..., :-1][..., rows]))
+                belief, here = shocked(belief, known, here, self.coarse(shock[..., -1:]))
+            values.append(self.values_of(*asked, weight, rows, n))
             evidence = log_evidence(*belief.beta(here), n / here.dispersion, s / here.dispersion)
             after = belief.with_group(n, s, evidence, here)
+            afterwards.append(after)
             learned.append(self.learned(belief, after, evidence, here, rows))
-            packed.append(self.as_they_came(after, rows).packed())
+            packed.append(self.as_they_came(after, rows, s).packed())
+        if shock is not None:  # the values are spread in another way now
+            n, s = self.past_of(afterwards, [belief.probabilities(known) for belief in afterwards])
+            sums = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
         of_all = {name: sum(part[name] for part in learned) for name in learned[0]}
-        of_all |= {"dispersion": self.dispersion_sums(past)}
-        carry = self.population.after(of_all)
-        carry |= {"population": sums, "last_scored": self.last_scored, "range": _widened(groups, self.carry["range"])}
-        _warn_if_widened(baseline, self.carry["range"], carry["range"])
-        value = values[0] if len(values) == 1 else xp.concat(values, axis=-2)
-        value = self.low[..., None] + self.width[..., None] * xp.astype(value, fine)
-        state = packed[0] if len(packed) == 1 else xp.concat(packed, axis=-2)
-        return Served(values=value, carry=carry, settled=baseline, state=state)
+        carry = self.population.after(of_all | {"dispersion": self.dispersion_sums(past)})
+        carry |= {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
+        value = self.low[..., None] + self.width[..., None] * xp.astype(_joined(values, -2), unit.dtype)
+        if lies_outside(groups, self.carry["range"]):
+            value = plain_means(groups, carry["range"], value, past[0], self.width * past[1] + self.low * past[0])
+            carry |= {"range": widened(groups, carry["range"]), "population": xp.zeros_like(sums)}
+            say_widened(baseline.low, baseline.high, self.carry["range"], carry["range"])
+        return Served(values=value, carry=carry, settled=baseline, state=_joined(packed, -2))
 
-    def past_of(self, beliefs: list[Belief], probability: list[Array]) -> tuple[Array, Array]:
-        """Completions and rewards of each prompt's past, averaged over the hypotheses; (..., P) each."""
+    def past_of(self, beliefs: list[Belief], likely: list[Array]) -> tuple[Array, Array]:
+        """Completions that each prompt's past counts as, and the sum of their rewards; (..., P) each."""
+        xp, pairs = self.groups.xp, list(zip(beliefs, likely, strict=True))
+        return (
+            self.fine([xp.sum(weight * belief.count, axis=-2) for belief, weight in pairs]),
+            self.fine([xp.sum(weight * belief.total, axis=-2) for belief, weight in pairs]),
+        )
+
+    def fine(self, parts: list[Array]) -> Array:
+        """Of all prompts, in the floating type of the rewards."""
+        return self.groups.xp.astype(_joined(parts), self.unit.dtype)
+
+    def shock(
+        self, beliefs: list[Belief], known: Moving, likely: list[Array], count: Array, total: Array
+    ) -> Array | None:
+        """See `common_shock`."""
         xp = self.groups.xp
-        parts = []
-        for name in ("count", "total"):
-            each = [xp.sum(w * getattr(b, name), axis=-2) for w, b in zip(probability, beliefs, strict=True)]
-            parts.append(xp.astype(each[0] if len(each) == 1 else xp.concat(each, axis=-1), self.unit.dtype))
-        return parts[0], parts[1]
+        if not bool(xp.any(self.scored)):
+            return None
+        each = [posterior_mean(belief, known, weight) for belief, weight in zip(beliefs, likely, strict=True)]
+        mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
+        here = xp.astype(self.scored, self.unit.dtype)
+        return common_shock(mean, size, count * here, total * here, self.rates, self.population.dispersion[..., 0])
 
-    def values_of(self, belief: Belief, known: Moving, rows: slice, count: Array, total: Array) -> Array:
+    def values_of(self, belief: Belief, known: Moving, weight: Array, rows: slice, count: Array) -> Array:
         """Values on the unit scale of each completion of some prompts, its own reward left out; (..., P, G)."""
         xp, unit = self.groups.xp, self.unit[..., rows, :]
-        distinct = xp.unique_values(unit)
-        few = distinct.shape[0] < unit.shape[-1]
-        columns = distinct.shape[0] if few else unit.shape[-1]
+        binary = bool(xp.all(unit * (unit - 1) == 0)) and unit.shape[-1] > 1
+        columns = 2 if binary else unit.shape[-1]
         a, b = belief.beta(known)
-        weight = belief.probabilities(known)
+        fine_total = _summed(unit)
         alone = bool(xp.max(count) <= 1) if count.shape[-1] else True
         others = xp.clip(count - 1, 0.0, None) / known.dispersion
         found = []
         for column in range(columns):
-            reward = distinct[column] if few else unit[..., column]
-            rest = xp.clip(total - self.coarse(reward + 0 * unit[..., 0]), 0.0, None)
+            rest = self.coarse(xp.clip(fine_total - (float(column) if binary else unit[..., column]), 0.0, None))
             rest = xp.minimum(rest / known.dispersion, others)
             likely = weight
             if not alone:
@@ -263,11 +305,9 @@ class _Now:
                 likely = weight * xp.exp(log - xp.max(log, axis=-2, keepdims=True)) + TINY
             mean = xp.sum(likely * ((a + rest) / (a + b + others)), axis=-2) / xp.sum(likely, axis=-2)
             found.append(mean)
-        each = xp.stack(found, axis=-1)
-        if not few:
-            return each
-        place = xp.broadcast_to(xp.searchsorted(distinct, unit), (*each.shape[:-1], unit.shape[-1]))
-        return xp.take_along_axis(each, place, axis=-1)
+        if binary:
+            return xp.where(unit > 0, found[1][..., None], found[0][..., None])
+        return xp.stack(found, axis=-1)
 
     def learned(self, belief: Belief, after: Belief, evidence: Array, known: Moving, rows: slice) -> dict[str, Array]:
         """What the returns of some prompts tell of how values move."""
@@ -280,12 +320,18 @@ class _Now:
         probability = after.probabilities(known)[..., :-AGES, :]
         return self.population.learned_from(belief.odds[..., :-AGES, :], gained, probability, jumped, here)
 
-    def as_they_came(self, belief: Belief, rows: slice) -> Belief:
-        """With rewards on their own scale."""
-        if self._is_unit:
+    def as_they_came(self, belief: Belief, rows: slice, unit_total: Array) -> Belief:
+        """With rewards on their own scale, those of the group whatever they are."""
+        groups = self.groups
+        wider = lies_outside(groups, self.carry["range"])
+        if self._is_unit and not wider:
             return belief
-        low, width = self.coarse(_rows(self.low, rows)), self.coarse(_rows(self.width, rows))
-        return replace(belief, total=belief.total * width + low * belief.count)
+        low, width = self.coarse(self.low), self.coarse(self.width)
+        total = belief.total * width + low * belief.count
+        if wider:
+            came = _summed(groups.reward if groups.mask is None else groups.reward * groups.present)[..., rows]
+            total = total + self.coarse(came) - (unit_total * width + low * self.coarse(groups.count[..., rows, 0]))
+        return replace(belief, total=total)
 
     def dispersion_sums(self, past: tuple[Array, Array]) -> Array:
         """Squares of rewards around their mean, and ``u (1 - u)`` of as many; (..., 2).
@@ -295,41 +341,17 @@ class _Now:
         groups, unit, xp = self.groups, self.unit, self.groups.xp
         count = groups.count[..., 0]
         size = xp.clip(count, 1.0, None)
-        total = xp.sum(unit, axis=-1)
-        off = (unit - (total / size)[..., None]) * groups.present
-        within = xp.sum(off * off, axis=-1)
-        mixed = (count - 1) / size * xp.sum(unit * (1 - unit), axis=-1)
+        total = _summed(unit)
+        off = unit - (total / size)[..., None]
+        off = off if groups.mask is None else off * groups.present
+        within = xp.vecdot(off, off)
+        mixed = (count - 1) / size * (total - xp.vecdot(unit, unit))
         known = past[0] > 0
         n = xp.where(known, past[0], 1.0)
         share = xp.where(known & (count == 1), n / (n + 1), 0.0)
         within = within + share * (total - past[1] / n) ** 2
         mixed = xp.where(count > 1, mixed, share * total * (1 - total))
         return groups.pooled(xp.stack([within, mixed], axis=-1))[..., 0, :]
-
-    def shock(self, beliefs: list[Belief], known: Moving, own: list[tuple[Array, Array]]) -> tuple[Any, Any]:
-        """By how many logits all values have moved at once: of each prompt as the others say, and as all say.
-
-        (..., P) and (..., 1); None where nobody says so.
-        """
-        xp, rates = self.groups.xp, self.rates
-        if not bool(xp.any(self.scored)):
-            return None, None
-        gains = []
-        for rows, belief, (n, s) in zip(self.blocks, beliefs, own, strict=True):
-            mean, size = _spread(belief, known)
-            inflated = known.dispersion[..., 0, :] + n[..., 0, :] / xp.clip(size, 0.05, None)
-            inflated = (inflated / (1 + 1 / xp.clip(size, 0.05, None)))[..., None, :]
-            mean = xp.clip(mean, 1e-6, 1 - 1e-6)[..., None, :]
-            more = xp.log(1 + mean * (xp.exp(rates.shock) - 1))
-            gain = (s * rates.shock - n * more) / inflated
-            gains.append(gain * self.coarse(xp.astype(_rows(self.scored, rows), self.unit.dtype)))
-        gain = gains[0] if len(gains) == 1 else xp.concat(gains, axis=-1)
-        gain = xp.astype(gain, self.unit.dtype)
-        pooled = xp.sum(gain, axis=-1, keepdims=True)
-        of_each, of_all = _mean_shock(pooled - gain, rates), _mean_shock(pooled, rates)
-        if not bool(xp.any(of_each != 0)) and not bool(xp.any(of_all != 0)):
-            return None, None
-        return of_each, of_all
 
 
 def as_type_of(array: Any, model: Array) -> Array:
@@ -342,47 +364,6 @@ def _updated(belief: Belief, known: Moving, count: Array, total: Array) -> Belie
     return belief.with_group(count, total, evidence, known)
 
 
-def _shocked(belief: Belief, known: Moving, here: Moving, by: Array) -> tuple[Belief, Moving]:
-    """A belief after a move of all values by so many logits, and the prior that goes with it."""
-    xp = namespace(by)
-    size = known.a + known.b
-    factor = xp.exp(by)
-    a = size * known.a * factor / (known.b + known.a * factor)
-    after = replace(known, a=a, b=size - a)
-    moved = by != 0
-    shifted = belief.shifted(known, by, after)
-    belief = replace(
-        belief,
-        count=xp.where(moved, shifted.count, belief.count),
-        total=xp.where(moved, shifted.total, belief.total),
-    )
-    return belief, replace(here, a=xp.where(moved, after.a, here.a), b=xp.where(moved, after.b, here.b))
-
-
-def _mean_shock(gain: Array, rates: Rates) -> Array:
-    """Mean of the posterior of a shock where there more likely is one than not, else 0; (..., S, P) to (..., P)."""
-    xp = namespace(gain)
-    shock = xp.astype(rates.shock, gain.dtype)
-    gain = gain + math.log(SHOCK / (1 - SHOCK) / shock.shape[0])
-    best = xp.clip(xp.max(gain, axis=-2, keepdims=True), 0.0, None)
-    weight = xp.exp(gain - best)
-    some = xp.sum(weight, axis=-2)
-    none = xp.exp(-best[..., 0, :])
-    return xp.where(some > none, xp.sum(weight * shock, axis=-2) / xp.where(some > 0, some, 1.0), 0.0)
-
-
-def _spread(belief: Belief, known: Moving) -> tuple[Array, Array]:
-    """Mean of each prompt's posterior, and the size of the Beta distribution with its mean and variance; (..., P)."""
-    xp = namespace(belief.count)
-    a, b = belief.beta(known)
-    size, weight = a + b, belief.probabilities(known)
-    mean = a / size
-    middle = xp.sum(weight * mean, axis=-2)
-    off = mean - middle[..., None, :]
-    variance = xp.sum(weight * (mean * (1 - mean) / (size + 1) + off * off), axis=-2)
-    return middle, middle * (1 - middle) / xp.clip(variance, 1e-12, None) - 1
-
-
 def _elapsed(step: Array, newest: Array, scored: Array, last: Array) -> tuple[Array, Array]:
     """Returns of the prompts since the last step at which some returned, and how many return now."""
     xp = namespace(newest)
@@ -393,57 +374,16 @@ def _elapsed(step: Array, newest: Array, scored: Array, last: Array) -> tuple[Ar
     return since / mean_lag, returns
 
 
-def _range(groups: Groups, known: Array) -> tuple[Array, Array]:
-    """Lowest reward and width of the range for each prompt, from earlier steps and the other prompts; (..., P or 1)."""
-    xp, reward = groups.xp, groups.reward
-    low, high = known[..., :1], known[..., 1:]
-    own_low, own_high = _ends(groups)
-    if not bool(xp.any(own_low < low) | xp.any(own_high > high)):
-        return low, high - low
-    low = xp.minimum(low, _least_of_others(own_low))
-    high = xp.maximum(high, -_least_of_others(-own_high))
-    return low + 0 * reward[..., 0], high - low
-
-
-def _ends(groups: Groups) -> tuple[Array, Array]:
-    """Least and largest reward of each prompt; (..., P)."""
-    xp, reward = groups.xp, groups.reward
-    here = groups.present > 0 if groups.among is None else (groups.present > 0) & groups.among
-    least = xp.where(here, reward, xp.full_like(reward, np.inf))
-    most = xp.where(here, reward, xp.full_like(reward, -np.inf))
-    return xp.min(least, axis=-1), xp.max(most, axis=-1)
-
-
-def _least_of_others(least: Array) -> Array:
-    xp = namespace(least)
-    if least.shape[-1] < 2:  # noqa: PLR2004 (there are no others)
-        return xp.full_like(least, np.inf)
-    ordered = xp.sort(least, axis=-1)
-    return xp.where(least == ordered[..., :1], ordered[..., 1:2], ordered[..., :1])
-
-
-def _widened(groups: Groups, known: Array) -> Array:
-    xp = groups.xp
-    low, high = _ends(groups)
-    if low.shape[-1] == 0:
-        return known
-    return xp.stack(
-        [xp.minimum(known[..., 0], xp.min(low, axis=-1)), xp.maximum(known[..., 1], xp.max(high, axis=-1))], axis=-1
-    )
-
-
-def _warn_if_widened(baseline: BayesFilter, before: Array, after: Array) -> None:
-    xp = namespace(before)
-    given = xp.all(before == as_type_of([baseline.low, baseline.high], before))
-    if bool(given) and bool(xp.any(before != after)):
-        low, high = float(xp.min(after[..., 0])), float(xp.max(after[..., 1]))
-        warnings.warn(
-            f"rewards: bayes_filter was made for rewards in [{baseline.low:g}, {baseline.high:g}], and they reach from "
-            f"{low:g} to {high:g}. It goes on with the range that it sees; state it with low= and high=.",
-            stacklevel=2,
-        )
+def _summed(unit: Array) -> Array:
+    """Sums over completions; faster than sum."""
+    xp = namespace(unit)
+    return xp.vecdot(unit, xp.ones_like(unit[..., :1, :])) if unit.shape[-1] else xp.sum(unit, axis=-1)
 
 
 def _rows(array: Array, rows: slice) -> Array:
     """Of some prompts, (..., P); an array that is the same for all prompts has one."""
     return array if array.shape[-1] == 1 else array[..., rows]
+
+
+def _joined(parts: list[Array], axis: int = -1) -> Array:
+    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=axis)

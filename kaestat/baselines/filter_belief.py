@@ -63,7 +63,9 @@ class Belief:
         xp = namespace(state)
         parts = xp.reshape(state, (*state.shape[:-1], PARTS, state.shape[-1] // PARTS))
         parts = xp.moveaxis(parts, -3, -1)
-        return cls(*(xp.asarray(parts[..., j, :, :], copy=True) for j in range(PARTS)))
+        laid_out = xp.empty(parts.shape, dtype=state.dtype, device=device(state))  # hypotheses apart, prompts together
+        laid_out[...] = parts
+        return cls(*(laid_out[..., j, :, :] for j in range(PARTS)))
 
     def packed(self) -> Array:
         """The inverse of `unpacked`."""
@@ -103,7 +105,8 @@ class Belief:
     def beta(self, known: Moving) -> tuple[Array, Array]:
         """Parameters of the Beta distributions."""
         a = self.share * known.a + self.total / known.dispersion
-        return a, self.share * known.b + (self.count - self.total) / known.dispersion
+        failed = namespace(self.count).clip(self.count - self.total, 0.0, None)  # rounding
+        return a, self.share * known.b + failed / known.dispersion
 
     def moved(self, rates: Rates, known: Moving) -> Belief:
         """One visit on: a prompt may change the way in which it moves, or jump; then values move."""

@@ -10,11 +10,15 @@ from array_api_compat import device
 
 from kaestat.core.arrays import Array, namespace
 
-WALKS = (0.03, 0.06, 0.12, 0.25, 0.5, 1.2)  # standard deviations per visit, logits
+WALKS = (0.03, 0.064, 0.135, 0.29, 0.61, 1.3)  # standard deviations per visit, logits
 DRIFTS = ((0.1, 0.03), (0.2, 0.03), (0.4, 0.05))  # of a prompt's own, either way, and the walk beside it
 AGES = 2  # visits since a jump for which the value after it is kept apart
 FRESH_WALK = 0.05
-DRIFTING, MIXED, OWN_DRIFTS = 0.15, 0.15, 0.1  # prior probabilities: of a drift; that prompts differ, or differ in drift
+DRIFTING, MIXED, OWN_DRIFTS = (
+    0.15,
+    0.15,
+    0.1,
+)  # prior probabilities: of a drift; that prompts differ, or differ in drift
 OTHERWISE = 0.07  # share of prompts that move in another way where all are said to move in one
 JUMPS = ((0.0005, 0.6), (0.005, 0.25), (0.03, 0.1), (0.15, 0.05))  # probabilities of a jump per visit, and their priors
 SHOCKS = tuple(sign * size / 2 for sign in (-1, 1) for size in range(1, 9))  # logits, of all prompts at once

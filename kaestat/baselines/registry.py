@@ -13,6 +13,9 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.specification import parse_specification
 from kaestat.core.checks import check_parameters
 
+# What is taken where no method is named, and what takes its place where completions have weights or come in any order.
+DEFAULT_METHOD, SECOND_METHOD = "bayes_filter", "kae_eb"
+
 # Fixed bandwidths of the methods that otherwise learn one: the paper's for kae, twice that for kae_eb. They were the
 # defaults once: a state file that names no bandwidth was written then.
 FIXED_PARAMETERS: Mapping[str, Mapping[str, float]] = MappingProxyType(
@@ -127,7 +130,9 @@ METHODS: dict[str, Method] = {
             b.LogitShift,
             "first visit's rates, shifted in logits as the other prompts say (after a summary of BASIS)",
         ),
-        Method("bayes_filter", b.BayesFilter, "logit filter whose prior, rate of change and drift are learned (ours)"),
+        Method(
+            "bayes_filter", b.BayesFilter, "the default: a filter that learns how values move and are spread (ours)"
+        ),
         Method(
             "cluster_blend",
             b.ClusterBlend,

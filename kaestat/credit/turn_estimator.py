@@ -42,7 +42,7 @@ class TurnEstimator(Locked):
 
     Parameters
     ----------
-    method : str or Baseline
+    method : str or Baseline, optional
         As for `AdvantageEstimator`. Returns of late turns are sums over fewer rewards: with outcomes of 0 and 1 alone
         they stay between 0 and 1, with rewards of every turn they do not, which methods for success rates refuse.
     gamma : float
@@ -80,7 +80,7 @@ class TurnEstimator(Locked):
 
     def __init__(
         self,
-        method: str | Baseline = "kae",
+        method: str | Baseline | None = None,
         *,
         gamma: float = 1.0,
         scale: str | None = None,

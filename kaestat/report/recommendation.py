@@ -11,7 +11,7 @@ import pandas as pd
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.order_statistic import OrderStatistic
-from kaestat.baselines.registry import parse_method
+from kaestat.baselines.registry import DEFAULT_METHOD, parse_method
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Groups, Visits
 from kaestat.logs.prompt_risks import PromptRisks
@@ -21,7 +21,9 @@ from kaestat.logs.tuning import MARK
 from kaestat.report.setting import Setting, returns
 
 # Of two methods whose errors cannot be told apart, the one that comes first is taken; all others come after these.
-SIMPLEST_FIRST = ("rloo", "grpo", "pooled", "reinforce++", "james_stein", "kae", "kae_stream", "spo", "kalman")
+SIMPLEST_FIRST = (
+    *("rloo", "grpo", "pooled", "reinforce++", "james_stein", "kae", DEFAULT_METHOD, "kae_stream", "spo", "kalman"),
+)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from kaestat.history.delta import HistoryDelta
 
 
 def estimator_actor(
-    method: str | Baseline = "kae",
+    method: str | Baseline | None = None,
     *,
     name: str | None = None,
     path: str | os.PathLike[str] | None = None,
@@ -29,7 +29,7 @@ def estimator_actor(
 
     Parameters
     ----------
-    method : str or Baseline
+    method : str or Baseline, optional
         As `AdvantageEstimator`.
     name : str, optional
         Workers that ask for an actor of this name get the one that is there; the first makes it. It lives as long as
@@ -135,7 +135,7 @@ class SavedEstimator:
 
     def __init__(
         self,
-        method: str | Baseline = "kae",
+        method: str | Baseline | None = None,
         *,
         path: str | os.PathLike[str] | None = None,
         every: int = 1,
