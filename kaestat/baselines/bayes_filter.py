@@ -67,6 +67,7 @@ class BayesFilter(RangedBaseline):
 
     stepwise: ClassVar[bool] = True
     shrinks: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
 
     @property
     def horizon(self) -> float:
@@ -229,7 +230,7 @@ class _Now:
     def served(self, baseline: BayesFilter, beliefs: list[Belief], known: Moving) -> Served:
         """Values, carry and state."""
         groups, xp, unit = self.groups, self.groups.xp, self.unit
-        count, total = groups.count[..., 0], _summed(unit)
+        count, total = groups.count[..., 0], _summed(unit, groups.times)
         own = [(self.coarse(_rows(count, rows)), self.coarse(_rows(total, rows))) for rows in self.blocks]
         likely = [belief.probabilities(known) for belief in beliefs]
         past = self.past_of(beliefs, likely)
@@ -292,7 +293,8 @@ class _Now:
         binary = bool(xp.all(unit * (unit - 1) == 0)) and unit.shape[-1] > 1
         columns = 2 if binary else unit.shape[-1]
         a, b = belief.beta(known)
-        fine_total = _summed(unit)
+        times = None if self.groups.times is None else self.groups.times[..., rows, :]
+        fine_total = _summed(unit, times)
         alone = bool(xp.max(count) <= 1) if count.shape[-1] else True
         others = xp.clip(count - 1, 0.0, None) / known.dispersion
         found = []
@@ -329,7 +331,7 @@ class _Now:
         low, width = self.coarse(self.low), self.coarse(self.width)
         total = belief.total * width + low * belief.count
         if wider:
-            came = _summed(groups.reward if groups.mask is None else groups.reward * groups.present)[..., rows]
+            came = xp.sum(groups.carried, axis=-1)[..., rows]
             total = total + self.coarse(came) - (unit_total * width + low * self.coarse(groups.count[..., rows, 0]))
         return replace(belief, total=total)
 
@@ -341,11 +343,11 @@ class _Now:
         groups, unit, xp = self.groups, self.unit, self.groups.xp
         count = groups.count[..., 0]
         size = xp.clip(count, 1.0, None)
-        total = _summed(unit)
+        total = _summed(unit, groups.times)
         off = unit - (total / size)[..., None]
         off = off if groups.mask is None else off * groups.present
-        within = xp.vecdot(off, off)
-        mixed = (count - 1) / size * (total - xp.vecdot(unit, unit))
+        within = _summed(off * off, groups.times)
+        mixed = (count - 1) / size * (total - _summed(unit * unit, groups.times))
         known = past[0] > 0
         n = xp.where(known, past[0], 1.0)
         share = xp.where(known & (count == 1), n / (n + 1), 0.0)
@@ -374,10 +376,12 @@ def _elapsed(step: Array, newest: Array, scored: Array, last: Array) -> tuple[Ar
     return since / mean_lag, returns
 
 
-def _summed(unit: Array) -> Array:
-    """Sums over completions; faster than sum."""
-    xp = namespace(unit)
-    return xp.vecdot(unit, xp.ones_like(unit[..., :1, :])) if unit.shape[-1] else xp.sum(unit, axis=-1)
+def _summed(column: Array, times: Array | None) -> Array:
+    """Sums over completions of what is 0 in the padding; faster than sum."""
+    xp = namespace(column)
+    if not column.shape[-1]:
+        return xp.sum(column, axis=-1)
+    return xp.vecdot(column, xp.ones_like(column[..., :1, :]) if times is None else times)
 
 
 def _rows(array: Array, rows: slice) -> Array:

@@ -40,6 +40,7 @@ class KernelBaseline(Baseline):
     bandwidth: float | str | Selector = "auto"
 
     takes_weights: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
     rule_of_thumb: ClassVar[float] = 10.0  # returns of the prompts: the bandwidth where nothing has been learned yet
 
     def __post_init__(self) -> None:
@@ -165,8 +166,7 @@ class KernelBaseline(Baseline):
 
 def _with_axis(arrays: Groups | Visits) -> Any:
     """The same with one more leading axis, for candidates."""
-    columns = {field.name: getattr(arrays, field.name) for field in fields(arrays)}
-    one_more = {name: None if a is None or name in APART else a[None] for name, a in columns.items()}
+    one_more = {name: None if a is None or name in APART else a[None] for name, a in vars(arrays).items()}
     if isinstance(arrays, Groups):
         one_more["prompt_ids"] = arrays.prompt_ids
     return type(arrays)(**one_more)

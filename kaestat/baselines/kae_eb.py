@@ -12,7 +12,7 @@ from array_api_compat import array_namespace
 from kaestat.baselines.base import shapes_of
 from kaestat.baselines.kae import KernelBaseline, check_cold_start
 from kaestat.baselines.weighted_value import weighted_value
-from kaestat.core.arrays import Array, Groups, Visits, ratio
+from kaestat.core.arrays import Array, Groups, Visits, not_negative, ratio
 
 MIN_OTHERS = 5  # degrees of freedom given up in tau^2: with this many other prompts or fewer, no shrinkage
 LARGEST_PRIOR = 1e9  # completions that a prior can count as
@@ -110,7 +110,7 @@ class KaeEb(KernelBaseline):
         sums = _KernelSums.of(groups, visits, kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)))
         now = _KernelSums.of_current(groups, kernel.at_zero)
         f = ratio(sums.carried_sq, sums.mass, 0.0, xp) - ratio(sums.carried, sums.mass, 0.0, xp) ** 2
-        f = xp.clip(f, 0.0, None)
+        f = not_negative(f)
         drift = _common_drift(groups, sums, now, f)
         target, noise, spread = _prior(groups, sums, now, drift, f)
         if self.cold_start != "batch_mean":
@@ -120,7 +120,7 @@ class KaeEb(KernelBaseline):
         weighted = _weighted(groups, visits)
         plain = replace(groups, weight=None) if weighted else groups
         others_count = plain.others()[0] if weighted else others_mass
-        own = plain.mass[..., : others_count.shape[-1]]  # full groups have one for all completions
+        own = plain.own_mass[..., : others_count.shape[-1]]  # full groups have one for all completions
         mass = sums.mass + kernel.at_zero * others_mass
         inverse = ratio(xp.ones_like(mass), mass, 0.0, xp)
         count_sq = sums.count_sq + now.count_sq - (kernel.at_zero * own) ** 2
@@ -199,7 +199,7 @@ class _KernelSums:
             squares = (mass**2, mass * carried, carried**2)
             squared = tuple(total(at_zero * column) for column in squares)
             count = total(at_zero * groups.present)
-        count_sq = total((at_zero * groups.present) ** 2)
+        count_sq = total(at_zero**2 * groups.present)
         return cls(*plain, *squared, count, count_sq, *[xp.zeros_like(count)] * 3)
 
 
@@ -234,9 +234,9 @@ def _prior(groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f:
     in_weight = ratio(past.mass_sq + now.mass_sq, count, 0.0, xp) - weight**2
     # 1 - 1/n_k is 0 up to rounding where a prompt has one completion: such prompts say nothing of sigma^2.
     freedom = xp.where(inverse_n < 1 - 1e-9, 1 - inverse_n, xp.zeros_like(inverse_n)) * seen
-    scatter = groups.pooled_others(xp.clip(in_z, 0.0, None))
+    scatter = groups.pooled_others(not_negative(in_z))
     scatter = scatter - 2 * target * groups.pooled_others(crossed) + target**2 * groups.pooled_others(in_weight)
-    noise = ratio(xp.clip(scatter, 0.0, None), groups.pooled_others(freedom), 0.0, xp)
+    noise = ratio(not_negative(scatter), groups.pooled_others(freedom), 0.0, xp)
 
     # Deviations from the ratio of all, so that taking one prompt out again loses no digits.
     center = ratio(groups.pooled(mean), groups.pooled(weight), 0.0, xp)
@@ -246,6 +246,6 @@ def _prior(groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f:
     towards = 2 * groups.pooled_others(deviation * weight) - beside * unit
     squares = groups.pooled_others(deviation**2) - ratio(beside * towards, others_weight, 0.0, xp)
     error = noise * ratio(groups.pooled_others(inverse_n), n, 0.0, xp)
-    spread = xp.clip(ratio(squares, n - MIN_OTHERS, 0.0, xp) - error, 0.0, None)
+    spread = not_negative(ratio(squares, n - MIN_OTHERS, 0.0, xp) - error)
     spread = spread + ratio(spread + error, n, 0.0, xp)
     return target, xp.where(n > MIN_OTHERS, noise, xp.zeros_like(noise)), ratio(spread, unit, 0.0, xp)

@@ -1,4 +1,4 @@
-"""What a plan takes before it begins: packages, memory, hours, disk."""
+"""What a plan takes before it begins: packages, memory, disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def needs(table: str, machinery: Machinery, config: Path | None = None) -> list[
         first, shape = runs[0], shape_of(runs[0].model)
         lines.append(f"{first.name}: {len(runs)} training run{'s' if len(runs) > 1 else ''}")
         if shape is None:
-            lines.append("  the size of the model is not known here, so neither are memory, time and disk.")
+            lines.append("  the size of the model is not known here, so neither are memory and disk.")
             continue
         uses = [disk_use(run, shape, backend=machinery.backend) for run in runs]
         disk += sum(use.total for use in uses) / GIB
@@ -45,9 +45,9 @@ def needs(table: str, machinery: Machinery, config: Path | None = None) -> list[
             "folder checkpoints."
         )
     if estimated:
-        lines.append(f"Hours are of training alone, one run after the other. {KNOWN_ERROR}")
+        lines.append(KNOWN_ERROR)
         if machinery.backend == "verl":
-            lines.append("They are counted for TRL, which pads; verl does not, and should take less.")
+            lines.append("It is counted for TRL, which pads; verl does not, and should take less.")
     parts = "Diagnostics and evaluations" if TABLES[table][0] == ALL else "Diagnostics"
     if machinery.gpus > 1:
         lines.append(f"{parts} run on one GPU each, one after the other.")
@@ -61,12 +61,12 @@ def needs(table: str, machinery: Machinery, config: Path | None = None) -> list[
 
 def _estimated(runs: list[RunConfig], shape: ModelShape, machinery: Machinery) -> str:
     devices = machinery.processes
-    found = [estimate(run, shape, gpus=devices, sharded=devices > 1) for run in runs]
-    worst, hours = max(each.total_gib for each in found), [each.hours for each in found]
-    each = f"{max(hours):.1f} hours each, {sum(hours):,.0f} in all" if len(runs) > 1 else f"{hours[0]:.1f} hours"
+    worst = max(
+        (estimate(run, shape, gpus=devices, sharded=devices > 1) for run in runs), key=lambda each: each.total_gib
+    )
     return (
-        f"  by an estimate {each} on {devices} GPU{'s' if devices > 1 else ''} of the H100's kind, "
-        f"and {worst:.0f} GiB of each one's memory, vLLM's {found[0].generation_gib:.0f} included"
+        f"  by an estimate {worst.total_gib:.0f} GiB on each of {devices} GPU{'s' if devices > 1 else ''} of 80, "
+        f"vLLM's {worst.generation_gib:.0f} included"
     )
 
 

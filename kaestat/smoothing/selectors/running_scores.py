@@ -55,8 +55,9 @@ class Ahead:
         Those of a bandwidth's ways are added up.
         """
         n = len(self.place)
-        pairs = ((self.bandwidths[place], sum(self.shares[place + n :: n], self.shares[place])) for place in range(n))
-        return [(bandwidth, share) for bandwidth, share in pairs if bool((share > NEGLIGIBLE).any())]
+        shares = sum((self.shares[way : way + n] for way in range(n, len(self.shares), n)), self.shares[:n])
+        counted = (_numpy(shares).reshape(n, -1) > NEGLIGIBLE).any(axis=1)
+        return [(self.bandwidths[place], shares[place]) for place in np.flatnonzero(counted).tolist()]
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,7 @@ class RunningScores:
         now = np.broadcast_to(_reduced(step, len(leading)), leading).astype(float)
         newest, returning, here = _newest_lag(groups, visits)
         mass = _numpy(groups.mass)
+        alike = groups.weight is None and groups.times is None
         reward = np.where(mass > 0, _numpy(groups.reward), 0.0)
         error = reward - _numpy(values)
         if not (mass > 0).all():
@@ -225,7 +227,7 @@ class RunningScores:
             return np.einsum("...p,...p->...", of_prompts, scored)
 
         def losses(error: np.ndarray) -> np.ndarray:
-            squares = np.einsum("...g,...g->...", error, mass * error if groups.weight is not None else error)
+            squares = np.einsum("...g,...g->...", error, error if alike else mass * error)
             return np.moveaxis(total(squares), 0, -1)
 
         loss, square = losses(error), total(np.sum(mass * reward**2, axis=-1))
@@ -308,6 +310,6 @@ def _reduced(step: Any, axes: int) -> np.ndarray:
 
 
 def _numpy(array: Any) -> np.ndarray:
-    if array_api_compat.is_torch_array(array):
+    if type(array) is not np.ndarray and array_api_compat.is_torch_array(array):
         array = array.detach().cpu().numpy()
     return np.asarray(array, dtype=float)
