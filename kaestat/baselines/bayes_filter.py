@@ -88,7 +88,15 @@ class BayesFilter(RangedBaseline):
     def initial_carry(self) -> dict[str, np.ndarray]:
         """What `Population` learns; the last step that scored; the range of the rewards."""
         fresh = {name: np.array(array) for name, array in first_carry(plain_rates()).items()}
-        return fresh | {"last_scored": np.array(-1.0), "range": np.array([self.low, self.high])}
+        return fresh | {"last_scored": np.array(-1.0), "range": np.array([0.0, 1.0])}
+
+    def on_unit(self, groups: Groups, visits: Visits) -> tuple[Groups, Visits]:
+        """Rewards for which the range that was given is [0, 1]."""
+        if (self.low, self.high) == (0.0, 1.0):
+            return groups, visits
+        width = self.high - self.low
+        total = (visits.total - self.low * visits.count) / width
+        return replace(groups, reward=(groups.reward - self.low) / width), replace(visits, total=total)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         return self.serve(groups, visits, step=step, carry=carry).values
@@ -99,14 +107,14 @@ class BayesFilter(RangedBaseline):
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
         now = _Now.of(self, groups, visits, step, carry)
         known = now.population.moving()
-        return now.served(self, [now.belief(visits, known, rows) for rows in now.blocks], known)
+        return now.served(self, [now.belief(known, rows) for rows in now.blocks], known)
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         """``p (1 - p) / u - 1`` of the posterior's mean p and variance u, those of a Beta distribution."""
         now = _Now.of(self, groups, visits, step, carry)
         known, found = now.population.moving(), []
         for rows in now.blocks:
-            belief = now.belief(visits, known, rows)
+            belief = now.belief(known, rows)
             size = posterior_mean(belief, known, belief.probabilities(known))[1]
             found.append(size * known.dispersion[..., 0, :])
         return groups.xp.astype(_joined(found), groups.reward.dtype)[..., None]
@@ -119,6 +127,8 @@ class _Now:
     Attributes
     ----------
     groups : Groups
+    visits : Visits
+        Both with rewards for which the range that was given is [0, 1].
     unit : array, shape (..., P, G)
         Rewards, 0 in the padding.
     low, width : array, shape (..., 1)
@@ -134,6 +144,7 @@ class _Now:
     """
 
     groups: Groups
+    visits: Visits
     unit: Array
     low: Array
     width: Array
@@ -147,6 +158,7 @@ class _Now:
 
     @classmethod
     def of(cls, baseline: BayesFilter, groups: Groups, visits: Visits, step: int | Array, carry: Any) -> _Now:
+        groups, visits = baseline.on_unit(groups, visits)
         xp, reward = groups.xp, groups.reward
         before = baseline.initial_carry() if carry is None else carry
         before = {name: as_type_of(array, reward) for name, array in before.items()}
@@ -167,6 +179,7 @@ class _Now:
         rates = Rates.of(reward)
         return cls(
             groups=groups,
+            visits=visits,
             unit=unit,
             low=low,
             width=width,
@@ -191,9 +204,9 @@ class _Now:
         """In the precision of beliefs, with an axis for the hypotheses."""
         return self.groups.xp.astype(array, self.rates.variance.dtype, copy=False)[..., None, :]
 
-    def belief(self, visits: Visits, known: Moving, rows: slice) -> Belief:
+    def belief(self, known: Moving, rows: slice) -> Belief:
         """Of some prompts at their present visit: from what is kept of them, or else from their visits anew."""
-        returning = self.returning[..., rows]
+        visits, returning = self.visits, self.returning[..., rows]
         leading = self.shape[:-1]
         unknown = Belief.unknown(self.rates, (*leading, returning.shape[-1]))
         if visits.lag.shape[-1] == 0 or not bool(self.groups.xp.any(returning)):
@@ -261,6 +274,7 @@ class _Now:
             value = plain_means(groups, carry["range"], value, past[0], self.width * past[1] + self.low * past[0])
             carry |= {"range": widened(groups, carry["range"]), "population": xp.zeros_like(sums)}
             say_widened(baseline.low, baseline.high, self.carry["range"], carry["range"])
+        value = baseline.low + (baseline.high - baseline.low) * value
         return Served(values=value, carry=carry, settled=baseline, state=_joined(packed, -2))
 
     def past_of(self, beliefs: list[Belief], likely: list[Array]) -> tuple[Array, Array]:
@@ -331,7 +345,7 @@ class _Now:
         low, width = self.coarse(self.low), self.coarse(self.width)
         total = belief.total * width + low * belief.count
         if wider:
-            came = xp.sum(groups.carried, axis=-1)[..., rows]
+            came = groups.xp.sum(groups.carried, axis=-1)[..., rows]
             total = total + self.coarse(came) - (unit_total * width + low * self.coarse(groups.count[..., rows, 0]))
         return replace(belief, total=total)
 

@@ -54,13 +54,14 @@ def plain_means(groups: Groups, known: Array, value: Array, count: Array, total:
 
 
 def say_widened(low: float, high: float, before: Array, after: Array) -> None:
-    """Warn where rewards leave the range that was given."""
+    """Warn where rewards leave the range that was given, which is [0, 1] in the unit of ``before`` and ``after``."""
     xp = namespace(before)
-    if not bool(xp.all(before[..., 0] == low) & xp.all(before[..., 1] == high) & xp.any(before != after)):
+    if not bool(xp.all(before[..., 0] == 0) & xp.all(before[..., 1] == 1) & xp.any(before != after)):
         return
+    reached = [low + (high - low) * float(end) for end in (xp.min(after), xp.max(after))]
     warnings.warn(
         f"rewards: bayes_filter was made for rewards in [{low:g}, {high:g}], and they reach from "
-        f"{float(xp.min(after)):g} to {float(xp.max(after)):g}. It goes on with the range that it sees; state it with "
+        f"{reached[0]:g} to {reached[1]:g}. It goes on with the range that it sees; state it with "
         "low= and high=.",
         stacklevel=2,
     )
