@@ -61,6 +61,18 @@ def cell(path: str, column: str, **where: Any) -> Number:
     return number
 
 
+def by(path: str, column: str, key: str, **where: Any) -> pd.Series:
+    """A column of the rows that are described, by another column."""
+    return rows(path, **where).set_index(key)[column]
+
+
+def mean(numbers: pd.Series) -> Number:
+    """The mean with its standard error over what the numbers are of, such as base models."""
+    number = Number(numbers.mean())
+    number.error = float(numbers.sem())
+    return number
+
+
 def benchmark(name: str, quantity: str, case: str | None = None) -> Number:
     """The median of a benchmark's row, with the ends of its interval: ``benchmarks/NAME/results.json``."""
     kept = json.loads((ROOT / "benchmarks" / name / "results.json").read_text())["benchmarks"].values()
@@ -94,7 +106,7 @@ def brief(number: float, places: int = 2) -> str:
 
 def plus_minus(number: Number, places: int = 2, scale: float = 1.0, form: Callable[..., str] = fixed) -> str:
     """``1.08 ± 0.05``."""
-    return f"{form(scale * number, places)} ± {form(scale * number.error, places)}"
+    return f"{form(scale * number, places)} ± {form(abs(scale) * number.error, places)}"
 
 
 def bracketed(number: Number, places: int = 3) -> str:
@@ -112,9 +124,9 @@ def interval(number: Number) -> str:
     return f"{bare(number)} [{bare(number.low)}, {bare(number.high)}]"
 
 
-def span(numbers: pd.Series[float], places: int = 2) -> str:
+def span(numbers: pd.Series, places: int = 2, form: Callable[..., str] = fixed) -> str:
     """``0.16 to 0.23``: the least and the most."""
-    return f"{fixed(numbers.min(), places)} to {fixed(numbers.max(), places)}"
+    return f"{form(numbers.min(), places)} to {form(numbers.max(), places)}"
 
 
 def two_digits(number: float) -> str:
@@ -130,9 +142,10 @@ PAGES = jinja2.Environment(
     comment_end_string="##}",
 )
 PAGES.filters |= {
-    each.__name__: each for each in (fixed, bare, brief, plus_minus, bracketed, ranged, interval, span, two_digits)
+    each.__name__: each
+    for each in (fixed, bare, brief, mean, plus_minus, bracketed, ranged, interval, span, two_digits)
 }
-PAGES.globals |= {each.__name__: each for each in (rows, cell, benchmark, bare, brief)}
+PAGES.globals |= {each.__name__: each for each in (rows, cell, by, mean, benchmark, bare, brief)}
 
 
 def rendered(markdown: str) -> str:
