@@ -90,7 +90,7 @@ def calibrate(reinforce_mse: float, grpo_mse: float, diagnostic: ValueDiagnostic
     --------
     >>> population = calibrate(78.8e-3, 19.4e-3, ValueDiagnostic())
     >>> round(population.mean, 3), round(population.reward_variance, 3), round(population.value_variance, 3)
-    (0.734, 0.119, 0.076)
+    (0.737, 0.118, 0.076)
     """
     weights = diagnostic.weights()
     # Both entries are linear in sigma2 and tau2, and GRPO's has no tau2.
