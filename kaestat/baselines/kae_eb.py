@@ -89,6 +89,10 @@ class KaeEb(KernelBaseline):
     def pools_prompts(self) -> bool:
         return True
 
+    @property
+    def kernel_sums_suffice(self) -> bool:
+        return True
+
     def ways(self, groups: Groups, visits: Visits) -> tuple[Callable[..., Array], ...]:
         return (self.values_at, self.from_values_at) if _weighted(groups, visits) else (self.values_at,)
 
@@ -169,6 +173,9 @@ class _KernelSums:
     @classmethod
     def of(cls, groups: Groups, visits: Visits, weight: Array) -> _KernelSums:
         """Of the past visits."""
+        if (made := visits.sums) is not None:
+            plain = (made.mass, made.carried, made.carried_sq)
+            return cls(*plain, *plain, made.mass, made.count_sq, made.mass_lag, made.mass_lag_sq, made.carried_lag)
         xp = groups.xp
         mass, carried, lag = visits.mass, visits.carried, visits.lag
 

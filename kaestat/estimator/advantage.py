@@ -10,10 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import DEFAULT_METHOD, changed_parameters, get_method, make_baseline, with_specified
+from kaestat.baselines.registry import changed_parameters, get_method, make_baseline, with_specified
 from kaestat.core.arrays import Array
 from kaestat.core.checks import check_ids, whole_step
 from kaestat.core.samples import as_type_of
+from kaestat.estimator.default_method import default_for
 from kaestat.estimator.held_state import Call, Held, make_changes
 from kaestat.estimator.objective import check_objective
 from kaestat.estimator.prediction import Prediction
@@ -31,9 +32,11 @@ class AdvantageEstimator(PreparedCalls, StoredEstimator):
 
     Parameters
     ----------
-    method : str or Baseline
+    method : str or Baseline, optional
         One of `kaestat.methods()`, or a specification with parameters such as ``"kae:bandwidth=10"``, as
-        `kaestat.value_risk` takes; or a baseline object, whose own scaling is none.
+        `kaestat.value_risk` takes; or a baseline object, whose own scaling is none. None for the default,
+        `kaestat.baselines.registry.DEFAULT_METHOD`; where that cannot serve (``order="any"``, and weights or importance
+        at the first step), a warning names the method that takes its place.
     scale : {"none", "group_std", "batch_std", "informative", "trl_group", "trl_batch"}, optional
         Overrides the method's own scaling: none; division by the group's standard deviation; whitening over the
         batch; GPG's; TRL's two. Those that divide take an epsilon, as in ``"group_std(epsilon=1e-4)"``. None keeps
@@ -84,7 +87,7 @@ class AdvantageEstimator(PreparedCalls, StoredEstimator):
 
     def __init__(
         self,
-        method: str | Baseline = DEFAULT_METHOD,
+        method: str | Baseline | None = None,
         *,
         scale: str | None = None,
         objective: str = "mean",
@@ -94,6 +97,9 @@ class AdvantageEstimator(PreparedCalls, StoredEstimator):
         prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str] | None = None,
         **params: Any,
     ):
+        self._by_default = method is None
+        if method is None:
+            method = default_for(order)
         if isinstance(method, Baseline):
             if params:
                 raise ValueError(f"{', '.join(params)}: a Baseline object has its parameters already; leave them out.")

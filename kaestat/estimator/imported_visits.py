@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from kaestat.baselines.base import Baseline
-from kaestat.estimator.held_state import Change, Held, HoldsState, make_changes
+from kaestat.estimator.default_method import DefaultMethod
+from kaestat.estimator.held_state import Change, Held, make_changes
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.steps import any_order
 from kaestat.estimator.steps.opening import check_prior, with_prior
@@ -19,7 +20,7 @@ from kaestat.history.prior import Prior, as_prior
 from kaestat.history.received_deltas import Origin, Received
 
 
-class ImportedVisits(HoldsState):
+class ImportedVisits(DefaultMethod):
     """The part of `kaestat.AdvantageEstimator` that takes visits from elsewhere."""
 
     method: str

@@ -128,6 +128,8 @@ class PreparedCalls(ImportedVisits):
 
     def _samples(self, *given: Any) -> StepSamples:
         samples = StepSamples.of(*given, by_stream=self.baseline.unit == "group")
+        if self._by_default and samples.weighting != "none":
+            self._hand_over(f"completions come with {samples.weighting.replace('+', ' and ')}")
         if samples.version is not None:
             self._any_order_only("version")
         return samples

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from kaestat.baselines import specification
-from kaestat.baselines.registry import FIXED_PARAMETERS
+from kaestat.baselines.registry import FIXED_PARAMETERS, SECOND_METHOD
 from kaestat.core.storage import load_state, pack_arrays, save_state, unpack_arrays
 from kaestat.estimator.held_state import Change, Held, make_changes
 from kaestat.estimator.imported_visits import ImportedVisits
@@ -113,6 +113,8 @@ class StoredEstimator(ImportedVisits):
         return lambda: plain() | ({"pending": concat(deltas, last_step).plain()} if deltas else {})
 
     def _change_to(self, state: Any) -> Change:
+        if isinstance(state, dict) and state.get("method") == SECOND_METHOD:
+            self._hand_over(None)
         held = self.settle()
         loaded = Held(
             EstimatorState.of(state, self.method, self.baseline, late=self.late),

@@ -1,7 +1,9 @@
-"""How much memory a training run takes on TRL, before anything is loaded.
+"""How much memory and time a training run takes on TRL, before anything is loaded.
 
-Memory is counted: weights, AdamW's state, what a backward pass keeps of each layer, the output layer's tiles.
-`KNOWN_ERROR` says how far the count is from measurements.
+Memory is counted: weights, AdamW's state, what a backward pass keeps of each layer, the output layer's tiles. Time is
+counted too, in multiplications, bytes that have to be moved, and layers that have to be called; what a machine reaches
+of its peaks are a few numbers (`Accelerator`). How far the estimates are from measurements says `KNOWN_ERROR`
+(`llm_experiments.training.trl.compared`).
 """
 
 from __future__ import annotations
@@ -14,40 +16,84 @@ from llm_experiments.training.shapes import GIB, ModelShape, adapter_parameters
 
 BYTES = {"float32": 4, "bfloat16": 2}
 TILE = 4096, 32768  # tokens and vocabulary of a piece of TRL's output layer
-GPU_GIB = 80.0
+VLLM_AT_ONCE = 256  # sequences that vLLM decodes at once, where its memory holds them
 KNOWN_ERROR = (
-    "Of sizes that were measured (TRL on a CPU, models of 5 to 135 million parameters) such estimates were 0.90 to "
-    "0.97 of the memory. They have not been held against vLLM, LoRA, sharded weights or a large GPU at work."
+    "Of sizes that could be measured (TRL on a CPU, models of 5 to 135 million parameters) such estimates were "
+    "0.90 to 0.97 of the memory and 0.84 to 1.19 of the time of a step. They have not been held against vLLM, LoRA, "
+    "sharded weights or a large GPU at work: take hours there as an order of magnitude."
 )
+TRAFFIC = 3  # times that what a layer keeps is moved: written, read again, and its gradient written
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A machine that trains. The default is a GPU of the H100's kind, whose shares are assumed.
+
+    Attributes
+    ----------
+    memory_gib : float
+    flops, bandwidth : float
+        Peaks: floating-point operations in the passes' type, and bytes moved, per second.
+    training_share, generation_share : float
+        Shares of ``flops`` that forward and backward passes reach, and products with a decoding batch.
+    bandwidth_share : float
+        Share of ``bandwidth``.
+    layer_seconds : float
+        The least that a call of a layer takes, forward or backward, however small it is: Python calls its pieces one by
+        one. The default is of a stack of SmolLM2-135M on an H100, one measurement. vLLM's graphs do without.
+    tiles : int
+        Copies in float32 of a piece of the output layer that are held at once; 0 where one kernel does it all.
+    """
+
+    memory_gib: float = 80.0
+    flops: float = 9.9e14
+    bandwidth: float = 3.35e12
+    training_share: float = 0.35
+    generation_share: float = 0.35
+    bandwidth_share: float = 0.6
+    layer_seconds: float = 1.1e-3
+    tiles: int = 0
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Memory that a run takes on each device, in GiB.
+    """What a run takes.
 
     Attributes
     ----------
     passes_gib, optimizer_gib, sampling_gib : float
-        In the three parts of a step: weights and the optimizer's state with what each part holds besides.
-        ``sampling_gib`` is of transformers' sampler, 0 with vLLM.
+        On each device in the three parts of a step: weights and the optimizer's state with what each part holds
+        besides. ``sampling_gib`` is of transformers' sampler, 0 with vLLM.
     generation_gib : float
         vLLM's share of each GPU, weights and cached keys and values; 0 without vLLM.
+    generation_s, passes_s, optimizer_s : float
+        Seconds of a training step.
+    steps : int
     """
 
     passes_gib: float
     optimizer_gib: float
     sampling_gib: float
     generation_gib: float
+    generation_s: float
+    passes_s: float
+    optimizer_s: float
+    steps: int
 
     @property
     def training_gib(self) -> float:
-        """Without vLLM's share: the part that takes most."""
+        """Of each device without vLLM's share: the part that takes most."""
         return max(self.passes_gib, self.optimizer_gib, self.sampling_gib)
 
     @property
     def total_gib(self) -> float:
         """Memory of each device."""
         return self.training_gib + self.generation_gib
+
+    @property
+    def hours(self) -> float:
+        """Wall time of all steps; tests, checkpoints and the grading of answers are not in it."""
+        return self.steps * (self.generation_s + self.passes_s + self.optimizer_s) / 3600
 
 
 def estimate(
@@ -57,9 +103,10 @@ def estimate(
     gpus: int,
     sharded: bool,
     prompt_tokens: int = 256,
-    memory_gib: float = GPU_GIB,
+    completion_tokens: float | None = None,
+    accelerator: Accelerator | None = None,
 ) -> Estimate:
-    """Memory of a run.
+    """Memory and time of a run.
 
     Parameters
     ----------
@@ -70,27 +117,39 @@ def estimate(
         Whether weights, gradients and optimizer states are spread over the GPUs (FSDP, ZeRO-3) or held by each.
     prompt_tokens : int
         Length of a prompt.
-    memory_gib : float
-        Of each device; vLLM takes a share of it.
+    completion_tokens : float, optional
+        Mean length of a completion; half of the longest by default. It is vLLM's time that hangs on it: TRL pads all
+        completions of a step to the longest one, and transformers' sampler waits for that.
+    accelerator : Accelerator, optional
+        80 GB of the H100's kind by default.
     """
-    run = _Run(config, shape, gpus, sharded, prompt_tokens)
+    accelerator = accelerator or Accelerator()
+    mean = config.sampling.max_new_tokens / 2 if completion_tokens is None else completion_tokens
+    run = _Run(config, shape, gpus, sharded, prompt_tokens, mean, accelerator)
+    vllm = accelerator.memory_gib * config.vllm_gpu_share if run.vllm else 0.0
     return Estimate(
         passes_gib=run.passes_bytes() / GIB,
         optimizer_gib=(run.state + run.gradients) / GIB,
         sampling_gib=0.0 if run.vllm else run.sampling_bytes() / GIB,
-        generation_gib=memory_gib * config.vllm_gpu_share if run.vllm else 0.0,
+        generation_gib=vllm,
+        generation_s=run.generation_seconds(),
+        passes_s=run.passes_seconds(),
+        optimizer_s=run.optimizer_seconds(),
+        steps=config.updates.steps,
     )
 
 
 @dataclass(frozen=True)
 class _Run:
-    """The counts behind an estimate, in bytes of one device."""
+    """The counts behind an estimate, in bytes and seconds of one device."""
 
     config: RunConfig
     shape: ModelShape
     gpus: int
     sharded: bool
     prompt: int
+    mean: float
+    on: Accelerator
 
     @property
     def vllm(self) -> bool:
@@ -166,7 +225,7 @@ class _Run:
         """TRL's output layer, piece by piece; its gradient is summed in float32."""
         tile = min(self.micro_tokens, TILE[0]) * min(self.shape.vocabulary, TILE[1])
         own = 0 if self.config.updates.lora_rank is not None else 4 * self.shape.head
-        return tile * self.width + own + 4 * self.micro_tokens * self.shape.hidden
+        return tile * (self.width + 4 * self.on.tiles) + own + 4 * self.micro_tokens * self.shape.hidden
 
     def passes_bytes(self) -> float:
         sizes = self.config.updates
@@ -186,6 +245,50 @@ class _Run:
         """transformers' sampler, which holds all completions of a step at once, and four copies of their logits."""
         logits = 4 * 4.0 * self.shape.vocabulary
         return self.state + self.completions * (self.cache * self.longest + logits)
+
+    def passes_seconds(self) -> float:
+        sizes, shape = self.config.updates, self.shape
+        tokens = self.completions * self.longest
+        # Forward 2, backward 4; checkpoints repeat the forward pass, and so do earlier log-probabilities where TRL
+        # wants them and score norms. The output layer is repeated in any case.
+        forwards = (
+            1
+            + sizes.gradient_checkpointing
+            + (self.vllm or sizes.updates_per_step > 1)
+            + (self.config.weights == "score_norm")
+        )
+        per_token = (2 * forwards + 4) * (shape.parameters - (0 if shape.tied else shape.head)) + 2 * shape.head
+        per_token += (forwards + 2) * 4 * self.longest * shape.wide * shape.layers  # attention
+        moved = TRAFFIC * self.layer_bytes() * shape.layers * tokens
+        moved += 4 * 2 * self.on.tiles * 2 * shape.vocabulary * tokens
+        calls = (forwards + 2) * shape.layers * self.completions / sizes.micro_batch
+        return max(
+            per_token * tokens / (self.on.flops * self.on.training_share)
+            + moved / (self.on.bandwidth * self.on.bandwidth_share),
+            calls * self.on.layer_seconds,
+        )
+
+    def generation_seconds(self) -> float:
+        shape, longest = self.shape, self.config.sampling.max_new_tokens
+        at_once, lengths, copies = self.completions, float(longest), 3  # transformers copies its cache at every token
+        if self.vllm:
+            lengths, copies = self.mean, 1
+            room = self.on.memory_gib * GIB * self.config.vllm_gpu_share - self.width * shape.parameters
+            at_once = min(self.completions, VLLM_AT_ONCE, max(room / (self.cache * (self.prompt + lengths)), 1.0))
+        rounds = self.completions * lengths / at_once
+        moved = self.width * shape.parameters + copies * at_once * self.cache * (self.prompt + lengths / 2)
+        each = max(
+            2 * shape.parameters * at_once / (self.on.flops * self.on.generation_share)
+            + moved / (self.on.bandwidth * self.on.bandwidth_share),
+            0.0 if self.vllm else shape.layers * self.on.layer_seconds,
+        )
+        prefill = 2 * shape.parameters * self.completions * self.prompt / (self.on.flops * self.on.training_share)
+        return rounds * each + prefill
+
+    def optimizer_seconds(self) -> float:
+        """Weights, gradients and moments are read, all but the gradients written."""
+        updates = self.config.updates.updates_per_step
+        return updates * 28.0 * self.trained / self.parts / (self.on.bandwidth * self.on.bandwidth_share)
 
 
 def check_batches(config: RunConfig, processes: int) -> None:
@@ -213,7 +316,7 @@ def check_memory(config: RunConfig, shape: ModelShape, *, gpus: int, sharded: bo
     UserWarning
         The message says what the run needs, and what would make it smaller.
     """
-    found = estimate(config, shape, gpus=gpus, sharded=sharded, memory_gib=memory_gib)
+    found = estimate(config, shape, gpus=gpus, sharded=sharded, accelerator=Accelerator(memory_gib=memory_gib))
     if found.total_gib > memory_gib:
         warnings.warn(
             f"model {config.model.name}: by an estimate, training takes about {found.training_gib:.0f} GiB and "

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from llm_experiments import cli
@@ -14,17 +15,19 @@ ROOT = Path(cli.__file__).parents[1]
 PAGE = (ROOT / "docs" / "experiments" / "trl.md").read_text()
 
 
-def test_the_table_of_memory_is_the_estimate():
-    rows = re.findall(r"^\| `(\S+)` \| (\d+) \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
+def test_the_table_of_memory_and_time_is_the_estimate():
+    rows = re.findall(r"^\| `(\S+)` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
     assert len(rows) == 5
     for name, *cells in rows:
         config = load_run_config(ROOT / "llm_experiments" / "configs" / "training" / f"{name}.yaml")
         lora = config.model_copy(update={"updates": config.updates.model_copy(update={"lora_rank": 64})})
         shape = shape_of(config.model)
+        four = estimate(config, shape, gpus=4, sharded=True)
         expected = [
             estimate(config, shape, gpus=1, sharded=False).total_gib,
             estimate(lora, shape, gpus=1, sharded=False).total_gib,
-            estimate(config, shape, gpus=4, sharded=True).total_gib,
+            four.total_gib,
+            four.hours,
         ]
         assert cells == [f"{value:.0f}" for value in expected]
 
@@ -39,7 +42,8 @@ def test_the_stack_on_a_gpu_is_eight_times_the_estimate_of_a_run():
         updates={"steps": 1, "prompts": 32, "group_size": 1, "micro_batch": 32},
     )
     one = estimate(config, SHAPES["smollm2"], gpus=1, sharded=False, prompt_tokens=8)
-    assert f"eight times the estimate of one run is {8 * one.passes_gib:.1f} GiB" in PAGE
+    assert f"Eight times the estimate of one run is {8 * one.passes_gib:.1f} GiB" in PAGE
+    assert one.generation_s + one.passes_s + one.optimizer_s == pytest.approx(0.38, abs=0.02)
 
 
 def test_every_option_on_the_page_exists_and_every_file_is_there():

@@ -1,4 +1,4 @@
-"""Estimates of memory: parameters are counted exactly; of a run that may not fit a warning tells the fix."""
+"""Estimates of memory and time: parameters are counted exactly; of a run that may not fit a warning tells the fix."""
 
 import re
 import warnings
@@ -57,6 +57,16 @@ def warned(config, shape, **devices) -> list[str]:
         warnings.simplefilter("always")
         check_memory(config, shape, **devices)
     return [str(each.message) for each in caught]
+
+
+def test_time_grows_with_work_and_falls_with_gpus():
+    config = PAPER["math_qwen2.5_math_7b_g8"]
+    shape = shape_of(config.model)
+    hours = estimate(config, shape, gpus=4, sharded=True).hours
+    assert estimate(config, shape, gpus=8, sharded=True).hours == pytest.approx(hours / 2)
+    half = config.model_copy(update={"updates": config.updates.model_copy(update={"steps": 100})})
+    assert estimate(half, shape, gpus=4, sharded=True).hours == pytest.approx(hours / 2)
+    assert 1 < hours < 100
 
 
 def test_checkpoints_and_shards_save_memory():
