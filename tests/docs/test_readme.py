@@ -82,7 +82,7 @@ def short(*numbers):
 
 
 def test_the_table_of_designs_is_that_of_the_study():
-    gaps = pd.read_csv(ROOT / "results" / "studies" / "columns" / "differences.csv", dtype={"base": str})
+    gaps = pd.read_csv(ROOT / "results" / "studies" / "columns" / "differences.csv.gz", dtype={"base": str})
     gaps = gaps.query("base == 'all' and endpoint == 'area' and reference == 'kae_eb_1_adam'")
     columns = ["mean", "difference", "se", "p_holm"]
     gaps["p_holm"] = gaps["p_holm"].clip(lower=0.001)
@@ -93,7 +93,7 @@ def test_the_table_of_designs_is_that_of_the_study():
 
 
 def test_what_is_said_of_the_world_like_a_real_run_is_that_of_the_study():
-    gaps = pd.read_csv(ROOT / "results" / "studies" / "workings" / "differences.csv", dtype={"base": str})
+    gaps = pd.read_csv(ROOT / "results" / "studies" / "workings" / "differences.csv.gz", dtype={"base": str})
     gaps = gaps.query("base == 'all' and endpoint == 'area' and reference == 'kae_eb_1_adam'").set_index("design")
     mean, none = (
         f"{-gaps.loc[name, 'difference']:.3f} ± {gaps.loc[name, 'se']:.3f}".replace("0.", ".")
