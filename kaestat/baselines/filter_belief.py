@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from array_api_compat import device
 
 from kaestat.baselines.filter_rates import AGES, Rates
-from kaestat.core.arrays import Array, namespace
+from kaestat.core.arrays import Array, namespace, not_negative
 
 KEPT_APART = 0.998  # of a prompt's evidence per visit: the rest is for a change of the way in which it moves
 TINY = 1e-30
@@ -105,7 +105,7 @@ class Belief:
     def beta(self, known: Moving) -> tuple[Array, Array]:
         """Parameters of the Beta distributions."""
         a = self.share * known.a + self.total / known.dispersion
-        failed = namespace(self.count).clip(self.count - self.total, 0.0, None)  # rounding
+        failed = not_negative(self.count - self.total)  # rounding
         return a, self.share * known.b + failed / known.dispersion
 
     def moved(self, rates: Rates, known: Moving) -> Belief:
@@ -171,16 +171,15 @@ class Belief:
         scale = (b + a * factor) / size
         moved = a * factor / (b + a * factor)
         size = size * scale * scale / factor
-        none = xp.zeros_like(size)
-        count = xp.maximum(size - self.share * (known.a + known.b), none)
-        total = xp.minimum(xp.maximum(moved * size - self.share * after.a, none), count)
+        count = not_negative(size - self.share * (known.a + known.b))
+        total = xp.minimum(not_negative(moved * size - self.share * after.a), count)
         return replace(self, count=count * known.dispersion, total=total * known.dispersion)
 
     def with_group(self, count: Array, total: Array, log_evidence: Array, known: Moving) -> Belief:
         """After a group of ``count`` completions with rewards of sum ``total``; both (..., 1, P)."""
         xp = namespace(self.count)
         best = xp.max(log_evidence[..., :-AGES, :], axis=-2, keepdims=True)
-        odds = self.odds * xp.exp(xp.clip(log_evidence - best, None, 60.0))
+        odds = self.odds * xp.exp(60 - not_negative(60 - (log_evidence - best)))
         together = xp.sum(known.ways * odds[..., :-AGES, :], axis=-2, keepdims=True) + TINY
         return Belief(self.count + count, self.total + total, self.share, odds / together)
 

@@ -11,7 +11,7 @@ from array_api_compat import device
 from kaestat.core.arrays import Array, namespace
 
 WALKS = (0.03, 0.064, 0.135, 0.29, 0.61, 1.3)  # standard deviations per visit, logits
-DRIFTS = ((0.1, 0.03), (0.2, 0.03), (0.4, 0.05))  # of a prompt's own, either way, and the walk beside it
+DRIFTS = ((0.03, 0.1), (0.1, 0.03), (0.22, 0.05))  # logits per visit, either way, and the walk beside it
 AGES = 2  # visits since a jump for which the value after it is kept apart
 FRESH_WALK = 0.05
 DRIFTING, MIXED, OWN_DRIFTS = (

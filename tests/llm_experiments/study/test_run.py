@@ -90,7 +90,7 @@ def finished(tmp_path_factory):
 def test_every_table_says_when_and_by_which_code_it_was_made(finished):
     results = finished[0].results
     tables = json.loads((results / "provenance.json").read_text())["tables"]
-    assert set(tables) == {path.name for path in results.glob("*.csv")} >= {"curves.csv", "rates.csv"}
+    assert set(tables) == {path.name for path in results.glob("*.csv*")} >= {"curves.csv.gz", "rates.csv"}
     assert all(set(own) == {"time", "commit", "device"} for own in tables.values())
 
 
@@ -103,7 +103,7 @@ def test_what_is_written_again_unchanged_keeps_its_origin(finished):
     (study.results / "rates.csv").write_text("other\n")
     study.rates()
     tables = json.loads(path.read_text())["tables"]
-    assert tables["curves.csv"] == tables["rate_curves.csv"] == old
+    assert tables["curves.csv.gz"] == tables["rate_curves.csv.gz"] == old
     assert tables["rates.csv"]["time"] != "then" and set(tables["rates.csv"]) == {"time", "commit", "device"}
     path.write_text(json.dumps(first))
 
@@ -221,7 +221,7 @@ def test_tables_have_the_designs_that_another_process_has_finished_meanwhile(tmp
     here.compare(["grpo_4"])
     counts = met[0].groupby("design")["base"].nunique()
     assert counts.to_dict() == {"grpo_4": 1, "kae_eb_1": 2}
-    assert set(pd.read_csv(here.results / "curves.csv")["design"]) == {"grpo_4", "kae_eb_1"}
+    assert set(pd.read_csv(here.results / "curves.csv.gz")["design"]) == {"grpo_4", "kae_eb_1"}
 
 
 def test_several_updates_are_made_of_each_batch(tmp_path):
@@ -258,7 +258,7 @@ def test_figure_and_tables_come_from_the_results_alone(finished):
     study, _ = finished
     build(study.results)
     tables = ("speed", "area", "end", "rates")
-    for name in ("speed.csv", "differences.csv", *(f"tables/{each}.md" for each in tables)):
+    for name in ("speed.csv", "differences.csv.gz", *(f"tables/{each}.md" for each in tables)):
         assert (study.results / name).stat().st_size > 0
     assert (study.results / "figures" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "KAE-EB, G = 1, Neyman sampling" in (study.results / "tables" / "speed.md").read_text()
