@@ -80,7 +80,7 @@ def test_a_signal_at_any_time_ends_the_command_quietly(log, tmp_path, seconds):
     log.write_text("prompt,step,reward\n" + "".join(f"p{k % 997},{k // 800},{k % 2}\n" for k in range(400_000)))
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from kaestat_command import main\nprint('on', flush=True)\nmain()"
+        "from kaestat.report.entry import main\nprint('on', flush=True)\nmain()"
     )
     command = [sys.executable, "-c", code, "analyze", str(log), "--out", str(tmp_path / "out")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
