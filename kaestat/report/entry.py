@@ -25,12 +25,16 @@ def main() -> None:
         interrupted.append(number)
         raise KeyboardInterrupt
 
+    def listen() -> None:
+        if heard:
+            signal.signal(signal.SIGINT, interrupt)
+
     if heard:
         signal.signal(signal.SIGINT, leave)
     from kaestat.report.cli import run
 
     try:
-        status = run(sys.argv[1:], imported=lambda: heard and signal.signal(signal.SIGINT, interrupt))
+        status = run(sys.argv[1:], imported=listen)
     except KeyboardInterrupt:
         status = INTERRUPTED
     if heard:

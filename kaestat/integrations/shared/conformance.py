@@ -138,7 +138,7 @@ def padded_rows(make: MakeAdapter) -> None:
 def split_over_ranks(make: MakeAdapter) -> None:
     """Two ranks with half of the rows each, groups cut through: the same advantages as one rank with all."""
     adapter, plain = make(_estimator()), _estimator()
-    on_ranks = getattr(adapter, "advantages_on_ranks", None)
+    on_ranks: Any = getattr(adapter, "advantages_on_ranks", None)
     for rows in _run() if on_ranks is not None else ():  # else it runs on one rank alone
         parts = [rows.take(np.arange(rank, len(rows.ids), 2)) for rank in (0, 1)]
         found = np.empty(len(rows.ids))
@@ -230,7 +230,7 @@ def one_text_in_many_rows(make: MakeAdapter) -> None:
 def filtered_groups(make: MakeAdapter) -> None:
     """Dropped groups enter the history; of a prompt that is also trained on at the step, the trained rows alone."""
     adapter, plain = make(_estimator()), _estimator()
-    beside = getattr(adapter, "advantages_beside", None)
+    beside: Any = getattr(adapter, "advantages_beside", None)
     for rows in _run() if beside is not None else ():
         kept, gone = rows.take(np.arange(12)), rows.take(np.arange(12, 24))
         dropped = rows.take(np.r_[np.arange(8, 12), np.arange(12, 24)])
@@ -242,7 +242,8 @@ def filtered_groups(make: MakeAdapter) -> None:
 def late_rows(make: MakeAdapter) -> None:
     """Rows of earlier policies are recorded under these, and looked at from there."""
     adapter, plain = make(_estimator(order="any")), _estimator(order="any")
-    late, rng = getattr(adapter, "late_advantages", None), np.random.default_rng(2)
+    late: Any = getattr(adapter, "late_advantages", None)
+    rng = np.random.default_rng(2)
     for rows in _run() if late is not None else ():
         rows = replace(rows, version=np.repeat(np.maximum(rows.step - rng.integers(0, 3, 6), 0), 4))
         _agree(late(rows), _expected(plain, rows), "rows are recorded under another policy", rows.step)

@@ -22,9 +22,9 @@ class BaselineGRPOConfig(GRPOConfig):
     """
 
     def __post_init__(self) -> None:
-        single = self.num_generations == 1
+        single: bool = self.num_generations == 1
         if single:
-            self.num_generations = 2
+            self.num_generations: int = 2  # its own checks are then those of groups of two
         try:
             super().__post_init__()
         except ValueError as error:
