@@ -21,9 +21,9 @@ def takes_rewards_alone(name):
 
 
 NAMES = [name for name in METHODS if takes_rewards_alone(name)]
-# Take rewards between 0 and 1.
-BINARY = {"bnpo", *(name for name in NAMES if issubclass(METHODS[name].baseline, RangedBaseline))}
 OF_THEIR_ZERO = {"none", "krpo", "kalman", "maxrl"}  # begin from, or divide by, what counts from 0
+RANGED = {name for name in NAMES if issubclass(METHODS[name].baseline, RangedBaseline)}
+BINARY = {"bnpo", *RANGED} - OF_THEIR_ZERO  # take rewards between 0 and 1
 BY_HISTORY = [name for name in NAMES if make_baseline(name).horizon > 0 and name not in BINARY]
 
 
