@@ -7,15 +7,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kaestat.core.arrays import Array
+from kaestat.core.arrays import Array, Groups
 from kaestat.core.checks import whole_step
 from kaestat.core.digits import lost_digits_of
-from kaestat.core.samples import StepSamples, as_type_of, largest_like, scatter
+from kaestat.core.samples import Packing, StepSamples, as_type_of, largest_like, scatter
 from kaestat.estimator.held_state import Answer, Call, Change, Held, make_changes
 from kaestat.estimator.imported_visits import ImportedVisits, unmet_prior
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.steps import any_order, strict_order
 from kaestat.estimator.steps.serving import Outcome
+
+LARGEST = float(np.finfo(np.float64).max)
 
 
 class PreparedCalls(ImportedVisits):
@@ -88,6 +90,28 @@ class PreparedCalls(ImportedVisits):
             after = self._keeping(after, held.deltas, delta)
         answer = Answer(call, name, step, samples.copied(), advantages, values)
         return Change(self, held, after._replace(answer=answer), advantages, values, warnings=warnings)
+
+    def followed(self, samples: StepSamples, packed: tuple[Packing, Groups], step: int) -> Outcome:
+        """What `step` does with samples that are checked and packed already, as several estimators share them.
+
+        In strict order, without a mask. It returns no array of the caller's type, and the same call made again after
+        an interrupt is refused.
+
+        Parameters
+        ----------
+        samples : StepSamples
+            By stream where the baseline's unit is the group.
+        packed : Packing and Groups
+            What `kaestat.estimator.steps.serving.grouped` makes of them.
+        step : int
+        """
+        with self.lock:
+            held = self.settle()
+            outcome = strict_order.advance(held.state, self._serving, samples, step, LARGEST, packed)
+            after, warnings = self._watched(held, outcome, samples)
+            after = after._replace(record=outcome.record, values=outcome.values, answer=None)
+            make_changes([Change(self, held, after, warnings=warnings)])
+        return outcome
 
     def _asked(self, samples: StepSamples, now: int, rewards: Any) -> Change:
         """`advantages` without its effect."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.core.arrays import Groups, Visits
-from kaestat.core.samples import StepSamples
+from kaestat.core.samples import Packing, StepSamples
 from kaestat.estimator.prediction import Prediction, predict
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.state import EstimatorState
@@ -23,6 +23,7 @@ def advance(
     samples: StepSamples,
     step: int,
     largest: float,
+    packed: tuple[Packing, Groups] | None = None,
 ) -> Outcome:
     """Advantages and values of one step, and the state after it; the state given is unchanged.
 
@@ -34,6 +35,8 @@ def advance(
     step : int
     largest : float
         That advantages and values may be.
+    packed : Packing and Groups, optional
+        What `grouped` makes of the samples, for a caller that has it already.
 
     Returns
     -------
@@ -54,7 +57,7 @@ def advance(
     if not samples.rows.keys:
         return without_samples(state, step)
     state = opened(state, serving.baseline, samples)
-    packing, groups = grouped(samples)
+    packing, groups = grouped(samples) if packed is None else packed
     history, rows, visits = _look_back(state, serving.baseline, groups, packing.keys, step)
     computed = serving.compute(packing, groups, visits, step, state.carry, largest)
 
