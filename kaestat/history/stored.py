@@ -73,6 +73,11 @@ class StoredHistory(HistoryColumns):
         history.last_step = last_step
         return history
 
+    def keep_newest(self, visits: float) -> None:
+        """From now on look back that many newest visits of a prompt; `keep_for_late` drops those before."""
+        self.max_visits = visits
+        self._shown = int(min(self._shown, visits))
+
     def keep_for_late(self, late: int | None) -> None:
         """From now on keep what visits that come late by so many steps reach; None for a history in order."""
         if late is None and self._shown < self.width:
