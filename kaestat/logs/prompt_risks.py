@@ -94,8 +94,7 @@ class PromptRisks:
         mean, se, low, high = mean_with_interval(self.per_prompt, draws)
         again, left_out = self._jackknifed()
         if again.any():
-            se[again], *ends = jackknife_interval(mean[again], left_out[:, again])
-            low[again], high[again] = skewed_ends(mean[again], *ends, self.per_prompt[:, again])
+            se[again], low[again], high[again] = _jackknife(mean[again], left_out[:, again], self.per_prompt[:, again])
         return pd.DataFrame(
             {
                 "method": list(self.methods[:-1]),
@@ -121,8 +120,7 @@ class PromptRisks:
         again = pooled[:-1] | pooled[-1]
         if again.any():
             left = left_out[:, :-1] - left_out[:, -1:]
-            se[again], *ends = jackknife_interval(mean[again], left[:, again])
-            low[again], high[again] = skewed_ends(mean[again], *ends, paired[:, again])
+            se[again], low[again], high[again] = _jackknife(mean[again], left[:, again], paired[:, again])
         ratio = np.full((3, len(methods)), np.nan)
         if self.absolute:
             level = self.per_prompt.mean(axis=0)
@@ -134,8 +132,7 @@ class PromptRisks:
                     ratio[1:] = widened(ratio[0], lowest, highest, linear)
                     if again.any():
                         left = left_out[:, :-1][:, again] / left_out[:, -1:]
-                        ends = jackknife_interval(ratio[0, again], left)[1:]
-                        ratio[1:, again] = skewed_ends(ratio[0, again], *ends, linear[:, again])
+                        ratio[1:, again] = _jackknife(ratio[0, again], left, linear[:, again])[1:]
         return pd.DataFrame(
             {
                 "method": methods,
@@ -202,3 +199,11 @@ def contributions(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
         return risk
     mean = sized_mean(risk, size[:, None])
     return np.asarray(mean + (size / size.mean())[:, None] * (risk - mean))
+
+
+def _jackknife(
+    estimate: np.ndarray, left_out: np.ndarray, contributions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Standard error and ends of `jackknife_interval`, the end on the side of the prompts' longer tail moved out."""
+    se, low, high = jackknife_interval(estimate, left_out)
+    return se, *skewed_ends(estimate, low, high, contributions)

@@ -9,9 +9,6 @@ import pandas as pd
 import pytest
 from scipy.special import ndtr
 
-from kaestat.logs.gradient_risk import gradient_risk
-from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.risk import value_risk
 from kaestat.theory import excess_gradient_mse, integer_bandwidth_error, suboptimality_recursion
 from simulations.harness import Cell, Estimate, RunSettings, Samples, Streams, Study, run
 from simulations.studies import (
@@ -204,25 +201,6 @@ def test_from_few_visits_the_default_covers_in_the_setting_where_the_robust_inte
     check_mean(samples["chernoff|coverage"], target=0.95, detect=0.03, side="at least")
     check_mean(samples["robust|coverage"], target=0.4, detect=0.07)
     assert samples["chernoff|length"].mean() < 0.4 * samples["bernstein|length"].mean()
-
-
-# --- interval_skewed
-
-
-@pytest.mark.parametrize(("history", "method"), [(False, "grpo"), (True, "kae:bandwidth=10")])
-@pytest.mark.parametrize("name", ["value .97, 40 prompts", "weighted completions, 30 prompts"])
-def test_the_simulated_contributions_and_intervals_are_those_of_the_public_tables(name, history, method):
-    case, streams = interval_skewed.CASES[name], Streams(SEED, "ab", range(3))
-    samples = interval_skewed.simulate(Cell({"case": name, "history": history}), streams)
-    reward = interval_skewed.rewards(case, streams)[-1].astype(float)
-    weight = np.broadcast_to(interval_skewed.weights(case, streams), (3, *reward.shape))[-1]
-    prompt, step, _ = np.indices(reward.shape)
-    log = RewardLog(prompt.ravel(), step.ravel(), reward.ravel(), weight=weight.ravel())
-    score = value_risk if case.weights == "none" else gradient_risk
-    row = score(log, [method], n_boot=interval_skewed.N_BOOT, seed=0).iloc[0]
-    expected = [samples[column][-1] for column in ("mean", "skewed|low", "skewed|high")]
-    found = row[["mse" if case.weights == "none" else "noise", "ci_low", "ci_high"]].astype(float)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 # --- bandwidth_selectors
