@@ -265,7 +265,8 @@ class _Now:
             packed.append(self.as_they_came(after, rows, s).packed())
         if shock is not None:  # the values are spread in another way now
             n, s = self.past_of(afterwards, [belief.probabilities(known) for belief in afterwards])
-            sums = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
+            shifted = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
+            sums = xp.where(shock[..., -1:] != 0, shifted, sums)
         of_all = {name: sum(part[name] for part in learned) for name in learned[0]}
         carry = self.population.after(of_all | {"dispersion": self.dispersion_sums(past)})
         carry |= {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}

@@ -17,6 +17,7 @@ MIN_OTHERS = 5.0  # degrees of freedom given up in the spread of values
 FIRST_SIZE = 0.7  # completions that a prior counts as while the spread is unknown
 SMALLEST_SIZE, LARGEST_SIZE = 0.05, 2000.0
 SMALLEST_DISPERSION = 0.01
+PSEUDO_SQUARES = 0.05  # of binary rewards, while little is known
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +49,7 @@ class Population:
         """After so many returns of the prompts, shape (...,)."""
         xp = namespace(elapsed)
         within, between = carry["dispersion"][..., 0], carry["dispersion"][..., 1]
-        some = within > 0
-        dispersion = xp.where(some, within / xp.where(some, within + between, 1.0), 1.0)
+        dispersion = (within + PSEUDO_SQUARES) / (within + between + PSEUDO_SQUARES)
         switched = (1 - SWITCH) ** (1 + not_negative(elapsed - 1))[..., None]
         return cls(
             rates=rates,
