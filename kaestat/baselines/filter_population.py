@@ -76,7 +76,7 @@ class Population:
         parts = a[..., None, :], b[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
         return Moving(*(xp.astype(part, like, copy=False) for part in parts))
 
-    def joined(self, each: Array, groups: Groups) -> tuple[Array, tuple[Array, Array]]:
+    def with_prompts(self, each: Array, groups: Groups) -> tuple[Array, tuple[Array, Array]]:
         """Sums behind the prior after the step, and the prior of each prompt from the others.
 
         Parameters
@@ -134,7 +134,7 @@ class Population:
         jump = xp.astype(self.rates.jump, odds.dtype, copy=False)[:, None]
         terms = {
             "mixture": xp.log(ratio),
-            "jumps": xp.log(1 + jump * ((1e6 - not_negative(1e6 - jumped))[..., None, :] - 1)),
+            "jumps": xp.log(1 + jump * (xp.minimum(jumped, xp.full_like(jumped, 1e6))[..., None, :] - 1)),
             "each": after,
         }
         fine = self.learned.dtype
