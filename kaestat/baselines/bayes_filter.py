@@ -39,7 +39,7 @@ class BayesFilter(RangedBaseline):
     of Blom and Bar-Shalom (1988), which are mixed by weighted means of n and s. What is learned:
 
     - *How all prompts move*: probabilities of the hypotheses, by predictive likelihoods pooled over prompts and
-      discounted by 0.9 per return, for three kinds of worlds: all prompts move alike, but for 7 %; they are spread over
+      discounted by 0.9 per return, for three kinds of worlds: all prompts move alike, but for 2 %; they are spread over
       the hypotheses as in the past; each has a drift of its own. *How a prompt moves*: by its own past.
     - *How often values jump*, by the same likelihoods.
     - *How values are spread*, the Beta prior: by moments from the other prompts of the step, their groups included, and

@@ -9,6 +9,7 @@ from array_api_compat import device
 from kaestat.baselines.filter_rates import AGES, Rates
 from kaestat.core.arrays import Array, namespace, not_negative
 
+RENEWED = 0.02  # per visit: the chance that all prompts begin to move in another way
 KEPT_APART = 0.998  # of a prompt's evidence per visit: the rest is for a change of the way in which it moves
 TINY = 1e-30
 PARTS = 4  # arrays of a belief
@@ -113,11 +114,14 @@ class Belief:
         xp, last = namespace(self.count), slice(-1, None)
         probability = self.probabilities(known)
         ways, aged = probability[..., :-AGES, :], probability[..., last, :]
-        stay, change = KEPT_APART * ways, (1 - KEPT_APART) * ways
-        inflow = (1 - KEPT_APART) * xp.sum(ways, axis=-2, keepdims=True) + aged
-        entering = known.ways * inflow
-        mass = stay + entering
-        entering /= mass
+        stay, change = KEPT_APART * ways, (1 - KEPT_APART + RENEWED) * ways
+        together = xp.sum(ways, axis=-2, keepdims=True)
+        inflow = (1 - KEPT_APART) * together + aged
+        mass = stay + known.ways * inflow
+        # What a way believes comes from the likely ones also where all prompts may begin to move in that way.
+        entering = known.ways * inflow + RENEWED * rates.start * together
+        entering /= stay + entering
+        inflow = inflow + RENEWED * together
 
         def mixed(part: Array, fresh: float) -> Array:
             """Of each way: its own and what enters it, weighed by their probabilities."""

@@ -105,7 +105,8 @@ class Population:
             "jumps": xp.log(self.rates.jump_prior),
             "each": PSEUDO_PROMPTS * self.rates.first,
         }
-        out = {name: kept * carry[name] + (1 - kept) * first[name] + sums[name] for name in first}
+        now = carry | {"mixture": xp.log(self.mixture)}  # after a change, what was ruled out before it can come back
+        out = {name: kept * now[name] + (1 - kept) * first[name] + sums[name] for name in first}
         for name in ("mixture", "jumps"):
             out[name] = out[name] - xp.max(out[name], axis=-1, keepdims=True)
         faded = xp.minimum(kept, xp.full_like(kept, DISCOUNT**LEAST_RETURN))
