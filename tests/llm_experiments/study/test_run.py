@@ -139,6 +139,7 @@ def test_answers_at_temperature_1_are_sampled_once_for_both_columns(finished, mo
     ]
 
 
+@pytest.mark.slow
 def test_base_models_may_begin_with_a_language_model(finished, tmp_path):
     """Each is taught its own world's examples, and then goes through the study as one from scratch does."""
     start = finished[0].bases()[0]
@@ -167,6 +168,7 @@ def test_what_is_done_is_not_done_again(finished, monkeypatch):
     pd.testing.assert_frame_equal(again.compare(), table)
 
 
+@pytest.mark.slow
 def test_runs_in_small_stacks_are_those_of_one_and_go_on_in_any_other(finished, tmp_path, monkeypatch):
     _, table = finished
     train, begun = study_run.learning_curves, []
@@ -207,6 +209,7 @@ def test_one_design_is_run_without_the_others(tmp_path):
         study.compare(["nothing"])
 
 
+@pytest.mark.slow
 def test_tables_have_the_designs_that_another_process_has_finished_meanwhile(tmp_path, monkeypatch):
     here, there = (Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent) for _ in "ab")
     train, met = here._completed, []
