@@ -43,7 +43,7 @@ class EstimatorState:
     received : Received
         Which numbered deltas it holds, its own among them.
     write : HistoryWrite or None
-        Rows of the history that are still to be written (`kaestat.estimator.held_state.HoldsState.settle`).
+        Rows of the history that are still to be written (`kaestat.estimator.held_state.settle`).
     """
 
     carry: Any
@@ -56,6 +56,11 @@ class EstimatorState:
     late: int | None = None
     received: Received = field(default_factory=Received)
     write: HistoryWrite | None = None
+
+    @classmethod
+    def first(cls, baseline: Baseline, late: int | None) -> EstimatorState:
+        """That before the first step; with ``late`` there is no carry (`of`)."""
+        return cls(baseline.initial_carry() if late is None else None, late=late)
 
     @property
     def value_is_reweighted(self) -> bool:

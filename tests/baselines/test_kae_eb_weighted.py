@@ -152,7 +152,7 @@ def test_a_state_that_knew_one_way_goes_on_with_both():
     steps = a_run()
     estimator = AdvantageEstimator("kae_eb")
     served(estimator, steps[:9])
-    state = estimator._state
+    state = estimator.held.state
     n = len(Auto().running.candidates)
     assert set(state.carry) == {"loss", "scored", "ways"} and state.carry["loss"].shape == (2 * n,)
     one_way = replace(state, carry={"loss": state.carry["loss"][:n], "scored": state.carry["scored"]})

@@ -49,7 +49,7 @@ def test_the_old_states_differ_from_a_fresh_start():
         estimator = loaded(name)
         assert estimator.last_step == 12
         kept = estimator.history is not None and len(estimator.history) >= 6
-        assert kept or estimator._state.carry is not None, name
+        assert kept or estimator.held.state.carry is not None, name
         assert [row["step"] for row in rows] == [14, 17]
 
 

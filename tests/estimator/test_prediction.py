@@ -134,7 +134,7 @@ def test_the_learned_filters_effective_completions_are_those_of_its_posterior():
     """
     estimator = AdvantageEstimator("bayes_filter")
     run(estimator)
-    baseline, learned = estimator.baseline, estimator._state.carry
+    baseline, learned = estimator.baseline, estimator.held.state.carry
     one = np.full_like(learned["log_weight"], -30.0)
     one[2] = 0.0
     carry = learned | {"log_weight": one, "last_scored": np.array(12.0)}

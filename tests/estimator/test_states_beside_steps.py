@@ -41,7 +41,7 @@ def take_step(held, step: int) -> None:
 @pytest.fixture(autouse=True)
 def one_sender(monkeypatch):
     """Estimators number their deltas under one name, so that their states can be compared."""
-    monkeypatch.setattr("kaestat.estimator.imported_visits.secrets.token_hex", lambda size: "sender")
+    monkeypatch.setattr("kaestat.estimator.held_state.secrets.token_hex", lambda size: "sender")
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,28 +11,67 @@ from kaestat.baselines.base import Baseline, Served
 from kaestat.core.arrays import Groups, Visits
 from kaestat.core.samples import WEIGHTINGS, Packing, StepSamples
 from kaestat.estimator.objective import objective_slope, past_rates
-from kaestat.estimator.record import StepRecord
 from kaestat.estimator.scaling import DEVIATION, check_not_cancelled, make_scaling
 from kaestat.estimator.state import EstimatorState
 from kaestat.history.history import visit_sums
 
 
-def grouped(samples: StepSamples) -> tuple[Packing, Groups]:
-    """Where each sample goes, and the groups.
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The samples of one call in groups.
 
-    Raises
-    ------
-    ValueError
-        If the samples of a prompt differ in divergence.
+    Attributes
+    ----------
+    samples : StepSamples
+    step : int
+    packing : Packing
+        Where each sample goes.
+    groups : Groups, shape (P, G)
     """
-    packing, divergence = Packing.of(samples.rows), samples.divergence
-    return packing, Groups(
-        reward=packing.pack(samples.reward),
-        mask=packing.mask,
-        weight=None if samples.weight is None else packing.pack(samples.weight),
-        prompt_ids=packing.keys,
-        divergence=None if divergence is None else packing.one_per_row("divergence", divergence),
-    )
+
+    samples: StepSamples
+    step: int
+    packing: Packing
+    groups: Groups
+
+    @classmethod
+    def of(cls, samples: StepSamples, step: int) -> Batch:
+        """Group the samples.
+
+        Raises
+        ------
+        ValueError
+            If the samples of a prompt differ in divergence.
+        """
+        packing, divergence = Packing.of(samples.rows), samples.divergence
+        groups = Groups(
+            reward=packing.pack(samples.reward),
+            mask=packing.mask,
+            weight=None if samples.weight is None else packing.pack(samples.weight),
+            prompt_ids=packing.keys,
+            divergence=None if divergence is None else packing.one_per_row("divergence", divergence),
+        )
+        return cls(samples, step, packing, groups)
+
+
+class Past(NamedTuple):
+    """What a call sees of the past.
+
+    Attributes
+    ----------
+    visits : Visits, shape (P, V)
+    carry : optional
+        The baseline's state beyond them.
+    rows : ndarray of int, shape (P,), or None
+        Where the history has the prompts, if that is looked up already.
+    whole : Groups or None
+        The groups with further completions beside their own, in the columns after them, which count for the values.
+    """
+
+    visits: Visits
+    carry: Any
+    rows: np.ndarray | None = None
+    whole: Groups | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,35 +115,23 @@ class Serving:
     scale: str
     objective: str = "mean"
 
-    def compute(
-        self,
-        packing: Packing,
-        groups: Groups,
-        visits: Visits,
-        step: int,
-        carry: Any,
-        largest: float,
-        whole: Groups | None = None,
-    ) -> Computed:
+    def compute(self, batch: Batch, past: Past, largest: float) -> Computed:
         """Values and advantages; nothing is changed.
 
         Parameters
         ----------
-        packing : Packing
-        groups : Groups
-        visits : Visits
-        step : int
-        carry : optional
+        batch : Batch
+        past : Past
         largest : float
             That advantages and values may be.
-        whole : Groups, optional
-            The groups with further completions beside their own, in the columns after them, which count for the values.
 
         Raises
         ------
         ValueError
             If a number is not finite, or larger than ``largest``.
         """
+        packing, groups, step = batch.packing, batch.groups, batch.step
+        visits, carry, whole = past.visits, past.carry, past.whole
         with np.errstate(over="ignore", invalid="ignore"):  # the results are tested: what is not finite is refused
             asked = groups if whole is None else whole
             served = self.baseline.serve(asked, visits, step=step, carry=carry)
@@ -137,31 +164,6 @@ class Serving:
         if self.scale == DEVIATION:
             return advantages / self.baseline.deviation(groups, visits, step=step)
         return make_scaling(self.scale)(advantages, groups)
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What one call leaves.
-
-    Attributes
-    ----------
-    state : EstimatorState
-        After the call.
-    record : StepRecord or None
-        None for a call without samples.
-    advantages, values : ndarray, shape (N,)
-        Of the samples that are not masked.
-    """
-
-    state: EstimatorState
-    record: StepRecord | None
-    advantages: np.ndarray
-    values: np.ndarray
-
-
-def without_samples(state: EstimatorState, step: int) -> Outcome:
-    """The outcome of a call without samples."""
-    return Outcome(replace(state, last_step=max(step, state.last_step)), None, np.zeros(0), np.zeros(0))
 
 
 def check_inputs(serving: Serving, state: EstimatorState, samples: StepSamples) -> None:
