@@ -6,16 +6,19 @@ import os
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from kaestat.baselines.base import Baseline
 from kaestat.core.arrays import Array
 from kaestat.core.checks import whole_step
-from kaestat.core.samples import StepSamples, as_type_of
+from kaestat.core.samples import StepSamples, as_type_of, largest_like, scatter
 from kaestat.core.storage import load_state
-from kaestat.estimator.calls import asking, recording
-from kaestat.estimator.held_state import Call, Change, make_changes
+from kaestat.estimator.held_state import Answer, Call, Change, make_changes
+from kaestat.estimator.notices import noticed
 from kaestat.estimator.plan import Plan, arguments
 from kaestat.estimator.prompt_values import PromptValues
 from kaestat.estimator.record import StepRecord
+from kaestat.estimator.steps.call import advance
 from kaestat.estimator.stored import loaded
 from kaestat.history.prior import Prior
 
@@ -223,12 +226,7 @@ class AdvantageEstimator(PromptValues):
             As `step`.
         """
         columns = mask, stream_ids, weights, importance, None, version
-        samples = StepSamples.of(prompt_ids, rewards, *columns, by_stream=self.baseline.unit == "group")
-        now = whole_step(now)
-        with self.lock:
-            change = asking(self, samples, now, rewards)
-            make_changes([change])
-        return as_type_of(change.advantages, rewards)
+        return self.recorded("advantages", Call(), prompt_ids, rewards, now, *columns)
 
     def observe(
         self,
@@ -264,26 +262,13 @@ class AdvantageEstimator(PromptValues):
         call.finish(None)
 
     def recorded(
-        self,
-        name: Literal["step", "observe"],
-        call: Call,
-        prompt_ids: Sequence[Hashable],
-        rewards: Any,
-        step: int,
-        *columns: Any,
+        self, name: str, call: Call, prompt_ids: Sequence[Hashable], rewards: Any, step: int, *columns: Any
     ) -> Array:
-        """`step` or `observe` as a part of a call that does more.
+        """`step`, `observe` or `advantages` as a part of a call that does more.
 
         Until the call is finished, the same arguments are taken for a repetition of it: they give the same result, and
-        nothing is recorded again.
-
-        Parameters
-        ----------
-        name : {"step", "observe"}
-        call : Call
-            The caller finishes it (`Call.finish`).
-        prompt_ids, rewards, step, *columns
-            As there, the columns in their order.
+        nothing is recorded again. The caller finishes it (`Call.finish`), and gives the columns in the order of
+        `step`.
         """
         with self.lock:
             change = self.prepared(name, call, prompt_ids, rewards, step, *columns)
@@ -292,7 +277,7 @@ class AdvantageEstimator(PromptValues):
 
     def prepared(
         self,
-        name: Literal["step", "observe"],
+        name: str,
         call: Call,
         prompt_ids: Sequence[Hashable],
         rewards: Any,
@@ -300,17 +285,29 @@ class AdvantageEstimator(PromptValues):
         *columns: Any,
         template: Any = None,
     ) -> Change:
-        """`step` or `observe` without its effect, for `kaestat.estimator.held_state.make_changes`.
-
-        Parameters
-        ----------
-        name, call, prompt_ids, rewards, step, *columns
-            As `recorded`.
-        template : array, optional
-            The estimator's `values` are of its type; None for the type of the rewards.
-        """
+        """`recorded` without its effect; `values` are of the type of the template, or of the rewards."""
+        step, template = whole_step(step), rewards if template is None else template
         samples = StepSamples.of(prompt_ids, rewards, *columns, by_stream=self.baseline.unit == "group")
-        return recording(self, name, call, samples, whole_step(step), rewards if template is None else template)
+        held, order, serving = self.held, self.plan.order, self.plan.serving
+        last = held.answer
+        if last is not None and last.is_kept_back(name, step) and samples.same_as(last.samples):
+            after = held._replace(answer=last._replace(call=call))
+            return Change(self.cell, after, last.advantages, last.values, repeats=last.call)
+        if name == "step":
+            outcome = advance(order, held.state, serving, samples, step)
+        else:
+            outcome = (order.observe if name == "observe" else order.advantages)(held.state, serving, samples, step)
+        after, warnings = noticed(held, self.plan, outcome, samples, new=name != "advantages")
+        nothing = np.zeros(len(samples.reward))
+        found = (nothing, nothing) if outcome.record is None else outcome.record.of_samples
+        advantages, values = (scatter(each, samples.keep) for each in found)
+        serving.check_finite(advantages, values, largest=largest_like(template))
+        if name != "observe":
+            after = after._replace(record=outcome.record, values=as_type_of(values, template))
+        if name != "advantages":
+            answer = Answer(call, name, step, samples.copied(), advantages, values)
+            after = after.keeping(outcome.delta, self.sender)._replace(answer=answer)
+        return Change(self.cell, after, advantages, values, warnings=warnings)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -77,10 +77,10 @@ class Answer(NamedTuple):
     advantages: np.ndarray
     values: np.ndarray
 
-    def is_repeated(self, name: str, samples: StepSamples, step: int) -> bool:
-        """Whether the user makes the same call again because an interrupt has kept its result back."""
+    def is_kept_back(self, name: str, step: int) -> bool:
+        """Whether this is the result of such a call, and an interrupt has kept it back: the user may call again."""
         interrupted = not self.call.finished and self.call.thread == threading.get_ident()
-        return interrupted and (self.name, self.step) == (name, step) and self.samples.same_as(samples)
+        return interrupted and (self.name, self.step) == (name, step)
 
 
 class Held(NamedTuple):

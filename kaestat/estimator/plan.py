@@ -17,8 +17,7 @@ from kaestat.baselines.registry import (
 from kaestat.estimator.objective import check_objective
 from kaestat.estimator.scaling import make_scaling
 from kaestat.estimator.steps.any_order import AnyOrder
-from kaestat.estimator.steps.order import Order
-from kaestat.estimator.steps.serving import Serving
+from kaestat.estimator.steps.call import Order, Serving
 from kaestat.estimator.steps.strict_order import StrictOrder
 
 ORDERS: dict[str, type[StrictOrder] | type[AnyOrder]] = {each.name: each for each in (StrictOrder, AnyOrder)}

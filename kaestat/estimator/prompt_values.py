@@ -17,8 +17,8 @@ from kaestat.estimator.held_state import Cell, Change, Held, Sender, make_change
 from kaestat.estimator.plan import Plan
 from kaestat.estimator.prediction import Prediction
 from kaestat.estimator.state import EstimatorState
+from kaestat.estimator.steps.call import predicted
 from kaestat.estimator.steps.opening import check_prior, with_prior
-from kaestat.estimator.steps.order import predicted
 from kaestat.estimator.stored import loaded, opening, snapshot
 from kaestat.history.delta import HistoryDelta, concat
 from kaestat.history.history import RewardHistory

@@ -67,18 +67,11 @@ class EstimatorState:
         """Whether the expected reward is the weighted mean of rewards: the weights are importance ratios alone."""
         return self.weighting == "importance"
 
-    def plain(self, method: str) -> dict[str, Any]:
-        """As plain data and NumPy arrays (copies).
-
-        Raises
-        ------
-        TypeError
-            If a prompt id cannot be stored.
-        """
-        return self.snapshot(method)()
-
     def snapshot(self, method: str) -> Callable[[], dict[str, Any]]:
-        """`plain` as of now, for when it is called."""
+        """The state as of now, as plain data and NumPy arrays (copies) for when it is called.
+
+        That raises a TypeError if a prompt id cannot be stored.
+        """
         history = None if self.history is None else self.history.snapshot()
         carry = None if self.carry is None else {name: np.array(a) for name, a in self.carry.items()}
 
@@ -101,7 +94,7 @@ class EstimatorState:
 
     @classmethod
     def of(cls, state: Any, method: str, baseline: Baseline, *, late: int | None = None) -> EstimatorState:
-        """The inverse of `plain`; with ``late`` there is no carry: what it would tell follows from the visits.
+        """The inverse of `snapshot`; with ``late`` there is no carry: what it would tell follows from the visits.
 
         Raises
         ------

@@ -24,10 +24,9 @@ from kaestat.core.checks import MAX_STEP, check_whole
 from kaestat.core.samples import CodedIds, Packing, StepSamples
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.state import EstimatorState
-from kaestat.estimator.steps.opening import opened_for
-from kaestat.estimator.steps.order import Outcome, begun, served, without_samples
+from kaestat.estimator.steps.call import Batch, Computed, Outcome, Past, Serving, grouped, without_samples
+from kaestat.estimator.steps.opening import opened, opened_for
 from kaestat.estimator.steps.replayed_scores import replayed_scores
-from kaestat.estimator.steps.serving import Batch, Computed, Past, Serving
 from kaestat.estimator.steps.visit_completions import completions_of, joined, split_now
 from kaestat.history.delta import HistoryDelta, common
 from kaestat.history.history import RewardHistory, visit_sums
@@ -38,7 +37,7 @@ OTHERS = "one that computes from the visits, such as kae, kae_eb, kalman, local_
 
 @dataclass(frozen=True)
 class AnyOrder:
-    """The `kaestat.estimator.steps.order.Order` of an estimator that records completions whenever they come.
+    """The `kaestat.estimator.steps.call.Order` of an estimator that records completions whenever they come.
 
     Attributes
     ----------
@@ -83,52 +82,48 @@ class AnyOrder:
 
     def look_back(self, state: EstimatorState, baseline: Baseline, batch: Batch, *, again: bool = False) -> Past:
         """Visits of earlier versions, and what belongs to the groups; ``again`` if the history may have the samples."""
-        history, packing, step = state.history, batch.packing, batch.step
+        state, packing, step = opened(state, baseline, batch.samples), batch.packing, batch.step
+        history = state.history
         if history is None:
-            return Past(Visits.empty(batch.groups), None)
+            return Past(state, Visits.empty(batch.groups), None)
         newest, without = _newest_versions(batch.samples, packing, step), None
         if again:
             version = np.full(len(packing.codes), step) if batch.samples.version is None else batch.samples.version
             without = packing.codes, newest[packing.codes] - version
         visits, now = split_now(history.visits_known(history.rows(packing.keys), newest, without))
         whole = None if now is None or baseline.past_only else joined(batch.groups, completions_of(now))
-        return Past(visits, replayed_scores(baseline, visits, step, packing.keys), whole=whole)
+        return Past(state, visits, replayed_scores(baseline, visits, step, packing.keys), whole=whole)
 
-    def recorded(self, outcome: Outcome, serving: Serving, batch: Batch, past: Past, computed: Computed) -> Outcome:
+    def recorded(self, past: Past, serving: Serving, batch: Batch, computed: Computed) -> Outcome:
         """The completions of each prompt and version added to their visit."""
-        if outcome.state.history is None:
-            last_step = max(batch.step, outcome.state.last_step)
-            return outcome._replace(state=replace(outcome.state, last_step=last_step))
-        return self._added(outcome, serving, batch, computed.sums)
+        if past.state.history is None:
+            return without_samples(past.state, batch.step)._replace(record=computed.record)
+        return _added(past.state, serving, batch, computed.sums)._replace(record=computed.record)
 
-    def known(self, state: EstimatorState, baseline: Baseline, keys: list[Hashable], step: int) -> tuple[Visits, Any]:
+    def known(
+        self, history: RewardHistory, carry: Any, baseline: Baseline, keys: list[Hashable], step: int
+    ) -> tuple[Visits, Any]:
         """What has come in of policies before the step."""
-        visits, _ = split_now(state.history.visits_known(state.history.rows(keys), np.full(len(keys), step)))
+        visits, _ = split_now(history.visits_known(history.rows(keys), np.full(len(keys), step)))
         return visits, replayed_scores(baseline, visits, step, keys)
 
-    def observe(
-        self, state: EstimatorState, serving: Serving, samples: StepSamples, step: int, largest: float
-    ) -> Outcome:
+    def observe(self, state: EstimatorState, serving: Serving, samples: StepSamples, step: int) -> Outcome:
         """Record completions alone; what values would refuse is refused now."""
-        begin = begun(self, state, serving, samples, step)
-        if begin is None or serving.baseline.horizon == 0:
+        batch = grouped(self, state, serving, samples, step)
+        if batch is None or serving.baseline.horizon == 0:
             return without_samples(state, step)
-        before, batch = begin
         serving.baseline.values(batch.groups, Visits.empty(batch.groups), step=step)
         with np.errstate(over="ignore", invalid="ignore"):
             sums = visit_sums(batch.groups)
-        return self._added(without_samples(before, step), serving, batch, sums)
+        return _added(opened(state, serving.baseline, samples), serving, batch, sums)
 
-    def advantages(
-        self, state: EstimatorState, serving: Serving, samples: StepSamples, now: int, largest: float
-    ) -> Outcome:
+    def advantages(self, state: EstimatorState, serving: Serving, samples: StepSamples, now: int) -> Outcome:
         """Advantages and values; the visits that could hold the completions are left out, and nothing is recorded."""
-        begin = begun(self, state, serving, samples, now)
-        if begin is None:
+        batch = grouped(self, state, serving, samples, now)
+        if batch is None:
             return Outcome(state)
-        before, batch = begin
-        past = self.look_back(before, serving.baseline, batch, again=True)
-        return served(before, serving, batch, past, largest)[0]._replace(state=state)
+        past = self.look_back(state, serving.baseline, batch, again=True)
+        return Outcome(state, serving.compute(batch, past).record)
 
     def merged(self, state: EstimatorState, serving: Serving, delta: HistoryDelta) -> EstimatorState:
         """The state with the parts of a delta that it does not hold yet."""
@@ -166,11 +161,6 @@ class AnyOrder:
             f"past. If they are to have all of it, make the estimator with late={behind} or more."
         )
 
-    def _added(self, outcome: Outcome, serving: Serving, batch: Batch, sums: dict[str, np.ndarray]) -> Outcome:
-        delta = _delta(batch, sums)
-        serving.check_finite(*delta.sums.values())
-        return outcome._replace(state=_with_visits(outcome.state, delta), delta=delta)
-
 
 def _newest_versions(samples: StepSamples, packing: Packing, step: int) -> np.ndarray:
     """The newest version among the completions of each prompt, shape (P,)."""
@@ -198,6 +188,13 @@ def _delta(batch: Batch, sums: dict[str, np.ndarray]) -> HistoryDelta:
     with np.errstate(over="ignore", invalid="ignore"):
         by_pair = visit_sums(Groups(pairs.pack(samples.reward), mask=pairs.mask, weight=weight))
     return HistoryDelta(packing.keys, row, steps, by_pair, step, *marks)
+
+
+def _added(state: EstimatorState, serving: Serving, batch: Batch, sums: dict[str, np.ndarray]) -> Outcome:
+    """What a call leaves that records sums; a ValueError unless they are finite."""
+    delta = _delta(batch, sums)
+    serving.check_finite(*delta.sums.values())
+    return Outcome(_with_visits(state, delta), delta=delta)
 
 
 def _with_visits(state: EstimatorState, delta: HistoryDelta) -> EstimatorState:

@@ -11,13 +11,14 @@ from kaestat.core.arrays import Visits
 from kaestat.core.samples import StepSamples
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.state import EstimatorState
-from kaestat.estimator.steps.order import Outcome, advance
-from kaestat.estimator.steps.serving import Batch, Computed, Past, Serving
+from kaestat.estimator.steps.call import Batch, Computed, Outcome, Past, Serving, advance
+from kaestat.estimator.steps.opening import opened
+from kaestat.history.history import RewardHistory
 
 
 @dataclass(frozen=True)
 class StrictOrder:
-    """The `kaestat.estimator.steps.order.Order` of an estimator that refuses as a fault what is out of order."""
+    """The `kaestat.estimator.steps.call.Order` of an estimator that refuses as a fault what is out of order."""
 
     name: ClassVar[str] = "strict"
     late: None = None
@@ -43,41 +44,40 @@ class StrictOrder:
 
     def look_back(self, state: EstimatorState, baseline: Baseline, batch: Batch) -> Past:
         """All visits; a ValueError if a prompt has been recorded at this step."""
-        history, keys, step = state.history, batch.packing.keys, batch.step
-        if history is None:
+        state, keys, step = opened(state, baseline, batch.samples), batch.packing.keys, batch.step
+        if state.history is None:
             again = [key for key in keys if key in state.recorded] if step == state.last_step else []
             if again:
                 raise ValueError(
                     f"prompt {again[0]!r} was already recorded at step {step}: its rewards would count twice."
                 )
-            return Past(Visits.empty(batch.groups), state.carry)
-        rows = history.rows(keys)
-        history.check_new(keys, rows, step)
-        return Past(history.visits_of_rows(rows, step), state.carry, rows)
+            return Past(state, Visits.empty(batch.groups), state.carry)
+        rows = state.history.rows(keys)
+        state.history.check_new(keys, rows, step)
+        return Past(state, state.history.visits_of_rows(rows, step), state.carry, rows)
 
-    def recorded(self, outcome: Outcome, serving: Serving, batch: Batch, past: Past, computed: Computed) -> Outcome:
+    def recorded(self, past: Past, serving: Serving, batch: Batch, computed: Computed) -> Outcome:
         """A visit of each prompt, and what the baseline carries on."""
-        before, samples, step = outcome.state, batch.samples, batch.step
-        carry, keys, history = computed.served.carry, batch.packing.keys, before.history
+        before, samples, keys, step = past.state, batch.samples, batch.packing.keys, batch.step
         recorded, with_streams, write = before.recorded, samples.with_streams, None
-        if history is None:
+        if before.history is None:
             with_streams = before.with_streams
-            if carry is not None:
+            if computed.carry is not None:
                 recorded = (recorded if step == before.last_step else {}) | dict.fromkeys(keys)
-        else:
-            write = history.appended(keys, past.rows, step, computed.sums, computed.served.state)
-        after = EstimatorState(carry, history, step, recorded, with_streams, samples.weighting, write=write)
-        return outcome._replace(state=after)
+        elif past.rows is not None:
+            write = before.history.appended(keys, past.rows, step, computed.sums, computed.kept)
+        marks = recorded, with_streams, samples.weighting
+        return Outcome(EstimatorState(computed.carry, before.history, step, *marks, write=write), computed.record)
 
-    def known(self, state: EstimatorState, baseline: Baseline, keys: list[Hashable], step: int) -> tuple[Visits, Any]:
+    def known(
+        self, history: RewardHistory, carry: Any, baseline: Baseline, keys: list[Hashable], step: int
+    ) -> tuple[Visits, Any]:
         """All visits, which must be before the step."""
-        return state.history.visits(keys, step), state.carry
+        return history.visits(keys, step), carry
 
-    def observe(
-        self, state: EstimatorState, serving: Serving, samples: StepSamples, step: int, largest: float
-    ) -> Outcome:
+    def observe(self, state: EstimatorState, serving: Serving, samples: StepSamples, step: int) -> Outcome:
         """As a step: what a baseline carries on comes of serving."""
-        return advance(self, state, serving, samples, step, largest)
+        return advance(self, state, serving, samples, step)
 
     def advantages(self, *args: Any) -> NoReturn:
         """Raise: the history holds visits, whose completions cannot be told apart."""
