@@ -298,10 +298,9 @@ class AdvantageEstimator(PromptValues):
         else:
             outcome = (order.observe if name == "observe" else order.advantages)(held.state, serving, samples, step)
         after, warnings = noticed(held, self.plan, outcome, samples, new=name != "advantages")
-        nothing = np.zeros(len(samples.reward))
-        found = (nothing, nothing) if outcome.record is None else outcome.record.of_samples
+        found = (np.zeros(len(samples.reward)),) * 2 if outcome.record is None else outcome.record.of_samples
         advantages, values = (scatter(each, samples.keep) for each in found)
-        serving.check_finite(advantages, values, largest=largest_like(template))
+        serving.check_at_most(largest_like(template), advantages, values)
         if name != "observe":
             after = after._replace(record=outcome.record, values=as_type_of(values, template))
         if name != "advantages":

@@ -125,9 +125,13 @@ class Serving:
         record = StepRecord(step, served.settled, packing, groups, visits, past.state.carry, values, advantages)
         return Computed(record, sums, served.carry, served.state)
 
-    def check_finite(self, *kept: np.ndarray, largest: float = LARGEST) -> None:
-        """Raise a ValueError unless all that is to be kept, or given back, is finite, and at most ``largest``."""
-        if not all((np.abs(column) <= largest).all() for column in kept):
+    def check_finite(self, *kept: np.ndarray) -> None:
+        """Raise a ValueError unless all that is to be kept is finite."""
+        self.check_at_most(LARGEST, *kept)
+
+    def check_at_most(self, largest: float, *given: np.ndarray) -> None:
+        """Raise a ValueError unless all that is to be given back is finite, and at most as large."""
+        if not all((np.abs(numbers) <= largest).all() for numbers in given):
             raise ValueError(f"rewards: method {self.method!r} gives numbers that are not finite; rewards too large?")
 
     def _scaled(self, advantages: np.ndarray, groups: Groups, visits: Visits, step: int) -> np.ndarray:
