@@ -26,6 +26,13 @@ from benchmarks.rows import Row
 from benchmarks.timing import estimate, interleaved, ratio
 from kaestat import AdvantageEstimator
 
+CODE = (
+    "kaestat/core/arrays.py",
+    "kaestat/core/samples.py",
+    "kaestat/estimator",
+    "kaestat/baselines/kae.py",
+    "kaestat/history",
+)
 CLAIM = "A step of KAE with ten visits of history costs less than verl's stateless grpo_vectorized on the same rows"
 SIZES = {"full": ((256, 8, 200), (16_384, 8, 15)), "tiny": ((4, 2, 2),)}
 PAST_VISITS = 10

@@ -33,6 +33,7 @@ from kaestat.logs.risk import prompt_risks, risk_baseline, visit_risk
 from kaestat.logs.tuning import candidates, wide_grid
 from kaestat.report.analysis import TUNED_METHODS, default_methods
 
+CODE = ("kaestat/logs", "kaestat/report", "kaestat/baselines")
 CLAIM = (
     "kaestat analyze takes less than 10 s on a real run, all methods and 1,000 bootstrap draws; replaying a log with "
     "and without groups of prompts at once is at least twice as fast as one after the other"

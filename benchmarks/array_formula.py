@@ -21,6 +21,7 @@ from benchmarks.rows import Row
 from benchmarks.timing import estimate, interleaved, ratio
 from kaestat import Groups, Visits, make_baseline
 
+CODE = ("kaestat/core/arrays.py", "kaestat/baselines/kae.py")
 CLAIM = "The array formula of KAE is within 5 times one NumPy pass over the same bytes"
 SIZES = {
     "full": ((256, 8, 10, 1000), (16_384, 8, 10, 100), (262_144, 8, 10, 60)),

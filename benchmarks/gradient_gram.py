@@ -21,6 +21,7 @@ from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import Estimate, estimate, interleaved, ratio
 
+CODE = ("llm_experiments/gradient",)
 CLAIM = (
     "Gradient errors of 4 methods × 1,000 repeats from a Gram matrix take at least 100 × less time than 4,000 losses"
 )

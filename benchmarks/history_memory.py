@@ -18,6 +18,7 @@ from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate
 
+CODE = ("kaestat/history",)
 CLAIM = "A history of 1 million prompts × 10 visits takes less than 500 MB, ids included"
 SIZES = {"full": ((100_000, 10, 10_000, 3), (1_000_000, 10, 10_000, 3)), "tiny": ((40, 3, 8, 1),)}
 LIMIT = 500.0  # MB

@@ -17,6 +17,7 @@ from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate
 
+CODE = ("kaestat/__init__.py",)
 CLAIM = "import kaestat takes less than 0.7 s"
 SIZES = {"full": 10, "tiny": 1}
 LEADING_PACKAGES = 6

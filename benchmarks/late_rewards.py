@@ -23,6 +23,7 @@ from kaestat import AdvantageEstimator
 from kaestat.datasets import simulated_run
 from kaestat.datasets.simulated import SimulatedRun
 
+CODE = ("kaestat/history", "kaestat/estimator")
 CLAIM = "Late rewards of 100,000 prompts × 10,000 steps: memory stays, an update takes less than 20 ms, a delta 1 MB"
 # prompts, prompts of a step, completions of a prompt, steps, bandwidth, repetitions of what is timed apart
 SIZES = {"full": (100_000, 1024, 8, 10_000, 300, 30), "tiny": (40, 6, 4, 12, 5, 2)}

@@ -20,6 +20,7 @@ from kaestat import Visits
 from kaestat.smoothing.kernels import as_kernel
 from kaestat.smoothing.selectors import make_selector
 
+CODE = ("kaestat/smoothing",)
 CLAIM = "A risk path over 31 bandwidths is at least 1,000 times faster per series than KernelReg(bw='cv_ls')"
 SIZES = {"full": (1024, 1000, 5), "tiny": (3, 20, 2)}
 GROUP = 8

@@ -24,6 +24,7 @@ from benchmarks.rows import Row
 from benchmarks.timing import estimate
 from kaestat import AdvantageEstimator
 
+CODE = ("kaestat/sampling",)
 CLAIM = "A sampling step takes less than 20 ms with 17,000 prompts, and less than 1 s and 200 MB with a million"
 SIZES = {  # prompts, steps measured, most milliseconds of a step, most MB of one
     "full": ((17_000, 60, 20.0, None), (1_000_000, 15, 1000.0, 200.0)),

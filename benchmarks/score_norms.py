@@ -23,6 +23,7 @@ from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate, ratio
 
+CODE = ("kaestat/integrations/trl", "kaestat/core/weighted_noise.py")
 CLAIM = (
     "Score norms cost less than half of what the loss's forward and backward passes cost in TRL; norms in all "
     "parameters no more than twice as much"

@@ -24,6 +24,7 @@ from simulations import studies
 from simulations.harness import Cell, Samples, Shard, Store, Streams
 from simulations.harness.execution import Computation
 
+CODE = ("simulations",)
 CLAIM = "Replicates are computed at 30 % or more of the rate at which their random numbers can be drawn"
 SIZES = {"full": (250, 40), "tiny": (3, 2)}  # replicates of a shard, and repetitions
 VALUE_MSE = Cell({"prompts": 256, "group_size": 8, "past_steps": 4, "bandwidth": 10.0})

@@ -19,6 +19,7 @@ from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate, ratio
 
+CODE = ("llm_experiments/training",)
 CLAIM = "Eight runs in one stack take at most a quarter of what each would take alone"
 SIZES = {"full": (8, 48, 40), "tiny": (2, 16, 3)}
 COMPLETIONS, TOKENS, RATE, WARM_UP = 32, 6, 4e-4, 2

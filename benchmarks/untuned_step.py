@@ -20,6 +20,7 @@ from benchmarks.rows import Row
 from benchmarks.timing import estimate, interleaved, ratio
 from kaestat import AdvantageEstimator
 
+CODE = ("kaestat/estimator", "kaestat/baselines/kae.py", "kaestat/smoothing")
 CLAIM = "A step of bayes_filter, the recommended default, costs less than 5 times one of KAE with a fixed bandwidth"
 SIZES = {"full": ((64, 8, 200), (256, 8, 100), (512, 8, 100)), "tiny": ((4, 2, 2),)}
 STEPS_BEFORE = 50

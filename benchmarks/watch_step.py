@@ -24,6 +24,7 @@ from kaestat import gradient_risk, read_log, value_risk
 from kaestat.report.watch_command import Follower
 from kaestat.report.watch_text import watch_line
 
+CODE = ("kaestat/watch",)
 CLAIM = "An update of kaestat watch costs less than a hundredth of analysing the log with the same methods again"
 SIZES = {"full": (100_000, 128, 2, 40, 3), "tiny": (12, 4, 2, 2, 1)}
 GROUP = 8

@@ -239,13 +239,8 @@ class Part(StrEnum):
     """Parts of a study; each makes what it needs of those before it."""
 
     bases = "bases"
-    check = "check"
     rates = "rates"
     compare = "compare"
-    norms = "norms"
-    cost = "cost"
-    confirm = "confirm"
-    noise = "noise"
     rows = "rows"
 
 
@@ -258,9 +253,7 @@ def study(
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
     device: Annotated[
         str,
-        typer.Option(
-            help="cpu, or cuda for large models (noise and confirm stay on the CPU); auto takes a GPU if there is one."
-        ),
+        typer.Option(help="cpu, or cuda for large models; auto takes a GPU if there is one."),
     ] = "cpu",
     stack: Annotated[
         int | None,

@@ -17,15 +17,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from kaestat import Groups, RewardLog, Visits, make_baseline, methods, read_log, value_risk
-from kaestat.baselines.registry import FIXED_PARAMETERS
+from kaestat import Groups, RewardLog, Visits, make_baseline, read_log, value_risk
+from kaestat.baselines.registry import FIXED_PARAMETERS, METHODS
 from kaestat.core.storage import write_atomically
 from simulations.bandits.paths import value_paths
 from simulations.harness import Streams
 
 FOLDER = Path(__file__).parent
 REAL_LOG = "acc_step_500_dev.json"
-NEEDS_MORE_THAN_REWARDS = ("oracle", "critic", "remax", "outside_value", "cluster_blend", "opo")
 
 DEFAULTS = (
     "bayes_filter",
@@ -104,7 +103,7 @@ def real_run(log: RewardLog) -> pd.DataFrame:
 
     ``kae`` and ``kae_eb`` are at their fixed bandwidths.
     """
-    names = [name for name in methods() if name not in NEEDS_MORE_THAN_REWARDS]
+    names = [name for name, method in METHODS.items() if method.needs is None]
     fixed = {name: f"{name}:bandwidth={params['bandwidth']:g}" for name, params in FIXED_PARAMETERS.items()}
     table = value_risk(log, [fixed.get(name, name) for name in names], n_boot=0).assign(method=names)
     table = table.sort_values("mse", kind="stable")

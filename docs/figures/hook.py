@@ -13,6 +13,7 @@ import method_figures
 from choice_figures import COLORS, FIGURES, drawn
 from mkdocs.structure.files import File
 
+from kaestat.baselines.registry import METHODS
 from kaestat.report.cli import run
 from kaestat.report.plots import render
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -30,7 +32,7 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     """Add them to the files of the site; mkdocs calls it once."""
     made = {f"figures/{name}_{scheme}.svg": drawn(name, scheme) for name in FIGURES for scheme in COLORS}
     made |= {
-        f"figures/method_{method_figures.FILES.get(name, name)}_{scheme}.svg": method_figures.drawn(name, scheme)
+        f"figures/method_{METHODS[name].page}_{scheme}.svg": method_figures.drawn(name, scheme)
         for name in method_figures.table()["method"].unique()
         for scheme in COLORS
     }
@@ -39,6 +41,13 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     for path, content in made.items():
         files.append(File.generated(config, path, content=content))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Add its figure to the page of a method; mkdocs calls it for each."""
+    of_page = {f"methods/{method.page}.md": method for method in METHODS.values()}
+    method = of_page.get(page.file.src_uri)
+    return markdown if method is None else method_figures.with_figure(markdown, method)
 
 
 def experiment_figures() -> dict[str, Figure]:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from kaestat.baselines.method import Method
+
 FOLDER = Path(__file__).parent
-FILES = {"reinforce++": "reinforce_plus_plus"}  # of methods whose pages have other names
 KINDS = {
     "static": "still",
     "random_walk": "random walk",
@@ -32,6 +33,32 @@ def table() -> pd.DataFrame:
     """``method_spread.csv`` with ``least``, the least MSE of all methods in the same setting."""
     frame = pd.read_csv(FOLDER / "method_spread.csv")
     return frame.assign(least=frame.groupby(["path", "group_size"])["mse"].transform("min"))
+
+
+def with_figure(page: str, method: Method) -> str:
+    """The page of a method with its figure before the example; as it is where there are no numbers."""
+    if method.name not in set(table()["method"]):
+        return page
+    before, example, after = page.rpartition("## Example\n")
+    return before + section(method) + example + after
+
+
+def section(method: Method) -> str:
+    """What a method's page shows of it."""
+    picture = f"../figures/method_{method.page}"
+    text = f"Squared bias and variance of the value of {method.name}, and its error relative to the best method's"
+    return f"""## Where it errs, and where it wins
+
+<div class="figure" markdown>
+![{text}]({picture}_light.svg#only-light)
+![{text}]({picture}_dark.svg#only-dark)
+</div>
+
+Value MSE in squared bias and variance on six kinds of paths of 30 visits, and on the right that MSE divided by that
+of the best method of [the comparison](../comparison.md); 1 is where it wins. Kernel methods at a fixed bandwidth,
+errors in `docs/figures/method_spread.csv`.
+
+"""
 
 
 def figure(method: str, faint: str) -> Figure:

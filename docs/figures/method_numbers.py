@@ -1,7 +1,7 @@
 """The numbers of the methods' figures: bias and variance of each method's value, on six kinds of paths.
 
 ``PYTHONPATH=. python docs/figures/method_numbers.py`` adds to ``method_spread.csv`` beside this file what methods it
-lacks, seconds for each, and to their pages the figures, which the site's build draws. ``--all`` computes all anew.
+lacks, seconds for each; the site's build draws the figures of their pages. ``--all`` computes all anew.
 
 Worlds as in `simulations.comparison`: 30 visits of every prompt, values of a path. Rewards of each world are drawn
 again and again, so that a value's mean and its variance over rewards are known: bias is what the mean misses.
@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from method_figures import FILES
 
 from kaestat.core.storage import write_atomically
 from simulations.bandits.paths import PATHS, value_paths
@@ -24,8 +23,6 @@ from simulations.harness import Streams
 from simulations.studies.best_baselines import served
 
 FOLDER = Path(__file__).parent
-PAGES = FOLDER.parent / "methods"
-HEADING = "## Where it errs, and where it wins"
 SEED, N_WORLDS, N_DRAWS, N_PROMPTS, N_STEPS = 0, 6, 12, 32, 30
 GROUP_SIZES = (1, 8)
 
@@ -64,26 +61,8 @@ def decomposed(error: np.ndarray, n_worlds: int) -> tuple[np.ndarray, np.ndarray
     return tuple(part.reshape(n_worlds, -1).mean(axis=1) for part in (bias2, variance, drawn**2))
 
 
-def section(name: str) -> str:
-    """What a method's page shows of it."""
-    picture = f"../figures/method_{FILES.get(name, name)}"
-    text = f"Squared bias and variance of the value of {name}, and its error relative to the best method's"
-    return f"""{HEADING}
-
-<div class="figure" markdown>
-![{text}]({picture}_light.svg#only-light)
-![{text}]({picture}_dark.svg#only-dark)
-</div>
-
-Value MSE in squared bias and variance on six kinds of paths of 30 visits, and on the right that MSE divided by that
-of the best method of [the comparison](../comparison.md); 1 is where it wins. Kernel methods at a fixed bandwidth,
-errors in `docs/figures/method_spread.csv`.
-
-"""
-
-
 def main(everything: bool) -> None:
-    """Complete the table and the pages."""
+    """Complete the table."""
     path = FOLDER / "method_spread.csv"
     columns = ["method", "path", "group_size", "bias2", "bias2_se", "variance", "variance_se", "mse", "mse_se"]
     known = pd.read_csv(path) if path.exists() and not everything else pd.DataFrame(columns=columns)
@@ -94,11 +73,6 @@ def main(everything: bool) -> None:
             known = rows if known.empty else pd.concat([known, rows])
             write_atomically(path, known.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
             print(f"{name}: computed")
-        page = PAGES / f"{FILES.get(name, name)}.md"
-        if page.exists() and HEADING not in page.read_text():
-            before, example, after = page.read_text().rpartition("## Example\n")
-            write_atomically(page, before + section(name) + example + after)
-            print(f"{page.name}: has its figure")
 
 
 if __name__ == "__main__":

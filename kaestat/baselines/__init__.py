@@ -4,7 +4,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.batch_mean import BatchMean
 from kaestat.baselines.bayes_filter import BayesFilter
 from kaestat.baselines.bnpo import Bnpo
-from kaestat.baselines.cluster_blend import ClusterBlend
+from kaestat.baselines.contrib import ClusterBlend, LogitShift
 from kaestat.baselines.critic import Critic
 from kaestat.baselines.ebpo import Ebpo
 from kaestat.baselines.group_mean import GroupMean
@@ -16,7 +16,6 @@ from kaestat.baselines.kae_stream import KaeStream
 from kaestat.baselines.kalman import Kalman
 from kaestat.baselines.krpo import Krpo
 from kaestat.baselines.local_polynomial import LocalLinear, LocalPolynomial
-from kaestat.baselines.logit_shift import LogitShift
 from kaestat.baselines.maxrl import MaxRl
 from kaestat.baselines.mc_grpo import McGrpo
 from kaestat.baselines.opo import Opo

@@ -57,6 +57,11 @@ class Baseline(ABC):
         Whether a prompt without a past has a value of its own, from something other than rewards.
     past_only : bool
         Whether the value depends on the past visits alone, and not on the rest of the group.
+    estimates_mean : bool
+        Whether the value estimates the prompt's mean reward.
+    counts_suffice : bool
+        Whether of a group's rewards only how often each occurs matters, and is read as `Groups.times` has it: then a
+        log whose rewards take few values is served without going through all completions.
     """
 
     unit: ClassVar[Literal["prompt", "group"]] = "prompt"
@@ -66,6 +71,8 @@ class Baseline(ABC):
     shrinks: ClassVar[bool] = False
     knows_unseen: ClassVar[bool] = False
     past_only: ClassVar[bool] = False
+    estimates_mean: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = False
 
     @abstractmethod
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
@@ -137,6 +144,13 @@ class Baseline(ABC):
     def missing_input(self) -> str | None:
         """An input beyond rewards that has not been given yet, in plain words; None if the baseline is ready."""
         return None
+
+    @property
+    def includes_own(self) -> bool:
+        """Whether a value contains the completion's own reward, tried out on two groups without a past."""
+        groups = Groups(np.array([[0.0, 1.0], [1.0, 1.0]]), prompt_ids=["a", "b"])
+        own = self.own_derivative(groups, Visits.empty(groups), step=0, carry=self.initial_carry())
+        return bool(np.any(np.asarray(own) != 0))
 
     def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         """Derivative of a completion's value in its own reward, broadcastable to (..., P, G).

@@ -26,6 +26,7 @@ class BatchMean(Baseline):
     without_own: bool = False
 
     takes_weights: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
 
     @property
     def pools_prompts(self) -> bool:
@@ -39,13 +40,13 @@ class BatchMean(Baseline):
         xp = groups.xp
         mass, carried = self._of_step(groups)
         if self.without_own:
-            mass, carried = mass - groups.mass, carried - groups.carried
+            mass, carried = mass - groups.own_mass, carried - groups.own_mass * groups.reward
         return ratio(carried, mass, 0.0, xp) + xp.zeros_like(groups.reward)
 
     def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         if self.without_own:
             return 0.0
-        return ratio(groups.mass, self._of_step(groups)[0], 0.0, groups.xp)
+        return ratio(groups.own_mass, self._of_step(groups)[0], 0.0, groups.xp)
 
     def _of_step(self, groups: Groups) -> tuple[Array, Array]:
         """Mass and carried reward of all prompts; both (..., 1, 1)."""

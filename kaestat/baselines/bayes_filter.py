@@ -67,6 +67,7 @@ class BayesFilter(RangedBaseline):
 
     stepwise: ClassVar[bool] = True
     shrinks: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
 
     @property
     def horizon(self) -> float:
@@ -110,7 +111,7 @@ class BayesFilter(RangedBaseline):
         xp = grid.xp
         carry, now = self._before(carry, step, groups)
         known = _known(grid, groups, visits, now, carry)
-        completions = _Completions.of(unit, groups.count, known.dispersion)
+        completions = _Completions.of(unit, groups, known.dispersion)
         leading = np.broadcast_shapes((*groups.leading, unit.shape[-2]), visits.lag.shape[:-1])
         state = xp.empty((*leading, self.state_size), dtype=grid.transition.dtype, device=device(unit))
         after = Belief.unpacked(state)
@@ -234,14 +235,14 @@ class _Completions:
     place: Array
 
     @classmethod
-    def of(cls, unit: Array, count: Array, phi: Array) -> _Completions:
+    def of(cls, unit: Array, groups: Groups, phi: Array) -> _Completions:
         """Of rewards on the unit scale, 0 in the padding."""
-        xp = namespace(unit)
+        xp, count = groups.xp, groups.count
         distinct = xp.unique_values(unit)
         few = distinct.shape[0] < unit.shape[-1]
         place = xp.searchsorted(distinct, unit) if few else xp.arange(unit.shape[-1], device=device(unit))
         each = (distinct if few else unit) + xp.zeros_like(unit[..., :1])
-        total = xp.sum(unit, axis=-1, keepdims=True)
+        total = _total(unit, groups)
         total = xp.concat([total, total - each], axis=-1)
         count = xp.concat([count, xp.clip(count - 1, 0.0, None) + xp.zeros_like(each)], axis=-1)
         return cls(outcomes=_outcomes(total, count, phi[..., None]), place=xp.broadcast_to(place, unit.shape))
@@ -340,8 +341,14 @@ def _dispersion_sums(unit: Array, groups: Groups) -> Array:
     """Squares within groups, and ``u (1 - u)`` per degree of freedom; (..., 2)."""
     xp, count = groups.xp, groups.count
     size = xp.clip(count, 1.0, None)
-    total = xp.sum(unit, axis=-1, keepdims=True)
+    total = _total(unit, groups)
     off = unit - total / size
     off = off if groups.mask is None else off * groups.present
-    mixed = (count - 1) / size * (total - xp.vecdot(unit, unit)[..., None])
-    return groups.pooled(xp.concat([xp.sum(off * off, axis=-1, keepdims=True), mixed], axis=-1))[..., 0, :]
+    mixed = (count - 1) / size * (total - _total(unit * unit, groups))
+    return groups.pooled(xp.concat([_total(off * off, groups), mixed], axis=-1))[..., 0, :]
+
+
+def _total(column: Array, groups: Groups) -> Array:
+    """Sum over the completions of each prompt of what is 0 in the padding; (..., P, 1)."""
+    column = column if groups.times is None else groups.times * column
+    return groups.xp.sum(column, axis=-1, keepdims=True)

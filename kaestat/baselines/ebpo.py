@@ -24,6 +24,7 @@ class Ebpo(Baseline):
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
     stepwise: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
 
     @property
     def pools_prompts(self) -> bool:

@@ -26,6 +26,7 @@ class GroupMean(Baseline):
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
     takes_weights: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
@@ -39,7 +40,7 @@ class GroupMean(Baseline):
     def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         if self.without_own:
             return 0.0
-        return ratio(groups.mass, groups.xp.sum(groups.mass, axis=-1, keepdims=True), 0.0, groups.xp)
+        return ratio(groups.own_mass, groups.xp.sum(groups.mass, axis=-1, keepdims=True), 0.0, groups.xp)
 
     def leave_one_out(self) -> Baseline:
         return GroupMean(without_own=True)

@@ -36,6 +36,7 @@ class JamesStein(Baseline):
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
     takes_weights: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_positive("eps", self.eps, allow_zero=True)
@@ -78,7 +79,7 @@ class JamesStein(Baseline):
         mass = xp.sum(groups.mass, axis=-1, keepdims=True)
         mean = ratio(xp.sum(groups.carried, axis=-1, keepdims=True), mass, 0.0, xp)
         squares = xp.sum(groups.mass * (groups.reward - mean) ** 2, axis=-1, keepdims=True)
-        mass_sq = xp.sum(groups.mass**2, axis=-1, keepdims=True)
+        mass_sq = xp.sum(groups.mass_sq, axis=-1, keepdims=True)
         # With unit weights this is sum (r - mean)^2 / (m - 1) / m; with weights the effective size takes m's place.
         effective = ratio(mass**2, mass_sq, 0.0, xp)
         noise = ratio(ratio(squares, mass, 0.0, xp), effective - 1, 0.0, xp)
@@ -94,8 +95,8 @@ def _centred(groups: Groups) -> tuple[Groups, Array | float]:
     present = groups.present
     n = xp.sum(present, axis=both, keepdims=True)
     mean = ratio(xp.sum(present * groups.reward, axis=both, keepdims=True), n, 0.0, xp)
-    deviations = present * (groups.reward - mean)
+    deviations = xp.where(present > 0, groups.reward - mean, xp.zeros_like(groups.reward))
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = xp.sum(deviations**2, axis=both, keepdims=True)
+        squares = xp.sum(present * deviations**2, axis=both, keepdims=True)
     _, unit = finite_squares(squares, lambda: deviations, both, xp)
     return replace(groups, reward=deviations / unit), unit

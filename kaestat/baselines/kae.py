@@ -40,6 +40,7 @@ class KernelBaseline(Baseline):
     bandwidth: float | str | Selector = "auto"
 
     takes_weights: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
     rule_of_thumb: ClassVar[float] = 10.0  # returns of the prompts: the bandwidth where nothing has been learned yet
 
     def __post_init__(self) -> None:

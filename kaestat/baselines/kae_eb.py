@@ -120,7 +120,7 @@ class KaeEb(KernelBaseline):
         weighted = _weighted(groups, visits)
         plain = replace(groups, weight=None) if weighted else groups
         others_count = plain.others()[0] if weighted else others_mass
-        own = plain.mass[..., : others_count.shape[-1]]  # full groups have one for all completions
+        own = plain.own_mass[..., : others_count.shape[-1]]  # full groups have one for all completions
         mass = sums.mass + kernel.at_zero * others_mass
         inverse = ratio(xp.ones_like(mass), mass, 0.0, xp)
         count_sq = sums.count_sq + now.count_sq - (kernel.at_zero * own) ** 2
@@ -199,7 +199,7 @@ class _KernelSums:
             squares = (mass**2, mass * carried, carried**2)
             squared = tuple(total(at_zero * column) for column in squares)
             count = total(at_zero * groups.present)
-        count_sq = total((at_zero * groups.present) ** 2)
+        count_sq = total(at_zero**2 * groups.present)
         return cls(*plain, *squared, count, count_sq, *[xp.zeros_like(count)] * 3)
 
 

@@ -42,6 +42,7 @@ class Kalman(RangedBaseline):
     """
 
     shrinks: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
 
     drift_variance: float = 2e-4
     initial_mean: float = 0.5

@@ -51,8 +51,8 @@ class LocalPolynomial(KernelBaseline):
         powers = [xp.ones_like(scaled)]
         for _ in range(2 * self.degree):
             powers.append(powers[-1] * scaled)
-        s = [xp.sum(weight * visits.mass * power, axis=-1, keepdims=True) for power in powers]
-        t = [xp.sum(weight * visits.carried * power, axis=-1, keepdims=True) for power in powers[: self.degree + 1]]
+        s = [xp.vecdot(weight * power, visits.mass)[..., None] for power in powers]
+        t = [xp.vecdot(weight * power, visits.carried)[..., None] for power in powers[: self.degree + 1]]
 
         # Current completions sit at lag 0 and touch only the zeroth moments.
         others_mass, others_carried = groups.others()
@@ -111,6 +111,6 @@ def _intercept(
     block = xp.where(enough[..., None], block, identity)
     masses, rewards = xp.concat([s[j] for j in size], axis=-1), xp.concat([t[j] for j in size], axis=-1)
     right = xp.stack([masses + xp.zeros_like(rewards), rewards + xp.zeros_like(masses)], axis=-1)
-    solved = xp.linalg.solve(block, right)  # (..., P, d, 2)
+    solved = right / block if degree == 1 else xp.linalg.solve(block, right)  # (..., P, d, 2)
     reduced = xp.matmul(masses[..., None, :], solved)[..., 0, :]  # (..., P, 2)
     return ratio(carried - reduced[..., 1:], mass - reduced[..., :1], 0.0, xp)

@@ -30,6 +30,7 @@ class OrderStatistic(Baseline):
     without_own: bool = False
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
+    estimates_mean: ClassVar[bool] = False
 
     @abstractmethod
     def rank(self, count: Array) -> Array:

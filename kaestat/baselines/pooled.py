@@ -18,6 +18,7 @@ class Pooled(Baseline):
     """
 
     takes_weights: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         mass, carried = groups.others()

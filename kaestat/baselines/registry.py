@@ -1,15 +1,15 @@
-"""The methods by name: a baseline, the scaling that goes with it, and where both come from."""
+"""The methods by name, one row each; every list and table of methods is made from these rows."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from kaestat import baselines as b
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.method import Method
 from kaestat.baselines.specification import parse_specification
 from kaestat.core.checks import check_parameters
 
@@ -20,133 +20,236 @@ FIXED_PARAMETERS: Mapping[str, Mapping[str, float]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True)
-class Method:
-    """A named method.
+DEFAULT_METHOD = "kae"  # of estimators, adapters and the command line
 
-    Attributes
-    ----------
-    name : str
-        The name in `make_baseline`, `AdvantageEstimator` and on the command line.
-    baseline : type
-        Class of the baseline.
-    summary : str
-        One line: value, scaling, source.
-    scale : str
-        Scaling of the published method: a name in `kaestat.estimator.scaling.SCALINGS`, or "deviation", division by the
-        baseline's own `Baseline.deviation`.
-    preset : mapping
-        Parameters of the class that the name fixes.
-    """
 
-    name: str
-    baseline: type[Baseline]
-    summary: str
-    scale: str = "none"
-    preset: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-
+_KEEPS_OWN: Mapping[str, Any] = MappingProxyType({"without_own": False})
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("none", b.Zero, "0: plain REINFORCE (Williams, 1992)"),
+        Method(
+            "none",
+            b.Zero,
+            "0: plain REINFORCE (Williams, 1992)",
+            "Never for its error; late in training with heavy wrong answers it is hard to beat without weights.",
+        ),
         Method(
             "reinforce++",
             b.BatchMean,
             "batch mean, advantages whitened over the batch (Hu et al., 2025)",
+            "One completion a prompt, no stable ids, nothing known before.",
             scale="batch_std",
-            preset={"without_own": False},
+            preset=_KEEPS_OWN,
+            simplicity=3,
         ),
         Method(
             "grpo",
             b.GroupMean,
             "group mean, divided by the group's std (Shao et al., 2024)",
+            "The common baseline to compare with; large groups, and division by the deviation is wanted.",
             scale="group_std",
-            preset={"without_own": False},
+            preset=_KEEPS_OWN,
+            simplicity=1,
         ),
-        Method("rloo", b.GroupMean, "leave-one-out group mean (Kool et al., 2019)", preset={"without_own": True}),
-        Method("dr_grpo", b.GroupMean, "group mean, no std (Liu et al., 2025)", preset={"without_own": False}),
+        Method(
+            "rloo",
+            b.GroupMean,
+            "leave-one-out group mean (Kool et al., 2019)",
+            "No stable prompt ids, and groups of eight or more.",
+            preset=MappingProxyType({"without_own": True}),
+            same_value_as="grpo",
+            simplicity=0,
+        ),
+        Method(
+            "dr_grpo",
+            b.GroupMean,
+            "group mean, no std (Liu et al., 2025)",
+            "As `rloo`, where a framework has it: the same gradient, shorter by (G - 1) / G.",
+            preset=_KEEPS_OWN,
+            same_value_as="grpo",
+        ),
         Method(
             "gpg",
             b.GroupMean,
             "group mean, times B/(B-M) for M samples in all-equal groups (Chu et al., 2025)",
+            "As `dr_grpo`, where the size of the step should not fall with the share of mixed groups.",
             scale="informative",
-            preset={"without_own": False},
+            preset=_KEEPS_OWN,
+            same_value_as="grpo",
         ),
         Method(
             "opo",
             b.Opo,
             "group mean weighted by the completions' lengths (Hao et al., 2025)",
-            preset={"without_own": False},
+            "Lengths stand in for score norms, and there is no history; measure first whether they do.",
+            preset=_KEEPS_OWN,
         ),
         Method(
             "mc_grpo",
             b.McGrpo,
             "group median, over the median absolute deviation, of G + 1 completions (Kim, 2026)",
-            "deviation",
-            preset={"without_own": False},
+            "To reproduce its paper: groups of three to five, where one lucky completion should not move the rest.",
+            scale="deviation",
+            divisor="the group's median absolute deviation",
+            preset=_KEEPS_OWN,
         ),
         Method(
             "qae",
             b.Qae,
             "group quantile in the mean's place, divided by the group's std (Wu et al., 2025)",
-            "group_std",
-            {"without_own": False},
+            "To reproduce its paper: only rare successes, or only rare failures, are to count.",
+            scale="group_std",
+            preset=_KEEPS_OWN,
         ),
-        Method("remax", b.Remax, "reward of the prompt's greedy completion, given (Li et al., 2023)"),
+        Method(
+            "remax",
+            b.Remax,
+            "reward of the prompt's greedy completion, given (Li et al., 2023)",
+            "Greedy completions are at hand anyway.",
+        ),
         Method(
             "maxrl",
             b.MaxRl,
             "group mean, divided by it: gradient of log p (Tajwar et al., 2026)",
-            "deviation",
-            preset={"without_own": False},
+            "The aim is log p, hard prompts before easy ones, with groups of eight or more.",
+            scale="deviation",
+            divisor="the group's mean",
+            preset=_KEEPS_OWN,
+            same_value_as="grpo",
         ),
         Method(
             "bnpo",
             b.Bnpo,
             "group mean, divided by a Beta density fitted to the batch (Xiao et al., 2025)",
-            "deviation",
-            preset={"without_own": False},
+            "To reproduce its paper: success rates that are rare in the batch are to count more.",
+            scale="deviation",
+            divisor="the Beta density at the group's mean",
+            preset=_KEEPS_OWN,
+            same_value_as="grpo",
         ),
         Method(
             "grpo_passk",
             b.GrpoPassk,
             "best over second best of the group, divided by its std (Tang et al., 2025)",
-            "group_std",
-            preset={"without_own": False},
+            "The aim is pass@G and there is no history; with one take `objective=`.",
+            scale="group_std",
+            preset=_KEEPS_OWN,
         ),
-        Method("james_stein", b.JamesStein, "leave-one-out mean shrunk towards the other prompts (Zeng et al., 2025)"),
-        Method("ebpo", b.Ebpo, "group mean shrunk towards a running global mean (Han et al., 2026)"),
         Method(
-            "krpo", b.Krpo, "Kalman filter over the group's completions, over its std (Wang et al., 2025)", "deviation"
+            "james_stein",
+            b.JamesStein,
+            "leave-one-out mean shrunk towards the other prompts (Zeng et al., 2025)",
+            "No history, and groups of two or more; the fewer completions, the more it helps.",
+            simplicity=4,
         ),
-        Method("kalman", b.Kalman, "local-level Kalman filter across steps, binomial noise"),
-        Method("spo", b.Spo, "Beta-Bernoulli with forgetting, advantages whitened (Xu and Ding, 2025)", "batch_std"),
+        Method(
+            "ebpo",
+            b.Ebpo,
+            "group mean shrunk towards a running global mean (Han et al., 2026)",
+            "To reproduce its paper: no history of prompts, a running mean instead.",
+        ),
+        Method(
+            "krpo",
+            b.Krpo,
+            "Kalman filter over the group's completions, over its std (Wang et al., 2025)",
+            "To reproduce its paper.",
+            scale="deviation",
+            divisor="the filter's standard deviation",
+        ),
+        Method(
+            "kalman",
+            b.Kalman,
+            "local-level Kalman filter across steps, binomial noise",
+            "One number of how fast values move is known; uncertainty is wanted in closed form.",
+            simplicity=8,
+        ),
+        Method(
+            "spo",
+            b.Spo,
+            "Beta-Bernoulli with forgetting, advantages whitened (Xu and Ding, 2025)",
+            "To reproduce its paper, or where divergences between visits are at hand.",
+            scale="batch_std",
+            simplicity=7,
+        ),
         Method(
             "logit_shift",
             b.LogitShift,
-            "first visit's rates, shifted in logits as the other prompts say (after a summary of BASIS)",
+            "first visit's rates, shifted in logits as others say (from a summary of BASIS, not the authors' formula)",
+            "Rates of before the run are exact, prompts come once, and one completion each.",
         ),
-        Method("bayes_filter", b.BayesFilter, "logit filter whose prior, rate of change and drift are learned (ours)"),
+        Method(
+            "bayes_filter",
+            b.BayesFilter,
+            "logit filter whose prior, rate of change and drift are learned (ours)",
+            "Rewards of 0 and 1 in order, and the least value error at any cost per step.",
+        ),
         Method(
             "cluster_blend",
             b.ClusterBlend,
-            "rest of the group, blended with its cluster's running mean (after the abstract of BV-Blend)",
+            "rest of the group and mean of its cluster, blended (from BV-Blend's abstract, not the authors' formula)",
+            "Prompts come once or rarely, in clusters that say more than the batch does.",
         ),
-        Method("critic", b.Critic, "ridge regression on prompt features, learned along the run (A2C, PPO)"),
-        Method("oracle", b.Oracle, "the true value, given"),
-        Method("pooled", b.Pooled, "leave-one-out mean over all groups of the prompt at this step"),
-        Method("kae", b.Kae, "kernel mean of the prompt's past rewards and the rest of its group (the paper)"),
-        Method("kae_stream", b.KaeStream, "the paper's one-shot variant: group means, one stream per copy"),
-        Method("kae_eb", b.KaeEb, "kae, with the prompts' common drift and shrinkage by empirical Bayes (ours)"),
+        Method(
+            "critic",
+            b.Critic,
+            "ridge regression on prompt features, learned along the run (A2C, PPO)",
+            "Prompts come once and have features that tell.",
+        ),
+        Method("oracle", b.Oracle, "the true value, given", "Tests: the least that a value can leave."),
+        Method(
+            "pooled",
+            b.Pooled,
+            "leave-one-out mean over all groups of the prompt at this step",
+            "A prompt has several groups in one step.",
+            same_value_as="grpo",
+            simplicity=2,
+        ),
+        Method(
+            "kae",
+            b.Kae,
+            "kernel mean of the prompt's past rewards and the rest of its group (the paper)",
+            "A history that is simple to explain: one bandwidth, no other prompts.",
+            simplicity=5,
+        ),
+        Method(
+            "kae_stream",
+            b.KaeStream,
+            "the paper's one-shot variant: group means, one stream per copy",
+            "One-shot training, copies of a prompt in a batch, as in the paper.",
+            simplicity=6,
+        ),
+        Method(
+            "kae_eb",
+            b.KaeEb,
+            "kae, with the prompts' common drift and shrinkage by empirical Bayes (ours)",
+            "Any reward, any order, few completions, early visits, weights.",
+            simplicity=9,
+        ),
         Method(
             "outside_value",
             b.OutsideValue,
             "kae_eb, shrunk towards a value from outside, given (after summaries of V0.5)",
+            "A value model, or another guess at each value, is at hand at every step.",
         ),
-        Method("local_linear", b.LocalLinear, "one-sided local linear fit"),
-        Method("local_polynomial", b.LocalPolynomial, "one-sided local polynomial fit of degree d"),
-        Method("sieve", b.Sieve, "B-spline or polynomial least squares in the step"),
+        Method(
+            "local_linear",
+            b.LocalLinear,
+            "one-sided local linear fit",
+            "Values move along a line, far against their noise; else the lag of `kae` costs less.",
+        ),
+        Method(
+            "local_polynomial",
+            b.LocalPolynomial,
+            "one-sided local polynomial fit of degree d",
+            "To study smoothers; too noisy for training.",
+        ),
+        Method(
+            "sieve",
+            b.Sieve,
+            "B-spline or polynomial least squares in the step",
+            "To study smoothers: the whole past of one prompt, smooth, with many visits.",
+        ),
     )
 }
 

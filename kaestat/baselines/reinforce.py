@@ -14,6 +14,7 @@ class Zero(Baseline):
     """The value 0 for everything (Williams, 1992)."""
 
     takes_weights: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         return groups.xp.zeros_like(groups.reward)

@@ -41,6 +41,7 @@ class Sieve(Baseline):
     basis: Literal["bspline", "polynomial"] = "bspline"
 
     takes_weights: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_whole("n_basis", self.n_basis, most=20)

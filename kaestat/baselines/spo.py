@@ -41,6 +41,7 @@ class Spo(RangedBaseline):
     """
 
     shrinks: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
     past_only: ClassVar[bool] = True
 
     rho: float | None = None

@@ -45,6 +45,10 @@ class Groups:
         Prompts that are there for the others; whatever is pooled over the prompts of the step leaves the rest out,
         whose own values mean nothing. Its leading axes may be more than those of the rewards: so a log is replayed with
         and without some of its prompts at once. None means all.
+    times : array, shape (..., P, G), optional
+        How many completions of the prompt an entry stands for, all of the same reward; 0 for padding. Rewards of few
+        distinct values are served so (`kaestat.baselines.base.Baseline.counts_suffice`), without a mask and weights.
+        None means one.
     """
 
     reward: Array
@@ -53,6 +57,7 @@ class Groups:
     prompt_ids: Sequence[Hashable] | None = None
     divergence: Array | None = None
     among: Array | None = None
+    times: Array | None = None
 
     @property
     def xp(self) -> Namespace:
@@ -61,20 +66,34 @@ class Groups:
 
     @property
     def present(self) -> Array:
-        """One where there is a completion, zero in the padding; shape (..., P, G)."""
+        """Completions of each entry: one where there is a completion, zero in the padding; shape (..., P, G)."""
+        if self.times is not None:
+            return self.times
         xp = self.xp
         return xp.ones_like(self.reward) if self.mask is None else xp.astype(self.mask, self.reward.dtype)
 
     @property
     def mass(self) -> Array:
-        """Weight of each completion, zero in the padding; shape (..., P, G)."""
+        """Weight of the completions of each entry, zero in the padding; shape (..., P, G)."""
         if self.weight is None:
             return self.present
         return self.weight if self.mask is None else self.weight * self.present
 
     @property
+    def mass_sq(self) -> Array:
+        """Squared weights of the completions of each entry, zero in the padding; shape (..., P, G)."""
+        return self.mass if self.times is not None else self.mass**2
+
+    @property
+    def own_mass(self) -> Array:
+        """Weight of a single completion of each entry, zero in the padding; shape (..., P, G)."""
+        return self.mass if self.times is None else self.xp.clip(self.times, None, 1.0)
+
+    @property
     def carried(self) -> Array:
-        """Mass times reward of each completion, zero in the padding; shape (..., P, G)."""
+        """Mass times reward of each entry, zero in the padding; shape (..., P, G)."""
+        if self.times is not None:
+            return self.times * self.reward
         if self.weight is None and self.mask is None:
             return self.reward
         xp = self.xp
@@ -84,7 +103,7 @@ class Groups:
     @property
     def count(self) -> Array:
         """Completions per prompt; shape (..., P, 1)."""
-        if self.mask is None:
+        if self.mask is None and self.times is None:
             return self.xp.full_like(self.reward[..., :1], float(self.reward.shape[-1]))
         return self.xp.sum(self.present, axis=-1, keepdims=True)
 
@@ -99,7 +118,7 @@ class Groups:
         xp = self.xp
         if self.among is None:
             return xp.sum(per_prompt, axis=-2, keepdims=True)
-        return xp.vecdot(xp.astype(self.among, per_prompt.dtype), per_prompt, axis=-2)[..., None, :]
+        return xp.matmul(xp.matrix_transpose(xp.astype(self.among, per_prompt.dtype)), per_prompt)
 
     def pooled_others(self, per_prompt: Array) -> Array:
         """Sum over the other prompts of the step, for each prompt; of (..., P, k), in that shape."""
@@ -108,10 +127,13 @@ class Groups:
     def others(self) -> tuple[Array, Array]:
         """Mass and carried reward of the *other* completions of the same prompt; both broadcast to (..., P, G)."""
         xp = self.xp
-        if self.mask is None and self.weight is None:
+        if self.mask is None and self.weight is None and self.times is None:
             ones = xp.ones_like(self.reward[..., :1, :])
             total = xp.vecdot(self.reward, ones)[..., None]  # faster than sum
             return ones[..., :1] * (self.reward.shape[-1] - 1.0), total - self.reward
+        if self.times is not None:
+            total = xp.vecdot(self.reward, self.times)[..., None]
+            return xp.clip(self.count - 1, 0.0, None), total - self.reward
         total = xp.sum(self.carried, axis=-1, keepdims=True)
         mass = xp.sum(self.mass, axis=-1, keepdims=True) - self.mass
         return _clear_rounding(mass, self.mass, xp), total - self.carried
@@ -271,7 +293,7 @@ def over_prompts(
             return array if getattr(array, "ndim", 0) == 0 or array.shape[-2] == 1 else array[..., block, :]
 
         part = function(
-            Groups(cut(groups.reward), mask=cut(groups.mask), weight=cut(groups.weight)),
+            Groups(cut(groups.reward), mask=cut(groups.mask), weight=cut(groups.weight), times=cut(groups.times)),
             Visits(**{field.name: cut(getattr(visits, field.name)) for field in fields(visits)}),
             *map(cut, others),
         )
@@ -303,6 +325,10 @@ def steps_like(visits: Visits, value: Any) -> Array:
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:
     """``numerator / denominator`` where the denominator is positive, elsewhere ``otherwise``; never warns."""
     positive = denominator > 0
+    if type(positive) is np.ndarray and positive.all():  # elsewhere the question would wait for the device
+        shape = np.broadcast_shapes(np.shape(numerator), positive.shape, np.shape(otherwise))
+        found = numerator / denominator
+        return found if found.shape == shape else np.broadcast_to(found, shape)
     return xp.where(positive, numerator / xp.where(positive, denominator, 1.0), otherwise)
 
 

@@ -95,7 +95,8 @@ def save_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     TypeError
         If the state holds something that cannot be stored without pickle.
     """
-    write_atomically(path, dump_state(state))
+    with _archive(state).getbuffer() as content:  # a million prompts' history is copied once less than by `dump_state`
+        write_atomically(path, content)
 
 
 def dump_state(state: dict[str, Any]) -> bytes:
@@ -106,6 +107,10 @@ def dump_state(state: dict[str, Any]) -> bytes:
     TypeError
         If the state holds something that cannot be stored without pickle.
     """
+    return _archive(state).getvalue()
+
+
+def _archive(state: dict[str, Any]) -> io.BytesIO:
     arrays: dict[str, Any] = {}
     header = json.dumps(_take_arrays(state, arrays)).encode()
     buffer = io.BytesIO()
@@ -114,7 +119,7 @@ def dump_state(state: dict[str, Any]) -> bytes:
     np.savez(buffer, header=np.frombuffer(header, dtype=np.uint8), **arrays)
     with buffer.getbuffer() as content:
         content[:start] = _first_line(hashlib.sha256(content[start:]).hexdigest())
-    return buffer.getvalue()
+    return buffer
 
 
 def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -236,10 +241,12 @@ def encode_keys(keys: list[Hashable]) -> list[Any] | np.ndarray:
     TypeError
         If an id is not a string, number, boolean, bytes or tuple of these.
     """
-    integers = [key for key in keys if type(key) is int]
-    if integers and len(integers) == len(keys) and -(2**63) <= min(integers) and max(integers) < 2**63:
-        return np.array(integers, dtype=np.int64)
-    return [key if type(key) is str else _encode_key(key) for key in keys]
+    types = set(map(type, keys))
+    if types == {int}:
+        integers: list[Any] = keys
+        if -(2**63) <= min(integers) and max(integers) < 2**63:
+            return np.array(integers, dtype=np.int64)
+    return keys if types == {str} else [key if type(key) is str else _encode_key(key) for key in keys]
 
 
 def decode_keys(keys: list[Any] | np.ndarray) -> list[Hashable]:
@@ -255,7 +262,7 @@ def decode_keys(keys: list[Any] | np.ndarray) -> list[Hashable]:
     if not isinstance(keys, list):
         raise ValueError(f"state: prompt ids must be a list or an array of integers, got {keys!r}.")
     try:
-        return [key if type(key) is str else _decode_key(key) for key in keys]
+        return keys if set(map(type, keys)) == {str} else [k if type(k) is str else _decode_key(k) for k in keys]
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"state: its prompt ids cannot be read ({error}); it was altered.") from error
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.arrays import Array
 from kaestat.core.checks import whole_step
 from kaestat.core.samples import StepSamples, as_type_of, largest_like, scatter
@@ -81,7 +82,7 @@ class AdvantageEstimator(PromptValues):
 
     def __init__(
         self,
-        method: str | Baseline = "kae",
+        method: str | Baseline = DEFAULT_METHOD,
         *,
         scale: str | None = None,
         objective: str = "mean",

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from kaestat.history.fields import padded
+from kaestat.history.fields import NARROW_FIELDS, holding, padded
 
 
 class HistoryWrite(NamedTuple):
@@ -109,11 +109,19 @@ class HistoryColumns:
         fields, state = self._fields, self._state
         if (length, width) != fields["step"].shape:
             fields = {name: padded(field, (length, width)) for name, field in fields.items()}
+        if any(fields[name].dtype != column.dtype for name, column in part._fields.items()):
+            fields = {name: fields[name].astype(column.dtype, copy=False) for name, column in part._fields.items()}
         if length > len(state):
             state = padded(state, (length, state.shape[1]))
         named = dict(zip(map(keys.__getitem__, new.tolist()), rows[new].tolist(), strict=True))
         done = part._shown, part.last_step, self.records + 1
         return HistoryWrite(self, named, rows, fields, part._fields, state, kept, *done)
+
+    def _retyped(self, numbers: dict[str, np.ndarray]) -> None:
+        """Widen the type of columns, if need be, so that they hold some numbers exactly."""
+        for name in NARROW_FIELDS:
+            column = self._fields[name]
+            self._fields[name] = column.astype(holding(column.dtype, numbers[name]), copy=False)
 
     @property
     def _first_kept(self) -> float:

@@ -15,6 +15,7 @@ PLAIN_FIELDS = ("step", "count", "total", "total_sq")
 WEIGHTED_FIELDS = ("weight", "weight_sq", "weighted_total", "weighted_total_sq")
 SQUARED_FIELDS = {"weight_sq_total": "weighted_total", "weight_sq_total_sq": "weighted_total_sq"}
 INTEGER_FIELDS = ("step", "count")
+NARROW_FIELDS = ("count", "total", "total_sq")  # of rewards 0 and 1, whole numbers as small as a group
 
 
 def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
@@ -82,13 +83,19 @@ def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], list[H
 
 
 def _stored_field(name: str, field: Any) -> np.ndarray:
-    array = check_column(name, np.ravel(field)).reshape(np.shape(field))
-    if not np.isfinite(array).all():
-        raise ValueError(f"state: {name} must be finite; the state was altered.")
     least = -MAX_STEP if name == "step" else 0  # a prior may lie before step 0
-    if name in INTEGER_FIELDS and not ((array >= least) & (array <= MAX_STEP) & (array == np.floor(array))).all():
+    if isinstance(field, np.ndarray) and field.dtype in (np.int16, np.int32):
+        array, whole = field, True  # as it was kept: no copy of so many numbers is made to check them
+    else:
+        array = check_column(name, np.ravel(field)).reshape(np.shape(field))
+        if not np.isfinite(array).all():
+            raise ValueError(f"state: {name} must be finite; the state was altered.")
+        whole = bool((array == np.floor(array)).all()) if name in INTEGER_FIELDS else False
+    if name in INTEGER_FIELDS and not (
+        whole and array.min(initial=least) >= least and array.max(initial=least) <= MAX_STEP
+    ):
         raise ValueError(f"state: {name} must hold whole numbers, {least} or more; the state was altered.")
-    return array.astype(dtype_of(name))
+    return array.astype(holding(dtype_of(name), array), copy=False)
 
 
 def _with_squared(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -129,6 +136,24 @@ def padded(field: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     return larger
 
 
-def dtype_of(name: str) -> type:
-    """Type of a column."""
-    return np.int32 if name in INTEGER_FIELDS else np.float64
+def dtype_of(name: str) -> np.dtype[Any]:
+    """Type of a column without numbers; see `holding`."""
+    if name in NARROW_FIELDS:
+        return np.dtype(np.int16)
+    return np.dtype(np.int32 if name in INTEGER_FIELDS else np.float64)
+
+
+def holding(dtype: np.dtype[Any], numbers: np.ndarray) -> np.dtype[Any]:
+    """The type itself, or the next wider one that holds all of some numbers exactly: 16 and 32 bits, double precision.
+
+    Rewards that are whole numbers have whole sums, which take a quarter of the memory.
+    """
+    if dtype.kind != "i" or not numbers.size:
+        return dtype
+    if numbers.dtype.kind != "i" and not (numbers == np.floor(numbers)).all():
+        return np.dtype(np.float64)
+    largest = max(int(numbers.max()), -int(numbers.min()))
+    for wider in (dtype, np.dtype(np.int32)):
+        if largest <= np.iinfo(wider).max:
+            return wider
+    return np.dtype(np.float64)

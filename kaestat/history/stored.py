@@ -64,7 +64,7 @@ class StoredHistory(HistoryColumns):
             raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
         if set(fields) != set(history._fields):
             raise ValueError("state: the fields of the history do not fit together; the state was altered.")
-        history._row = {key: row for row, key in enumerate(keys, start=1)}
+        history._row = dict(zip(keys, range(1, len(keys) + 1), strict=True))
         width = fields["step"].shape[1]
         for name, field in fields.items() if keys else ():  # an empty array may claim any width
             history._fields[name] = np.concatenate([np.zeros((1, width), dtype=field.dtype), field])

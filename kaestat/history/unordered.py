@@ -11,6 +11,7 @@ import numpy as np
 from kaestat.core.arrays import Visits
 from kaestat.history.columns import HistoryColumns, HistoryWrite
 from kaestat.history.delta import HistoryDelta
+from kaestat.history.fields import NARROW_FIELDS
 from kaestat.history.late_visits import add_to_columns, hidden, in_rounds, named, newest_of
 
 
@@ -58,8 +59,13 @@ class UnorderedHistory(HistoryColumns, ABC):
         kept = delta.step >= part._first_kept
         row, step = delta.row[kept], delta.step[kept]
         sums = {name: column[kept] for name, column in delta.sums.items()}
+        for name in NARROW_FIELDS:
+            part._fields[name] = part._fields[name].astype(np.float64)  # until the sums are known
         for turn in in_rounds(row, step):
             part._add_turn(row[turn], step[turn], {name: column[turn] for name, column in sums.items()})
+        summed, part._fields = part._fields, part._fields | {name: self._fields[name][:0] for name in NARROW_FIELDS}
+        part._retyped(summed)
+        part._fields = {name: column.astype(part._fields[name].dtype, copy=False) for name, column in summed.items()}
         return self._write(part, delta.keys, rows, None)
 
     def merge(self, other: Self) -> None:

@@ -49,7 +49,10 @@ def choose_columns(source: Path | str, found: Sequence[str], hints: Mapping[str,
     TypeError
         If a hint is no text.
     """
-    chosen = {part: _column(source, part, hint, found) for part, hint in hints.items()}
+    plain: dict[str, list[str]] = {}
+    for name in dict.fromkeys(found):
+        plain.setdefault(_plain(name), []).append(name)
+    chosen = {part: _column(source, part, hint, found, plain) for part, hint in hints.items()}
     return {part: name for part, name in chosen.items() if name is not None}
 
 
@@ -67,16 +70,20 @@ def refuse_missing_column(source: Path | str, name: str, hint: str, found: Seque
         )
 
 
-def _column(source: Path | str, part: str, hint: str | None, found: Sequence[str]) -> str | None:
-    """The column that plays a part; None only for a group or a measure that is not there."""
+def _column(
+    source: Path | str, part: str, hint: str | None, found: Sequence[str], plain: Mapping[str, list[str]]
+) -> str | None:
+    """The column that plays a part, of those ``found``, which ``plain`` has by their plain names.
+
+    None only for a group or a measure that is not there.
+    """
     if part in MEASURES and hint == LEFT_OUT:
         return None
     if hint is not None:
         refuse_missing_column(source, hint, part, found)
         return hint
-    plain = {name: _plain(name) for name in found}
-    candidates = [name for name in plain if plain[name] == part]
-    candidates = candidates or [name for alias in ALIASES[part] for name in plain if plain[name] == alias]
+    candidates = plain.get(part, [])
+    candidates = candidates or [name for alias in ALIASES[part] for name in plain.get(alias, [])]
     if len(candidates) > 1:
         without = f", or do without by {spelled(part, LEFT_OUT)}" if part in MEASURES else ""
         raise ValueError(
@@ -88,7 +95,7 @@ def _column(source: Path | str, part: str, hint: str | None, found: Sequence[str
     if part == "group" or part in MEASURES:
         return None
     known = ", ".join((part, *ALIASES[part]))
-    random = [name for name in plain if plain[name] in RANDOM_IDS] if part == "prompt" else []
+    random = [name for name in found if _plain(name) in RANDOM_IDS] if part == "prompt" else []
     note = f" ({random[0]} is drawn anew at every step, so it names no prompt)" if random else ""
     raise ValueError(
         f"{source}: no {part} column; it has {', '.join(found)}{note}. Name it with {spelled(part)}, or call it one "

@@ -45,7 +45,7 @@ class Replayed:
     Attributes
     ----------
     completions : slice
-        Where they stand in ``log.frame``, n of them.
+        Where they stand in ``log.frame``, or in the rewards of the units that were given, n of them.
     values, own_derivatives : ndarray, shape (L, n)
         L copies of the log or of the baseline.
     """
@@ -62,6 +62,7 @@ def replayed(
     *,
     copies: int = 1,
     kept: np.ndarray | None = None,
+    units: LogUnits | None = None,
 ) -> Iterator[Replayed]:
     """A log's values step by step, for several copies of the log or of the baseline at once.
 
@@ -75,8 +76,10 @@ def replayed(
         L, where the baseline's values have a leading axis of their own (`KernelBaseline.at_each`).
     kept : ndarray of bool, shape (L, number of prompts), optional
         Values are those of the L logs that hold these prompts alone. Those of the other prompts mean nothing.
+    units : LogUnits, optional
+        The log's own, condensed. None takes those of the baseline with every completion.
     """
-    units = log.units(baseline.unit, weights)
+    units = log.units(baseline.unit, weights) if units is None else units
     copies = copies if kept is None else len(kept)
     carry = baseline.initial_carry()
     stepwise = baseline.stepwise or carry is not None
@@ -90,12 +93,15 @@ def replayed(
         groups, visits = piece.groups, _shared_lags(piece.visits)
         if kept is not None:
             groups = replace(groups, among=kept[:, units.visit_prompt[piece.visit]][..., None])
-        rows = units.visit_unit[piece.visit]  # of the only step, where one is served at a time
+        rows = _rows(units.visit_unit[piece.visit])  # of the only step, where one is served at a time
         if baseline.state_size:
             visits = replace(visits, state=state[..., rows, :])
         served = baseline.serve(groups, visits, step=piece.step, carry=carry)
         own = served.settled.own_derivative(groups, visits, step=piece.step, carry=carry)
-        values, own = (_of_copies(array, groups, copies) for array in (served.values, own))
+        there, shape = groups.mask, groups.reward.shape
+        if groups.times is not None:
+            there = np.broadcast_to(piece.visit[..., None] >= 0, shape)
+        values, own = (_of_copies(array, shape, there, copies) for array in (served.values, own))
         yield Replayed(_positions(piece.visit, units), values, own)
         carry = served.carry
         if served.state is not None:
@@ -112,13 +118,12 @@ def copies_at_once(log: RewardLog, baseline: Baseline, copies: int) -> int:
     return max(1, min(copies, int(LARGEST_STEP / max(width * depth, kept))))
 
 
-def _of_copies(array: Array | float, groups: Groups, copies: int) -> np.ndarray:
-    """What stands at the completions of a block, shape (L, n)."""
-    shape = np.shape(groups.reward)
+def _of_copies(array: Array | float, shape: tuple[int, ...], there: np.ndarray | None, copies: int) -> np.ndarray:
+    """What stands at the completions of a block, shape (L, n); ``there`` are all where it is None."""
     if np.ndim(array) <= len(shape):
         array = np.asarray(array)[None]
     whole = np.broadcast_to(array, (copies, *shape))
-    return whole.reshape(copies, -1) if groups.mask is None else whole[:, groups.mask]
+    return whole.reshape(copies, -1) if there is None or there.all() else whole[:, there]
 
 
 def _shared_lags(visits: Visits) -> Visits:
@@ -130,10 +135,17 @@ def _shared_lags(visits: Visits) -> Visits:
     return replace(visits, lag=lag) if together else visits
 
 
+def _rows(unit: np.ndarray) -> np.ndarray | slice:
+    """Where the state of units stands; a slice, which copies nothing, where they follow one another."""
+    if unit.ndim != 1 or (np.diff(unit) != 1).any():
+        return unit
+    return slice(int(unit[0]), int(unit[0]) + len(unit))
+
+
 def _positions(visit: np.ndarray, units: LogUnits) -> slice:
     """Completions of some visits; these are contiguous in the log, and masks read them off in the same order."""
     visits = visit[visit >= 0]
-    return slice(units.first[visits[0]], units.first[visits[-1]] + units.counts[visits[-1]])
+    return slice(units.first[visits[0]], units.first[visits[-1]] + units.entries[visits[-1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,11 +165,11 @@ def _whole_blocks(blocks: Iterator[Block]) -> Iterator[_Piece]:
 def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> Iterator[_Piece]:
     """The steps of blocks one by one, without the padding of those with fewer or smaller groups, the prompts named."""
     for block in blocks:
-        mask, weight = block.groups.mask, block.groups.weight
+        mask, weight, times = block.groups.mask, block.groups.weight, block.groups.times
         sums = {field.name: getattr(block.visits, field.name) for field in fields(Visits)}
         for t, visit in enumerate(block.visit):
             here = visit[visit >= 0]
-            cut = slice(len(here)), slice(int(units.counts[here].max()))
+            cut = slice(len(here)), slice(int(units.entries[here].max()))
             there = None if mask is None else mask[t][cut]
             prompts = [log.prompts[code] for code in units.visit_prompt[here]]
             yield _Piece(
@@ -167,6 +179,7 @@ def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> I
                     block.groups.reward[t][cut],
                     mask=None if there is None or there.all() else there,
                     weight=None if weight is None else weight[t][cut],
+                    times=None if times is None else times[t][cut],
                     prompt_ids=prompts,
                 ),
                 Visits(**{name: None if sum_ is None else sum_[t, : len(here)] for name, sum_ in sums.items()}),

@@ -56,6 +56,8 @@ class RewardLog:
         Distinct groups, in order of first appearance; empty without groups.
     group_size_inferred : bool
         Whether the number of completions of a visit was inferred, by a reader of accuracies.
+    ungraded : int
+        Completions that a reader left out since they have no reward.
 
     Raises
     ------
@@ -73,6 +75,7 @@ class RewardLog:
     """
 
     group_size_inferred = False
+    ungraded = 0
 
     def __init__(
         self,

@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.order_statistic import OrderStatistic
 from kaestat.baselines.registry import make_baseline, parse_method
 from kaestat.core.checks import check_whole
 from kaestat.core.spelling import named
@@ -54,8 +53,8 @@ def value_risk(
     methods : sequence of str or Baseline
         Names, specifications such as ``"kae:bandwidth=10,kernel=exponential"``, or baselines. As in the paper's
         Table 1, ``grpo`` and ``reinforce++`` enter in leave-one-out form, and so do medians and quantiles
-        (`OrderStatistic`). Methods that are meant for rewards in [0, 1]
-        (`RangedBaseline`) and that were given no range are given that of the log (`reward_range`).
+        (`Baseline.estimates_mean`). Methods that are meant for rewards in [0, 1] (`RangedBaseline`) and that were given
+        no range are given that of the log (`reward_range`).
     n_boot : int
         Bootstrap draws of prompts behind the 95 % percentile interval, 40 or more; 0 gives Student's interval from the
         spread over prompts instead, and replays nothing again: quick, and too short for methods that pool prompts.
@@ -76,12 +75,11 @@ def value_risk(
 
     Notes
     -----
-    A method that pools prompts (`Baseline.pools_prompts`: ``james_stein``, ``ebpo``, ``kae_eb``, ``reinforce++``,
-    ``critic``, ``logit_shift``, ``bayes_filter``, and kernel methods whose bandwidth is selected) has its standard
-    error and interval from a delete-a-group jackknife: the log is replayed without each of 10 groups of prompts too,
-    all at once, and the interval is Student's with 9 degrees of freedom. What a whole run shares, such as a walk of all
-    values together, is not in it. Such a method takes up to ten times as long as without intervals. With fewer prompts
-    each is a group, and with a single one there is no interval (NaN).
+    A method that pools prompts (`Baseline.pools_prompts`, kernel methods whose bandwidth is selected among them) has
+    its standard error and interval from a delete-a-group jackknife: the log is replayed without each of 10 groups of
+    prompts too, all at once, and the interval is Student's with 9 degrees of freedom. What a whole run shares, such as
+    a walk of all values together, is not in it. Such a method takes up to ten times as long as without intervals. With
+    fewer prompts each is a group, and with a single one there is no interval (NaN).
 
     Raises
     ------
@@ -158,7 +156,7 @@ def risk_baseline(method: str | Baseline) -> Baseline:
         baseline = make_baseline(name, **params)
     if baseline.missing_input is not None:
         raise ValueError(f"method {name!r} needs {baseline.missing_input}: pass a Baseline object that has it.")
-    left_out = name in LEAVE_ONE_OUT_METHODS or isinstance(baseline, OrderStatistic)
+    left_out = name in LEAVE_ONE_OUT_METHODS or not baseline.estimates_mean
     return baseline.leave_one_out() if left_out else baseline
 
 

@@ -159,6 +159,12 @@ def _grid_batches(log: RewardLog, row: Scored, grid: list[tuple[float, tuple[int
     ]
 
 
+def _counts_suffice(log: RewardLog, row: Scored, measure: Measure) -> bool:
+    """Whether equal rewards of a prompt's visit may be served, and scored, as one."""
+    weighted = row.averaged is not None or measure.column is not None
+    return row.baseline.counts_suffice and not weighted and log.units(row.baseline.unit) is log.prompt_units
+
+
 def _prompt_means(log: RewardLog, risk: np.ndarray, eligible: np.ndarray, size: np.ndarray) -> np.ndarray:
     """Mean over the eligible visits of each prompt that has any, each as often as its size says; (L, W) to (L, C)."""
     prompt, size = log.prompt_units.visit_prompt[eligible], size[eligible]
@@ -185,23 +191,32 @@ def visit_risks(
     ValueError
         If noise is asked for of values that contain the completion's own reward.
     """
-    units, baseline = log.prompt_units, row.baseline
+    baseline = row.baseline
     weight = None if measure.column is None else log.completion_weights(measure.column)
+    units, times = log.prompt_units, weight
+    condensed = units.condensed if _counts_suffice(log, row, measure) else None
+    if condensed is not None:
+        units, times = condensed, condensed.times
     rows = copies if kept is None else len(kept)
     loss, own = np.empty((2, rows, len(units.first)))
     at_once = rows if kept is None else copies_at_once(log, baseline, rows)
     for start in range(0, rows, at_once):
         some = slice(start, start + at_once)
         here = None if kept is None else kept[some]
-        for part in replayed(log, baseline, row.averaged, copies=copies, kept=here):
+        for part in replayed(log, baseline, row.averaged, copies=copies, kept=here, units=condensed):
             inside = slice(*np.searchsorted(units.first, [part.completions.start, part.completions.stop]))
             first = units.first[inside] - part.completions.start
             error = units.reward[part.completions] - part.values
-            squares = error * error if weight is None else weight[part.completions] * (error * error)
+            squares, derivatives = error * error, part.own_derivatives
+            if times is not None:
+                squares *= times[part.completions]
+                derivatives = derivatives * (1.0 if weight is not None else times[part.completions])
             loss[some, inside] = np.add.reduceat(squares, first, axis=-1)
-            own[some, inside] = np.add.reduceat(part.own_derivatives, first, axis=-1)
+            own[some, inside] = np.add.reduceat(derivatives, first, axis=-1)
     if weight is None:
-        return unbiased_error(loss / units.counts, own / units.counts, units.variance, absolute=measure.absolute)
+        return unbiased_error(
+            loss / units.counts, own / units.counts, log.prompt_units.variance, absolute=measure.absolute
+        )
     if own.any():
         name = row.name[0] if isinstance(row.name, tuple) else row.name
         raise ValueError(

@@ -12,6 +12,8 @@ import pandas as pd
 from kaestat.core.arrays import BLOCK_NUMBERS, Groups, Visits
 from kaestat.history.history import PLAIN_FIELDS, visit_sums
 
+DISTINCT_VALUES = 4  # of rewards, up to which those of a visit are counted instead of listed
+
 
 @dataclass(frozen=True, eq=False)
 class LogUnits:
@@ -35,6 +37,9 @@ class LogUnits:
         Visits sorted by unit, then time.
     weight : ndarray, shape (N,), optional
         Weight of each completion; None means one.
+    times : ndarray, shape (N,), optional
+        How many completions of the visit have this reward, where ``reward`` has the distinct ones alone
+        (`condensed`); None means one.
     """
 
     reward: np.ndarray
@@ -46,6 +51,7 @@ class LogUnits:
     earlier: np.ndarray
     by_unit: np.ndarray
     weight: np.ndarray | None = None
+    times: np.ndarray | None = None
 
     @classmethod
     def of(cls, frame: pd.DataFrame, unit: np.ndarray) -> LogUnits:
@@ -73,6 +79,28 @@ class LogUnits:
         return replace(self, weight=weight)
 
     @cached_property
+    def condensed(self) -> LogUnits:
+        """The same visits with equal rewards of each as one entry; as they are where rewards take too many values.
+
+        Where all rewards of a visit are equal its other entries repeat the reward, for no completion.
+        """
+        values = _few_values(self.reward, int(self.counts.max()) - 1)
+        if values is None or self.weight is not None:
+            return self
+        times = np.stack([np.add.reduceat((self.reward == v).astype(np.float64), self.first) for v in values], axis=-1)
+        absent = np.argsort(times == 0, axis=-1, kind="stable")  # those that occur come first, from the lowest on
+        times = np.take_along_axis(times, absent, axis=-1)
+        reward = values[absent]
+        reward = np.where(times > 0, reward, reward[:, :1])
+        first = np.arange(len(self.first)) * len(values)
+        return replace(self, reward=reward.ravel(), first=first, times=times.ravel())
+
+    @cached_property
+    def entries(self) -> np.ndarray:
+        """Entries of ``reward`` of each visit, shape (W,): its completions, unless they are `condensed`."""
+        return self.counts if self.times is None else np.diff(np.append(self.first, len(self.reward)))
+
+    @cached_property
     def weighted_sums(self) -> dict[str, np.ndarray]:
         """The sums over weighted completions that `Visits` has of each visit, by name, shape (W,); none without."""
         if self.weight is None:
@@ -89,12 +117,15 @@ class LogUnits:
     @cached_property
     def total(self) -> np.ndarray:
         """Sum of rewards of each visit, shape (W,)."""
-        return np.add.reduceat(self.reward, self.first)
+        return np.add.reduceat(self._each(self.reward), self.first)
 
     @cached_property
     def total_sq(self) -> np.ndarray:
         """Sum of squared rewards of each visit, shape (W,)."""
-        return np.add.reduceat(self.reward**2, self.first)
+        return np.add.reduceat(self._each(self.reward**2), self.first)
+
+    def _each(self, column: np.ndarray) -> np.ndarray:
+        return column if self.times is None else self.times * column
 
     @cached_property
     def variance(self) -> np.ndarray:
@@ -158,7 +189,7 @@ class LogUnits:
         edges = np.flatnonzero(np.diff(self.visit_step, prepend=-1))  # first visit of each step
         ends = np.append(edges[1:], len(self.visit_step))
         widths = (ends - edges).tolist()
-        depths = np.maximum(np.maximum.reduceat(reach, edges), np.maximum.reduceat(self.counts, edges)).tolist()
+        depths = np.maximum(np.maximum.reduceat(reach, edges), np.maximum.reduceat(self.entries, edges)).tolist()
         start = 0
         while start < len(edges):
             stop, width, depth = start + 1, widths[start], depths[start]
@@ -175,17 +206,18 @@ class LogUnits:
         row, column = np.repeat(np.arange(len(edges)), widths), np.arange(len(visits)) - np.repeat(edges, widths)
         where = np.full((len(edges), int(widths.max())), -1, dtype=np.int64)
         where[row, column] = visits
-        counts = np.where(where < 0, 0, self.counts[where])
-        places = np.arange(counts.max())
-        mask = places < counts[..., None]
+        entries = np.where(where < 0, 0, self.entries[where])
+        places = np.arange(entries.max())
+        mask = places < entries[..., None]
         rows = np.where(mask, self.first[where][..., None] + places, 0)
         reward = np.where(mask, self.reward[rows], 0.0)
-        weight = None if self.weight is None else np.where(mask, self.weight[rows], 0.0)
+        weight, times = (None if a is None else np.where(mask, a[rows], 0.0) for a in (self.weight, self.times))
+        full = times is not None or mask.all()
         steps = self.visit_step[visits[edges]][:, None, None]
         return Block(
             visit=where,
             step=steps,
-            groups=Groups(reward=reward, mask=None if mask.all() else mask, weight=weight),
+            groups=Groups(reward=reward, mask=None if full else mask, weight=weight, times=times),
             visits=self._past(where, steps, reach),
         )
 
@@ -207,6 +239,18 @@ class LogUnits:
             total_sq=gather(self.total_sq),
             **{name: gather(column) for name, column in self.weighted_sums.items()},
         )
+
+
+def _few_values(reward: np.ndarray, most: int) -> np.ndarray | None:
+    """The distinct values from the lowest on, or None where there are more than ``most``, or `DISTINCT_VALUES`."""
+    values: list[float] = []
+    rest = reward
+    while len(rest):
+        if len(values) == min(most, DISTINCT_VALUES):
+            return None
+        values.append(rest[0])
+        rest = rest[rest != rest[0]]
+    return np.sort(values)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import METHODS, make_baseline
+from kaestat.baselines.registry import DEFAULT_METHOD, METHODS
 from kaestat.estimator.reach import OUT_OF_REACH_SHARE, reached
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
@@ -27,7 +27,7 @@ from kaestat.report.sampling import NO_RETURNS, SamplingAnalysis
 from kaestat.smoothing.selectors import BandwidthSelection
 from kaestat.smoothing.selectors.base import PATH_COLUMNS
 
-REFERENCES = ("kae", "grpo")  # of the paired differences; kae learns its bandwidth
+REFERENCES = (DEFAULT_METHOD, "grpo")  # of the paired differences
 RIVAL_OF_SINGLES = "reinforce++"  # with one completion per visit there is no group mean to compare with
 TUNED_METHODS = ("kae", "kae_eb", "local_linear")
 PATH_POINTS = 31
@@ -95,9 +95,8 @@ class Analysis:
 
 
 def default_methods() -> tuple[str, ...]:
-    """Every method that needs no more than rewards, and ``kae`` at the paper's bandwidth, half and twice of it."""
-    baselines = {name: make_baseline(name) for name in METHODS}
-    ready = [name for name, made in baselines.items() if made.missing_input is None and not made.needs_weights]
+    """Methods that need rewards alone, less those made from abstracts; ``kae`` also at 5, 10 and 20 steps."""
+    ready = [name for name, method in METHODS.items() if method.needs is None and not method.from_abstract]
     return (*ready, "kae:bandwidth=5", "kae:bandwidth=10", "kae:bandwidth=20")
 
 

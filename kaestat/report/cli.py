@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kaestat.core.spelling import on_command_line, option_first
 from kaestat.report.printable import printable
@@ -51,7 +53,8 @@ def run(arguments: list[str], *, imported: Callable[[], None] | None = None) -> 
         if imported is not None:
             imported()
         try:
-            with on_command_line():
+            with on_command_line(), warnings.catch_warnings():
+                warnings.showwarning = _say_warning
                 status = app(arguments, prog_name="kaestat", standalone_mode=False, obj=call) or 0
             return _interrupted(call, None) if status == INTERRUPTED else status
         except Interruption as interruption:
@@ -69,6 +72,15 @@ def _interrupted(call: Call, cause: BaseException | None) -> int:
     return INTERRUPTED
 
 
+def _say_warning(message: Warning | str, *where: Any, **also: Any) -> None:
+    """What stands in for `warnings.showwarning`."""
+    _say(f"warning: {message}")
+
+
 def _fail(message: str) -> int:
-    print(f"kaestat: {printable(' '.join(message.split()))}", file=sys.stderr)
+    _say(message)
     return 2
+
+
+def _say(message: str) -> None:
+    print(f"kaestat: {printable(' '.join(message.split()))}", file=sys.stderr)

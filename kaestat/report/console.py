@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from kaestat.baselines.registry import METHODS, make_baseline
+from kaestat.baselines.registry import METHODS
 from kaestat.report.analysis import Analysis
 from kaestat.report.comparison import RunComparison
 from kaestat.report.comparison_text import (
@@ -158,12 +158,8 @@ def show_selection(selection: BandwidthSelection, kernel: str) -> None:
 
 
 def show_methods() -> None:
-    """Every method with its summary."""
-    rows = []
-    for method in METHODS.values():
-        baseline = make_baseline(method.name)
-        needs = "weights of completions" if baseline.needs_weights else baseline.missing_input
-        rows.append((method.name, method.summary + (f"; needs {needs}" if needs else "")))
+    """Every method with its summary and remarks."""
+    rows = [(name, "; ".join((method.summary, *method.remarks))) for name, method in METHODS.items()]
     screen().print(_table(("method", "value, scaling, source"), rows, numeric=False))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.provenance import Provenance
 from kaestat.core.storage import write_atomically
 from kaestat.report.analysis import Analysis
@@ -121,8 +122,8 @@ def _drawn_table(analysis: Analysis) -> tuple[list[Cell], list[list[Cell]], str]
     if analysis.risk is not None:
         shown, estimate, what = analysis.risk, "mse", "MSE"
     else:
-        to_kae = analysis.differences["reference"] == "kae"
-        shown, estimate, what = analysis.differences[to_kae], "difference", DIFFERENCE
+        to_default = analysis.differences["reference"] == DEFAULT_METHOD
+        shown, estimate, what = analysis.differences[to_default], "difference", DIFFERENCE
     unit = unit_of(analysis)
     numbers = [(shown[column] / 10.0**unit.power).tolist() for column in (estimate, "ci_low", "ci_high")]
     return _with_marks(names, texts, numbers, what, unit, place=2)

@@ -28,12 +28,15 @@ class LeftOut:
     rows, files : int
     first_row, first_file : str
         Where the first of them is, and what is wrong with it.
+    ungraded : int
+        Completions without a reward.
     """
 
     rows: int = 0
     files: int = 0
     first_row: str = ""
     first_file: str = ""
+    ungraded: int = 0
 
     def add(self, reading: Reading) -> None:
         """Count what a look has set aside."""
@@ -41,15 +44,19 @@ class LeftOut:
             self.rows, self.first_row = self.rows + reading.left_out, self.first_row or reading.first
         elif reading.first:
             self.files, self.first_file = self.files + 1, self.first_file or reading.first
+        self.ungraded += 0 if reading.log is None else reading.log.ungraded
 
     def told(self) -> tuple[str, ...]:
         """The same in sentences."""
         counted = ((self.rows, "row", self.first_row), (self.files, "file", self.first_file))
-        return tuple(
+        told = [
             f"{number:,} {what}{'s' if number > 1 else ''} left out, first at {first}"
             for number, what, first in counted
             if number
-        )
+        ]
+        if self.ungraded:
+            told.append(f"{self.ungraded:,} completion{'s' if self.ungraded > 1 else ''} without a reward left out")
+        return tuple(told)
 
 
 class Follower:

@@ -19,7 +19,7 @@ from kaestat.logs.risk import risk_baseline
 from kaestat.logs.tuning import MARK
 from kaestat.logs.weight_ratio import weight_ratio
 from kaestat.report.law import LawAnalysis
-from kaestat.report.recommendation import complexity, leaves_own_out, lowest_of
+from kaestat.report.recommendation import complexity, lowest_of
 from kaestat.report.setting import Setting
 
 DEFAULT_METHODS = ("none", "grpo", "reinforce++", "kae", "kae_eb")  # each is replayed once more for every weighting
@@ -124,7 +124,7 @@ def analyze_gradient(
     """
     value = also.removesuffix(MARK)
     named = list(dict.fromkeys((*DEFAULT_METHODS, value))) if methods is None else methods
-    kept = [method for method in named if leaves_own_out(risk_baseline(method).leave_one_out())]
+    kept = [method for method in named if not risk_baseline(method).leave_one_out().includes_own]
     rows = rows_of(log, kept or ["none"])
     draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
     scored = gradient_scores(

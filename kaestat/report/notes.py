@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from kaestat.baselines.registry import METHODS
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.digits import lost_digits
 from kaestat.estimator.reach import wide_enough
@@ -124,10 +125,16 @@ def _on_rewards(log: RewardLog, scored: PromptRisks) -> Iterator[str]:
 
 def _on_identification(scored: PromptRisks, left_out: Sequence[str]) -> Iterator[str]:
     if scored.absolute:
+        by_rank = [name for name, method in METHODS.items() if not method.default.estimates_mean]
+        with_own = [
+            name
+            for name, method in METHODS.items()
+            if method.default.includes_own and name not in (*by_rank, *LEAVE_ONE_OUT_METHODS) and method.needs is None
+        ]
         yield (
             f"{' and '.join(LEAVE_ONE_OUT_METHODS)} enter in leave-one-out form, as in the paper, and so does whatever "
-            "takes one reward of the group for its mean (mc_grpo, qae, grpo_passk), which is not recommended. Where a "
-            "value contains its completion's own reward with weight w (dr_grpo, gpg, maxrl, bnpo, ebpo, krpo), "
+            f"takes one reward of the group for its mean ({', '.join(by_rank)}), which is not recommended. Where a "
+            f"value contains its completion's own reward with weight w ({', '.join(with_own)}), "
             "2 w Var(Z) is added back, so that every row is the MSE of the value; such methods are not recommended, as "
             "their gradient is biased. Methods that differ only in scaling have the same row."
         )

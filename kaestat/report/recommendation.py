@@ -10,18 +10,15 @@ import numpy as np
 import pandas as pd
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.order_statistic import OrderStatistic
-from kaestat.baselines.registry import parse_method
+from kaestat.baselines.registry import METHODS, parse_method
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.core.arrays import Groups, Visits
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import eligible_visits, risk_baseline
 from kaestat.logs.tuning import MARK
 from kaestat.report.setting import Setting, returns
 
-# Of two methods whose errors cannot be told apart, the one that comes first is taken; all others come after these.
-SIMPLEST_FIRST = ("rloo", "grpo", "pooled", "reinforce++", "james_stein", "kae", "kae_stream", "spo", "kalman")
+UNRANKED = 1 + max(method.simplicity for method in METHODS.values() if method.simplicity is not None)
 
 
 @dataclass(frozen=True)
@@ -158,23 +155,17 @@ def complexity(row: Any) -> tuple[int, int]:
     """Smaller for the simpler of two rows: a specification, a baseline, or one of these and its weights."""
     row = row[0] if isinstance(row, tuple) else row
     if not isinstance(row, str):
-        return len(SIMPLEST_FIRST) + 1, 0
+        return UNRANKED + 1, 0
     name, params = parse_method(row.removesuffix(MARK))
-    return SIMPLEST_FIRST.index(name) if name in SIMPLEST_FIRST else len(SIMPLEST_FIRST), len(params)
+    rank = METHODS[name].simplicity
+    return UNRANKED if rank is None else rank, len(params)
 
 
 def _recommendable(row: str | Baseline, log: RewardLog) -> bool:
     baseline = risk_baseline(row.removesuffix(MARK) if isinstance(row, str) else row)
-    if isinstance(baseline, OrderStatistic):  # estimates no mean, however near it may be in a log
+    if not baseline.estimates_mean or baseline.includes_own:  # however near it may be in a log
         return False
-    return leaves_own_out(baseline) and (returns(log) or not isinstance(baseline, RangedBaseline))
-
-
-def leaves_own_out(baseline: Baseline) -> bool:
-    """Whether values do not contain the completion's own reward, tried out on two groups without a past."""
-    groups = Groups(np.array([[0.0, 1.0], [1.0, 1.0]]), prompt_ids=["a", "b"])
-    own = baseline.own_derivative(groups, Visits.empty(groups), step=0, carry=baseline.initial_carry())
-    return not np.any(np.asarray(own) != 0)
+    return returns(log) or not isinstance(baseline, RangedBaseline)
 
 
 def _reward_variance(log: RewardLog, min_visits: int) -> float:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.report.analysis import Analysis
 from kaestat.report.facts import LogFacts
 from kaestat.report.unit import Unit
 from kaestat.smoothing.selectors import BandwidthSelection
 
-DIFFERENCE = "MSE less kae's"
+DIFFERENCE = f"MSE less {DEFAULT_METHOD}'s"
 RISK_HEADER = (
     "method", "MSE", "standard error", "95 % interval", "MSE over grpo's", DIFFERENCE, "its 95 % interval",
 )  # fmt: skip
@@ -57,20 +58,22 @@ def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...
     """Header and rows of the main table: MSE of each method, or only differences where there is no more."""
     row: Any
     unit = unit_of(analysis)
-    to_kae = analysis.differences[analysis.differences["reference"] == "kae"]
+    to_default = analysis.differences[analysis.differences["reference"] == DEFAULT_METHOD]
     difference: dict[str, tuple[str, str, str]] = {}
-    for row in to_kae.itertuples():
+    for row in to_default.itertuples():
         gap = unit.signed(row.difference), unit.number(row.se), unit.interval(row.ci_low, row.ci_high)
         difference[str(row.method)] = gap
-    difference["kae"] = ("reference", "", "")
+    difference[DEFAULT_METHOD] = ("reference", "", "")
     if analysis.risk is None:
-        return DIFFERENCE_HEADER, [(_shown(analysis, name), *difference[name]) for name in map(str, to_kae["method"])]
+        return DIFFERENCE_HEADER, [
+            (_shown(analysis, name), *difference[name]) for name in map(str, to_default["method"])
+        ]
     rows: list[tuple[str, ...]] = []
     for row in analysis.risk.itertuples():
-        gap_to_kae, _, gap_interval = difference[str(row.method)]
+        gap_to_default, _, gap_interval = difference[str(row.method)]
         level = unit.number(row.mse), unit.number(row.se), unit.interval(row.ci_low, row.ci_high)
         ratio = _number(row.vs_grpo, ".3f")
-        rows.append((_shown(analysis, str(row.method)), *level, ratio, gap_to_kae, gap_interval))
+        rows.append((_shown(analysis, str(row.method)), *level, ratio, gap_to_default, gap_interval))
     return RISK_HEADER, rows
 
 

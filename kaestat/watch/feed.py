@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
 from kaestat.logs.readers.formats import format_of
+from kaestat.logs.ungraded import UngradedWarning
 from kaestat.watch.growing_file import GrowingFile
 from kaestat.watch.reading import Reading
 from kaestat.watch.rollout_folder import RolloutFolder
@@ -69,7 +71,9 @@ class Feed:
             With ``last``, if the log cannot be opened or read. Otherwise that is told, and tried again.
         """
         try:
-            return self._read(last=last)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UngradedWarning)  # `RewardLog.ungraded` of the reading counts them
+                return self._read(last=last)
         except OSError as error:
             if last:
                 raise

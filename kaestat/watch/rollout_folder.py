@@ -177,7 +177,10 @@ class RolloutFolder:
             for each in (self._before, file):
                 shutil.copyfile(each, Path(folder) / each.name)
             both = read_log(folder, format=self._format, **self._hints)
-        return _after(both, int(before.frame["step"].max()))
+        found = _after(both, int(before.frame["step"].max()))
+        if found is not None:
+            found.ungraded = both.ungraded - before.ungraded
+        return found
 
 
 def _after(log: RewardLog, step: int) -> RewardLog | None:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat import make_baseline, methods
+from kaestat import make_baseline
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import FIXED_PARAMETERS, parse_method
+from kaestat.baselines.method import Method
+from kaestat.baselines.registry import FIXED_PARAMETERS, METHODS, parse_method
 from llm_experiments.diagnose.draws import DrawnGroups
 from llm_experiments.diagnose.pool_rewards import PoolRewards
 
@@ -26,25 +27,18 @@ WEIGHTINGS = {
     "logit_norm": "squared norm of the log-probability's gradient in the logits, summed over tokens",
 }
 
-EXCLUDED = {
-    "rloo": "the leave-one-out group mean, as grpo is here",
-    "dr_grpo": "the group mean, as grpo is here; it differs in the scale of advantages",
-    "gpg": "the group mean, as grpo is here; it differs in the scale of advantages",
-    "opo": "the group mean weighted by lengths, which grpo@length is here",
-    "mc_grpo": "the group's median, which estimates no mean",
-    "qae": "a quantile of the group, which estimates no mean",
-    "remax": "needs greedy completions",
-    "maxrl": "the group mean, as grpo is here; it differs in the scale of advantages",
-    "bnpo": "the group mean, as grpo is here; it differs in the scale of advantages",
-    "grpo_passk": "the best of the group, which estimates no mean",
-    "pooled": "the leave-one-out group mean where a prompt has one group, as grpo is here",
-    "critic": "needs features of the prompts, and learns along a whole run",
-    "cluster_blend": "needs clusters of the prompts, and learns along a whole run",
-    "oracle": "needs the true value",
-    "outside_value": "needs values from outside",
-}
 
-PLAIN = tuple(name for name in methods() if name not in EXCLUDED)
+def _why_excluded(method: Method) -> str | None:
+    """Why a method has no place in the diagnostics, in plain words; None if it has one."""
+    if method.needs is not None:
+        return f"needs {method.needs}"
+    if not method.default.estimates_mean:
+        return "takes one reward of the group, which estimates no mean"
+    return f"has the value of {method.same_value_as} here" if method.same_value_as else None
+
+
+EXCLUDED = {name: why for name, method in METHODS.items() if (why := _why_excluded(method)) is not None}
+PLAIN = tuple(name for name in METHODS if name not in EXCLUDED)
 WEIGHTED = ("reinforce++", "grpo", "kae", "kae_eb")
 REFERENCES = ("kae", "grpo")
 WEIGHTED_KAE_EB = "kae_eb@exact"  # estimates the best baseline of all that read weights

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..config import ModelConfig, SamplingConfig
 from .base import SamplingSettings
 from .presets import PRESETS, Preset, prompt_style
 
 if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
     from .transformers_policy import TransformersPolicy
 
 
@@ -22,6 +25,7 @@ def load_policy(
     seed: int,
     examples: Sequence[tuple[str, str]] | None = None,
     progress: Callable[[int, int, float], None] | None = None,
+    weights: bool = True,
 ) -> TransformersPolicy:
     """The policy that a configuration names, ready to sample, score and train.
 
@@ -39,6 +43,8 @@ def load_policy(
         What tiny is trained on.
     progress : callable, optional
         Called while tiny is trained; see `tiny.pretrain`.
+    weights : bool
+        False leaves them unread, whatever they are then, for a process that another one sends its shard.
 
     Raises
     ------
@@ -62,9 +68,12 @@ def load_policy(
     try:
         with no_progress_bars():
             tokenizer = AutoTokenizer.from_pretrained(source, **options)
-            loaded = AutoModelForCausalLM.from_pretrained(
-                source, dtype=getattr(torch, model.dtype), use_safetensors=True, **options
-            )
+            if weights:
+                loaded = AutoModelForCausalLM.from_pretrained(
+                    source, dtype=getattr(torch, model.dtype), use_safetensors=True, **options
+                ).to(device)
+            else:
+                loaded = _unread(source, getattr(torch, model.dtype), options)
     except OSError as error:
         raise FileNotFoundError(
             f"model {model.name!r} could not be loaded from {str(source)!r}. Known names: {', '.join(PRESETS)}; else "
@@ -72,7 +81,30 @@ def load_policy(
             f"fetched from here. The loader said: {error}"
         ) from error
     chat, system = prompt_style(model)
-    return TransformersPolicy(loaded.to(device), tokenizer, sampling_settings(sampling), chat=chat, system=system)
+    return TransformersPolicy(loaded, tokenizer, sampling_settings(sampling), chat=chat, system=system)
+
+
+def _unread(source: str | Path, dtype: torch.dtype, options: dict[str, Any]) -> PreTrainedModel:
+    """The model with memory that nothing was written to, so that the system need not provide it.
+
+    Not on torch's device ``meta``: accelerate tells parameters apart by where they lie.
+    """
+    import torch
+    from accelerate import init_empty_weights
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+    config = AutoConfig.from_pretrained(source, **options)
+    with init_empty_weights():  # buffers, which nobody sends, are made
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            setattr(module, name, torch.nn.Parameter(torch.empty_like(parameter, device="cpu")))
+    model.tie_weights()
+    try:
+        model.generation_config = GenerationConfig.from_pretrained(source, revision=options["revision"])
+    except OSError:
+        pass  # the model has none: what its configuration says stands
+    return model
 
 
 def sampling_settings(sampling: SamplingConfig) -> SamplingSettings:

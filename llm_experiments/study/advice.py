@@ -20,6 +20,7 @@ from .contrasts import LEVEL, endpoints
 METRICS = ("adam", "plain", "logits")
 METHOD = "kae_eb"  # whose weighted history `kaestat analyze` compares with the weighted batch mean
 N_BOOT = 1000
+TIED = 9  # digits of predicted noise: that of GRPO and RLOO with two completions is the same but for rounding
 ADVICE_COLUMNS = [
     "base",
     "log",
@@ -224,5 +225,5 @@ def _paid(area: pd.DataFrame, config: StudyConfig) -> tuple[float, float, float,
 
 
 def _rank(noise: pd.Series, area: pd.Series) -> float:
-    """Spearman's correlation of predicted noise and what was not learnt."""
-    return float(spearmanr(noise, -area).statistic) if len(noise) > 2 else np.nan
+    """Spearman's correlation of predicted noise and what was not learned; noises that differ by rounding are tied."""
+    return float(spearmanr(noise.round(TIED), -area).statistic) if len(noise) > 2 else np.nan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from itertools import product
 from math import ceil
@@ -21,20 +21,14 @@ from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import world_examples
 
 from .advice import advice
-from .base_norms import base_norms
 from .config import StudyConfig, TestsConfig
-from .cost import TURNS, costs
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
-from .noise.measured import measure, measure_norms
 from .rows import FACT_COLUMNS, kept_rows
 from .tables import origins, rounded, text_of, write_frame
-from .world_check import CHECKS, world_check
 
 IDENTITY = "study.json"
-CURVES, RATES, CHECK, COST = "curves.csv", "rates.csv", "check.csv", "cost.csv"
-RATE_CURVES = "rate_curves.csv"
-CONFIRMED, NOISE, NORMS, BASE_NORMS = "confirmed.csv", "noise.csv", "score_norms.csv", "base_norms.csv"
+CURVES, RATES, RATE_CURVES = "curves.csv", "rates.csv", "rate_curves.csv"
 ROW_FACTS, ADVICE, ADVICE_ORDER = "rows.csv", "advice.csv", "advice_order.csv"
 PROVENANCE = "provenance.json"
 RATE_COLUMNS = ["base", "design", "rate", "area", "se", "chosen"]
@@ -58,7 +52,7 @@ class Study:
     progress : callable
         Makes a progress display from a part's name and its number of units.
     device : str
-        Where base models are made and runs are trained; the parts `noise` and `confirm` stay on the CPU.
+        Where base models are made and runs are trained.
     stack : int, optional
         Runs that are trained at once at most by `rates` and `compare`, where models fill the memory; None trains all of
         a design on a base model.
@@ -151,13 +145,6 @@ class Study:
         self._write(table, RATES)
         return table
 
-    def _chosen(self, designs: Sequence[str], base: int | None = None) -> dict[str, float]:
-        """Each design's rate on a base model, the first unless another is named."""
-        base = self.config.world.bases[0] if base is None else base
-        found = {design: self._choose_rate(design, base) for design in designs}
-        self._known_rates()
-        return found
-
     def compare(self, designs: Sequence[str] | None = None) -> pd.DataFrame:
         """Curves of designs on all base models, on each at the rate chosen there.
 
@@ -192,36 +179,6 @@ class Study:
                 frames.append(curves.assign(design=design, base=base)[columns])
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
-    def check(self) -> pd.DataFrame:
-        """Whether a difference could show in this world, mostly on the first base model; see `world_check`.
-
-        Needs the rates of the reference and the recommended design, whose missing runs are made.
-        """
-        config, path = self.config, self.folder / CHECK
-        stored = self._stored(path)
-        if stored is None:
-            rates = self._chosen([config.reference, config.recommended])
-            folders = dict(zip(config.world.bases, self.bases(), strict=True))
-            with self._progress("check of the world", CHECKS) as done:
-                stored = world_check(config, folders, rates, done, self._device)
-            write_frame(stored, path)
-        self._write(stored, CHECK)
-        return stored
-
-    def norms(self) -> pd.DataFrame:
-        """Squared norms of right and wrong answers' scores in the base models; see `base_norms`."""
-        frames = []
-        for base in self.config.world.bases:
-            path = self.folder / "norms" / f"{base}.csv"
-            found = self._stored(path)
-            if found is None:
-                found = base_norms(self.config, base, self._base(base), self._device)
-                write_frame(found, path)
-            frames.append(found)
-        table = pd.concat(frames, ignore_index=True)
-        self._write(table, BASE_NORMS)
-        return table
-
     def rows(self) -> pd.DataFrame:
         """What `kaestat analyze` says of one run of the recommended and of the reference design; see `advice`.
 
@@ -253,89 +210,6 @@ class Study:
         table = pd.concat(told, ignore_index=True)
         self._write(table, ADVICE)
         return table
-
-    def confirm(self) -> pd.DataFrame:
-        """Curves of the runs that are to be confirmed, trained by TRL.
-
-        Returns
-        -------
-        DataFrame
-            As `compare`.
-
-        Raises
-        ------
-        ValueError
-            If the study names nothing to confirm.
-        """
-        from .confirmation import confirmed_curve  # the only part that needs TRL
-
-        config, chosen = self.config, self.config.confirmation
-        if chosen is None:
-            raise ValueError("confirmation: the study names nothing to confirm; give designs, bases and seeds.")
-        frames = []
-        for seed, base, design in product(chosen.seeds, chosen.bases, chosen.designs):
-            rate = self._choose_rate(design, base)
-            path = self.folder / "confirmed" / f"{design}-{rate:g}-{base}-{seed}.csv"
-            curve = self._stored(path)
-            if curve is None:
-                place = self._base(base)
-                runs = self.folder / "confirmed"
-                curve = confirmed_curve(config, design, base, seed, rate, place, runs, self._progress)
-                write_frame(curve, path)
-            frames.append(curve.assign(design=design, base=base))
-        table = pd.concat(frames, ignore_index=True)[["design", "base", *CURVE_COLUMNS]]
-        self._write(table, CONFIRMED)
-        return table
-
-    def cost(self) -> pd.DataFrame:
-        """Tokens and processor time of a completion of each design, on the first base model; see `costs`.
-
-        Measured anew at each call.
-        """
-        config, base = self.config, self.config.world.bases[0]
-        rates = self._chosen(list(config.designs))
-        with self._progress("cost of a completion", TURNS * len(rates)) as done:
-            table = costs(config, self._base(base), base, rates, done, self._device)
-        self._write(table, COST)
-        return table
-
-    def noise(self) -> pd.DataFrame:
-        """Noise of designs' updates at the same policies, where the study says; see `noise.measured`.
-
-        Writes the squared norms of answers' scores as well.
-
-        Raises
-        ------
-        ValueError
-            If the study does not say where.
-        """
-        config = self.config
-        if config.noise is None:
-            raise ValueError("noise: the study does not say where it is to be measured.")
-        frames, norms = [], []
-        for base in config.world.bases:
-            rates = self._chosen(config.noise.designs, base)
-            path = self._noise_path(base, rates)
-            stored, stored_norms = self._stored(path), self._stored(path.with_suffix(".norms.csv"))
-            if stored is None or stored_norms is None:
-                updates = ceil(max(config.noise.at) / config.completions)
-                with self._progress(f"noise: base model {base}", updates) as done:
-                    stored_norms = measure_norms(config, base, self._base(base), rates[config.noise.path])
-                    stored = measure(config, base, self._base(base), rates, done)
-                write_frame(stored_norms, path.with_suffix(".norms.csv"))
-                write_frame(stored, path)
-            frames.append(stored)
-            norms.append(stored_norms)
-        table = pd.concat(frames, ignore_index=True)
-        self._write(pd.concat(norms, ignore_index=True), NORMS)
-        self._write(table, NOISE)
-        return table
-
-    def _noise_path(self, base: int, rates: Mapping[str, float]) -> Path:
-        """Named by all that noise depends on, so that designs may be added."""
-        assert self.config.noise is not None
-        content = seed_of(base, self.config.noise.model_dump_json(), json.dumps(dict(rates)))
-        return self.folder / "noise" / f"{base}-{content:016x}.csv"
 
     def _known(self, designs: Sequence[str] | None) -> list[str]:
         unknown = [name for name in designs or () if name not in self.config.designs]
@@ -403,7 +277,7 @@ class Study:
     def _check_identity(self) -> None:
         """Refuse curves of other settings. Designs, base models and seeds may be added."""
         path = self.folder / IDENTITY
-        free = {"designs", "seeds", "reference", "recommended", "rivals", "left_out", "confirmation", "noise"}
+        free = {"designs", "seeds", "reference", "recommended", "rivals", "left_out"}
         identity = self.config.model_dump(mode="json", exclude=free)
         del identity["world"]["bases"]
         designs = {name: each.model_dump(mode="json") for name, each in self.config.designs.items()}

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
+from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
 from llm_experiments.training.identity import IDENTITY
 from llm_experiments.training.tables import CURVE, GRADIENT, PROVENANCE, TEST, reward_log
@@ -17,6 +18,7 @@ from llm_experiments.training.value_error import value_errors
 KEYS = ["method", "weights", "scale", "reuse", "seed"]
 VARIANT = KEYS[:-1]
 BINS = 40  # of a training curve
+COMPRESSED = ("curves", "values")  # the long ones
 LAST_TESTS = 3  # whose mean stands for the end of a run
 TESTED = ("greedy", "accuracy", "pass_at_samples")
 OUTCOMES = (*TESTED, "average", "gain")
@@ -30,10 +32,10 @@ def collect(folder: Path, results: Path) -> list[Path]:
     folder : Path
         ``runs/training/NAME``.
     results : Path
-        ``results/training/NAME``. Gets ``curves.csv`` (training, averaged over bins of steps), ``values.csv`` (each
-        baseline's error on each run's rewards) and ``provenance.json``; of tested runs ``tests.csv``, ``final.csv``
-        (end of training by variant) and ``differences.csv`` (paired by seed); where the gradient's noise was measured,
-        ``gradients.csv``.
+        ``results/training/NAME``. Gets ``curves.csv.gz`` (training, averaged over bins of steps), ``values.csv.gz``
+        (each baseline's error on each run's rewards) and ``provenance.json``; of tested runs ``tests.csv``,
+        ``final.csv`` (end of training by variant) and ``differences.csv`` (paired by seed); where the gradient's noise
+        was measured, ``gradients.csv``.
 
     Returns
     -------
@@ -58,7 +60,7 @@ def collect(folder: Path, results: Path) -> list[Path]:
         ends = run_ends(tests)
         frames |= {"tests": tests, "final": final(ends), "differences": differences(ends)}
     for name, frame in frames.items():
-        write_atomically(results / f"{name}.csv", frame.to_csv(index=False, float_format="%.5g", lineterminator="\n"))
+        write_table(results / f"{name}.csv{'.gz' if name in COMPRESSED else ''}", frame, digits=5)
     origin = {run.name: json.loads((run / PROVENANCE).read_text()) for run in done}
     write_atomically(results / PROVENANCE, json.dumps(_shared(origin), indent=1))
     return done

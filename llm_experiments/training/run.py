@@ -19,6 +19,7 @@ from trl import GRPOConfig
 from kaestat import AdvantageEstimator
 from kaestat.core.storage import write_atomically
 from llm_experiments.config import ModelConfig
+from llm_experiments.policies.loading import resolve_device
 from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 from llm_experiments.provenance import provenance
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 Say = Callable[[str], None]
-Watch = Callable[[TransformersPolicy, int], None]
 TIED_MISSING = "missing keys in the checkpoint model loaded: ['lm_head.weight']."
 
 
@@ -53,9 +53,6 @@ class TrainingRun:
         Checkpoints, records and tables lie in ``runs/training/NAME/LABEL``, models made here in ``runs/models``.
     progress : callable
         ``progress(part, total)`` is a context whose value is called after each unit of the part.
-    watch : callable, optional
-        Called with the policy in training and the number of steps made, before the first step and after each; it may
-        look at the policy, and must not change it.
     say : callable
         Takes a line for the user, such as what the run takes of the disk.
     data : path or None
@@ -73,11 +70,10 @@ class TrainingRun:
         *,
         runs: Path,
         progress: ProgressBar,
-        watch: Watch | None = None,
         say: Say = logger.info,
         data: Path | None = None,
     ):
-        self.config, self._watch = config, watch
+        self.config = config
         self.folder = Path(runs) / "training" / config.name / run_label(config)
         self._start, self._progress, self._say = Start(config, Path(runs), data, progress), progress, say
 
@@ -113,10 +109,13 @@ class TrainingRun:
 
     def _train(self, estimator: AdvantageEstimator) -> None:
         """From the last whole checkpoint to the end; the log, which is written last, says that the run is done."""
-        policy = self._start.policy(_to_train(self.config))
+        args = trl_config(self.config, self.folder / "checkpoints")
+        device = "cpu" if sharded() else str(args.device)  # asking for it starts the group of processes
+        with args.main_process_first(desc="model"):  # it may have to be made, or fetched
+            policy = self._start.policy(_to_train(self.config, device), weights=not receives_weights())
         label, steps = run_label(self.config), self.config.updates.steps
         with self._progress(f"{label} (steps)", steps) as done, _without_renaming_warnings():
-            trainer = self._trainer(policy, estimator)
+            trainer = self._trainer(policy, estimator, args)
             trainer.remove_callback(PrinterCallback)  # the records hold what it prints
             if self.config.test is not None and sharded() and is_main_process():
                 warnings.warn(
@@ -138,8 +137,6 @@ class TrainingRun:
 
     def look(self, policy: TransformersPolicy, step: int) -> None:
         """Whatever is measured of the policy after ``step`` training steps."""
-        if self._watch is not None:
-            self._watch(policy, step)
         test = self.config.test
         if test is not None and (step % test.every == 0 or step == self.config.updates.steps):
             self._tested(policy, step)
@@ -180,8 +177,10 @@ class TrainingRun:
             raise ValueError("test.task: every problem of it is trained on.")
         return HeldOutTest(task, problems, settings.samples, self.config.seed, settings.temperature)
 
-    def _trainer(self, policy: TransformersPolicy, estimator: AdvantageEstimator) -> RecordingTrainer:
+    def _trainer(self, policy: TransformersPolicy, estimator: AdvantageEstimator, args: GRPOConfig) -> RecordingTrainer:
         config = self.config
+        if args.use_vllm:  # it reads the model's folder, which may name fewer tokens than the policy stops at
+            args.generation_kwargs = {"stop_token_ids": list(policy.eos_ids)}
         tokenizer = policy.tokenizer
         tokenizer.padding_side = "left"
         dataset = training_set(
@@ -190,7 +189,7 @@ class TrainingRun:
         return RecordingTrainer(
             model=policy.model,
             reward_funcs=reward_function(self._start.task),
-            args=trl_config(config, self.folder / "checkpoints"),
+            args=args,
             train_dataset=dataset,
             processing_class=tokenizer,
             peft_config=_lora(config),
@@ -216,9 +215,13 @@ def _warn_if_too_large(config: RunConfig) -> None:
     check_memory(config, shape, gpus=gpus, sharded=sharded(), memory_gib=memory / GIB)
 
 
-def _to_train(config: RunConfig) -> ModelConfig:
-    """The model with float32 weights: steps of 1e-6 would be lost in bfloat16 ones, which then is for passes alone."""
-    return config.model if config.updates.lora_rank else config.model.model_copy(update={"dtype": "float32"})
+def _to_train(config: RunConfig, device: str) -> ModelConfig:
+    """The model with float32 weights: steps of 1e-6 would be lost in bfloat16 ones, which then is for passes alone.
+
+    Sharded weights are loaded on the CPU, by the first process alone where accelerate sends the others their shards.
+    """
+    dtype = config.model.dtype if config.updates.lora_rank else "float32"
+    return config.model.model_copy(update={"dtype": dtype, "device": device})
 
 
 def is_main_process() -> bool:
@@ -229,6 +232,13 @@ def is_main_process() -> bool:
 def sharded() -> bool:
     """Whether weights are spread over processes: none of them alone can then sample."""
     return any(os.environ.get(f"ACCELERATE_USE_{kind}") == "true" for kind in ("FSDP", "DEEPSPEED"))
+
+
+def receives_weights() -> bool:
+    """Whether the first process loads the model, and accelerate sends this one its shard."""
+    set_ = os.environ.get
+    sent = set_("FSDP_VERSION") == "2" and set_("FSDP_CPU_RAM_EFFICIENT_LOADING") == "true"
+    return set_("ACCELERATE_USE_FSDP") == "true" and sent and not is_main_process()
 
 
 def last_whole_checkpoint(folder: Path) -> str | None:
@@ -259,7 +269,7 @@ def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:
 
 
 def _grpo_config(config: RunConfig, folder: Path, processes: int) -> GRPOConfig:
-    sizes, cpu = config.updates, not torch.cuda.is_available()
+    sizes, cpu = config.updates, resolve_device(config.model.device) == "cpu"
     per_process = sizes.update_prompts * sizes.group_size // processes
     return GRPOConfig(
         output_dir=str(folder),

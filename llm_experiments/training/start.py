@@ -56,13 +56,15 @@ class Start:
             return None
         return load_task(self._local(settings.task), seed=seed_of(self.config.model_seed, "held out"))
 
-    def policy(self, model: ModelConfig) -> TransformersPolicy:
+    def policy(self, model: ModelConfig, *, weights: bool = True) -> TransformersPolicy:
         """The policy that the run begins with, loaded as ``model`` says.
 
         Parameters
         ----------
         model : ModelConfig
             The configuration's, perhaps with another type of weights, or another model in its place.
+        weights : bool
+            See `llm_experiments.policies.loading.load_policy`.
         """
         steps, examples = 0, None
         if model.pretraining is not None:
@@ -82,6 +84,7 @@ class Start:
                 seed=seed_of(self.config.model_seed, "model"),
                 examples=examples,
                 progress=lambda *_: done(),
+                weights=weights,
             )
 
     def _local(self, task: TaskConfig) -> TaskConfig:

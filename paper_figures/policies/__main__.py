@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -15,38 +14,17 @@ try:
 
     from llm_experiments.study.advice import without_history
     from llm_experiments.study.config import StudyConfig
-    from llm_experiments.study.contrasts import POOLED, best_groups, differences, speed
-    from llm_experiments.study.noise.summary import noise_levels, noise_ratios, rank_correlations
-    from llm_experiments.tasks.cells import KINDS
+    from llm_experiments.study.contrasts import best_groups, differences, speed
     from paper_figures.policies.advice import CAPTION as ADVICE_CAPTION
     from paper_figures.policies.advice import METRIC, advice_table
-    from paper_figures.policies.confirmation import CAPTION as CONFIRMATION_CAPTION
-    from paper_figures.policies.confirmation import confirmation_table
     from paper_figures.policies.figures import figure
-    from paper_figures.policies.noise import (
-        BASE_NORMS_CAPTION,
-        CORRELATION_CAPTION,
-        EFFECTS_CAPTION,
-        NOISE_CAPTION,
-        NORMS_CAPTION,
-        correlation_table,
-        effects_table,
-        noise_names,
-        noise_table,
-        norms_table,
-    )
-    from paper_figures.policies.noise import figure as noise_figure
     from paper_figures.policies.results import read_study
     from paper_figures.policies.tables import (
         AREA_CAPTION,
-        CHECK_CAPTION,
-        COST_CAPTION,
         END_CAPTION,
         RATES_CAPTION,
         SPEED_CAPTION,
         area_table,
-        check_table,
-        cost_table,
         end_table,
         numbered,
         rates_table,
@@ -92,40 +70,8 @@ def build(folder: str | os.PathLike) -> None:
     write_table(end_table(own, names, config.tests.passes), folder, "end", END_CAPTION.format(**facts))
     caption = RATES_CAPTION.format(seeds=numbered(len(config.rate_seeds), "seed"))
     write_table(rates_table(rates, names), folder, "rates", caption)
-    if (folder / "check.csv").is_file():
-        write_table(check_table(pd.read_csv(folder / "check.csv"), names), folder, "check", CHECK_CAPTION)
-    if (folder / "confirmed.csv").is_file():
-        confirmed = pd.read_csv(folder / "confirmed.csv")
-        runs = confirmed[confirmed["design"] == config.reference].groupby("base")["seed"].nunique()
-        counts = {"bases": numbered(len(runs), "base model"), "seeds": numbered(runs.max(), "seed")}
-        caption = CONFIRMATION_CAPTION.format(**facts | {"runs": runs.sum()} | counts)
-        table = confirmation_table(confirmed, curves, config.budget, config.reference, names)
-        write_table(table, folder, "confirmed", caption)
-    if (folder / "cost.csv").is_file():
-        cost = pd.read_csv(folder / "cost.csv")
-        made = json.loads((folder / "provenance.json").read_text()).get("tables", {}).get("cost.csv", {})
-        clock = "processor time on one thread" if made.get("device", "cpu") == "cpu" else "time on one GPU"
-        caption = COST_CAPTION.format(turns=cost["turns"].max(), clock=clock, **facts)
-        write_table(cost_table(cost, speeds, names), folder, "cost", caption)
-    build_base_norms(folder)
     build_advice(folder, config, names)
     write_figure(figure(folder), folder, "curves")
-    if (folder / "noise.csv").is_file():
-        build_noise(folder, config, speeds, names)
-
-
-def build_base_norms(folder: Path) -> None:
-    """Write the table of score norms in the base models, where they were measured."""
-    if not (folder / "base_norms.csv").is_file():
-        return
-    norms = pd.read_csv(folder / "base_norms.csv", dtype={"kind": pd.CategoricalDtype(KINDS, ordered=True)})
-    bases = norms["base"].nunique()
-    over = "base" if bases > 1 else "seed"  # pools of one model are all that one model has
-    norms = norms.groupby(["kind", over], observed=True).mean(numeric_only=True).reset_index()
-    number = norms[over].nunique()
-    units = numbered(number, "base model") if bases > 1 else f"{numbered(number, 'pool')} of one base model"
-    units += ", with standard errors" if number > 1 else ""
-    write_table(norms_table(norms), folder, "base_norms", BASE_NORMS_CAPTION.format(units=units))
 
 
 def build_advice(folder: Path, config: StudyConfig, names: Mapping[str, str]) -> None:
@@ -145,46 +91,6 @@ def build_advice(folder: Path, config: StudyConfig, names: Mapping[str, str]) ->
         share=facts["seconds_of_norms"].sum() / of_runs,
     )
     write_table(advice_table(advice, names), folder, "advice", caption)
-
-
-def build_noise(folder: Path, config: StudyConfig, speeds: pd.DataFrame, names: Mapping[str, str]) -> None:
-    """Write ``noise_ratios.csv``, ``noise_levels.csv``, the tables and the figure of the noise of updates.
-
-    Parameters
-    ----------
-    folder : Path
-        With ``noise.csv``.
-    config : StudyConfig
-        With ``noise``.
-    speeds : DataFrame
-        From `llm_experiments.study.contrasts.speed`.
-    names : mapping
-        Of the designs that were compared.
-    """
-    assert config.noise is not None
-    noise = pd.read_csv(folder / "noise.csv")
-    pooled = speeds[(speeds["base"].astype(str) == POOLED) & (speeds["fraction"] == 1)]
-    pooled = pooled.set_index("design")[["ratio", "low", "high"]]
-    ratios, levels = noise_ratios(noise, config.reference), noise_levels(noise)
-    called = noise_names(names)
-    write_csv(ratios.round(4), folder, "noise_ratios")
-    write_csv(levels.round(6), folder, "noise_levels")
-    paths = len(noise.groupby(["base", "seed"]))
-    caption = NOISE_CAPTION.format(
-        reference=names[config.reference],
-        path=names[config.noise.path],
-        places=" and ".join(f"{each:,}" for each in sorted(noise["generated"].unique())),
-        paths=paths,
-    )
-    write_table(noise_table(ratios, pooled, called), folder, "noise", caption)
-    correlations = rank_correlations(ratios, pooled["ratio"])
-    write_table(correlation_table(correlations), folder, "noise_ranks", CORRELATION_CAPTION)
-    effects = effects_table(levels, config.completions, called)
-    write_table(effects, folder, "noise_effects", EFFECTS_CAPTION.format(paths=paths))
-    norms = pd.read_csv(folder / "score_norms.csv")
-    facts = {"path": names[config.noise.path], "place": f"{norms['generated'].min():,}", "paths": paths}
-    write_table(norms_table(norms), folder, "score_norms", NORMS_CAPTION.format(**facts))
-    write_figure(noise_figure(folder), folder, "noise")
 
 
 def main(folder: Annotated[Path, typer.Argument(help="Results folder of a study.")]) -> None:

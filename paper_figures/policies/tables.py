@@ -30,15 +30,6 @@ RATES_CAPTION = (
     "Learning rate that each design is compared at on each base model: the best by mean matched accuracy over the "
     "budget, on {seeds} that are not compared. Each lies inside the grid of rates that were tried."
 )
-CHECK_CAPTION = (
-    "Could a difference show? Greedy accuracy on test problems of the base models, and of the first one after the "
-    "updates of a run, with standard errors over the seeds that chose the rates."
-)
-COST_CAPTION = (
-    "What a completion costs: tokens up to its end, and {clock}, the update and the baseline "
-    "included, tests left out (a stack of one run, {turns} turns of each design). Time to the accuracy is the time per "
-    "completion multiplied by the completions, both as shares of those of {reference}. ± one standard error."
-)
 END = {"matched": "Matched", "greedy": "Greedy", "sampled": "Sampled", "passed": "pass@{passes}", "entropy": "Entropy"}
 KIND_NAMES = {"solved": "Solved", "right_mode": "Right mode", "wrong_mode": "Wrong mode", "hopeless": "Hopeless"}
 
@@ -106,39 +97,6 @@ def rates_table(rates: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
         [
             {"Design": name} | {f"Base model {base}": f"{rate:g}" for base, rate in chosen.loc[design].items()}
             for design, name in names.items()
-        ]
-    )
-
-
-def check_table(check: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
-    """Whether a difference could show, as text cells."""
-    return pd.DataFrame(
-        {
-            "Situation": check["quantity"].str.capitalize(),
-            "Design": check["design"].map(lambda name: names.get(name, name)),
-            "Greedy accuracy": [
-                f"{row.accuracy:.3f} ± {row.se:.3f}" if row.se > 0 else f"{row.accuracy:.3f}"
-                for row in check.itertuples()
-            ],
-        }
-    )
-
-
-def cost_table(cost: pd.DataFrame, speed: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
-    """Tokens and processor time, as text cells."""
-    pooled = speed[(speed["base"].astype(str) == POOLED) & (speed["fraction"] == 1)]
-    completions = pooled.set_index("design")["ratio"]
-    return pd.DataFrame(
-        [
-            {
-                "Design": names[row.design],
-                "Tokens": f"{row.tokens:.2f} ± {row.tokens_se:.2f}",
-                "Milliseconds": f"{row.milliseconds:.2f} ± {row.milliseconds_se:.2f}",
-                "Time per completion": f"{row.ratio:.2f} ± {row.ratio_se:.2f}",
-                "Time to the accuracy": _share(row.ratio * completions[row.design]),
-            }
-            for row in cost.itertuples()
-            if row.design in completions.index
         ]
     )
 

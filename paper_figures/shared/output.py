@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from kaestat.core.result_tables import write_table as write_table_file
 from kaestat.core.storage import write_atomically
 from kaestat.report.plots import render
 
@@ -35,8 +36,8 @@ def write_table(shown: pd.DataFrame, folder: str | os.PathLike, name: str, capti
 
 
 def write_csv(frame: pd.DataFrame, folder: str | os.PathLike, name: str) -> None:
-    """Write ``NAME.csv`` in ``folder``."""
-    write_atomically(Path(folder) / f"{name}.csv", frame.to_csv(index=False))
+    """Write ``NAME.csv`` in ``folder``; a name that ends in ``.csv.gz`` is the file's."""
+    write_table_file(Path(folder) / (name if name.endswith(".gz") else f"{name}.csv"), frame)
 
 
 def write_figure(figure: Figure, folder: str | os.PathLike, name: str) -> None:

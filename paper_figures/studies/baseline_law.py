@@ -19,6 +19,7 @@ try:
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; the studies need: pip install -e '.[simulations]'")
 
+from kaestat.core.result_tables import table_file
 from kaestat.report.plots import STYLE
 from kaestat.theory.baseline_law import best_baseline, none_beats_value
 from paper_figures.shared.charts import (
@@ -89,7 +90,7 @@ CAPTION = (
 def read(folder: str | os.PathLike[str] = FOLDER) -> dict[str, pd.DataFrame]:
     """The tables ``inputs``, ``measured``, ``verdicts`` and ``contrasts``."""
     names = ("inputs", "measured", "verdicts", "contrasts")
-    return {name: pd.read_csv(Path(folder) / f"{name}.csv") for name in names}
+    return {name: pd.read_csv(table_file(Path(folder) / f"{name}.csv")) for name in names}
 
 
 def measured_models(folder: str | os.PathLike[str]) -> pd.DataFrame:

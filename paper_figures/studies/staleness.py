@@ -17,6 +17,7 @@ try:
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; the studies need: pip install -e '.[simulations]'")
 
+from kaestat.core.result_tables import table_file
 from kaestat.core.storage import write_atomically
 from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import (
@@ -226,13 +227,14 @@ def figure(made: dict[str, pd.DataFrame]) -> Figure:
 
 def read(folder: str | os.PathLike) -> dict[str, pd.DataFrame]:
     """The tables that `write` left."""
-    return {name: pd.read_csv(Path(folder) / f"{name}.csv") for name in ("errors", "contrasts", "waiting", "settings")}
+    names = ("errors", "contrasts", "waiting", "settings")
+    return {name: pd.read_csv(table_file(Path(folder) / f"{name}.csv")) for name in names}
 
 
 def write(made: dict[str, pd.DataFrame], folder: str | os.PathLike) -> None:
     """Write the tables, what is found, and the table of the page."""
     for name, frame in made.items():
-        write_csv(frame, folder, name)
+        write_csv(frame, folder, "errors.csv.gz" if name == "errors" else name)
     write_csv(pd.DataFrame(findings(made))[["claim", "verdict", "evidence"]], folder, "findings")
     write_table(shown(made), folder, "staleness", CAPTION)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from kaestat.core.result_tables import table_file
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, GREY, LABELS, ORANGE, PURPLE, SKY, VERMILION
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def read_results(folder: str | os.PathLike, names: Sequence[str]) -> dict[str, p
     FileNotFoundError
         If the folder lacks one of them.
     """
-    paths = {name: Path(folder) / f"{name}.csv" for name in names}
+    paths = {name: table_file(Path(folder) / f"{name}.csv") for name in names}
     missing = [name for name, path in paths.items() if not path.is_file()]
     if missing:
         raise FileNotFoundError(

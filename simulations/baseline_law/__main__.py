@@ -12,6 +12,7 @@ from typing import Annotated
 import pandas as pd
 import typer
 
+from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
 from simulations.baseline_law import afterwards, cells, judgement, prediction, study
 from simulations.baseline_law.cells import CELLS, Cell
@@ -22,6 +23,8 @@ from simulations.harness.study import content_hash
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 OutOption = Annotated[Path, typer.Option(help="Folder of the tables.")]
 WorkOption = Annotated[Path, typer.Option(help="Folder of the single cells; what lies there is kept.")]
+LONG = ("contrasts", "measured", "rates")  # kept compressed
+DIGITS = 6
 OUT, WORK = Path("results/baseline_law"), Path("runs/baseline_law")
 SEEDS_OF_ALL = (cells.BASES, cells.TUNING_SEEDS, cells.SEEDS)
 COMPUTING = ("world", "optimisers", "designs", "training", "study", "rates", "endpoints")
@@ -92,7 +95,7 @@ def _of_cell(cell: Cell, work: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def _kept(file: Path, compute: Callable[[], pd.DataFrame]) -> pd.DataFrame:
     if not file.exists():
-        write_atomically(file, _text(compute()))
+        write_table(file, compute(), DIGITS)
         typer.echo(f"{file}: written")
     return pd.read_csv(file)
 
@@ -110,14 +113,11 @@ def _code() -> str:
 
 
 def _write(out: Path, name: str, frame: pd.DataFrame) -> None:
-    write_atomically(out / f"{name}.csv", _text(frame))
+    file = out / f"{name}.csv{'.gz' if name in LONG else ''}"
+    write_table(file, frame, DIGITS)
     facts = json.dumps(provenance(seed=study.SEED), indent=1, sort_keys=True)
     write_atomically(out / f"{name}.provenance.json", facts + "\n")
-    typer.echo(f"{out / name}.csv: written")
-
-
-def _text(frame: pd.DataFrame) -> str:
-    return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    typer.echo(f"{file}: written")
 
 
 if __name__ == "__main__":

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from kaestat import methods
 from kaestat.baselines import Baseline
-from kaestat.baselines.registry import FIXED_PARAMETERS
+from kaestat.baselines.registry import FIXED_PARAMETERS, METHODS
 from kaestat.logs.risk import risk_baseline
 
-# These need features, true values, outside values, clusters, greedy completions or lengths: rewards have none.
-NEED_MORE = ("critic", "oracle", "remax", "outside_value", "cluster_blend", "opo")
-REWARDS_ALONE = tuple(name for name in methods() if name not in NEED_MORE)
+REWARDS_ALONE = tuple(name for name, method in METHODS.items() if method.needs is None)
 
-NO_LEAVE_ONE_OUT = ("ebpo", "krpo")  # their own reward is in the value for good, and gradient noise is not defined so
+# Their own reward is in the value for good, and gradient noise is not defined so.
+NO_LEAVE_ONE_OUT = tuple(name for name in REWARDS_ALONE if METHODS[name].default.leave_one_out().includes_own)
 
 
 def baseline_of(name: str) -> Baseline:

@@ -9,7 +9,7 @@ import numpy as np
 
 from kaestat import Groups, Visits, make_baseline, methods
 from kaestat.baselines import Baseline
-from kaestat.baselines.registry import FIXED_PARAMETERS
+from kaestat.baselines.registry import FIXED_PARAMETERS, METHODS
 from simulations.bandits.bayes_filter import BayesFilter
 from simulations.bandits.paths import PATHS, START_MEAN, START_WITHIN, value_paths
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
@@ -17,19 +17,18 @@ from simulations.harness.study import grid
 
 N_PROMPTS, N_STEPS, FIRST_SCORED = 64, 30, 1
 STEP_SD = 0.13
-# These need truth, features, greedy completions or lengths; or they estimate no mean.
-LEFT_OUT = ("oracle", "critic", "remax", "outside_value", "cluster_blend", "opo", "mc_grpo", "qae", "grpo_passk")
 
 
 @cache
 def compared() -> dict[str, Baseline]:
-    """Baselines by name, kae and kae_eb at fixed bandwidths; GRPO's family and REINFORCE++ leave-one-out."""
-    # Names that share a baseline (grpo, rloo, ... at one group per prompt) appear once, under the best known one.
-    same = ("rloo", "dr_grpo", "gpg", "maxrl", "bnpo", "pooled")
+    """Baselines by name, kae and kae_eb at fixed bandwidths; GRPO's family and REINFORCE++ leave-one-out.
+
+    Only those that need rewards alone and estimate a mean. Names that share a value (grpo, rloo, ...) appear once.
+    """
     return {
         name: make_baseline(name, **FIXED_PARAMETERS.get(name, {})).leave_one_out()
-        for name in methods()
-        if name not in (*LEFT_OUT, *same)
+        for name, method in METHODS.items()
+        if method.needs is None and method.default.estimates_mean and not method.same_value_as
     }
 
 

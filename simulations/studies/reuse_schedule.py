@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kaestat import Groups, Visits, make_baseline, schedules
+from kaestat import Groups, Visits, make_baseline
 from kaestat.baselines import Baseline
 from kaestat.baselines.registry import FIXED_PARAMETERS
+from kaestat.sampling import schedules
 from simulations.bandits.paths import value_paths
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
 from simulations.harness.study import grid

@@ -4,11 +4,9 @@ import pytest
 
 from kaestat import make_baseline, methods
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_table import METHODS as CASES
 
-AVERAGING = (
-    "none reinforce++ grpo dr_grpo gpg opo maxrl bnpo rloo pooled james_stein "
-    "kae kae_eb kae_stream local_linear local_polynomial sieve"
-).split()
+AVERAGING = [name for name in methods() if make_baseline(name).takes_weights]
 
 
 @pytest.mark.parametrize("name", AVERAGING)
@@ -19,8 +17,9 @@ def test_a_completion_of_weight_two_is_two_completions(name):
     assert weighted[0, 0] == pytest.approx(doubled[0, 0], rel=1e-12)
 
 
-def test_the_averaging_baselines_and_no_others_say_that_they_take_weights():
-    assert {name for name in methods() if make_baseline(name).takes_weights} == set(AVERAGING)
+def test_baselines_whose_references_take_weights_and_no_others_say_that_they_do():
+    by_reference = {case.name for case in CASES if case.weighted}
+    assert {case.name for case in CASES if make_baseline(case.name).takes_weights} == by_reference
 
 
 def test_only_opo_does_not_do_without_weights():
@@ -28,17 +27,14 @@ def test_only_opo_does_not_do_without_weights():
 
 
 def test_baselines_of_groups_see_streams_apart_and_those_of_prompts_do_not():
-    by_group = "grpo dr_grpo gpg opo mc_grpo qae maxrl bnpo grpo_passk rloo james_stein ebpo krpo kae_stream".split()
-    assert {name for name in methods() if make_baseline(name).unit == "group"} == set(by_group)
+    by_group = "grpo dr_grpo gpg opo mc_grpo maxrl bnpo rloo james_stein ebpo krpo kae_stream".split()
+    by_prompt = "none reinforce++ pooled kae kae_eb kalman spo local_linear sieve bayes_filter critic oracle".split()
+    assert {make_baseline(name).unit for name in by_group} == {"group"}
+    assert {make_baseline(name).unit for name in by_prompt} == {"prompt"}
 
 
-def test_baselines_with_a_carry_or_prompts_to_look_up_are_served_step_by_step():
-    assert {name for name in methods() if make_baseline(name).stepwise} == {
-        "ebpo",
-        "critic",
-        "oracle",
-        "remax",
-        "outside_value",
-        "cluster_blend",
-        "bayes_filter",
-    }
+@pytest.mark.parametrize("name", methods())
+def test_baselines_that_stream_or_look_prompts_up_are_served_step_by_step(name):
+    baseline = make_baseline(name)
+    learned = baseline.initial_carry() is not None and baseline.in_order_only  # not the scores of bandwidths
+    assert baseline.stepwise == (learned or baseline.missing_input is not None)

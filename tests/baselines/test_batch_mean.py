@@ -5,6 +5,8 @@ import numpy as np
 from kaestat import AdvantageEstimator, make_baseline
 from kaestat.baselines import BatchMean
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import per_completion, weighted_mean
 
 
 def test_batch_mean_pools_all_completions_not_the_groups_means():
@@ -50,3 +52,23 @@ def test_a_step_of_no_weight_has_value_and_own_weight_zero():
 
 def test_the_class_keeps_the_completion_in_unless_asked():
     assert BatchMean() == make_baseline("reinforce++")
+
+
+def batch_mean(case, *, without_own):
+    def value(p, g):
+        kept = [
+            (z, w)
+            for q in range(len(case.rewards))
+            for k, (z, w) in enumerate(zip(case.rewards[q], case.weights[q], strict=True))
+            if not (without_own and (q, k) == (p, g))
+        ]
+        return weighted_mean([z for z, _ in kept], [w for _, w in kept])
+
+    return per_completion(case, value)
+
+
+CASES = [
+    MethodCase(
+        "reinforce++", lambda case: batch_mean(case, without_own=False), weighted=True, averages=True, sees_own=True
+    ),
+]

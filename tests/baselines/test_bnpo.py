@@ -10,6 +10,8 @@ from scipy.integrate import quad
 
 from kaestat import AdvantageEstimator, Groups, make_baseline
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import group_mean
 
 
 def authors(rewards, index):
@@ -108,3 +110,8 @@ def test_one_group_alone_is_warned_of_as_it_is_dr_grpo():
     with pytest.warns(UserWarning, match="one group alone"):
         found = AdvantageEstimator("bnpo").step(["a"] * 4, [1.0, 0.0, 0.0, 1.0], 0)
     np.testing.assert_array_equal(found, AdvantageEstimator("dr_grpo").step(["a"] * 4, [1.0, 0.0, 0.0, 1.0], 0))
+
+
+CASES = [
+    MethodCase("bnpo", lambda case: group_mean(case, without_own=False), weighted=True, averages=True, sees_own=True),
+]

@@ -8,6 +8,8 @@ import pytest
 from kaestat import AdvantageEstimator, Groups, make_baseline
 from kaestat.baselines import Critic
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import per_completion
 
 
 def test_an_intercept_alone_is_the_forgetting_mean():
@@ -133,3 +135,23 @@ def test_the_carry_of_a_run_is_taken_over_whatever_the_features():
     for step in range(30):
         estimator.load_state_dict(estimator.state_dict())
         estimator.step(list(rng.choice(8, size=5)), list(rng.random(5)), step)
+
+
+def critic(case, *, features, forgetting=0.98, ridge=1.0):
+    """Ridge regression over every earlier completion, each weighted by its age in training steps taken."""
+    size = len(next(iter(features.values()))) + 1
+    gram, moment = np.diag([1e-9] + [ridge] * (size - 1)), np.zeros(size)
+    for age, step in enumerate(reversed(case.earlier)):
+        for prompt, rewards in step:
+            x = np.array([1.0, *features[prompt]])
+            for z in rewards:
+                gram = gram + forgetting**age * np.outer(x, x)
+                moment = moment + forgetting**age * z * x
+    coefficients = np.linalg.solve(gram, moment)
+    return per_completion(case, lambda p, g: float(np.array([1.0, *features[case.prompts[p]]]) @ coefficients))
+
+
+FEATURES = {f"p{k}": [0.5 * k, (-1.0) ** k] for k in range(4)}
+CASES = [
+    MethodCase("critic", critic, {"features": FEATURES, "forgetting": 0.8}, carries=True),
+]

@@ -1,9 +1,13 @@
 """EBPO (Han et al., 2026): Welford accumulators updated before use."""
 
+from statistics import fmean, variance
+
 import numpy as np
 
 from kaestat import AdvantageEstimator, Groups, make_baseline
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import per_completion
 
 
 def test_two_steps_by_hand():
@@ -78,3 +82,24 @@ def test_single_precision_does_not_stop_the_count_in_a_long_run():
     many = {"rewards": np.array([2.0**25, 0.5, 2.0**23]), "group_means": np.array([2.0**22, 0.5, 2.0**20])}
     half = Groups(np.ones((2, 3), dtype=np.float32))
     assert make_baseline("ebpo").advance(many, half, NO_PAST, step=9)["rewards"][0] == 2**25 + 6
+
+
+def ebpo(case):
+    """All rewards and group means so far, this step's included, kept in lists instead of accumulators."""
+    rewards = [z for step in case.earlier for _, row in step for z in row] + [z for row in case.rewards for z in row]
+    means = [fmean(row) for step in case.earlier for _, row in step] + [fmean(row) for row in case.rewards]
+    mu = fmean(rewards)
+    sigma2 = variance(rewards) if len(rewards) > 1 else 0.0
+    tau2 = variance(means) if len(means) > 1 else 0.0
+
+    def value(p, g):
+        noise = sigma2 / len(case.rewards[p])
+        shrinkage = noise / (noise + tau2) if noise + tau2 > 0 else 0.0
+        return (1 - shrinkage) * fmean(case.rewards[p]) + shrinkage * mu
+
+    return per_completion(case, value)
+
+
+CASES = [
+    MethodCase("ebpo", ebpo, sees_own=True, carries=True),
+]

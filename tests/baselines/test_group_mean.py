@@ -6,6 +6,8 @@ import pytest
 from kaestat import AdvantageEstimator, make_baseline
 from kaestat.baselines import GroupMean
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import group_mean
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gpg"])
@@ -80,3 +82,9 @@ def test_a_group_of_no_weight_has_value_and_own_weight_zero():
 
 def test_the_class_keeps_the_completion_in_unless_asked():
     assert GroupMean() == make_baseline("grpo")
+
+
+CASES = [
+    MethodCase("grpo", lambda case: group_mean(case, without_own=False), weighted=True, averages=True, sees_own=True),
+    MethodCase("rloo", lambda case: group_mean(case, without_own=True), weighted=True),
+]

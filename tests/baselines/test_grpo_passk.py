@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import others, per_completion
 
 
 def verls(rewards, index, *, by_std=True, epsilon=1e-6):
@@ -41,3 +43,18 @@ def test_the_mean_update_is_the_gradient_of_pass_at_the_groups_size():
     advantages = AdvantageEstimator("grpo_passk", scale="none").step(index, outcomes.ravel(), 0)
     update = probability @ (advantages.reshape(outcomes.shape) * (outcomes - p)).sum(axis=1)
     assert update == pytest.approx(size * (1 - p) ** (size - 1) * p * (1 - p), rel=1e-12)
+
+
+def grpo_passk(case):
+    """What verl's advantage, only for the best by its lead over the second, leaves of each reward."""
+
+    def value(p, g):
+        own, rest = case.rewards[p][g], others(case.rewards[p], g)
+        return own - max(own - max(rest), 0.0) if rest else own
+
+    return per_completion(case, value)
+
+
+CASES = [
+    MethodCase("grpo_passk", grpo_passk, sees_own=True, by_rank=True),
+]

@@ -1,10 +1,14 @@
 """James-Stein shrinkage (Zeng et al., 2025); golden numbers of the design's table."""
 
+from statistics import fmean, pvariance
+
 import numpy as np
 import pytest
 
 from kaestat import make_baseline
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import others, per_completion, weighted_mean
 
 THREE = groups([1, 0, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0])
 
@@ -67,3 +71,37 @@ def test_without_eps_others_that_agree_and_never_vary_do_not_shrink():
 def test_eps_must_be_a_finite_number_from_zero_on(eps):
     with pytest.raises(ValueError, match="eps must be non-negative and finite"):
         make_baseline("james_stein", eps=eps)
+
+
+def james_stein(case, *, paper_factor=False, eps=1e-6):
+    """Zeng et al. (2025); lambda and target from the other groups alone.
+
+    With weights, means are weighted and ``(sum w)^2 / sum w^2`` takes the place of the group's size.
+    """
+
+    def squared_error_of_mean(z, w):
+        n = sum(w) ** 2 / sum(x * x for x in w)
+        squares = sum(x * (y - weighted_mean(z, w)) ** 2 for x, y in zip(w, z, strict=True))
+        return squares / sum(w) / (n - 1) if n > 1 + 1e-9 else None
+
+    def value(p, g):
+        rest = [(z, w) for z, w in others(list(zip(case.rewards, case.weights, strict=True)), p) if sum(w) > 0]
+        mine = others(case.rewards[p], g), others(case.weights[p], g)
+        if not rest:
+            return weighted_mean(*mine)
+        means = [weighted_mean(z, w) for z, w in rest]
+        noises = [noise for z, w in rest if (noise := squared_error_of_mean(z, w)) is not None]
+        v, s = (fmean(noises) if noises else 0.0), pvariance(means)
+        shrinkage = v / (v + s + eps) if v + s + eps > 0 else 0.0
+        if paper_factor:
+            shrinkage *= (len(rest) - 1) / len(rest)
+        target = fmean(means)
+        return (1 - shrinkage) * weighted_mean(*mine, otherwise=target) + shrinkage * target
+
+    return per_completion(case, value)
+
+
+CASES = [
+    MethodCase("james_stein", james_stein, weighted=True),
+    MethodCase("james_stein", james_stein, {"paper_factor": True, "eps": 1e-3}),
+]

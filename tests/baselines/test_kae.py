@@ -12,6 +12,8 @@ from kaestat import make_baseline
 from kaestat.smoothing.kernels import Triangular
 from kaestat.smoothing.selectors import Fixed
 from tests.helpers.cases import NO_PAST, groups, visits
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import KERNELS, kae
 
 # Step 20, bandwidth 10, triangular: K(3/10) = 1.4, K(1/10) = 1.8, K(0) = 2. Past: lag 3 has 1 of 2, lag 1 has 3 of 4.
 PAST = visits([(3, [1, 0]), (1, [1, 1, 1, 0])])
@@ -178,3 +180,41 @@ def test_a_kernel_or_selector_by_name_and_the_thing_itself_make_the_same_baselin
 def test_normalization_must_be_one_of_the_two(normalization):
     with pytest.raises(ValueError, match="normalization must be one of"):
         make_baseline("kae", bandwidth=10, normalization=normalization)
+
+
+def _rate(c):
+    """Corollary 1: i c N^(-1/3) steps, N all completions of the prompt but the one left out."""
+
+    def bandwidth(case, p):
+        n = sum(len(visit.rewards) for visit in case.past[p]) + len(case.rewards[p]) - 1
+        return max(case.step, 1) * c * max(n, 1) ** (-1 / 3)
+
+    return bandwidth
+
+
+def _kae_with(bandwidth):
+    return lambda case, **params: kae(case, **{**params, "bandwidth": bandwidth})
+
+
+CASES = [
+    *(
+        MethodCase("kae", kae, {"kernel": kernel, "bandwidth": bandwidth}, weighted=True, averages=True)
+        for kernel, bandwidth in zip(KERNELS, (10.0, 4, 3.5, 8.0, 6.0), strict=True)
+    ),
+    MethodCase("kae", kae, {"bandwidth": math.inf}, weighted=True, averages=True),
+    MethodCase("kae", kae, {"bandwidth": 1e-6, "cold_start": 0.25}, weighted=True),
+    MethodCase("kae", kae, {"normalization": "algorithm1", "bandwidth": 4}, weighted=True),
+    MethodCase(
+        "kae",
+        _kae_with(lambda case, p: max(case.step, 1) * 0.5),
+        {"bandwidth": make_baseline("kae", bandwidth="fraction").bandwidth.__class__(0.5)},
+        weighted=True,
+        averages=True,
+    ),
+    MethodCase(
+        "kae",
+        _kae_with(_rate(1.5)),
+        {"bandwidth": make_baseline("kae", bandwidth="rate").bandwidth.__class__(1.5)},
+        averages=True,
+    ),
+]

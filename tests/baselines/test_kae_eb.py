@@ -8,6 +8,8 @@ import pytest
 from kaestat import Groups, Visits, make_baseline
 from tests.helpers import references as ref
 from tests.helpers.cases import NO_PAST, groups, visits
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import kae_eb
 from tests.helpers.strategies import groups_of, visits_of
 
 
@@ -179,3 +181,9 @@ def test_pasts_that_never_vary_tell_nothing_of_the_drift_of_one_that_does():
         ],
     )
     assert value == pytest.approx(ref.kae_eb(case)[0][0], rel=1e-9)
+
+
+CASES = [
+    MethodCase("kae_eb", kae_eb, {"bandwidth": 20.0}, weighted=True, averages=True),
+    MethodCase("kae_eb", kae_eb, {"kernel": "exponential", "bandwidth": 5.0, "cold_start": 0.5}, weighted=True),
+]

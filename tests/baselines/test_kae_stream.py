@@ -4,6 +4,8 @@ import numpy as np
 
 from kaestat import AdvantageEstimator, make_baseline
 from tests.helpers.cases import groups, visits
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import KERNELS, other_prompts_mean, others, per_completion, weighted_mean
 
 
 def test_visits_weigh_alike_whatever_their_number_of_completions():
@@ -32,3 +34,29 @@ def test_cold_start_is_the_mean_of_the_other_streams():
     estimator = AdvantageEstimator("kae_stream")
     estimator.step(["x"] * 4, [0.0, 1, 1, 0], 0, stream_ids=[0, 1, 1, 1])
     assert estimator.values[0] == 2 / 3
+
+
+def kae_stream(case, *, kernel="triangular", bandwidth=10.0, cold_start="batch_mean"):
+    """The paper's one-shot variant: visits weigh alike, whatever their number of completions."""
+    k = KERNELS[kernel]
+
+    def value(p, g):
+        numerator, mass = 0.0, 0.0
+        for visit in case.past[p]:
+            if sum(visit.weights) > 0:
+                w = k((case.step - visit.step) / bandwidth)
+                numerator, mass = numerator + w * weighted_mean(visit.rewards, visit.weights), mass + w
+        if sum(others(case.weights[p], g)) > 0:
+            current = weighted_mean(others(case.rewards[p], g), others(case.weights[p], g))
+            numerator, mass = numerator + k(0) * current, mass + k(0)
+        if mass > 0:
+            return numerator / mass
+        return other_prompts_mean(case, p) if cold_start == "batch_mean" else cold_start
+
+    return per_completion(case, value)
+
+
+CASES = [
+    MethodCase("kae_stream", kae_stream, {"bandwidth": 7.0}, weighted=True, averages=True),
+    MethodCase("kae_stream", kae_stream, {"kernel": "exponential", "cold_start": 0.5}, weighted=True),
+]

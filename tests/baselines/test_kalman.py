@@ -1,12 +1,15 @@
 """The local-level Kalman filter across steps (design, section 4)."""
 
 from dataclasses import replace
+from statistics import fmean
 
 import numpy as np
 import pytest
 
 from kaestat import make_baseline
 from tests.helpers.cases import NO_PAST, groups, visits
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import others, per_completion
 
 KNOWN = {"drift_variance": 0.1, "initial_mean": 0.5, "initial_variance": 0.3, "reward_variance": 0.2}
 
@@ -112,3 +115,35 @@ def test_padding_is_divided_by_nowhere(params):
     with np.errstate(divide="raise", invalid="raise", over="raise"):
         values = make_baseline("kalman", **params).values(groups([1, 0], [1, 0, 1], [1, 1]), past, step=10)
     assert np.isfinite(values).all()
+
+
+def kalman(case, *, drift=2e-4, mean=0.5, variance=1 / 12, reward_variance=None, pseudo=2.0):
+    """The filter of a random walk, one step at a time, one group mean at a time."""
+
+    def value(p, g):
+        past = [z for visit in case.past[p] for z in visit.rewards]
+        m = (sum(past) + pseudo * mean) / (len(past) + pseudo)
+        square = (sum(z * z for z in past) + pseudo * mean) / (len(past) + pseudo)
+        s2 = max(square - m * m, 1e-4) if reward_variance is None else reward_variance
+        x, v, now = mean, variance, None
+        visits = [(visit.step, visit.rewards) for visit in case.past[p]] + [(case.step, others(case.rewards[p], g))]
+        for step, rewards in visits:
+            if now is not None:
+                v += drift * (step - now)
+            now = step
+            if rewards:
+                gain = v / (v + s2 / len(rewards))
+                x, v = x + gain * (fmean(rewards) - x), (1 - gain) * v
+        return x
+
+    return per_completion(case, value)
+
+
+CASES = [
+    MethodCase("kalman", kalman),
+    MethodCase(
+        "kalman",
+        lambda case, **params: kalman(case, drift=0.01, mean=0.3, variance=0.2, reward_variance=0.1),
+        {"drift_variance": 0.01, "initial_mean": 0.3, "initial_variance": 0.2, "reward_variance": 0.1},
+    ),
+]

@@ -5,6 +5,7 @@ import pytest
 
 from kaestat import AdvantageEstimator, Groups, make_baseline
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import MethodCase
 
 GOLDEN = [0.0995, -7.0481, -5.7514, -4.9725]
 
@@ -88,3 +89,24 @@ def test_each_replicate_along_leading_axes_has_its_own_deviations():
     baseline = make_baseline("krpo")
     together = baseline.deviation(stacked, NO_PAST, step=0)
     np.testing.assert_array_equal(together, [baseline.deviation(group, NO_PAST, step=0) for group in (one, other)])
+
+
+def krpo_filter(rewards, *, q=1e-5, r=1e-2, x0=0.0, p0=1.0):
+    """State and variance after each completion of one group."""
+    x, p, path = x0, p0, []
+    for z in rewards:
+        prior = p + q
+        gain = prior / (prior + r)
+        x += gain * (z - x)
+        p = (1 - gain) * prior
+        path.append((x, p))
+    return path
+
+
+def krpo(case):
+    return [[x for x, _ in krpo_filter(row)] for row in case.rewards]
+
+
+CASES = [
+    MethodCase("krpo", krpo, sees_own=True, ordered=True),
+]

@@ -9,6 +9,8 @@ from nprobust import lprobust
 from kaestat import make_baseline
 from kaestat.baselines import LocalPolynomial
 from tests.helpers.cases import groups, visits
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import KERNELS, other_prompts_mean, others, per_completion
 
 
 def test_a_line_through_two_visits_meets_the_current_step_on_it():
@@ -108,3 +110,45 @@ def test_agrees_with_nprobust_at_the_last_point(seed, degree):
             masspoints="off",
         )
         assert abs(values[0, g] - fit.Estimate["tau.us"].item()) < 1e-10
+
+
+def local_polynomial(case, *, degree, kernel="triangular", bandwidth=10.0):
+    """Weighted least squares of single completions on powers of the lag; the intercept."""
+    k = KERNELS[kernel]
+
+    def value(p, g):
+        rows = [
+            (case.step - visit.step, z, k((case.step - visit.step) / bandwidth) * w)
+            for visit in case.past[p]
+            for z, w in zip(visit.rewards, visit.weights, strict=True)
+        ]
+        rest = zip(others(case.rewards[p], g), others(case.weights[p], g), strict=True)
+        rows += [(0, z, k(0) * w) for z, w in rest]
+        rows = [row for row in rows if row[2] > 0]
+        if not rows:
+            return other_prompts_mean(case, p)
+        lag, z, weight = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+        identified = min(degree, len(set(lag)) - 1)
+        design = np.vander(lag / max(lag.max(), 1), identified + 1, increasing=True)
+        root = np.sqrt(weight)
+        return float(np.linalg.lstsq(design * root[:, None], z * root, rcond=None)[0][0])
+
+    return per_completion(case, value)
+
+
+CASES = [
+    MethodCase(
+        "local_linear",
+        lambda case, **p: local_polynomial(case, degree=1, **p),
+        {"bandwidth": 12},
+        weighted=True,
+        averages=True,
+    ),
+    MethodCase(
+        "local_polynomial",
+        local_polynomial,
+        {"degree": 2, "bandwidth": 25.0, "kernel": "half-normal"},
+        weighted=True,
+        averages=True,
+    ),
+]

@@ -5,6 +5,8 @@ import pytest
 
 from kaestat import AdvantageEstimator, Groups, make_baseline
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import group_mean
 
 
 def skyrls(rewards, index, epsilon=1e-6):
@@ -71,3 +73,8 @@ def test_the_divisor_is_the_success_rate_whatever_the_weights():
 def test_left_out_it_is_the_mean_of_the_others():
     values = make_baseline("maxrl").leave_one_out().values(groups([1, 0, 1]), NO_PAST, step=0)
     np.testing.assert_allclose(values, [[0.5, 1.0, 0.5]])
+
+
+CASES = [
+    MethodCase("maxrl", lambda case: group_mean(case, without_own=False), weighted=True, averages=True, sees_own=True),
+]

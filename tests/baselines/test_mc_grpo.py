@@ -6,6 +6,8 @@ import torch
 
 from kaestat import AdvantageEstimator, Groups, make_baseline
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import per_completion
 
 
 def authors(rewards, size):
@@ -80,3 +82,13 @@ def test_left_out_it_is_the_median_of_the_others():
     np.testing.assert_array_equal(values[0, :3], [0.2, 0.1, 0.1])  # the lower of two
     assert values[1, 0] == 0.0
     np.testing.assert_array_equal(values[2], [1, 1, 1, 1])
+
+
+def mc_grpo(case):
+    """``torch.median`` of the group: the middle reward, of an even number the lower of both."""
+    return per_completion(case, lambda p, g: sorted(case.rewards[p])[(len(case.rewards[p]) - 1) // 2])
+
+
+CASES = [
+    MethodCase("mc_grpo", mc_grpo, sees_own=True, by_rank=True),
+]

@@ -6,6 +6,8 @@ import pytest
 from kaestat import AdvantageEstimator, make_baseline, value_risk
 from kaestat.datasets import simulated_run
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import per_completion
 
 
 def verls(rewards, lengths, index):
@@ -68,3 +70,17 @@ def test_a_state_without_history_goes_on_after_a_resume():
     first.step(**step, step=0)
     resumed.load_state_dict(first.state_dict())
     np.testing.assert_array_equal(resumed.step(**step, step=1), first.step(**step, step=1))
+
+
+def opo(case):
+    """verl's ``compute_opo_outcome_advantage`` (0.9.1, ``verl/trainer/ppo/core_algos.py``): ``sum L r / sum L``."""
+    baselines = []
+    for scores, lengths in zip(case.rewards, case.weights, strict=True):
+        carried = sum(length * score for length, score in zip(lengths, scores, strict=True))
+        baselines.append(carried / sum(lengths) if sum(lengths) > 0 else 0.0)
+    return per_completion(case, lambda p, g: baselines[p])
+
+
+CASES = [
+    MethodCase("opo", opo, weighted=True, averages=True, sees_own=True),
+]

@@ -8,6 +8,8 @@ import torch
 
 from kaestat import AdvantageEstimator, Groups, make_baseline
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import TRUTH, MethodCase
+from tests.helpers.references import per_completion
 
 
 @pytest.mark.parametrize(
@@ -55,3 +57,12 @@ def test_values_have_the_precision_of_the_rewards(value):
 def test_exact_fractions_are_values_for_tensors_as_well(value):
     tensors = Groups(torch.ones((1, 2)), prompt_ids=["a"])
     assert make_baseline("oracle", value=value).values(tensors, NO_PAST, step=0).tolist() == [[0.25, 0.25]]
+
+
+def oracle(case, *, value):
+    return per_completion(case, lambda p, g: value[case.prompts[p]])
+
+
+CASES = [
+    MethodCase("oracle", oracle, {"value": TRUTH}),
+]

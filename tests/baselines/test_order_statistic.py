@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import Groups, RewardLog, make_baseline, value_risk
-from kaestat.baselines.order_statistic import OrderStatistic
 from kaestat.baselines.registry import METHODS
 from kaestat.logs.risk import risk_baseline
 from kaestat.report.analysis import analyze
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_table import METHODS as CASES
 
-BY_RANK = [name for name, method in METHODS.items() if issubclass(method.baseline, OrderStatistic)]
+BY_RANK = [name for name, method in METHODS.items() if not method.default.estimates_mean]
 ROWS = st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.25, 0.5]), min_size=1, max_size=6), min_size=1, max_size=4)
 every_one = pytest.mark.parametrize("name", BY_RANK)
 
 
-def test_these_methods_go_by_rank():
-    assert {"mc_grpo", "qae", "grpo_passk"} <= set(BY_RANK)
+def test_a_method_goes_by_rank_exactly_where_its_cases_do():
+    assert set(BY_RANK) == {case.name for case in CASES if case.by_rank} >= {"mc_grpo", "grpo_passk"}
 
 
 def values_of(baseline, rows):

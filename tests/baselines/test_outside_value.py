@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator, Groups, Visits, make_baseline
+from tests.helpers.method_case import TRUTH, MethodCase
+from tests.helpers.references import kae_eb
 
 P = 40
 
@@ -106,3 +110,27 @@ def test_what_is_missing_is_named():
         AdvantageEstimator("outside_value")
     with pytest.raises(ValueError, match="outside_value"):
         AdvantageEstimator("outside_value", outside={"a": 0.5}).step(["b"], [1.0], 0)
+
+
+def outside_value(case, *, outside, **params):
+    """`kae_eb` of each reward less the given value of its prompt, and that value."""
+    given = [outside[prompt] for prompt in case.prompts]
+    less = replace(
+        case,
+        rewards=[[z - v for z in rewards] for rewards, v in zip(case.rewards, given, strict=True)],
+        past=[
+            [replace(visit, rewards=[z - v for z in visit.rewards]) for visit in visits]
+            for visits, v in zip(case.past, given, strict=True)
+        ],
+    )
+    return [[v + value for value in row] for row, v in zip(kae_eb(less, **params), given, strict=True)]
+
+
+CASES = [
+    MethodCase("outside_value", outside_value, {"outside": TRUTH, "bandwidth": 20.0}),
+    MethodCase(
+        "outside_value",
+        outside_value,
+        {"outside": TRUTH, "kernel": "exponential", "bandwidth": 5.0, "cold_start": 0.1},
+    ),
+]

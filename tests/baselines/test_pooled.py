@@ -4,6 +4,8 @@ import numpy as np
 
 from kaestat import AdvantageEstimator, make_baseline
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import group_mean
 
 
 def test_pooled_averages_over_the_prompts_other_completions():
@@ -23,3 +25,8 @@ def test_pooled_looks_across_groups_of_a_prompt_where_rloo_looks_within():
 
 def test_a_prompt_with_one_completion_has_value_zero():
     assert make_baseline("pooled").values(groups([1]), NO_PAST, step=0).tolist() == [[0.0]]
+
+
+CASES = [
+    MethodCase("pooled", lambda case: group_mean(case, without_own=True), weighted=True),
+]

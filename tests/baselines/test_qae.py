@@ -5,6 +5,8 @@ import pytest
 
 from kaestat import AdvantageEstimator, make_baseline
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import per_completion
 
 
 @pytest.mark.parametrize("size", range(1, 17))
@@ -44,3 +46,19 @@ def test_advantages_are_grpos_with_the_quantile_for_the_mean():
 def test_a_quantile_is_a_share(quantile):
     with pytest.raises(ValueError, match="quantile"):
         make_baseline("qae", quantile=quantile)
+
+
+def qae(case, *, quantile=0.4):
+    """The lowest reward of the group that a share ``quantile`` of it does not exceed."""
+
+    def value(p, g):
+        row = sorted(case.rewards[p])
+        return next(z for z in row if sum(other <= z for other in row) / len(row) >= quantile)
+
+    return per_completion(case, value)
+
+
+CASES = [
+    MethodCase("qae", qae, sees_own=True, by_rank=True),
+    MethodCase("qae", qae, {"quantile": 0.75}, sees_own=True, by_rank=True),
+]

@@ -8,24 +8,18 @@ import numpy as np
 import pytest
 
 import kaestat
-from kaestat import bandwidth, make_baseline, methods, specification
 from kaestat import baselines as classes
-from kaestat.baselines.registry import FIXED_PARAMETERS, METHODS, parse_method
+from kaestat import make_baseline, methods
+from kaestat.baselines import specification
+from kaestat.baselines.registry import DEFAULT_METHOD, FIXED_PARAMETERS, METHODS, parse_method
 from kaestat.estimator.scaling import DEVIATION, SCALINGS
+from kaestat.report.analysis import default_methods
 from kaestat.smoothing.kernels import Exponential, Triangular
-from kaestat.smoothing.selectors import Auto, Fixed, Fraction, Rate
-
-DESIGN = """none reinforce++ grpo rloo dr_grpo gpg opo mc_grpo qae remax maxrl bnpo grpo_passk
-james_stein ebpo krpo kalman spo logit_shift bayes_filter critic cluster_blend oracle
-pooled kae kae_stream kae_eb outside_value local_linear local_polynomial sieve""".split()
+from kaestat.smoothing.selectors import SELECTORS, Auto, Fixed, Fraction, Rate, make_selector
+from tests.helpers.cases import NO_PAST, groups
 
 
-def test_every_method_of_the_design_is_there_and_no_other():
-    assert sorted(methods()) == sorted(DESIGN)
-    assert kaestat.methods is methods
-
-
-@pytest.mark.parametrize("name", DESIGN)
+@pytest.mark.parametrize("name", METHODS)
 def test_every_method_makes_its_baseline_with_its_presets(name):
     method, baseline = METHODS[name], make_baseline(name)
 
@@ -49,10 +43,48 @@ def test_kaes_defaults_are_those_of_the_issue_and_its_fixed_bandwidth_the_papers
     assert METHODS["kae"].scale == "none"
 
 
-def test_only_methods_that_keep_the_sample_in_fix_without_own_to_false():
-    assert [name for name in DESIGN if METHODS[name].preset.get("without_own") is False] == [
-        "reinforce++", "grpo", "dr_grpo", "gpg", "opo", "mc_grpo", "qae", "maxrl", "bnpo", "grpo_passk",
-    ]  # fmt: skip
+def test_the_names_are_those_of_the_table():
+    assert methods() == kaestat.methods() == tuple(METHODS) == tuple(method.name for method in METHODS.values())
+    assert DEFAULT_METHOD in METHODS
+
+
+def test_the_order_of_simplicity_has_no_gap_and_no_tie():
+    ranks = sorted(method.simplicity for method in METHODS.values() if method.simplicity is not None)
+    assert ranks == list(range(len(ranks)))
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.default.horizon == 0])
+def test_a_method_has_the_value_of_another_exactly_where_its_row_says_so(name):
+    """With the own reward left out, one group of each prompt and no past."""
+    method = METHODS[name]
+    if method.needs is not None:
+        assert not method.same_value_as
+        return
+    packed = groups([1, 0, 0.5], [0, 1, 1, 0.25], [1, 0])
+    ours, grpos = (
+        made.default.leave_one_out().values(packed, NO_PAST, step=0)[packed.present > 0]
+        for made in (method, METHODS["grpo"])
+    )
+    assert np.allclose(ours, grpos) == ("grpo" in (name, method.same_value_as))
+
+
+def test_remarks_say_what_is_needed_what_estimates_no_mean_and_what_sees_its_own_reward():
+    assert METHODS["rloo"].remarks == ()
+    assert METHODS["opo"].remarks == ("needs weights of completions", "its value contains the completion's own reward")
+    assert METHODS["oracle"].remarks[0].startswith("needs value= (")
+    assert METHODS["mc_grpo"].remarks[0] == "takes one reward of the group for its mean"
+
+
+def test_methods_from_abstracts_say_so_and_are_compared_only_where_they_are_named():
+    found = {name for name, method in METHODS.items() if method.from_abstract}
+    assert found == {"cluster_blend", "logit_shift"} and not found & set(default_methods())
+    assert all(METHODS[name].summary.endswith("not the authors' formula)") for name in found)
+
+
+def test_a_method_that_can_keep_the_own_reward_does_so_exactly_where_its_name_fixes_it():
+    for method in METHODS.values():
+        if "without_own" in {field.name for field in dataclasses.fields(method.baseline)}:
+            assert method.default.includes_own == (method.preset["without_own"] is False)
 
 
 @pytest.mark.parametrize(
@@ -130,20 +162,20 @@ def test_what_is_dumped_and_loaded_through_json_is_equal(value):
     assert loaded == value and type(loaded) is type(value)
 
 
-@pytest.mark.parametrize("name", [n for n in DESIGN if n not in ("critic", "oracle", "remax", "outside_value")])
+@pytest.mark.parametrize("name", METHODS)
 def test_every_baseline_survives_dump_and_load(name):
     assert specification.load(json.loads(json.dumps(specification.dump(make_baseline(name))))) == make_baseline(name)
 
 
-@pytest.mark.parametrize("name", sorted(bandwidth.SELECTORS))
+@pytest.mark.parametrize("name", sorted(SELECTORS))
 def test_every_selector_survives_dump_and_load(name):
-    selector = bandwidth.make_selector(name)
+    selector = make_selector(name)
 
     assert specification.load(json.loads(json.dumps(specification.dump(selector)))) == selector
 
 
 def test_stored_types_do_not_share_a_name():
-    stored = [*bandwidth.SELECTORS.values(), *(getattr(classes, name) for name in classes.__all__)]
+    stored = [*SELECTORS.values(), *(getattr(classes, name) for name in classes.__all__)]
 
     assert all(specification._stored_types()[cls.__name__] is cls for cls in stored)
 

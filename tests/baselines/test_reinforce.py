@@ -4,6 +4,8 @@ import numpy as np
 
 from kaestat import AdvantageEstimator, make_baseline
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import per_completion
 
 
 def test_the_value_is_zero():
@@ -12,3 +14,12 @@ def test_the_value_is_zero():
 
 def test_the_advantage_is_the_reward():
     np.testing.assert_array_equal(AdvantageEstimator("none").step(["a", "a", "b"], [1.0, 0.25, 0.0], 0), [1, 0.25, 0])
+
+
+def zero(case):
+    return per_completion(case, lambda p, g: 0.0)
+
+
+CASES = [
+    MethodCase("none", zero, weighted=True),
+]

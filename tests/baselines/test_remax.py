@@ -5,6 +5,8 @@ import pytest
 
 from kaestat import AdvantageEstimator, Groups, make_baseline
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.method_case import TRUTH, MethodCase
+from tests.helpers.references import per_completion
 
 
 def verls(rewards, greedy):
@@ -61,3 +63,12 @@ def test_it_needs_greedy_rewards_and_says_so_until_it_has_them():
     assert make_baseline("remax", greedy={"a": 0.5}).missing_input is None
     with pytest.raises(ValueError, match="remax: give it greedy="):
         make_baseline("remax").values(Groups(np.ones((1, 2))), NO_PAST, step=0)
+
+
+def remax(case, *, greedy):
+    return per_completion(case, lambda p, g: greedy[case.prompts[p]])
+
+
+CASES = [
+    MethodCase("remax", remax, {"greedy": TRUTH}),
+]

@@ -5,6 +5,8 @@ import pytest
 
 from kaestat import AdvantageEstimator, make_baseline
 from tests.helpers.cases import NO_PAST, groups, visits
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import per_completion
 
 
 def test_constant_forgetting_by_hand():
@@ -117,3 +119,24 @@ def test_a_step_of_thousands_of_prompts_gives_each_the_value_that_it_has_alone()
     alone = baseline.values(groups([1]), visits(past), step=9)
     together = baseline.values(groups(*[[1]] * 4000), visits(*[past] * 4000), step=9)
     np.testing.assert_allclose(together, np.broadcast_to(alone, (4000, 1)), rtol=1e-12)
+
+
+def spo(case, *, rho=None, half_life=0.06, rho_min=0.875, rho_max=0.96, prior_mean=0.5, prior_count=None):
+    """The Beta tracker of each prompt, visit by visit; nothing of the current group enters."""
+    count = prior_count if prior_count is not None else 1 / (1 - rho_min)
+
+    def value(p, g):
+        a, b = prior_mean * count, (1 - prior_mean) * count
+        for visit in case.past[p]:
+            keep = rho if rho is not None else min(max(2 ** (-visit.divergence / half_life), rho_min), rho_max)
+            a = keep * a + sum(visit.rewards)
+            b = keep * b + sum(1 - z for z in visit.rewards)
+        return a / (a + b)
+
+    return per_completion(case, value)
+
+
+CASES = [
+    MethodCase("spo", spo),
+    MethodCase("spo", spo, {"rho": 0.5, "prior_mean": 0.9, "prior_count": 3.0}),
+]

@@ -5,10 +5,11 @@ import warnings
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator, RewardLog, scaling
+from kaestat import AdvantageEstimator, RewardLog
 from kaestat.baselines.registry import METHODS, make_baseline
 from kaestat.core.arrays import Groups
 from kaestat.core.digits import FARTHEST, SMALLEST, lost_digits
+from kaestat.estimator import scaling
 from kaestat.report.cli import run as command
 
 N_STEPS = 12

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator, RewardHistory, storage
+from kaestat import AdvantageEstimator, RewardHistory
+from kaestat.core import storage
 from kaestat.core.storage import (
     decode_keys,
     encode_keys,

@@ -10,7 +10,8 @@ import threading
 
 import pytest
 
-from kaestat import AdvantageEstimator, temporary_files
+from kaestat import AdvantageEstimator
+from kaestat.core import temporary_files
 from kaestat.core.storage import write_atomically
 from kaestat.report.out_folder import replace_files
 

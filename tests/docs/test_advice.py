@@ -74,8 +74,8 @@ def test_sentences_on_logs_in_adams_units(advice, said):
     assert f"and {over_bases(group['correlation_between'], 3)} with the between/within ratio" in said
     assert (group["right"] == "yes").all() and "pays" not in set(group["advice"])
     assert (len(own), (own["advice"] == "pays").sum()) == (6, 3) and "pays on three base models of six" in said
-    assert f"by {span(own['saved'])} of the noise in a replay and {span(1 - own['predicted'])} by the law" in said
-    assert f"What was learned more is {over_bases(own['gap'], 3)}." in said
+    assert f"saves {span(own['saved'])} of the noise in a replay, and {span(1 - own['predicted'])} by the law" in said
+    assert f"The gain in accuracy was {over_bases(own['gap'], 3)}." in said
 
 
 def test_sentences_on_other_norms(advice, said):
@@ -95,9 +95,12 @@ def test_sentences_on_workings(said):
     adam = found[found["metric"] == "adam"]
     gaps = adam.drop_duplicates("base")
     low, high = stats.t.interval(0.95, 5, gaps["gap"].mean(), gaps["gap"].sem())
-    assert f"learned {over_bases(gaps['gap'], 3)} more than" in said and f"[{short(low, 3)}, {short(high, 3)}]" in said
-    assert gaps["right"].value_counts().to_dict() == {"open": 5, "yes": 1} and "On one base model four seeds" in said
-    assert f"Logs promise {span(adam['saved'])} of the noise" in said
+    assert f"learned {over_bases(gaps['gap'], 3)} more [" in said and f"[{short(low, 3)}, {short(high, 3)}]" in said
+    assert (
+        gaps["right"].value_counts().to_dict() == {"open": 5, "yes": 1}
+        and "four seeds show it on one and leave it open on five" in said
+    )
+    assert f"Logs promise {span(adam['saved'])} less noise" in said
     group, own = (adam[adam["log"] == log] for log in (GROUP, OWN))
     for column, sentence in (
         ("correlation", "{} from GRPO's logs and {} from"),

@@ -67,9 +67,12 @@ def test_inputs_of_the_law_of_smollm2():
     text = " ".join(HISTORY.read_text().split())
     scale = found.loc[("free", 0, "adam", "noise_scale")].round(-3)
     assert f"The noise scale, {scale['value']:,.0f} completions in Adam's units before training" in text
-    assert f"has a standard error of {round(scale['se'], -4):,.0f}:" in text
+    assert f"has a standard error of {round(scale['se'], -4):,.0f}, so" in text
+    before, after = (found.loc[("free", step, "adam", "rho"), ["low", "high"]].round(1) for step in (0, 4))
+    told = f"{before['low']} to {before['high']} before the updates and {after['low']} to {after['high']} after them"
+    assert told.replace("0.", ".") in text
     between = found.xs("between_within", level="quantity")["value"]
-    assert f"between/within at most {between.max():.2f}".replace("0.", ".") in text
+    assert f"between/within is at most {between.max():.2f}".replace("0.", ".") in text
     completions = pd.read_csv(SMOLLM2 / "completions.csv.gz").query("cell == 'taught'")
     assert f"The taught solutions have {completions['reward'].sum():.0f} right completions in all" in text
     assert completions["length"].between(57, 69).all() and completions["reward"].mean() == 1 / 8
@@ -93,3 +96,18 @@ def test_predicted_noise_of_smollm2():
         assert 3 / 4 < each.loc["grpo_16", "ratio"] < 5 / 4 and 1.5 <= each.loc["grpo_2", "ratio"] < 1.9
     assert all(each.loc["none", "low"] < 1 < each.loc["none", "high"] for each in own[:2])
     assert own[2].loc["none", "high"] < 1
+
+
+def test_what_is_said_of_the_law_in_workings():
+    folder, text = ROOT / "results" / "law" / "workings", " ".join(HISTORY.read_text().split())
+    found = pd.read_csv(folder / "summary.csv").set_index(["step", "metric", "quantity"])
+    rho, between = (found.loc[(0, "adam", name)] for name in ("rho", "between_within"))
+    told = f"ρ in Adam's units is {rho['value']:.2f} ± {rho['se']:.2f} and between/within {between['value']:.3f} ±"
+    assert f"{told} {between['se']:.3f}".replace("0.", ".") in text
+    predicted = pd.read_csv(folder / "predictions.csv").set_index(["metric", "design", "step"]).loc["adam"]
+    needed = predicted["completions"].div(predicted.loc["grpo_8", "completions"], level="step")
+    history, none = needed.loc[("history", 0)], needed.loc[("none", 0)]
+    assert f"needs {history:.2f} of GRPO-8's completions, and no".replace("0.", ".") in text
+    assert f"no baseline {none:.2f} times as many" in text
+    both = sorted(needed.loc["weighted_history"])
+    assert f"with {both[0]:.2f} to {both[1]:.2f} of GRPO-8's completions".replace("0.", ".") in text

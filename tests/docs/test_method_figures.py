@@ -1,14 +1,14 @@
 """Each method's page has its figure, and the figure's numbers are what the committed script measures."""
 
-import importlib
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from kaestat.baselines.registry import METHODS
 from simulations.comparison.compared import REWARDS_ALONE
+from tests.helpers.hooks import hook
 from tests.helpers.tiers import slow_after
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -18,16 +18,18 @@ COMMAND = "run PYTHONPATH=. python docs/figures/method_numbers.py"
 
 
 def module(name):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(FIGURES)
-        return sys.modules.get(name) or importlib.import_module(name)
+    return hook(name, "figures")
 
 
-@pytest.mark.parametrize("name", REWARDS_ALONE)
-def test_page_of_a_method_has_its_figure(name):
-    page = DOCS / "methods" / f"{module('method_figures').FILES.get(name, name)}.md"
-    assert name in set(KEPT["method"]), f"{name} has no numbers: {COMMAND}"
-    assert module("method_numbers").section(name) in page.read_text(), f"{page.name} lacks its figure: {COMMAND}"
+@pytest.mark.parametrize("name", KEPT["method"].unique())
+def test_page_of_a_method_with_numbers_gets_its_figure(name):
+    page = (DOCS / "methods" / f"{METHODS[name].page}.md").read_text()
+    shown = module("method_figures").with_figure(page, METHODS[name])
+    assert shown.count(f"method_{METHODS[name].page}_light.svg") == 1
+
+
+def test_page_of_a_method_without_numbers_stays():
+    assert module("method_figures").with_figure("## Example\n", METHODS["oracle"]) == "## Example\n"
 
 
 def test_there_are_numbers_of_no_other_methods():

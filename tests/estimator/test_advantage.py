@@ -238,7 +238,6 @@ SINGLETON_VALUES = {
     "bnpo": 1.0,
     "grpo_passk": 1.0,
     "mc_grpo": 1.0,
-    "qae": 1.0,
     "rloo": 0.0,  # nobody: the raw reward is the advantage
     "pooled": 0.0,
     "james_stein": 0.5,  # the other group's mean

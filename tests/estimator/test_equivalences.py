@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from kaestat import AdvantageEstimator, Groups, RewardLog, Visits, make_baseline
 from kaestat.logs.replay import replay
 from tests.helpers import references as ref
-from tests.helpers.method_table import Method, carry_before, every_method, flat, only, present, values_of
+from tests.helpers.method_case import MethodCase
+from tests.helpers.method_table import carry_before, every_method, flat, only, present, values_of
 from tests.helpers.strategies import Step, case_at, groups_of, runs, visits_of
 
 
@@ -146,7 +147,7 @@ def test_own_weight_is_the_derivative_of_the_value_in_its_own_reward(method, run
     np.testing.assert_allclose(own[row, place], high - low, rtol=1e-9, atol=1e-12)
 
 
-def replayed(method: Method, run: list[Step]) -> np.ndarray:
+def replayed(method: MethodCase, run: list[Step]) -> np.ndarray:
     """Values of a whole run from its log, in the order of the run."""
     rows = [(step.number, group.prompt, z) for step in run for group in step.groups for z in group.rewards]
     steps, prompts, rewards = zip(*rows, strict=True)
@@ -230,7 +231,7 @@ def test_weights_on_the_rewards_sum_to_one(method, run):
 @given(run=runs())
 def test_an_infinite_bandwidth_is_the_running_mean(run):
     case = case_at(run, len(run) - 1)
-    values, _ = values_of(Method("kae", ref.kae, {"bandwidth": math.inf}), run)
+    values, _ = values_of(MethodCase("kae", ref.kae, {"bandwidth": math.inf}), run)
 
     for p, row in enumerate(case.rewards):
         past = [z for visit in case.past[p] for z in visit.rewards]
@@ -244,7 +245,7 @@ def test_an_infinite_bandwidth_is_the_running_mean(run):
 @given(run=runs())
 def test_a_bandwidth_near_zero_is_the_leave_one_out_mean(name, run):
     case = case_at(run, len(run) - 1)
-    values, _ = values_of(Method(name, None, {"bandwidth": 1e-9}), run)
+    values, _ = values_of(MethodCase(name, None, {"bandwidth": 1e-9}), run)
     expected = ref.group_mean(case, without_own=True)
 
     for p, row in enumerate(case.rewards):

@@ -7,13 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator, Groups, Visits, make_baseline, methods
+from kaestat import AdvantageEstimator, Groups, Visits, make_baseline
 from kaestat.baselines import Kae, Kalman
+from kaestat.baselines.registry import METHODS
 from kaestat.estimator.prediction import Population
 from kaestat.history.history import RewardHistory
 
-NEED_MORE = ("critic", "oracle", "remax", "outside_value", "cluster_blend")
-HISTORY = [name for name in methods() if name not in NEED_MORE and make_baseline(name).horizon > 0]
+REWARDS_ALONE = [name for name, method in METHODS.items() if method.needs is None]
+HISTORY = [name for name in REWARDS_ALONE if make_baseline(name).horizon > 0]
 LINEAR = [
     Kae(bandwidth=6.0),
     Kae(kernel="exponential", bandwidth=3.0),
@@ -193,7 +194,7 @@ def test_a_prompt_asked_for_twice_and_a_step_that_is_past_are_refused():
         estimator.predict(["a"], 3)
 
 
-@pytest.mark.parametrize("name", [n for n in methods() if n not in (*NEED_MORE, "opo")])
+@pytest.mark.parametrize("name", REWARDS_ALONE)
 def test_observing_leaves_the_state_of_a_step_and_nothing_else(name):
     stepped, observed = AdvantageEstimator(name), AdvantageEstimator(name)
     run(stepped, 6)

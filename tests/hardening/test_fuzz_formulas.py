@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from kaestat import Groups, Visits, bootstrap, inference, theory
+from kaestat import Groups, Visits, inference, theory
+from kaestat.core import bootstrap
 from kaestat.datasets import simulated_run
 from tests.helpers.contract import JUNK, NUMBERS, REFUSED, attempt, mostly
 

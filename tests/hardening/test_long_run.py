@@ -23,7 +23,7 @@ def test_values_do_not_drift_and_memory_levels_off(steps):
 
 
 def test_a_history_without_horizon_grows_with_its_visits_alone():
-    history, bytes_a_visit = RewardHistory(), 24
+    history, bytes_a_visit = RewardHistory(), 10
     for step in range(400):
         history.record(["a", "b"], step=step, count=[2, 2], total=[1.0, 2.0], total_sq=[1.0, 2.0])
     assert history.width <= 1.25 * 400 + 2

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kaestat import RewardHistory
 from kaestat.core.storage import save_state
+from kaestat.history.delta import HistoryDelta
 
 LAST_STEP = 2**31 - 2  # the step after it still fits 32 bits
 
@@ -60,14 +61,14 @@ def test_every_visit_within_the_horizon_is_kept_and_memory_stays_bounded(gaps, p
         assert history.width <= max(horizon, 1) + 1
 
 
-def test_a_million_prompts_with_ten_visits_take_less_than_500_mb():
+def test_a_million_prompts_with_ten_visits_of_rewards_0_and_1_take_less_than_150_mb():
     history, prompts = RewardHistory(horizon=10), 20_000
     for step in range(30):
         rows = np.ones(prompts)
         history.record(range(prompts), step=step, count=rows, total=rows, total_sq=rows)
 
     assert len(seen(history, 7, 30)) == 10
-    assert history.nbytes * (1_000_000 / prompts) < 500e6
+    assert history.nbytes * (1_000_000 / prompts) < 150e6
 
 
 def test_capacity_grows_without_mixing_up_prompts():
@@ -258,7 +259,7 @@ ALTERED = {
     "a last step that is a flag": lambda state: state.update(last_step=True),
     "a last step before the first": lambda state: state.update(last_step=-2),
     "a last step that no array holds": lambda state: state.update(last_step=LAST_STEP + 1),
-    "a sum that is not finite": lambda state: np.put(state["fields"]["total"], 0, np.inf),
+    "a sum that is not finite": lambda state: state["fields"].update(total=state["fields"]["total"] * np.inf),
     "half a completion": lambda state: state["fields"].update(count=state["fields"]["count"] / 4),
     "a negative count": lambda state: np.put(state["fields"]["count"], 0, -1),
     "a step beyond what arrays hold": lambda state: state["fields"].update(step=state["fields"]["step"] + 2.0**31),
@@ -311,11 +312,42 @@ def test_what_is_no_number_is_no_step(step):
         record(RewardHistory(), ["a"], step)
 
 
-def test_a_visit_takes_24_bytes():
+def test_a_visit_takes_10_bytes_and_more_once_a_sum_is_no_whole_number():
     history = RewardHistory()
     record(history, ["a"], 0)
-    assert RewardHistory().nbytes == 24
-    assert history.nbytes == 24 * 2  # one row more stands for prompts never seen
+    assert RewardHistory().nbytes == 10
+    assert history.nbytes == 10 * 2  # one row more stands for prompts never seen
+    history.record(["b"], step=1, count=[2], total=[0.5], total_sq=[0.25])
+    assert history.nbytes == 22 * 3
+    assert seen(history, "b", 2) == [(1, 2, 0.5)]
+
+
+@pytest.mark.parametrize("large", [2.0**15, -(2.0**15) - 1, 2.0**31, 1e60, 0.1])
+@pytest.mark.parametrize("way", ["record", "add"])
+def test_sums_beyond_the_type_they_are_kept_in_are_kept_exactly(large, way):
+    """16 bits, then 32, then double precision; what is there already stays."""
+    history = RewardHistory(late=5)
+    for step, value in enumerate([1.0, large, 3.0]):
+        sums = {"count": [2], "total": [value], "total_sq": [abs(value)]}
+        if way == "record":
+            history.record(["a"], step=step, **sums)
+        else:
+            columns = {name: np.array(column, dtype=float) for name, column in sums.items()}
+            history.add(HistoryDelta(["a"], np.array([0]), np.array([step]), columns, step))
+    again = RewardHistory.from_state_dict(history.state_dict())
+    for kept in (history, again):
+        found = kept.visits(["a"], 3)
+        assert found.total[0, -3:].tolist() == [1.0, large, 3.0]
+        assert found.total_sq[0, -3:].tolist() == [1.0, abs(large), 3.0]
+        assert {column.dtype for column in (found.lag, found.count, found.total)} == {np.dtype(np.float64)}
+
+
+def test_sums_that_are_added_up_leave_the_type_they_are_kept_in():
+    history = RewardHistory(late=5)
+    for total in (30_000.0, 30_000.0):
+        sums = {"count": np.array([1.0]), "total": np.array([total]), "total_sq": np.array([total])}
+        history.add(HistoryDelta(["a"], np.array([0]), np.array([0]), sums, 0))
+    assert history.visits(["a"], 1).total[0, -1] == 60_000
 
 
 def test_a_history_never_used_is_saved_and_loaded_as_one(tmp_path):

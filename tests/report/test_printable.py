@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 
 import pytest
@@ -54,6 +55,22 @@ def test_names_of_files_and_prompts_in_what_commands_print(log, capsys, command)
     printed, told = capsys.readouterr()
     assert status == 0, told
     assert printed and not obeyed(printed + told)
+
+
+def test_names_of_files_in_warnings(tmp_path, capsys):
+    """Python's own form of a warning has the path as it is, and a line of our source."""
+    folder = tmp_path / f"run{HOSTILE}"
+    folder.mkdir()
+    for step in range(3):
+        rows = [{"input": "a", "output": "", "score": score, "step": step} for score in (1, 0, None)]
+        (folder / f"{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run(["analyze", str(folder), "--n-boot", "40"]) == 0
+    printed, told = capsys.readouterr()
+    assert not obeyed(printed + told)
+    (line,) = told.splitlines()
+    assert line.startswith("kaestat: warning: ") and line.endswith(
+        "3 completions without a reward are left out from here on."
+    )
 
 
 @pytest.mark.parametrize("command", ["analyze", "watch", "bandwidth"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -287,3 +288,43 @@ def test_a_log_that_begins_anew_while_the_disk_is_full_begins_anew_at_the_next_l
     watch.look()
     summary = watch.summary()
     assert summary.reward.mean == 1.0 and summary.late == 0 and "began anew" in watch.waiting
+
+
+@pytest.mark.parametrize("name", ["run.jsonl", "rollouts", "completions"])
+def test_completions_that_nobody_graded_are_counted_and_not_warned_of_at_each_look(tmp_path, name):
+    run, out = tmp_path / name, tmp_path / "out"
+
+    def write(step):
+        """Two graded completions and one that is not, as verl writes them, or TRL."""
+        rows = [{"input": "a", "output": "so", "score": score, "step": step} for score in (1.0, 0.0, None)]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        if name == "run.jsonl":
+            with open(run, "a") as file:
+                file.write(lines)
+            return
+        run.mkdir(exist_ok=True)
+        if name == "rollouts":
+            (run / f"{step}.jsonl").write_text(lines)
+        else:
+            table = pd.DataFrame({"step": step, "prompt": "a", "completion": [f"{step}{k}" for k in range(3)]})
+            table = table.assign(accuracy=[1.0, 0.0, np.nan], advantage=0.0)
+            table.to_parquet(run / f"completions_{step:05d}.parquet")
+
+    def follow():
+        watch = Follower(run, "auto", {}, ["kae:bandwidth=5"], out, "kaestat watch")
+        watch.resume()
+        return watch
+
+    watch = follow()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(1, 5):
+            write(step)
+            watch.look()
+        watch.finish()  # writes the state
+        watch = follow()
+        write(5)
+        watch.look(last=True)
+        watch.finish()
+    assert watch.summary().n_completions == 10
+    assert watch.summary().told == ("5 completions without a reward left out",)

@@ -59,9 +59,9 @@ class StrictOrder:
     def recorded(self, past: Past, serving: Serving, batch: Batch, computed: Computed) -> Outcome:
         """A visit of each prompt, and what the baseline carries on."""
         before, samples, keys, step = past.state, batch.samples, batch.packing.keys, batch.step
-        recorded, with_streams, write = before.recorded, samples.with_streams, None
+        recorded, write = before.recorded, None
+        with_streams = before.with_streams if before.history is None else samples.with_streams
         if before.history is None:
-            with_streams = before.with_streams
             if computed.carry is not None:
                 recorded = (recorded if step == before.last_step else {}) | dict.fromkeys(keys)
         elif past.rows is not None:

@@ -4,11 +4,9 @@ Each is registered as ``kaestat_NAME``, and also as plain ``NAME`` where verl ha
 own ``grpo``, ``rloo`` and ``gpg`` stay verl's. Rewards are ``token_level_rewards`` summed over the response, as in
 verl's estimators for outcome rewards; the advantage of a completion stands at each of its response tokens.
 
-Without a history (``none``, ``reinforce++``, ``grpo``, ``rloo``, ``dr_grpo``, ``gpg``, ``opo``, ``mc_grpo``, ``qae``,
-``maxrl``, ``bnpo``, ``grpo_passk``, ``james_stein``, ``krpo``) they work with every trainer of verl. Those that look
-back, and ``pooled``, which joins the groups of a prompt, need the prompt's id and the step, and ``weights=score_norm``
-the actor's probabilities, which verl does not pass: they work with the trainers of
-`kaestat.integrations.verl.trainer` and raise elsewhere.
+Methods without a history work with every trainer of verl. Those that look back, and ``pooled``, which joins the groups
+of a prompt, need the prompt's id and the step, and ``weights=score_norm`` the actor's probabilities, which verl does
+not pass: they work with the trainers of `kaestat.integrations.verl.trainer` and raise elsewhere.
 
 Where both sides know a method, these differ from verl's own (all tested):
 

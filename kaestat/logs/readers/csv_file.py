@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from kaestat.logs.table import InvalidRows, Table, code_labels
 
 _DELIMITERS = ("\t", ";", "|", ",")
 _FEWEST_COLUMNS = 3  # prompt, step, reward
+_WIDE = 1000  # columns, above which pandas is given those to keep: each of the others costs it as much as many rows
 _CHUNK_ROWS = 200_000  # completions may stand in the file too; this bounds how much of them is in memory
 
 
@@ -70,12 +71,14 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     plain: dict[str, list[pd.Series[Any]]] = {name: [] for name in names if name not in labels}
     with text_file(path) as file:
         try:
-            # All columns are parsed although few are kept: given usecols, pandas accepts rows with too many fields,
-            # and shifts them.
+            # Else all columns are parsed although few are kept: given usecols, pandas accepts rows with too many
+            # fields, and shifts them.
+            kept = list(names) if _is_wide(path, parted) else None
             reader = pd.read_csv(
                 file,
                 sep=parted,
                 decimal="," if parted == ";" else ".",  # that is why such files have semicolons; 0.5 is still a number
+                usecols=kept,
                 dtype=dict.fromkeys(labels, str),
                 keep_default_na=False,
                 low_memory=False,
@@ -109,6 +112,34 @@ def _header(path: Path, parted: str) -> list[str]:
     if header is None:
         raise ValueError(f"{path}: the file is empty.")
     return header
+
+
+def _is_wide(path: Path, parted: str) -> bool:
+    """Whether there are so many columns that only those wanted should be parsed, and no row has more fields than those.
+
+    Raises
+    ------
+    pandas.errors.ParserError
+        If a row has more.
+    """
+    width = len(_header(path, parted))
+    if width <= _WIDE:
+        return False
+    with text_file(path) as file:
+        for number, line in enumerate(file, 1):
+            if '"' in line:
+                rows = csv.reader(chain([line], file), delimiter=parted)
+                try:
+                    fields = ((number - 1 + rows.line_num, len(row)) for row in rows)
+                    found = next(((n, size) for n, size in fields if size > width), None)
+                except csv.Error:  # a field longer than the module's limit
+                    return False
+            else:
+                size = line.count(parted) + 1
+                found = (number, size) if size > width else None
+            if found is not None:
+                raise pd.errors.ParserError(f"Expected {width} fields in line {found[0]}, saw {found[1]}")
+    return True
 
 
 def _line(path: Path, row: int, parted: str) -> str:

@@ -19,6 +19,7 @@ from kaestat.logs.columns import LEFT_OUT, refuse_missing_column
 from kaestat.logs.labels import Labels
 from kaestat.logs.readers import parquet
 from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.ungraded import with_ungraded
 
 if TYPE_CHECKING:
     import pyarrow
@@ -51,9 +52,9 @@ def read_trl(
     """Read the completions that TRL logged.
 
     The reward is the weighted sum over the reward functions, as the trainer forms it: a function that gave None adds
-    nothing, and a completion with None from all of them is left out. Where TRL logged one batch of completions again at
-    later steps (``num_iterations`` or ``steps_per_generation``), only the first file counts. Completions of evaluations
-    during training stand in the same files, unmarked; leave such files out if that matters.
+    nothing, and a completion with None from all of them is left out; a warning counts these. Where TRL logged one batch
+    of completions again at later steps (``num_iterations`` or ``steps_per_generation``), only the first file counts.
+    Completions of evaluations during training stand in the same files, unmarked; leave such files out if that matters.
 
     Parameters
     ----------
@@ -82,15 +83,17 @@ def read_trl(
     measures = _measures(files[0], {"weight": weight, "length": length, "importance": importance})
     names = _reward_names(files[0], reward, set(measures.values()))
     weights = _weights(names, reward_weights)
-    parts, before = [], None
+    parts, read, before = [], [], None
     for file in files:
         content = parquet.load(file)
         batch = content.drop_columns(["step"]) if "step" in content.column_names else content
         if before is None or not batch.equals(before):
             parts.append(_read_file(file, content, names, weights, measures))
+            read.append(file)
         before = batch
-    prompts = Labels.joined([part for part, _ in parts])
-    log = pd.concat([frame for _, frame in parts], ignore_index=True)
+    labels, frames, ungraded = zip(*parts, strict=True)
+    prompts = Labels.joined(labels)
+    log = pd.concat(frames, ignore_index=True)
     if log.empty:
         raise ValueError(f"{path}: every completion is without a reward ({', '.join(names)} are all empty).")
     if not (log["reward"].abs() <= MAX_REWARD).all():
@@ -98,7 +101,8 @@ def read_trl(
     if reward is None and len(names) > 1:
         _check_advantages(path, log.assign(prompt=prompts.codes), names)
     columns = {part: log[part].to_numpy() for part in measures}
-    return RewardLog.of_labels(prompts, log["step"].to_numpy(), log["reward"].to_numpy(), measures=columns)
+    found = RewardLog.of_labels(prompts, log["step"].to_numpy(), log["reward"].to_numpy(), measures=columns)
+    return with_ungraded(found, read, ungraded)
 
 
 def completion_files(folder: Path) -> list[Path]:
@@ -162,8 +166,11 @@ def _weights(names: list[str], weights: Sequence[float] | None) -> np.ndarray:
 
 def _read_file(
     path: Path, content: pyarrow.Table, names: list[str], weights: np.ndarray, measures: dict[str, str]
-) -> tuple[Labels, pd.DataFrame]:
-    """Prompts, and step, reward and advantage (NaN if not logged), of the completions that have a reward."""
+) -> tuple[Labels, pd.DataFrame, int]:
+    """Prompts, and step, reward and advantage (NaN if not logged), of the completions that have a reward.
+
+    Then the number of those that have none.
+    """
     if not {"step", "prompt"} <= set(content.column_names):
         raise ValueError(f"{path}: is no log of TRL: it has {', '.join(content.column_names)}, not step and prompt.")
     for name, hint in [*((name, "reward") for name in names), *((name, part) for part, name in measures.items())]:
@@ -179,11 +186,11 @@ def _read_file(
             "advantage": table.numbers("advantage") if logged else np.nan,
         }
     )
-    kept = ~np.isnan(rewards).all(axis=0)
+    graded, kept = ~np.isnan(rewards).all(axis=0), np.full(len(frame), True)
     for part, name in measures.items():
         frame[part] = table.measures(name, part, allow_missing=part == "weight")
         kept &= ~np.isnan(frame[part].to_numpy())
-    return table.labels("prompt").take(kept), frame[kept]
+    return table.labels("prompt").take(kept & graded), frame[kept & graded], int((kept & ~graded).sum())
 
 
 def _check_advantages(path: Path, log: pd.DataFrame, names: list[str]) -> None:

@@ -8,7 +8,6 @@ anew at every step.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from kaestat.logs.labels import Labels
 from kaestat.logs.readers import jsonl
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.table import Table
+from kaestat.logs.ungraded import with_ungraded
 
 _COLUMNS = {"input", "output", "score"}
 # Rows that fill the batch up, with reward 0; and further outputs of a rollout, each with the reward of the whole.
@@ -93,19 +93,16 @@ def _read_files(
     asked = {"prompt": prompt, "reward": reward} | ({} if group is None else {"group": group}) | measures
     parts = [_read_file(file, asked) for file in files]
     prompts, steps, rewards, groups, columns, ungraded = zip(*parts, strict=True)
-    if any(ungraded):
-        first = files[np.flatnonzero(ungraded)[0]]
-        message = f"{first}: {sum(ungraded)} completions without {reward!r} are left out from here on."
-        warnings.warn(message, stacklevel=3)
     if not any(map(len, rewards)):
         raise ValueError(f"{files[0]}: holds padding or completions without {reward!r} only.")
-    return RewardLog.of_labels(
+    log = RewardLog.of_labels(
         Labels.joined(prompts),
         np.concatenate(steps),
         np.concatenate(rewards),
         None if group is None else Labels.joined(groups),
         {part: np.concatenate([each[part] for each in columns]) for part in measures},
     )
+    return with_ungraded(log, files, ungraded)
 
 
 def numbered(folder: Path) -> list[Path]:

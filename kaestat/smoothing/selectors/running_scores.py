@@ -215,6 +215,7 @@ class RunningScores:
         now = np.broadcast_to(_reduced(step, len(leading)), leading).astype(float)
         newest, returning, here = _newest_lag(groups, visits)
         mass = _numpy(groups.mass)
+        alike = groups.weight is None and groups.times is None
         reward = np.where(mass > 0, _numpy(groups.reward), 0.0)
         error = reward - _numpy(values)
         if not (mass > 0).all():
@@ -225,7 +226,7 @@ class RunningScores:
             return np.einsum("...p,...p->...", of_prompts, scored)
 
         def losses(error: np.ndarray) -> np.ndarray:
-            squares = np.einsum("...g,...g->...", error, mass * error if groups.weight is not None else error)
+            squares = np.einsum("...g,...g->...", error, error if alike else mass * error)
             return np.moveaxis(total(squares), 0, -1)
 
         loss, square = losses(error), total(np.sum(mass * reward**2, axis=-1))

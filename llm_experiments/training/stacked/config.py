@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from kaestat import AdvantageEstimator
+from kaestat.estimator.scaling import recentres
 from kaestat.integrations.shared.weights import check_weights
 from llm_experiments.config import Section
 from llm_experiments.training.config import Scale
@@ -70,7 +71,13 @@ class Design(Section):
 
     @model_validator(mode="after")
     def _weights_fit(self) -> Design:
-        check_weights(AdvantageEstimator(self.method, scale=self.scale), self.weights, get_args(Weights))
+        estimator = AdvantageEstimator(self.method, scale=self.scale)
+        check_weights(estimator, self.weights, get_args(Weights))
+        if self.keys == "all" and self.weights != "none" and recentres(estimator.scale):
+            raise ValueError(
+                f"weights = {self.weights!r}: with keys = 'all' the baseline is one number, and scale "
+                f"{estimator.scale!r} takes it out again; set scale: none, or leave weights out."
+            )
         return self
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,8 +68,8 @@ class Run:
 
     Attributes
     ----------
-    generated, tokens : int
-        Completions so far and their tokens, those of dropped groups included.
+    generated : int
+        Completions so far, those of dropped groups included.
     latest : Groups or None
         What the last step's advantages were for.
     """
@@ -84,16 +83,8 @@ class Run:
             self.ids, config.completions, design, self.estimator, seed_of(seed, "prompts") % 2**32
         )
         self._random = torch.Generator().manual_seed(seed_of(seed, "tokens") % 2**63)
-        self.generated, self.tokens = 0, 0
+        self.generated = 0
         self.latest: Groups | None = None
-
-    def copy(self, seed: int) -> Run:
-        """The same with a history of its own from here on, and with other random numbers."""
-        other = copy.copy(self)
-        other.estimator, other.source = copy.deepcopy((self.estimator, self.source))
-        other.source.restart(seed_of(seed, "prompts") % 2**32)
-        other._random = torch.Generator().manual_seed(seed_of(seed, "tokens") % 2**63)
-        return other
 
     def uniforms(self, *shape: int) -> torch.Tensor:
         return torch.rand(*shape, generator=self._random)
@@ -161,18 +152,12 @@ class StackedTraining:
         self.runs = [Run(config, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
         self._prompts = [codec.tokens([each.prompt for each in run.problems]).to(device) for run in self.runs]
         self._optimizer = StackedOptimizer(self.parameters.values(), config.optimizer, rates, config.max_grad_norm)
-        self._held: dict[str, torch.Tensor] | None = None  # mean squares that copies have from what they copy
         self.step = 0
 
     @property
     def generated(self) -> np.ndarray:
         """Completions that each run has generated, shape (runs,)."""
         return np.array([run.generated for run in self.runs])
-
-    @property
-    def tokens(self) -> np.ndarray:
-        """Tokens of them, shape (runs,)."""
-        return np.array([run.tokens for run in self.runs])
 
     @property
     def updates(self) -> int:
@@ -194,55 +179,10 @@ class StackedTraining:
         self.step += 1
         return facts | {"gradient_norm": norm.cpu().numpy()}
 
-    def watch(self) -> None:
-        """Sample and grade one step's completions and record them, as `advance` does, without learning from them."""
-        with torch.set_grad_enabled(self.config.design.weights in ("exact", "adam")):  # their norms are of gradients
-            self._losses()
-        self.step += 1
-
-    def gradients(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the first update of `advance` would follow uphill, without following it.
-
-        Returns
-        -------
-        clipped : Tensor, shape (runs, D)
-            Each run's gradient of minus its loss, as it comes to the optimiser.
-        norms : Tensor, shape (runs,)
-            Before clipping.
-        """
-        losses, _, _ = self._losses()
-        found = torch.autograd.grad(losses.sum(), list(self.parameters.values()))
-        flat = -torch.cat([each.flatten(1) for each in found], 1)
-        norms = flat.norm(dim=1)
-        return flat * (self.config.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)[:, None], norms
-
     def mean_squares(self) -> dict[str, torch.Tensor] | None:
         """AdamW's mean square of each coordinate by parameter, runs first; None before its first step."""
         squares = self._optimizer.squares()
-        return self._held if squares is None else dict(zip(self.parameters, squares, strict=True))
-
-    def follow(self, leader: StackedTraining) -> None:
-        """From here on have the parameters of another training, and the units of its optimiser, as they change."""
-        self.parameters, self._optimizer = leader.parameters, leader._optimizer
-
-    def copies(self, run: int, seeds: Sequence[int]) -> StackedTraining:
-        """One run as it stands, as often as there are seeds: with its history, and other random numbers for each."""
-        other = copy.copy(self)
-        other.parameters = {
-            name: each[run].detach().repeat(len(seeds), *[1] * (each.ndim - 1)).requires_grad_()
-            for name, each in self.parameters.items()
-        }
-        other.runs, other._prompts = [self.runs[run].copy(seed) for seed in seeds], [self._prompts[run]] * len(seeds)
-        squares = self._squares()
-        if squares is not None:
-            other._held = {
-                name: each[run : run + 1].expand(len(seeds), *each.shape[1:]) for name, each in squares.items()
-            }
-        other.rates, config = (self.rates[run],) * len(seeds), self.config
-        other._optimizer = StackedOptimizer(
-            other.parameters.values(), config.optimizer, other.rates, config.max_grad_norm
-        )
-        return other
+        return None if squares is None else dict(zip(self.parameters, squares, strict=True))
 
     def _losses(self) -> tuple[torch.Tensor, dict[str, np.ndarray], Learnt]:
         """Each run's loss on completions that it samples and records, shape (runs,); facts about them; the batch."""
@@ -305,7 +245,6 @@ class StackedTraining:
         found = []
         for run, batch, own in zip(runs, batches, completions, strict=True):
             run.generated += len(batch.rows)
-            run.tokens += int(tokens_that_count(own, self.codec.end).sum())
             found.append(Groups(batch.rows, batch.correction, run.graded(batch.rows, self.codec.texts(own)), own))
         return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,10 +42,6 @@ class PromptSource(ABC):
     def observe(self, ids: Sequence[str], rewards: np.ndarray, step: int) -> None:
         """Completions that have been scored."""
 
-    @abstractmethod
-    def restart(self, seed: int) -> None:
-        """Other random numbers from here on; what has been observed stays."""
-
 
 class Epochs(PromptSource):
     """Every prompt once in random order, again and again, in a new order each time."""
@@ -63,10 +58,6 @@ class Epochs(PromptSource):
 
     def observe(self, ids: Sequence[str], rewards: np.ndarray, step: int) -> None:
         """Nothing: the order does not depend on rewards."""
-
-    def restart(self, seed: int) -> None:
-        """Begins a new epoch."""
-        self._rng, self._left = np.random.default_rng(seed), []
 
 
 class Adaptive(PromptSource):
@@ -92,10 +83,6 @@ class Adaptive(PromptSource):
 
     def observe(self, ids: Sequence[str], rewards: np.ndarray, step: int) -> None:
         self._sampler.observe(ids, rewards, step)
-
-    def restart(self, seed: int) -> None:
-        random = json.dumps(np.random.default_rng(seed).bit_generator.state)
-        self._sampler.load_state_dict(self._sampler.state_dict() | {"random": random})
 
 
 def prompt_source(

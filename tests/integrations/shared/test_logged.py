@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import numpy as np
-from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.logged import LOGGED, panels
 from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.sampling import PromptSampler
 
 DOCS = Path(__file__).parents[3] / "docs" / "frameworks"

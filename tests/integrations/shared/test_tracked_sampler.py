@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
-from kaestat.integrations.shared.tracked_sampler import TrackedSampler, sampler_of
 
 from kaestat import AdvantageEstimator
 from kaestat.core.storage import load_state, unpack_arrays
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler, sampler_of
 
 IDS = [f"q{k}" for k in range(10)]
 

@@ -11,16 +11,11 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from llm_experiments.config import checked
-from llm_experiments.study import confirmation, cost
 from llm_experiments.study import run as study_run
-from llm_experiments.study.base_norms import TIMES
 from llm_experiments.study.config import StudyConfig, load_study
-from llm_experiments.study.confirmation import confirmed_curve, run_config
 from llm_experiments.study.controls import required_controls
 from llm_experiments.study.curves import CURVE_COLUMNS, Tasks, Tests, learning_curves
-from llm_experiments.study.noise.measured import NOISE_COLUMNS, TRUTH
 from llm_experiments.study.run import Study
-from llm_experiments.study.world_check import _halved
 from llm_experiments.training.stacked.codec import TokenCodec
 from llm_experiments.training.stacked.config import Design
 from llm_experiments.training.stacked.loop import StackedTraining
@@ -54,7 +49,6 @@ SMALL = {
     "left_out": {
         name: "a test of the machinery" for name in required_controls(Design(method="kae_eb")) if name != "grpo_4"
     },
-    "noise": {"path": "kae_eb_1", "at": [8, 16], "seeds": [0, 1], "draws": 4, "designs": ["kae_eb_1", "grpo_4"]},
 }
 
 
@@ -230,39 +224,6 @@ def test_tables_have_the_designs_that_another_process_has_finished_meanwhile(tmp
     assert set(pd.read_csv(here.results / "curves.csv")["design"]) == {"grpo_4", "kae_eb_1"}
 
 
-def test_the_world_is_checked_once(finished, monkeypatch):
-    study, _ = finished
-    table = study.check()
-    assert table["accuracy"].between(0, 1).all() and (table["runs"] == 4).all()
-    assert table["quantity"].is_unique and len(table) == 6
-    monkeypatch.setattr(study_run, "world_check", lambda *_: pytest.fail("the check was made again"))
-    pd.testing.assert_frame_equal(study.check(), table, check_dtype=False)
-
-
-@pytest.mark.parametrize(("task", "tested"), [("chains", 50), ("columns", 15), ("habits", 100), ("workings", 100)])
-def test_halves_of_a_world_share_no_cell(task, tested):
-    world = small(world=SMALL["world"] | {"task": task, "n_prompts": 200}).world
-    everything = Tasks.of(world, 0, [0])
-    made_of = {**everything.pools[0].cells, **everything.validation.cells, **everything.test.cells}
-    halved = _halved(everything)
-    known = set().union(*(made_of[problem.id] for problem in halved.pools[0].problems))
-    apart = [*halved.validation.problems, *halved.test.problems]
-    assert known and not any(made_of[problem.id] & known for problem in apart)
-    assert len(halved.test.problems) >= tested
-
-
-def test_noise_is_measured_once_of_every_design_and_of_the_truth(finished, monkeypatch):
-    study, _ = finished
-    table = study.noise()
-    assert list(table.columns) == NOISE_COLUMNS
-    counts = table.groupby(["base", "seed", "generated"])["design"].apply(list)
-    assert len(counts) == 8 and all(each == ["kae_eb_1", "grpo_4", TRUTH] for each in counts)
-    assert (table[["noise", "adam_noise", "answer_noise"]] >= 0).all(axis=None)
-    assert table.loc[table["design"] == TRUTH, "value_error"].abs().max() < 1e-6
-    monkeypatch.setattr(study_run, "measure", lambda *_: pytest.fail("noise was measured again"))
-    pd.testing.assert_frame_equal(study.noise(), table, check_exact=False, check_dtype=False, rtol=1e-3)
-
-
 def test_several_updates_are_made_of_each_batch(tmp_path):
     study = Study(small(updates=4), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent)
     config, setting = study.config, study.config.setting("grpo_4")
@@ -280,12 +241,6 @@ def test_studies_kept_before_batches_were_reused_go_on(tmp_path):
     Study(small(), **places)
     with pytest.raises(ValueError, match=r"other settings \(updates\)"):
         Study(small(updates=4), **places)
-
-
-def test_noise_without_places_is_refused(tmp_path):
-    places = {"runs": tmp_path / "runs", "results": tmp_path / "results", "progress": silent}
-    with pytest.raises(ValueError, match="does not say where"):
-        Study(small(noise=None), **places).noise()
 
 
 def test_other_settings_do_not_go_on_with_a_study(finished):
@@ -309,88 +264,9 @@ def test_figure_and_tables_come_from_the_results_alone(finished):
     assert "KAE-EB, G = 1, Neyman sampling" in (study.results / "tables" / "speed.md").read_text()
 
 
-def test_what_a_completion_costs_is_the_references_time_at_least_for_itself(finished, monkeypatch):
-    study, _ = finished
-    monkeypatch.setattr(cost, "TURNS", 3)
-    monkeypatch.setattr(study_run, "TURNS", 3)
-    table = study.cost().set_index("design")
-    assert table["tokens"].between(1, 6).all() and (table["milliseconds"] > 0).all()
-    assert table.loc["grpo_4", ["ratio", "ratio_se"]].tolist() == [1.0, 0.0]
-    build(study.results)
-    assert "Time to the accuracy" in (study.results / "tables" / "cost.md").read_text()
-
-
-@pytest.mark.slow
-def test_trl_begins_where_the_stack_does_and_its_tests_are_the_same(finished, monkeypatch):
-    study, table = finished
-    chosen = {"designs": ["grpo_4", "none_1"], "bases": [1], "seeds": [0, 1]}
-    places = {"runs": study.folder.parents[1], "results": study.results.parents[1], "progress": silent}
-    confirming = Study(small(**WITH_NONE, confirmation=chosen), **places)
-    found = confirming.confirm()
-    assert list(found.columns) == list(table.columns)
-    assert found.groupby(["design", "seed"])["generated"].apply(list).tolist() == [[0, 16, 32]] * 4
-    shown = ["seed", "matched", "greedy", "sampled", "passed", "entropy"]
-    first = found.query("design == 'grpo_4' and generated == 0")[shown].reset_index(drop=True)
-    stacked = table.query("design == 'grpo_4' and base == 1 and generated == 0")[shown].reset_index(drop=True)
-    pd.testing.assert_frame_equal(first, stacked, rtol=1e-3, check_dtype=False)
-    monkeypatch.setattr(confirmation, "confirmed_curve", lambda *_: pytest.fail("a stored curve was computed again"))
-    pd.testing.assert_frame_equal(confirming.confirm(), found, rtol=1e-4, check_dtype=False)
-    with pytest.raises(ValueError, match="names nothing to confirm"):
-        study.confirm()
-
-
-def test_the_policy_that_trl_trains_is_the_one_that_is_tested(finished, monkeypatch, tmp_path):
-    study, _ = finished
-    monkeypatch.setattr("llm_experiments.tasks.cells.exact_rewards", lambda _, texts: [len(each) % 2 for each in texts])
-    curve = confirmed_curve(study.config, "grpo_4", 0, 0, 1e-2, study.bases()[0], tmp_path, silent)
-    assert curve["entropy"].is_unique and curve["generated"].tolist() == [0, 16, 32]
-
-
-def test_designs_that_trl_does_not_run_here_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="design kae_eb_1 samples by a policy"):
-        run_config(small(), "kae_eb_1", 0, 0, 1e-3, tmp_path)
-
-
-def test_norms_in_base_models_are_measured_once_and_have_their_table(finished, monkeypatch):
-    study, _ = finished
-    table = study.norms()
-    assert set(table["base"]) == set(study.config.world.bases) and set(table["seed"]) == set(study.config.rate_seeds)
-    times = len(study.config.rate_seeds) * len(study.config.world.bases) * TIMES
-    assert table["completions"].sum() == times * study.config.world.n_prompts
-    assert (table["wrong"] > 0).all()
-    monkeypatch.setattr(study_run, "base_norms", lambda *_: pytest.fail("norms were measured again"))
-    pd.testing.assert_frame_equal(study.norms(), table, check_dtype=False, rtol=1e-4)
-    build(study.results)
-    told = f"Means over {len(study.config.world.bases)} base models"
-    assert told in (study.results / "tables" / "base_norms.md").read_text()
-
-
-def test_what_noise_says_comes_from_the_results_alone(finished):
-    study, _ = finished
-    study.noise()
-    build(study.results)
-    for name in (
-        "noise_ratios.csv",
-        "noise_levels.csv",
-        "tables/noise_ranks.md",
-        "tables/noise_effects.md",
-        "tables/score_norms.md",
-    ):
-        assert (study.results / name).stat().st_size > 0
-    assert (study.results / "figures" / "noise.png").read_bytes().startswith(b"\x89PNG")
-    assert "Oracle (true value), G = 1" in (study.results / "tables" / "noise.md").read_text()
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"confirmation": {"designs": ["grpo_4", "dapo"], "bases": [0], "seeds": [0, 1]}}, "designs: 'dapo'"),
-        ({"confirmation": {"designs": ["kae_eb_1", "kae_eb_1"], "bases": [0], "seeds": [0, 1]}}, "lacks the reference"),
-        ({"confirmation": {"designs": ["grpo_4", "kae_eb_1"], "bases": [0], "seeds": [0, 5]}}, "seeds: 5"),
-        (
-            {"updates": 4, "confirmation": {"designs": ["grpo_4", "kae_eb_1"], "bases": [0], "seeds": [0, 1]}},
-            "the study has updates = 4",
-        ),
         ({"reference": "nothing"}, "reference: 'nothing'"),
         ({"rivals": ["nothing"]}, "rivals: 'nothing'"),
         ({"rate_seeds": [0, 7, 8, 9]}, "share"),
@@ -399,9 +275,6 @@ def test_what_noise_says_comes_from_the_results_alone(finished):
         ({"rates": [1e-3, 1e-2, 2e-2]}, "the same multiple"),
         ({"left_out": SMALL["left_out"] | {"grpo_4": "why"}}, "left_out: 'grpo_4' is no control|'grpo_4' is among"),
         ({"left_out": {}}, "lacks the control batch_mean_with_its_weights, constant_with_its_weights, none_binary"),
-        ({"noise": SMALL["noise"] | {"path": "nothing"}}, "noise.path = 'nothing'"),
-        ({"noise": SMALL["noise"] | {"designs": ["nothing"]}}, "noise.designs: 'nothing'"),
-        ({"noise": SMALL["noise"] | {"at": [64]}}, "within the budget"),
         ({"designs": SMALL["designs"] | {"other": {"method": "nothing"}}}, "nothing"),
         ({"designs": SMALL["designs"] | {"other": {"method": "kae", "sampling": "luck"}}}, "luck"),
     ],

@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -363,7 +364,7 @@ def test_the_command_runs_methods_and_seeds_in_turn(tmp_path, models):
     options = ["--method", "rloo", "--method", "kae", "--scale", "group_std", "--seed", "0", "--seed", "1"]
     result = CliRunner().invoke(cli.app, ["train", "--config", str(path), *options, *folders], catch_exceptions=False)
     assert result.exit_code == 0
-    curves = pd.read_csv(tmp_path / "results" / "training" / "small" / "curves.csv")
+    curves = pd.read_csv(tmp_path / "results" / "training" / "small" / "curves.csv.gz")
     assert {*zip(curves["method"], curves["seed"], strict=True)} == {(m, s) for m in ("rloo", "kae") for s in (0, 1)}
     assert set(curves["scale"]) == {"group_std"}
     assert not (tmp_path / "results" / "training" / "small" / "tests.csv").exists()  # none were asked for
@@ -480,3 +481,15 @@ def test_greedy_answers_are_the_likeliest_tokens():
             assert token == int(logits.argmax())
             ids.append(token)
         assert completion.finished == (completion.token_ids[-1] in policy.eos_ids)
+
+
+@pytest.mark.parametrize("use_vllm", [True, False])
+def test_vllm_stops_at_the_tokens_at_which_the_policy_stops(use_vllm, tmp_path, monkeypatch):
+    given = {}
+    monkeypatch.setattr("llm_experiments.training.run.RecordingTrainer", lambda **options: given.update(options))
+    config = RunConfig.model_validate(SMALL)
+    run, policy = TrainingRun(config, runs=tmp_path, progress=no_progress), small_policy()
+    args = SimpleNamespace(use_vllm=use_vllm, generation_kwargs=None)
+    run._trainer(policy, config.estimator(), args)
+    expected = {"stop_token_ids": list(policy.eos_ids)} if use_vllm else None
+    assert given["args"].generation_kwargs == expected

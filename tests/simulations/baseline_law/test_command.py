@@ -38,7 +38,7 @@ def test_from_predictions_to_verdicts(tiny, tmp_path):
     assert call("judge", *options).exit_code == 0
     verdict = pd.read_csv(out / "verdicts.csv")
     assert verdict["designs"].tolist() == [13]
-    rates_table = pd.read_csv(out / "rates.csv")
+    rates_table = pd.read_csv(out / "rates.csv.gz")
     assert len(rates_table) == 13 * cells.BASES and (rates_table["rate"] > 0).all()
     assert (out / "measured.provenance.json").is_file()
 

@@ -41,7 +41,7 @@ def test_the_planted_fault_makes_the_prediction_worse(verdicts):
 
 def test_every_base_has_a_rate_of_the_grid():
     """A rate is on the grid of its cell, a power of two from its middle."""
-    rates = pd.read_csv(FOLDER / "rates.csv")
+    rates = pd.read_csv(FOLDER / "rates.csv.gz")
     for name, own in rates.groupby("cell"):
         steps = np.log2(own["rate"] / named(str(name)).first_rates[1])
         np.testing.assert_allclose(steps, steps.round(), atol=1e-4)

@@ -1,4 +1,4 @@
-"""The page is what the command writes from the tables, and every method has its sentence."""
+"""The page is what the command writes from the tables, and the tables hold no other methods than it may."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from kaestat import methods
 from simulations.comparison import page
 from simulations.comparison.__main__ import main
 from simulations.comparison.compared import REWARDS_ALONE
@@ -20,11 +19,9 @@ ROOT = Path(__file__).parents[3]
 PAGE, RESULTS = ROOT / "docs" / "comparison.md", ROOT / "results" / "methods"
 
 
-def test_every_method_has_a_sentence_and_every_method_of_rewards_alone_a_row():
-    assert set(page.USE) == set(methods())
-    assert all(text.endswith(".") for text in page.USE.values())
-    for part in page.PARTS[:2]:
-        assert set(pd.read_csv(RESULTS / f"{part}.csv")["method"]) == set(REWARDS_ALONE)
+@pytest.mark.parametrize("part", page.PARTS[:2])
+def test_the_methods_of_the_results_are_those_that_need_rewards_alone(part):
+    assert set(pd.read_csv(RESULTS / f"{part}.csv")["method"]) <= set(REWARDS_ALONE)
 
 
 def test_the_page_has_the_tables_of_the_results():

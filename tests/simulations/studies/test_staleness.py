@@ -80,7 +80,7 @@ def test_rows_are_named_as_the_study_declares_and_cells_are_paired():
 @pytest.mark.slow
 def test_the_results_are_those_that_the_study_gives():
     """Two settings; the others are computed by the same functions."""
-    kept = pd.read_csv(RESULTS / "errors.csv").set_index(["speed", "arrival", "staleness", "method"])
+    kept = pd.read_csv(RESULTS / "errors.csv.gz").set_index(["speed", "arrival", "staleness", "method"])
     n = int(kept["n"].iloc[0])
     for arrival, staleness in (("spread", 4), ("singly", 2)):
         cell, samples = simulated(arrival, staleness, speed="medium", replicates=n)

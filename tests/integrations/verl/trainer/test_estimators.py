@@ -14,6 +14,7 @@ from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
 import kaestat.integrations.verl  # noqa: F401  (registers)
 from kaestat import AdvantageEstimator, methods
+from kaestat.baselines.registry import METHODS
 from kaestat.integrations.verl.estimators import REGISTERED, needs_our_trainer
 
 WITHOUT_HISTORY = [m for m in methods() if not needs_our_trainer(m)]
@@ -172,11 +173,7 @@ def test_gpg_counts_equal_groups_here_and_zero_rewards_in_verl():
 
 @pytest.mark.parametrize(
     "method",
-    [
-        m
-        for m in methods()
-        if needs_our_trainer(m) and m not in ("critic", "oracle", "remax", "outside_value", "cluster_blend")
-    ],
+    [name for name, method in METHODS.items() if needs_our_trainer(name) and method.needs is None],
 )
 def test_a_method_with_a_history_refuses_a_trainer_that_passes_no_step(method):
     batch = torch.ones(2, 1), torch.ones(2, 1, dtype=torch.long), np.array(["a", "a"], object)

@@ -151,21 +151,6 @@ def test_a_filtered_step_has_live_groups_and_counts_what_was_dropped(folders, po
     assert (fact["reward"] == 0.5).all()
 
 
-def test_tokens_are_counted_up_to_the_end_of_each_completion(folders, pools, codec, monkeypatch):
-    training = StackedTraining(config(Design(method="none")), folders, pools, SEEDS, codec, RATES)
-    drawn = []
-    sampled = training._sampled
-    monkeypatch.setattr(training, "_sampled", lambda active: drawn.extend(sampled(active)) or drawn[-len(SEEDS) :])
-    training.advance()
-    training.advance()
-    expected = [0] * len(SEEDS)
-    for place, groups in enumerate(drawn):
-        for completion in groups.completions.tolist():
-            end = completion.index(codec.end) + 1 if codec.end in completion else len(completion)
-            expected[place % len(SEEDS)] += end
-    assert training.tokens.tolist() == expected
-
-
 def test_a_filtered_step_ends_where_nothing_is_live(folders, pools, codec, monkeypatch):
     monkeypatch.setattr("llm_experiments.training.stacked.loop.grade", lambda *_: 1.0)
     design = Design(method="grpo", group_size=2, filtered=True)
@@ -222,6 +207,7 @@ def test_live_groups_are_those_that_are_not_all_alike():
         ({"method": "grpo", "group_size": 4, "filtered": True, "sampling": "neyman"}, "uniform sampling"),
         ({"method": "kae", "group_size": 4, "keys": "all"}, "one baseline for all prompts"),
         ({"method": "reinforce++", "weights": "adam"}, "same without weights=adam; set scale='none'"),
+        ({"method": "kae", "keys": "all", "scale": "batch_std", "weights": "adam"}, "takes it out again"),
         ({"method": "spo", "weights": "exact"}, "does not average rewards"),
     ],
 )
@@ -238,26 +224,6 @@ def test_steps_have_whole_groups():
 def test_each_seed_needs_a_model_and_a_pool(folders, pools, codec):
     with pytest.raises(ValueError, match="each of the 3 seeds"):
         StackedTraining(config(DESIGNS["group"]), folders[:2], pools, SEEDS, codec, RATES)
-
-
-def test_copies_and_followers_weigh_in_the_units_of_the_one_that_learns(folders, pools, codec, monkeypatch):
-    easy(monkeypatch)
-    adam = config(DESIGNS["weights in Adam's units"])
-    leader = StackedTraining(config(DESIGNS["history"]), folders[:2], pools[:2], SEEDS[:2], codec, RATES[:2])
-    follower = StackedTraining(adam, folders[:2], pools[:2], SEEDS[:2], codec, RATES[:2])
-    follower.follow(leader)
-    assert follower._squares() is None  # nobody has learnt yet
-    leader.advance()
-    squares = follower._squares()
-    own = StackedTraining(adam, folders[:2], pools[:2], SEEDS[:2], codec, RATES[:2])
-    for training in (own, leader):
-        training.advance()
-    assert follower._squares().keys() == squares.keys()
-    assert any(not torch.equal(each, squares[name]) for name, each in follower._squares().items())
-    for training in (follower, own):
-        copied = training.copies(1, (7, 8))._squares()
-        for name, each in training._squares().items():
-            torch.testing.assert_close(copied[name], each[1:].expand(2, *each.shape[1:]))
 
 
 def test_until_adam_has_seen_a_gradient_weights_are_plain_norms(folders, pools, codec, monkeypatch):

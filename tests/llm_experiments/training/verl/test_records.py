@@ -61,7 +61,7 @@ def test_runs_reach_the_results_and_the_papers_figure_is_drawn_of_them(tmp_path)
         write_tables(made_run(runs, method, 10 if reuse == 5 else reuse))
     results = tmp_path / "results"
     assert len(collect(runs, results)) == 4
-    curves, tests = pd.read_csv(results / "curves.csv"), pd.read_csv(results / "tests.csv")
+    curves, tests = pd.read_csv(results / "curves.csv.gz"), pd.read_csv(results / "tests.csv")
     assert set(curves["method"]) == {"none", "reinforce++", "kae:bandwidth=10"} and len(tests) == 16
     drawn = figure(results, PAPER_SIZE["single_stream_gsm8k"])
     assert len(drawn.axes) >= 2 and all(len(axes.lines) >= 4 for axes in drawn.axes[:2])

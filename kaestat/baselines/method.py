@@ -1,0 +1,86 @@
+"""What is known of a named method, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from kaestat.baselines.base import Baseline
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named method: everything that is known of it, for tables, reports, studies and tests to read.
+
+    Attributes
+    ----------
+    name : str
+        The name in `make_baseline`, `AdvantageEstimator` and on the command line.
+    baseline : type
+        Class of the baseline.
+    summary : str
+        One line: value, scaling, source.
+    use : str
+        One sentence: where to take it.
+    scale : str
+        Scaling of the published method: a name in `kaestat.estimator.scaling.SCALINGS`, or "deviation", division by the
+        baseline's own `Baseline.deviation`.
+    divisor : str
+        With the scale "deviation", what divides the advantage, in plain words.
+    preset : mapping
+        Parameters of the class that the name fixes.
+    same_value_as : str
+        Another method that has the same value where the own reward is left out and each prompt has one group; empty if
+        there is none.
+    simplicity : int or None
+        Place in the order of simplicity, 0 for the simplest. Of two methods whose errors cannot be told apart, reports
+        recommend the simpler one; those with None come last.
+    """
+
+    name: str
+    baseline: type[Baseline]
+    summary: str
+    use: str
+    scale: str = "none"
+    divisor: str = ""
+    preset: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    same_value_as: str = ""
+    simplicity: int | None = None
+
+    @cached_property
+    def default(self) -> Baseline:
+        """The baseline at its default parameters."""
+        return self.baseline(**self.preset)
+
+    @property
+    def needs(self) -> str | None:
+        """What it needs beyond rewards, in plain words; None if nothing."""
+        return "weights of completions" if self.default.needs_weights else self.default.missing_input
+
+    @property
+    def page(self) -> str:
+        """Name of its page in the documentation, without the suffix."""
+        return self.name.replace("++", "_plus_plus")
+
+    @property
+    def order(self) -> str:
+        """Whether steps may come in "any" order or in "strict" order only, at the default parameters."""
+        return "strict" if self.default.in_order_only else "any"
+
+    @property
+    def from_abstract(self) -> bool:
+        """Whether the formula was made from an abstract or a summary, and is not the authors'."""
+        return self.baseline.__module__.startswith("kaestat.baselines.contrib.")
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What to know before taking it, in plain words: what it needs, and why reports may not recommend it."""
+        told = {
+            f"needs {self.needs}": self.needs is not None,
+            "takes one reward of the group for its mean": not self.default.estimates_mean,
+            "its value contains the completion's own reward": self.default.includes_own,
+        }
+        return tuple(remark for remark, holds in told.items() if holds)

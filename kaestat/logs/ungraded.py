@@ -1,0 +1,36 @@
+"""Completions of a log that nobody graded: they are left out, counted, and said."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from kaestat.logs.reward_log import RewardLog
+
+
+class UngradedWarning(UserWarning):
+    """Completions without a reward are left out."""
+
+
+def with_ungraded(log: RewardLog, files: Sequence[Path], counts: Sequence[int]) -> RewardLog:
+    """The log, with the number of completions of its files that have no reward (`RewardLog.ungraded`).
+
+    Parameters
+    ----------
+    log : RewardLog
+    files : sequence of Path
+    counts : sequence of int
+        Of each file.
+
+    Warns
+    -----
+    UngradedWarning
+        If there are any; it names the first file that has some.
+    """
+    log.ungraded = sum(counts)
+    if log.ungraded:
+        first = next(file for file, count in zip(files, counts, strict=True) if count)
+        message = f"{first}: {log.ungraded} completions without a reward are left out from here on."
+        warnings.warn(message, UngradedWarning, stacklevel=4)
+    return log

@@ -1,0 +1,117 @@
+"""A group blended with its cluster: by hand, better than either alone, and new clusters on the way."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator
+from tests.helpers.method_case import MethodCase
+from tests.helpers.references import per_completion
+
+CLUSTERS = {"a": 0, "b": 0, "c": 1}
+
+
+def test_a_hand_computed_step():
+    estimator = AdvantageEstimator("cluster_blend", clusters=CLUSTERS, forgetting=0.5)
+    estimator.step(["a", "a", "b", "b"], [1.0, 0.0, 1.0, 1.0], 0)
+    # Of cluster 0: mean 3/4, variance 3/16, within groups (1/2 + 0) / 2 = 1/4, so nothing lies between prompts.
+    estimator.step(["a", "a", "a"], [1.0, 1.0, 0.0], 1)
+    noise, error = 0.25 / 2, 3 / 16 / 4
+    weight = noise / (noise + error)
+    expected = [(1 - weight) * others + weight * 0.75 for others in (0.5, 0.5, 1.0)]
+    np.testing.assert_allclose(estimator.values, expected, atol=1e-12)
+
+
+def test_it_has_less_error_than_group_and_cluster_alone():
+    rng = np.random.default_rng(0)
+    centre = np.array([0.2, 0.8])
+    errors = {"blend": [], "group": [], "cluster": []}
+    estimator = AdvantageEstimator("cluster_blend", clusters=lambda ids: [key % 2 for key in ids])
+    for step in range(60):
+        ids = np.arange(40) + 40 * step  # every prompt comes once
+        value = np.clip(centre[ids % 2] + rng.normal(0, 0.15, 40), 0, 1)
+        reward = (rng.random((40, 4)) < value[:, None]).astype(float)
+        estimator.step(np.repeat(ids, 4).tolist(), reward.ravel(), step)
+        if step > 5:
+            others = (reward.sum(axis=1, keepdims=True) - reward) / 3
+            errors["blend"].append(np.mean((estimator.values.reshape(40, 4) - value[:, None]) ** 2))
+            errors["group"].append(np.mean((others - value[:, None]) ** 2))
+            errors["cluster"].append(np.mean((centre[ids % 2] - value) ** 2))
+    mean = {name: np.mean(found) for name, found in errors.items()}
+    assert mean["blend"] < 0.95 * min(mean["group"], mean["cluster"])
+
+
+def test_a_new_cluster_has_the_group_alone_and_without_one_the_mean_of_all():
+    estimator = AdvantageEstimator("cluster_blend", clusters=CLUSTERS)
+    estimator.step(["a", "a"], [1.0, 0.0], 0)
+    estimator.step(["c", "c", "c"], [1.0, 0.0, 0.0], 1)
+    assert estimator.values.tolist() == [0.0, 0.5, 0.5]
+    fresh = AdvantageEstimator("cluster_blend", clusters=CLUSTERS)
+    fresh.step(["a", "a"], [1.0, 0.0], 0)
+    fresh.step(["c"], [1.0], 1)
+    assert fresh.values.tolist() == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("clusters", "message"),
+    [
+        ({"a": 0}, "no cluster of prompt 'b'"),
+        ({"a": 0, "b": -1}, "whole numbers from 0"),
+        ({"a": 0, "b": 10**9}, "whole numbers from 0"),
+        ({"a": 0.0, "b": 1.0}, "whole numbers from 0"),
+        (lambda prompts: [0], "2 whole numbers"),
+        (lambda prompts: ["x", "y"], "2 whole numbers"),
+    ],
+)
+def test_what_is_no_cluster_is_refused(clusters, message):
+    with pytest.raises(ValueError, match=message):
+        AdvantageEstimator("cluster_blend", clusters=clusters).step(["a", "b"], [1.0, 0.0], 0)
+
+
+def test_clusters_are_asked_for():
+    with pytest.raises(ValueError, match="clusters= "):
+        AdvantageEstimator("cluster_blend")
+
+
+def cluster_blend(case, *, clusters, forgetting=0.9):
+    """Rest of the group and mean of the cluster's earlier completions, weighted by how uncertain each is."""
+
+    def moments(cluster):
+        """Weight, mean, variance and variance within groups of a cluster's completions; of all for None."""
+        groups = [
+            (forgetting**age, rewards)
+            for age, step in enumerate(reversed(case.earlier))
+            for prompt, rewards in step
+            if rewards and cluster in (None, clusters[prompt])
+        ]
+        n = sum(w * len(rewards) for w, rewards in groups)
+        if n == 0:
+            return 0.0, 0.0, 0.0, 0.0
+        mean = sum(w * sum(rewards) for w, rewards in groups) / n
+        variance = sum(w * sum((z - mean) ** 2 for z in rewards) for w, rewards in groups) / n
+        freedom = sum(w * (len(rewards) - 1) for w, rewards in groups)
+        within = sum(w * sum((z - fmean(rewards)) ** 2 for z in rewards) for w, rewards in groups)
+        return n, mean, variance, within / freedom if freedom > 0 else variance
+
+    def value(p, g):
+        n, mu, variance, within = moments(clusters[case.prompts[p]])
+        others = [z for k, z in enumerate(case.rewards[p]) if k != g]
+        if not others:
+            return mu if n else moments(None)[1]
+        if n == 0:
+            return fmean(others)
+        s, rest = within / len(others), max(variance - within, 0.0) + variance / n
+        weight = s / (s + rest) if s + rest > 1e-15 else 1.0
+        return (1 - weight) * fmean(others) + weight * mu
+
+    return per_completion(case, value)
+
+
+CASE_CLUSTERS = {f"p{k}": k % 2 for k in range(4)}
+CASES = [
+    MethodCase("cluster_blend", cluster_blend, {"clusters": CASE_CLUSTERS}, carries=True),
+    MethodCase("cluster_blend", cluster_blend, {"clusters": CASE_CLUSTERS, "forgetting": 0.5}, carries=True),
+]

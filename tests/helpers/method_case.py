@@ -1,0 +1,42 @@
+"""A method beside its slow reference, and which invariances it claims; the test of each baseline lists its cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kaestat import make_baseline
+from tests.helpers.references import Case
+
+TRUTH = {f"p{k}": 0.2 * k for k in range(4)}
+
+
+@dataclass(frozen=True)
+class MethodCase:
+    """A method with its slow reference, and which of the invariances it claims."""
+
+    name: str
+    reference: Callable
+    params: dict = field(default_factory=dict)
+    weighted: bool = False  # takes weights, and so does its reference
+    averages: bool = False  # a weighted mean of rewards, weights summing to one
+    sees_own: bool = False
+    by_rank: bool = False  # a reward of the group in place of a mean
+    ordered: bool = False  # depends on the order of completions in a group
+    carries: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.name + "".join(
+            f",{key}={value}" for key, value in self.params.items() if not isinstance(value, dict)
+        )
+
+    def baseline(self):
+        return make_baseline(self.name, **self.params)
+
+    @property
+    def needs_weights(self) -> bool:
+        return self.baseline().needs_weights
+
+    def expected(self, case: Case) -> list[list[float]]:
+        return self.reference(case, **self.params)
