@@ -235,6 +235,8 @@ def test_padding_is_neither_used_nor_recorded():
     estimator = AdvantageEstimator("kae", bandwidth=5, order="any")
     advantages = estimator.step(["a", "a", "x"], [1.0, 0.0, np.nan], 2, version=[1, 0, 99], mask=[True, True, False])
     assert advantages.tolist() == [1.0, -1.0, 0.0] and set(visits_of(estimator, 3)) == {("a", 0), ("a", 1)}
+    estimator.observe(["b", "x"], [1.0, np.nan], 2, mask=[True, False])
+    assert set(visits_of(estimator, 3)) == {("a", 0), ("a", 1), ("b", 2)}
 
 
 def all_kept(estimator):
