@@ -206,7 +206,7 @@ def settle(cell: Cell[Held]) -> Held:
     held = cell.value
     write = held.state.write
     if write is not None:
-        write.history.carry_out(write)
+        write.columns.carry_out(write)
         held = held._replace(state=replace(held.state, write=None))
     cell.put(held)
     return held

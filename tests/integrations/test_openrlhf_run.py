@@ -229,8 +229,8 @@ def recorded(actor):
     """Completions of each prompt and policy, as the history has them."""
     estimator = actor._watched.estimator
     history, now = estimator.history, estimator.last_step + 1
-    visits = history.visits(list(history._row), now)
-    rows = zip(history._row, visits.lag, visits.count, visits.total, strict=True)
+    visits = history.visits(list(history.columns.row), now)
+    rows = zip(history.columns.row, visits.lag, visits.count, visits.total, strict=True)
     return {
         (key, int(now - lag)): (int(count), float(total))
         for key, *columns in rows

@@ -191,12 +191,12 @@ def _arguments(folder, first, last, interval, save_interval):
 def recorded(hook):
     """Completions of each prompt and policy, as the history has them."""
     history = hook.watched.estimator.history
-    visits = history.visits(list(history._row), hook.watched.estimator.last_step + 1)
+    visits = history.visits(list(history.columns.row), hook.watched.estimator.last_step + 1)
     lags = hook.watched.estimator.last_step + 1 - visits.lag
     return Counter(
         {
             (key, int(step)): (int(count), float(total))
-            for row, key in enumerate(history._row)
+            for row, key in enumerate(history.columns.row)
             for step, count, total in zip(lags[row], visits.count[row], visits.total[row], strict=True)
             if count
         }
