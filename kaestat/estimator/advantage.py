@@ -301,7 +301,7 @@ class AdvantageEstimator(PromptValues):
         after, warnings = noticed(held, self.plan, outcome, samples, new=name != "advantages")
         found = (np.zeros(len(samples.reward)),) * 2 if outcome.record is None else outcome.record.of_samples
         advantages, values = (scatter(each, samples.keep) for each in found)
-        serving.check_at_most(largest_like(template), advantages, values)
+        serving.check_finite(advantages, values, largest=largest_like(template))
         if name != "observe":
             after = after._replace(record=outcome.record, values=as_type_of(values, template))
         if name != "advantages":

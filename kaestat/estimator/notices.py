@@ -14,18 +14,7 @@ from kaestat.history.prior import Prior
 def noticed(
     held: Held, plan: Plan, outcome: Outcome, samples: StepSamples, *, new: bool
 ) -> tuple[Held, tuple[str, ...]]:
-    """What is held after a call, and its warnings.
-
-    Parameters
-    ----------
-    held : Held
-        Before the call.
-    plan : Plan
-    outcome : Outcome
-    samples : StepSamples
-    new : bool
-        Whether the call recorded its samples.
-    """
+    """What is held after a call, and its warnings; ``new`` if it recorded its samples."""
     order, serving, record = plan.order, plan.serving, outcome.record
     after = held._replace(state=outcome.state)
     if record is None:

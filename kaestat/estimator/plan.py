@@ -7,13 +7,7 @@ from typing import Any, Self
 
 from kaestat.baselines import specification
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import (
-    FIXED_PARAMETERS,
-    changed_parameters,
-    get_method,
-    make_baseline,
-    with_specified,
-)
+from kaestat.baselines.registry import FIXED_PARAMETERS, changed_parameters, get_method, make_baseline, with_specified
 from kaestat.estimator.objective import check_objective
 from kaestat.estimator.scaling import make_scaling
 from kaestat.estimator.steps.any_order import AnyOrder
@@ -25,20 +19,7 @@ ORDERS: dict[str, type[StrictOrder] | type[AnyOrder]] = {each.name: each for eac
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What an estimator was made with, checked.
-
-    Attributes
-    ----------
-    serving : Serving
-    order : Order
-    keep_deltas : bool
-    named : bool
-        Whether the method was given by name.
-    params : dict
-        Parameters of the baseline as given.
-    scale, late : optional
-        As given; None for what suits the method.
-    """
+    """What an estimator was made with, checked; ``named`` if the method was, and the last three as they were given."""
 
     serving: Serving
     order: Order

@@ -11,9 +11,11 @@ import numpy as np
 from kaestat.baselines.base import Baseline
 from kaestat.core.storage import decode_keys, encode_keys
 from kaestat.history.columns import HistoryWrite
-from kaestat.history.history import RewardHistory, stored_step
+from kaestat.history.fields import stored_step
+from kaestat.history.history import RewardHistory
 from kaestat.history.prior import Prior
 from kaestat.history.received_deltas import Received
+from kaestat.history.stored import snapshot
 
 PARTS = {"method", "last_step", "carry", "history", "recorded", "with_streams"}
 
@@ -62,17 +64,12 @@ class EstimatorState:
         """That before the first step; with ``late`` there is no carry (`of`)."""
         return cls(baseline.initial_carry() if late is None else None, late=late)
 
-    @property
-    def value_is_reweighted(self) -> bool:
-        """Whether the expected reward is the weighted mean of rewards: the weights are importance ratios alone."""
-        return self.weighting == "importance"
-
     def snapshot(self, method: str) -> Callable[[], dict[str, Any]]:
         """The state as of now, as plain data and NumPy arrays (copies) for when it is called.
 
         That raises a TypeError if a prompt id cannot be stored.
         """
-        history = None if self.history is None else self.history.snapshot()
+        history = None if self.history is None else snapshot(self.history.columns)
         carry = None if self.carry is None else {name: np.array(a) for name, a in self.carry.items()}
 
         def plain() -> dict[str, Any]:
@@ -122,7 +119,7 @@ class EstimatorState:
                 f"{baseline.state_size}; the state was altered."
             )
         if history is not None:
-            history.keep_for_late(late)
+            history.columns.keep_for_late(late)
         carry = _stored_carry(state["carry"]) if late is None else None
         if late is None and not baseline.accepts_carry(carry):
             raise ValueError(

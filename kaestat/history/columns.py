@@ -6,12 +6,13 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kaestat.core.arrays import Visits
 from kaestat.history.fields import NARROW_FIELDS, holding, padded
+from kaestat.history.late_visits import push
 
 
 class HistoryWrite(NamedTuple):
@@ -117,6 +118,26 @@ class Columns:
     def part(self, rows: np.ndarray) -> Columns:
         """Columns whose k-th row is a copy of the k-th of some rows: the caller may change them."""
         return replace(self, fields={name: np.take(field, rows, axis=0) for name, field in self.fields.items()})
+
+    def append(self, *visits: Any) -> None:
+        """Add a newest visit to some rows; parameters as `appended`."""
+        self.carry_out(self.appended(*visits))
+
+    def appended(
+        self,
+        keys: Sequence[Hashable],
+        rows: np.ndarray,
+        step: int,
+        sums: dict[str, np.ndarray],
+        state: np.ndarray | None = None,
+    ) -> HistoryWrite:
+        """The write of a newest visit to some rows, without checks; the columns are unchanged."""
+        part = self.part(rows)
+        part.make_room(np.arange(len(rows)), np.broadcast_to(step, rows.shape), step)
+        part.retype(sums)
+        push(part.fields, slice(None), step, sums)
+        part.last_step = max(self.last_step, step)
+        return self.write(part, keys, rows, state)
 
     def write(self, part: Columns, keys: Sequence[Hashable], rows: np.ndarray, kept: np.ndarray | None) -> HistoryWrite:
         """The write that gives some rows, 0 for new prompts, the contents of a changed `part`."""

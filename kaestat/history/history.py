@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from kaestat.core.arrays import Visits
 from kaestat.core.checks import check_ids, check_whole, whole_step
 from kaestat.core.storage import load_state, save_state
-from kaestat.history.columns import Columns, HistoryWrite
+from kaestat.history.columns import Columns
 from kaestat.history.delta import HistoryDelta
 from kaestat.history.fields import (
     PLAIN_FIELDS,
@@ -21,21 +21,9 @@ from kaestat.history.fields import (
     checked_sums,
     dtype_of,
     stored_columns,
-    stored_step,
-    visit_sums,
 )
-from kaestat.history.late_visits import push
 from kaestat.history.stored import restore, snapshot
-from kaestat.history.unordered import added, as_delta, visits_known
-
-__all__ = [
-    "PLAIN_FIELDS",
-    "SQUARED_FIELDS",
-    "WEIGHTED_FIELDS",
-    "RewardHistory",
-    "stored_step",
-    "visit_sums",
-]
+from kaestat.history.unordered import added, as_delta
 
 
 class RewardHistory:
@@ -110,11 +98,6 @@ class RewardHistory:
         return self.columns.max_visits
 
     @property
-    def late(self) -> int | None:
-        """Steps by which visits may be late and still find their past."""
-        return self.columns.late
-
-    @property
     def last_step(self) -> int:
         """Of the newest visit, -1 for none since step 0: visits of a prior may stand at negative steps."""
         return self.columns.last_step
@@ -161,21 +144,11 @@ class RewardHistory:
         seen = self.columns.fields["count"][rows, -1] > 0
         if (seen & (self.columns.fields["step"][rows, -1] >= step)).any():
             raise ValueError(f"step {step} is not after the last visit of every prompt asked for; visits are the past.")
-        return self.visits_of_rows(rows, step)
+        return self.columns.visits(rows, step)
 
     def rows(self, keys: Sequence[Hashable]) -> np.ndarray:
         """Row of each key, 0 for a key never seen."""
         return self.columns.rows(keys)
-
-    def visits_of_rows(self, rows: np.ndarray, step: int | np.ndarray) -> Visits:
-        """`visits` for rows already looked up."""
-        return self.columns.visits(rows, step)
-
-    def visits_known(
-        self, rows: np.ndarray, steps: np.ndarray, without: tuple[np.ndarray, np.ndarray] | None = None
-    ) -> Visits:
-        """Visits at or before a step for each row; see `kaestat.history.unordered.visits_known`."""
-        return visits_known(self.columns, rows, steps, without)
 
     def newest_step(self, keys: Sequence[Hashable]) -> np.ndarray:
         """Step of the newest visit of each key, -1 for a key never seen; shape (P,)."""
@@ -251,34 +224,7 @@ class RewardHistory:
         if not present.all():
             keys = [key for key, here in zip(keys, present, strict=True) if here]
             rows, columns = rows[present], {name: column[present] for name, column in columns.items()}
-        self.append(keys, rows, step, columns)
-
-    def append(
-        self,
-        keys: Sequence[Hashable],
-        rows: np.ndarray,
-        step: int,
-        columns: dict[str, np.ndarray],
-        state: np.ndarray | None = None,
-    ) -> None:
-        """`record` without checks, for rows already looked up."""
-        self.columns.carry_out(self.appended(keys, rows, step, columns, state))
-
-    def appended(
-        self,
-        keys: Sequence[Hashable],
-        rows: np.ndarray,
-        step: int,
-        columns: dict[str, np.ndarray],
-        state: np.ndarray | None = None,
-    ) -> HistoryWrite:
-        """The write of `append`; the history is unchanged."""
-        part = self.columns.part(rows)
-        part.make_room(np.arange(len(rows)), np.broadcast_to(step, rows.shape), step)
-        part.retype(columns)
-        push(part.fields, slice(None), step, columns)
-        part.last_step = max(self.last_step, step)
-        return self.columns.write(part, keys, rows, state)
+        self.columns.append(keys, rows, step, columns)
 
     def add(self, delta: HistoryDelta) -> None:
         """Add completions of any step, late ones among them: to the visit of that step, or as one in between.
@@ -298,11 +244,7 @@ class RewardHistory:
             If the delta has other sums, or the history keeps what cannot be added to: policy divergences between
             visits, or numbers of each prompt beside its visits. The history is then unchanged.
         """
-        self.columns.carry_out(self.added(delta))
-
-    def added(self, delta: HistoryDelta) -> HistoryWrite:
-        """The write of `add`, with the same errors; the history is unchanged."""
-        return added(self.columns, delta)
+        self.columns.carry_out(added(self.columns, delta))
 
     def merge(self, other: Self) -> None:
         """Add all visits of another history, of other completions: associative and commutative, up to rounding.
@@ -320,11 +262,7 @@ class RewardHistory:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as plain data and NumPy arrays (copies)."""
-        return self.snapshot()()
-
-    def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """`state_dict` as of now, for when it is called; then the ids are encoded, which takes longest."""
-        return snapshot(self.columns)
+        return snapshot(self.columns)()
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
@@ -350,10 +288,6 @@ class RewardHistory:
             raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
         restore(history.columns, state, fields, keys, last_step)
         return history
-
-    def keep_for_late(self, late: int | None) -> None:
-        """From now on keep what visits that come late by so many steps reach; None for a history in order."""
-        self.columns.keep_for_late(late)
 
     def save(self, path: Any) -> None:
         """Write the history to a file, atomically and without pickle."""

@@ -265,4 +265,7 @@ def test_integration_rllm_own_buffer_records_late_groups_and_those_that_it_filte
 
     trained = asyncio.run(run())
     assert coordinator.filtered == 8 - trained >= 1
-    assert baseline.watched.estimator.history.visits(list(baseline.watched.estimator.history.columns.row), 4).count.sum() == 24
+    assert (
+        baseline.watched.estimator.history.visits(list(baseline.watched.estimator.history.columns.row), 4).count.sum()
+        == 24
+    )

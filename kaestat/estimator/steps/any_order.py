@@ -25,11 +25,13 @@ from kaestat.core.samples import CodedIds, Packing, StepSamples
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.state import EstimatorState
 from kaestat.estimator.steps.call import Batch, Computed, Outcome, Past, Serving, grouped, without_samples
-from kaestat.estimator.steps.opening import opened, opened_for
+from kaestat.estimator.steps.opening import opened
 from kaestat.estimator.steps.replayed_scores import replayed_scores
 from kaestat.estimator.steps.visit_completions import completions_of, joined, split_now
 from kaestat.history.delta import HistoryDelta, common
-from kaestat.history.history import RewardHistory, visit_sums
+from kaestat.history.fields import visit_sums
+from kaestat.history.history import RewardHistory
+from kaestat.history.unordered import added, visits_known
 
 LEAST_ALLOWANCE = 16  # steps; the limits that asynchronous trainers set are mostly below
 OTHERS = "one that computes from the visits, such as kae, kae_eb, kalman, local_linear or sieve"
@@ -82,7 +84,7 @@ class AnyOrder:
 
     def look_back(self, state: EstimatorState, baseline: Baseline, batch: Batch, *, again: bool = False) -> Past:
         """Visits of earlier versions, and what belongs to the groups; ``again`` if the history may have the samples."""
-        state, packing, step = opened(state, baseline, batch.samples), batch.packing, batch.step
+        state, packing, step = batch.opened(state, baseline), batch.packing, batch.step
         history = state.history
         if history is None:
             return Past(state, Visits.empty(batch.groups), None)
@@ -90,7 +92,7 @@ class AnyOrder:
         if again:
             version = np.full(len(packing.codes), step) if batch.samples.version is None else batch.samples.version
             without = packing.codes, newest[packing.codes] - version
-        visits, now = split_now(history.visits_known(history.rows(packing.keys), newest, without))
+        visits, now = split_now(visits_known(history.columns, history.rows(packing.keys), newest, without))
         whole = None if now is None or baseline.past_only else joined(batch.groups, completions_of(now))
         return Past(state, visits, replayed_scores(baseline, visits, step, packing.keys), whole=whole)
 
@@ -104,7 +106,7 @@ class AnyOrder:
         self, history: RewardHistory, carry: Any, baseline: Baseline, keys: list[Hashable], step: int
     ) -> tuple[Visits, Any]:
         """What has come in of policies before the step."""
-        visits, _ = split_now(history.visits_known(history.rows(keys), np.full(len(keys), step)))
+        visits, _ = split_now(visits_known(history.columns, history.rows(keys), np.full(len(keys), step)))
         return visits, replayed_scores(baseline, visits, step, keys)
 
     def observe(self, state: EstimatorState, serving: Serving, samples: StepSamples, step: int) -> Outcome:
@@ -115,7 +117,7 @@ class AnyOrder:
         serving.baseline.values(batch.groups, Visits.empty(batch.groups), step=step)
         with np.errstate(over="ignore", invalid="ignore"):
             sums = visit_sums(batch.groups)
-        return _added(opened(state, serving.baseline, samples), serving, batch, sums)
+        return _added(batch.opened(state, serving.baseline), serving, batch, sums)
 
     def advantages(self, state: EstimatorState, serving: Serving, samples: StepSamples, now: int) -> Outcome:
         """Advantages and values; the visits that could hold the completions are left out, and nothing is recorded."""
@@ -137,7 +139,7 @@ class AnyOrder:
         delta = new.plain_visits()
         if not delta.keys:
             return replace(state, last_step=max(state.last_step, delta.last_step))
-        return _with_visits(opened_for(state, baseline, "weights" if "weight" in delta.sums else "none"), delta)
+        return _with_visits(opened(state, baseline, "weights" if "weight" in delta.sums else "none"), delta)
 
     def newest(self, visits: Visits) -> Visits:
         """The newest visit of each prompt alone: late ones stand anywhere."""
@@ -201,7 +203,7 @@ def _with_visits(state: EstimatorState, delta: HistoryDelta) -> EstimatorState:
     """The state with a write of the visits; the history itself is unchanged."""
     return replace(
         state,
-        write=cast(RewardHistory, state.history).added(delta),
+        write=added(cast(RewardHistory, state.history).columns, delta),
         last_step=max(state.last_step, delta.last_step),
         with_streams=common("stream_ids", state.with_streams, delta.with_streams),
         weighting=common("weights and importance", state.weighting, delta.weighting),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.base import Baseline, Served
 from kaestat.core.arrays import Groups, Visits
 from kaestat.core.samples import WEIGHTINGS, Packing, StepSamples
 from kaestat.estimator.objective import objective_slope, past_rates
@@ -16,46 +16,34 @@ from kaestat.estimator.prediction import Prediction, predict
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.scaling import DEVIATION, cancels_weights, make_scaling
 from kaestat.estimator.state import EstimatorState
-from kaestat.estimator.steps.opening import opened_for
+from kaestat.estimator.steps.opening import opened
 from kaestat.history.delta import HistoryDelta
-from kaestat.history.history import RewardHistory, visit_sums
+from kaestat.history.fields import visit_sums
+from kaestat.history.history import RewardHistory
 
 LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The samples of one call in groups.
-
-    Attributes
-    ----------
-    samples : StepSamples
-    step : int
-    packing : Packing
-        Where each sample goes.
-    groups : Groups, shape (P, G)
-    """
+    """The samples of one call, where each of them goes, and the groups, of shape (P, G)."""
 
     samples: StepSamples
     step: int
     packing: Packing
     groups: Groups
 
+    def opened(self, state: EstimatorState, baseline: Baseline) -> EstimatorState:
+        """The state with a history for the samples, if the baseline keeps one; see `opened`."""
+        with_divergence = self.samples.divergence is not None
+        return opened(state, baseline, self.samples.weighting, with_divergence=with_divergence)
+
 
 class Past(NamedTuple):
-    """What a call sees of the past.
+    """What a call sees of the past: visits of shape (P, V), and what the baseline carried on.
 
-    Attributes
-    ----------
-    state : EstimatorState
-        With a history for the samples, if the baseline keeps one.
-    visits : Visits, shape (P, V)
-    carry : optional
-        The baseline's state beyond them.
-    rows : ndarray of int, shape (P,), or None
-        Where the history has the prompts, if that is looked up already.
-    whole : Groups or None
-        The groups with further completions beside their own, in the columns after them, which count for the values.
+    The state has a history for the samples, and ``rows`` are the prompts' rows there, if they are looked up already.
+    ``whole`` has further completions beside those of the groups, in the columns after them, which count for the values.
     """
 
     state: EstimatorState
@@ -66,21 +54,11 @@ class Past(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """What a method makes of a call.
-
-    Attributes
-    ----------
-    record : StepRecord
-    sums : dict of ndarray, shape (P,) each
-        What a history keeps of the groups.
-    carry, kept : optional
-        What the baseline carries on, and what it keeps of each prompt (`kaestat.baselines.base.Served`).
-    """
+    """What a method makes of a call, with the sums that a history keeps of the groups, shape (P,) each."""
 
     record: StepRecord
     sums: dict[str, np.ndarray]
-    carry: Any
-    kept: np.ndarray | None
+    served: Served
 
 
 @dataclass(frozen=True)
@@ -123,15 +101,11 @@ class Serving:
             sums = {} if self.baseline.horizon == 0 else visit_sums(groups)
         self.check_finite(*sums.values(), *(() if served.carry is None else served.carry.values()))
         record = StepRecord(step, served.settled, packing, groups, visits, past.state.carry, values, advantages)
-        return Computed(record, sums, served.carry, served.state)
+        return Computed(record, sums, served)
 
-    def check_finite(self, *kept: np.ndarray) -> None:
-        """Raise a ValueError unless all that is to be kept is finite."""
-        self.check_at_most(LARGEST, *kept)
-
-    def check_at_most(self, largest: float, *given: np.ndarray) -> None:
-        """Raise a ValueError unless all that is to be given back is finite, and at most as large."""
-        if not all((np.abs(numbers) <= largest).all() for numbers in given):
+    def check_finite(self, *kept: np.ndarray, largest: float = LARGEST) -> None:
+        """Raise a ValueError unless all that is to be kept, or given back, is finite and at most ``largest``."""
+        if not all((np.abs(numbers) <= largest).all() for numbers in kept):
             raise ValueError(f"rewards: method {self.method!r} gives numbers that are not finite; rewards too large?")
 
     def _scaled(self, advantages: np.ndarray, groups: Groups, visits: Visits, step: int) -> np.ndarray:
@@ -141,16 +115,9 @@ class Serving:
 
 
 class Outcome(NamedTuple):
-    """What one call leaves.
+    """What one call leaves: the state, once the write in it is carried out, and in any order what others may merge.
 
-    Attributes
-    ----------
-    state : EstimatorState
-        After the call, once the write in it is carried out.
-    record : StepRecord or None
-        None for a call without samples, and for one that only records.
-    delta : HistoryDelta or None
-        What was recorded, for other workers; None in strict order.
+    There is no record of a call without samples, nor of one that serves none.
     """
 
     state: EstimatorState
@@ -268,8 +235,8 @@ def advance(order: Order, state: EstimatorState, serving: Serving, samples: Step
 
 def predicted(order: Order, state: EstimatorState, baseline: Baseline, keys: list[Hashable], step: int) -> Prediction:
     """What is known of prompts before they are sampled at a step."""
-    state = opened_for(state, baseline) if state.priors else state
+    state = opened(state, baseline) if state.priors else state
     history, visits, carry = state.history, None, state.carry
     if history is not None:
         visits, carry = order.known(history, carry, baseline, keys, step)
-    return predict(baseline, history, visits, carry, keys, step, reweighted=state.value_is_reweighted)
+    return predict(baseline, history, visits, carry, keys, step, reweighted=state.weighting == "importance")

@@ -12,7 +12,6 @@ from kaestat.core.samples import StepSamples
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.state import EstimatorState
 from kaestat.estimator.steps.call import Batch, Computed, Outcome, Past, Serving, advance
-from kaestat.estimator.steps.opening import opened
 from kaestat.history.history import RewardHistory
 
 
@@ -44,7 +43,7 @@ class StrictOrder:
 
     def look_back(self, state: EstimatorState, baseline: Baseline, batch: Batch) -> Past:
         """All visits; a ValueError if a prompt has been recorded at this step."""
-        state, keys, step = opened(state, baseline, batch.samples), batch.packing.keys, batch.step
+        state, keys, step = batch.opened(state, baseline), batch.packing.keys, batch.step
         if state.history is None:
             again = [key for key in keys if key in state.recorded] if step == state.last_step else []
             if again:
@@ -54,20 +53,20 @@ class StrictOrder:
             return Past(state, Visits.empty(batch.groups), state.carry)
         rows = state.history.rows(keys)
         state.history.check_new(keys, rows, step)
-        return Past(state, state.history.visits_of_rows(rows, step), state.carry, rows)
+        return Past(state, state.history.columns.visits(rows, step), state.carry, rows)
 
     def recorded(self, past: Past, serving: Serving, batch: Batch, computed: Computed) -> Outcome:
         """A visit of each prompt, and what the baseline carries on."""
-        before, samples, keys, step = past.state, batch.samples, batch.packing.keys, batch.step
+        before, samples, keys, step, served = past.state, batch.samples, batch.packing.keys, batch.step, computed.served
         recorded, write = before.recorded, None
         with_streams = before.with_streams if before.history is None else samples.with_streams
         if before.history is None:
-            if computed.carry is not None:
+            if served.carry is not None:
                 recorded = (recorded if step == before.last_step else {}) | dict.fromkeys(keys)
         elif past.rows is not None:
-            write = before.history.appended(keys, past.rows, step, computed.sums, computed.kept)
+            write = before.history.columns.appended(keys, past.rows, step, computed.sums, served.state)
         marks = recorded, with_streams, samples.weighting
-        return Outcome(EstimatorState(computed.carry, before.history, step, *marks, write=write), computed.record)
+        return Outcome(EstimatorState(served.carry, before.history, step, *marks, write=write), computed.record)
 
     def known(
         self, history: RewardHistory, carry: Any, baseline: Baseline, keys: list[Hashable], step: int

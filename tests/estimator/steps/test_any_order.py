@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, methods
+from kaestat.history.unordered import visits_known
 from kaestat.smoothing.kernels import as_kernel
 from tests.helpers.arrivals import LEARNED, METHODS, WEIGHTED, make, mixed, run, visits_of
 from tests.helpers.estimators import PARAMETERS, UNWEIGHTED
@@ -267,7 +268,7 @@ def test_the_newest_visits_are_kept_where_their_number_is_limited():
     kept = visits_of(estimator, 200)
     assert set(kept) == {("a", v) for v in range(199 - 64 - 64, 200)}  # 64 visits before a step late by 64
     assert all(sums["count"] == 2 for sums in kept.values())
-    seen = estimator.history.visits_known(estimator.history.rows(["a"]), np.array([200]))
+    seen = visits_known(estimator.history.columns, estimator.history.rows(["a"]), np.array([200]))
     assert sorted(seen.lag[seen.count > 0].tolist()) == list(range(1, 65))
 
 
