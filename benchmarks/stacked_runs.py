@@ -1,7 +1,7 @@
 """What several runs as one batched computation save: an update of each of them, against one run alone.
 
 Alone is a plain loop: transformers' ``generate``, rewards, `AdvantageEstimator`, a forward and backward pass, torch's
-clipping and AdamW. Both train the model of the study of habits on its prompts, 32 completions of six tokens a step,
+clipping and AdamW. Both train a small model of the world of habits on its prompts, 32 completions of six tokens a step,
 ``kae_eb`` with one completion per prompt. Processor time on one thread, since others used the machine; the loops take
 turns.
 """

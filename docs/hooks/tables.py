@@ -6,9 +6,7 @@ A page says where by a comment such as ``<!-- table: methods -->`` or ``<!-- mod
 from __future__ import annotations
 
 import math
-import pkgutil
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,10 +89,12 @@ def looks_back(baseline: Baseline) -> str:
 
 
 def directives(package: str) -> str:
-    """A directive of the reference for each public module below a package that no page of the reference names."""
+    """A directive of the reference for each public module of a package that no page of the reference names."""
     named = {name for page in (DOCS / "reference").glob("*.md") for name in DIRECTIVE.findall(page.read_text())}
-    found = pkgutil.walk_packages(import_module(package).__path__, f"{package}.")
-    return "\n\n".join(f"::: {each.name}" for each in found if each.name not in named and "._" not in each.name)
+    folder = DOCS.parent / package.replace(".", "/")
+    below = {path.relative_to(DOCS.parent).with_suffix("") for path in folder.rglob("*.py")}
+    found = sorted(".".join(path.parts).removesuffix(".__init__") for path in below)
+    return "\n\n".join(f"::: {name}" for name in found if name not in named and "._" not in name)
 
 
 def _table_of(what: str) -> str:

@@ -1,68 +1,68 @@
-"""A Bayes filter on the logit scale whose prior, rate of change and common drift are learned from all prompts."""
+"""A Bayes filter of every prompt's value that learns from all prompts how values move, jump and are spread."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import device
 
 from kaestat.baselines.base import Served
-from kaestat.baselines.logit_grid import GRID_SIZE, SWITCH, Belief, LogitGrid, as_type_of, first_prior, rates_of_change
+from kaestat.baselines.filter_belief import PARTS, TINY, Belief, Moving, log_evidence
+from kaestat.baselines.filter_population import Population, first_carry, moments
+from kaestat.baselines.filter_range import lies_outside, plain_means, say_widened, widened
+from kaestat.baselines.filter_rates import AGES, Rates, plain_rates
+from kaestat.baselines.filter_shock import common_shock, posterior_mean, shocked
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Visits, namespace
 
-DISCOUNT = 0.9  # on past log likelihoods, per return of the prompts
-PRIOR_DISCOUNT, PRIOR_COUNT = 0.8, 8.0  # per return; pseudo-prompts of the first prior
-EM_STEPS = 3
-SMALLEST_DISPERSION = 0.01
-BLOCK = 192  # series of messages whose arrays fit the processor's cache
+BLOCK = 4096  # prompts whose arrays fit the processor's cache
 
 
 @dataclass(frozen=True)
 class BayesFilter(RangedBaseline):
-    """Posterior mean of the prompt's value, given its past and the rest of its group, under a learned random walk.
+    """Posterior mean of the prompt's value, given its past, the rest of its group and what all prompts have shown.
 
-    The logit x of a prompt's success rate walks from visit to visit, ``x' = x + d + q e`` with e standard normal, and
-    its completions are Bernoulli draws. On a grid of 49 logits each of seven rates of change ``(q, d)`` has its own
-    filter, with likelihoods ``m`` in place of posteriors, so that the prior can be learned later::
+    Each prompt's success rate V has a Beta distribution for each of 14 hypotheses on how it moves, on the logit scale,
+    from visit to visit: 6 walks, 6 drifts of its own, and a jump one or two visits ago, which draws it anew. The past
+    counts as n completions with s successes, with a share rho of the prior Beta(a, b) that is left; f = V (1 - V)::
 
-        m <- Bin(s successes of n | expit(x)) (W_qd m)            V = sum_qd w_qd E[expit(x) | m_qd pi^rho_qd]
+        V = sum_h w_h (rho a + s / phi + S) / (rho (a + b) + n / phi + N),    w_h ~ w_h Pr(S of N | h)
+        a walk of variance q^2:   (n, s) <- (n, s) / (1 + q^2 f n)
+        then the group:           (n, s) <- (n, s) + the group's
 
-    and the group's other completions enter V as one more Binomial factor. What is learned:
+    with S of N the rest of the group, divided by the dispersion phi. A walk divides the precision J of a logit by
+    ``1 + q^2 J``, as in a Kalman filter; a drift moves the mean and leaves J; q and drifts are relative to the noise of
+    a reward, sqrt(phi). That is the conjugate updating of West, Harrison and Migon (1985) with the interacting models
+    of Blom and Bar-Shalom (1988), which are mixed by weighted means of n and s. What is learned:
 
-    - ``w``, the probabilities of (q, d): predictive likelihoods of past groups, pooled over prompts, discounted by 0.9
-      for each return of the prompts. With probability .02 a visit switches to another rate, before which the filters
-      are mixed accordingly (Blom and Bar-Shalom's interacting multiple models), so a filter that starts to fit again
-      does not start from its stale past.
-    - ``pi``, the distribution of logits over prompts: nonparametric maximum likelihood on the grid (Laird, 1978) by
-      EM, run along with the steps, where 8 pseudo-prompts of N(0, 2^2) stand for what is not known yet.
-    - ``rho``, the share of a prompt's prior that its walk has left: with J the precision of m and r that of pi^rho,
-      each visit divides it by ``(1 + q^2 J) (1 + q^2 (J + r))``, which is exact for normal likelihoods.
+    - *How all prompts move*: probabilities of the hypotheses, by predictive likelihoods pooled over prompts and
+      discounted by 0.9 per return, for three kinds of worlds: all prompts move alike, but for 7 %; they are spread over
+      the hypotheses as in the past; each has a drift of its own. *How a prompt moves*: by its own past.
+    - *How often values jump*, by the same likelihoods.
+    - *How values are spread*, the Beta prior: by moments from the other prompts of the step, their groups included, and
+      from those before where they are fewer than 100 (as `KaeEb`).
+    - *A shock*: a move of all values at once, from the other prompts of this very step (`common_shock`).
+    - *The dispersion* phi: variance of a reward relative to V (1 - V), from the variance within groups and of single
+      rewards around their past, discounted; exactly 1 for rewards of 0 and 1. Other rewards in [low, high] count as
+      shares of a success (quasi-likelihood; Wedderburn, 1974).
 
-    All of it comes from earlier steps, so a value never depends on its own reward; for 0/1 rewards the leave-one-out
-    is exact. Time is counted in visits: prompts that return at every step or every sixty are the same.
+    Nothing depends on the completion's own reward: what is learned is of earlier steps or other prompts. Time is
+    counted in visits, so prompts that return at every step or every sixty are the same.
 
-    Other rewards in [low, high] enter by the quasi-binomial form (Wedderburn, 1974): a reward u in [0, 1] counts u as a
-    success and 1 - u as a failure, both divided by the dispersion phi, so that a group mean has the variance
-    ``phi p (1 - p) / n`` of its normal approximation. phi is learned from the variance within past groups,
-    ``phi = S^2 / (S^2 + mean of u (1 - u))``; it is 1 for 0/1 rewards, and while no group had two completions.
-
-    State: 350 numbers of single precision for each prompt, 1.4 kB. A step computes with them in single precision too,
-    which leaves values accurate to 2e-6; what is learned of all prompts together has the precision of the rewards.
+    State: 56 numbers of single precision for each prompt. Values are accurate to 2e-5.
 
     Parameters
     ----------
     low, high : float
-        Range of the rewards; see `RangedBaseline`.
+        Range of the rewards to begin with; see `RangedBaseline`. Rewards beyond it widen it, with one warning.
 
     Raises
     ------
     ValueError
-        If ``low`` is not below ``high``, or a reward lies outside them.
+        If ``low`` is not below ``high``.
     """
 
     stepwise: ClassVar[bool] = True
@@ -83,20 +83,20 @@ class BayesFilter(RangedBaseline):
 
     @property
     def state_size(self) -> int:
-        return len(rates_of_change().walk) * (GRID_SIZE + 1)
+        return PARTS * plain_rates().variance.shape[0]
 
     def initial_carry(self) -> dict[str, np.ndarray]:
-        """Log weights of (q, d); prompts at each logit; last scored step, and sums behind the dispersion."""
-        rates = rates_of_change()
-        return {
-            "log_weight": np.log(rates.prior),
-            "prompts": PRIOR_COUNT * first_prior(),
-            "last_scored": np.array(-1.0),
-            "dispersion": np.zeros(2),
-        }
+        """What `Population` learns; the last step that scored; the range of the rewards."""
+        fresh = {name: np.array(array) for name, array in first_carry(plain_rates()).items()}
+        return fresh | {"last_scored": np.array(-1.0), "range": np.array([0.0, 1.0])}
 
-    def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
-        return super().accepts_carry(carry) and carry is not None and bool((carry["prompts"] > 0).all())
+    def on_unit(self, groups: Groups, visits: Visits) -> tuple[Groups, Visits]:
+        """Rewards for which the range that was given is [0, 1]."""
+        if (self.low, self.high) == (0.0, 1.0):
+            return groups, visits
+        width = self.high - self.low
+        total = (visits.total - self.low * visits.count) / width
+        return replace(groups, reward=(groups.reward - self.low) / width), replace(visits, total=total)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         return self.serve(groups, visits, step=step, carry=carry).values
@@ -105,250 +105,303 @@ class BayesFilter(RangedBaseline):
         return self.serve(groups, visits, step=step, carry=carry).carry
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
-        unit = self._unit(groups)
-        self._check(unit, visits)
-        grid = LogitGrid.as_type_of(groups.reward)
-        xp = grid.xp
-        carry, now = self._before(carry, step, groups)
-        known = _known(grid, groups, visits, now, carry)
-        completions = _Completions.of(unit, groups, known.dispersion)
-        leading = np.broadcast_shapes((*groups.leading, unit.shape[-2]), visits.lag.shape[:-1])
-        state = xp.empty((*leading, self.state_size), dtype=grid.transition.dtype, device=device(unit))
-        after = Belief.unpacked(state)
-        parts = [self._seen(grid, known, completions, visits, rows, after.rows(rows)) for rows in _blocks(leading)]
-        sums, mass, mixed, share = (
-            part[0] if len(part) == 1 else xp.concat(part, axis=axis)
-            for part, axis in zip(zip(*parts, strict=True), (-4, -1, -2, -1), strict=True)
-        )
-
-        evidence = grid.fine(xp.log(xp.matrix_transpose(sums[..., 0, :, 0]) / mass))
-        scored = xp.where(known.scored[..., None, :], evidence, xp.zeros_like(evidence))
-        kept = DISCOUNT ** known.elapsed[..., None]
-        first = xp.log(grid.rate_prior)
-        log_weight = kept * xp.log(known.weight) + (1 - kept) * first + xp.sum(scored, axis=-1)
-        carry_after = {
-            "log_weight": log_weight - xp.max(log_weight, axis=-1, keepdims=True),
-            "prompts": _prompts_at(grid, known, carry["prompts"], mixed, share, groups),
-            "last_scored": xp.where(xp.any(known.scored, axis=-1), now, carry["last_scored"]),
-            "dispersion": carry["dispersion"] + _dispersion_sums(unit, groups),
-        }
-        values = self.low + (self.high - self.low) * grid.fine(completions.values(sums, grid.coarse(known.weight)))
-        return Served(values=values, carry=carry_after, settled=self, state=state)
+        now = _Now.of(self, groups, visits, step, carry)
+        known = now.population.moving()
+        return now.served(self, [now.belief(known, rows) for rows in now.blocks], known)
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        """``p (1 - p) / u - 1`` of the posterior's mean p and variance u: those of a Beta distribution."""
-        grid = LogitGrid.as_type_of(groups.reward)
-        xp = grid.xp
-        carry, now = self._before(carry, step, groups)
-        known = _known(grid, groups, visits, now, carry)
-        shape = np.broadcast_shapes((*groups.leading, groups.reward.shape[-2]), visits.lag.shape[:-1])
-        success = grid.fine(grid.success)
-        powers = xp.stack([xp.ones_like(success), success, success**2], axis=-1)
-        found = []
-        for rows in _blocks(shape):
-            belief = self._belief(grid, known, visits, rows, (*shape[:-1], len(range(shape[-1])[rows])))
-            sums = xp.matmul(grid.fine(belief.posterior(known.log_prior)), powers)  # (..., M, P, 3)
-            moments = xp.sum(known.weight[..., None, None] * sums[..., 1:] / sums[..., :1], axis=-3)
-            mean = moments[..., :1]
-            found.append(mean * (1 - mean) / (moments[..., 1:] - mean**2) - 1)
-        return found[0] if len(found) == 1 else xp.concat(found, axis=-2)
-
-    def _before(self, carry: Any, step: int | Array, groups: Groups) -> tuple[dict[str, Array], Array]:
-        """The carry and the step as arrays of the rewards' kind."""
-        before = self.initial_carry() if carry is None else carry
-        now = as_type_of(step, groups.reward)
-        return {name: as_type_of(a, groups.reward) for name, a in before.items()}, now[
-            ..., 0, 0
-        ] if now.ndim >= 2 else now
-
-    def _seen(
-        self, grid: LogitGrid, known: _Known, completions: _Completions, visits: Visits, rows: slice, after: Belief
-    ) -> tuple[Array, Array, Array, Array]:
-        """Of some prompts: integrals of their posteriors (..., P, 1 + C, M, 2), up to a factor, with each likelihood of
-        ``completions``, and with that times the success rate; masses of these posteriors (..., M, P); messages with all
-        rates mixed (..., P, K); shares of the prior (..., P). Sets what is believed after the step."""
-        xp = grid.xp
-        belief = self._belief(grid, known, visits, rows, (*after.share.shape[:-2], after.share.shape[-1]))
-        posterior = belief.posterior(known.log_prior)
-        likelihood = grid.likelihood(completions.outcomes[..., rows, :, :])
-        factors = xp.matrix_transpose(xp.stack([likelihood, likelihood * grid.success], axis=-2))
-        # One product for each likelihood: one of all would round its columns differently, so that an own reward, which
-        # decides on the column, would show in the last digit.
-        sums = xp.matmul(xp.moveaxis(posterior, -3, -2)[..., None, :, :], factors)
-        message = grid.normalised(belief.message * likelihood[..., None, :, 0, :])
-        after.message[...], after.share[...] = message, belief.share
-        weight, flat = grid.coarse(known.weight)[..., None, :], xp.reshape(message, (*message.shape[:-2], -1))
-        mixed = xp.reshape(xp.matmul(weight, flat), (*flat.shape[:-2], -1, GRID_SIZE))
-        share = xp.matmul(weight, belief.share)[..., 0, :]
-        return sums, xp.matmul(posterior, grid.ones), mixed, share
-
-    def _belief(self, grid: LogitGrid, known: _Known, visits: Visits, rows: slice, shape: tuple[int, ...]) -> Belief:
-        """Of some prompts at their present visit: from what is kept, or filtered anew with what is known by now."""
-        returning = known.returning[..., rows]
-        if known.kept is not None and bool(grid.xp.all(returning)):
-            return known.kept.rows(rows).moved(grid, known.source, known.prior_variance)
-        belief = grid.unknown(shape[-1], shape[:-1])
-        if visits.lag.shape[-1] == 0:
-            return belief
-        if known.kept is not None:
-            kept = known.kept.rows(rows).where(returning, belief)
-            return kept.moved(grid, known.source, known.prior_variance).where(returning, belief)
-        count = visits.count[..., rows, :]
-        total = (visits.total[..., rows, :] - self.low * count) / (self.high - self.low)
-        before = grid.xp.zeros_like(count[..., 0]) > 0
-        for column in range(count.shape[-1]):
-            here = count[..., column] > 0
-            outcomes = _outcomes(total[..., column], count[..., column], known.dispersion)
-            likelihood = grid.likelihood(outcomes)
-            seen = belief.moved(grid, known.source, known.prior_variance).where(before, belief)
-            seen = Belief(message=grid.normalised(seen.message * likelihood[..., None, :, :]), share=seen.share)
-            belief = seen.where(here, belief)
-            before = before | here
-        return belief.moved(grid, known.source, known.prior_variance).where(returning, belief)
-
-    def _scaled(self, reward: Array) -> Array:
-        return (reward - self.low) / (self.high - self.low)
-
-    def _unit(self, groups: Groups) -> Array:
-        """Rewards on the unit scale, 0 in the padding."""
-        unit = self._scaled(groups.reward)
-        return unit if groups.mask is None else groups.xp.where(groups.mask, unit, groups.xp.zeros_like(unit))
-
-    def _check(self, unit: Array, visits: Visits) -> None:
-        xp = namespace(unit)
-        total = visits.total - self.low * visits.count
-        outside = bool(xp.any((unit < 0) | (unit > 1)))
-        if outside or bool(xp.any((total < 0) | (visits.total > self.high * visits.count + 1e-9 * (1 + total)))):
-            raise ValueError(
-                f"rewards: bayes_filter takes rewards in [{self.low:g}, {self.high:g}]; state their range "
-                "with low= and high=."
-            )
+        """``p (1 - p) / u - 1`` of the posterior's mean p and variance u, those of a Beta distribution."""
+        now = _Now.of(self, groups, visits, step, carry)
+        known, found = now.population.moving(), []
+        for rows in now.blocks:
+            belief = now.belief(known, rows)
+            size = posterior_mean(belief, known, belief.probabilities(known))[1]
+            found.append(size * known.dispersion[..., 0, :])
+        return groups.xp.astype(_joined(found), groups.reward.dtype)[..., None]
 
 
 @dataclass(frozen=True, eq=False)
-class _Completions:
-    """Successes and failures (..., P, 1 + C, 2) of each group, and of the group without a completion of each of the C
-    distinct rewards of the step, or without each of its C completions if these are fewer; and which of the C leaves
-    each completion out (..., P, G)."""
+class _Now:
+    """One step: its completions on the unit scale, and what earlier steps say.
 
-    outcomes: Array
-    place: Array
-
-    @classmethod
-    def of(cls, unit: Array, groups: Groups, phi: Array) -> _Completions:
-        """Of rewards on the unit scale, 0 in the padding."""
-        xp, count = groups.xp, groups.count
-        distinct = xp.unique_values(unit)
-        few = distinct.shape[0] < unit.shape[-1]
-        place = xp.searchsorted(distinct, unit) if few else xp.arange(unit.shape[-1], device=device(unit))
-        each = (distinct if few else unit) + xp.zeros_like(unit[..., :1])
-        total = _total(unit, groups)
-        total = xp.concat([total, total - each], axis=-1)
-        count = xp.concat([count, xp.clip(count - 1, 0.0, None) + xp.zeros_like(each)], axis=-1)
-        return cls(outcomes=_outcomes(total, count, phi[..., None]), place=xp.broadcast_to(place, unit.shape))
-
-    def values(self, sums: Array, weight: Array) -> Array:
-        """Values (..., P, G) from the integrals (..., P, 1 + C, M, 2) and the probabilities (..., M) of the rates."""
-        xp = namespace(sums)
-        each = xp.sum(weight[..., None, None, :] * (sums[..., 1:, :, 1] / sums[..., 1:, :, 0]), axis=-1)
-        place = xp.broadcast_to(self.place, (*each.shape[:-1], self.place.shape[-1]))
-        return xp.take_along_axis(each, place, axis=-1)
-
-
-@dataclass(frozen=True, eq=False)
-class _Known:
-    """What earlier steps say of this one, as in the docstring of the class.
-
-    ``log_prior`` (..., K), the variance of its logit (...,) and ``source`` (..., M, M), all in the precision of
-    messages; ``weight`` (..., M), ``dispersion`` (..., 1), which prompts have returned, and which of them count, both
-    (..., P), the returns that have passed (...,), and what was kept of each prompt, or None.
+    Attributes
+    ----------
+    groups : Groups
+    visits : Visits
+        Both with rewards for which the range that was given is [0, 1].
+    unit : array, shape (..., P, G)
+        Rewards, 0 in the padding.
+    low, width : array, shape (..., 1)
+        Range of the rewards of earlier steps.
+    rates : Rates
+    population : Population
+    returning, scored : boolean array, shape (..., P)
+        Prompts with a past, and those of them that count for what is learned.
+    shape : tuple of int
+        (..., P).
+    carry : dict of array
+    last_scored : array, shape (...,)
     """
 
-    weight: Array
-    log_prior: Array
-    prior_variance: Array
-    source: Array
-    dispersion: Array
+    groups: Groups
+    visits: Visits
+    unit: Array
+    low: Array
+    width: Array
+    rates: Rates
+    population: Population
     returning: Array
     scored: Array
-    elapsed: Array
-    kept: Belief | None
+    shape: tuple[int, ...]
+    carry: dict[str, Array]
+    last_scored: Array
+
+    @classmethod
+    def of(cls, baseline: BayesFilter, groups: Groups, visits: Visits, step: int | Array, carry: Any) -> _Now:
+        groups, visits = baseline.on_unit(groups, visits)
+        xp, reward = groups.xp, groups.reward
+        before = baseline.initial_carry() if carry is None else carry
+        before = {name: as_type_of(array, reward) for name, array in before.items()}
+        step = as_type_of(step, reward)
+        step = step[..., 0, 0] if step.ndim >= 2 else step
+        shape = np.broadcast_shapes((*groups.leading, reward.shape[-2]), visits.lag.shape[:-1])
+        newest = xp.full_like(reward[..., 0] if reward.shape[-1] else groups.count[..., 0], np.inf)
+        if visits.lag.shape[-1]:
+            newest = xp.where(visits.count > 0, visits.lag, xp.full_like(visits.count, np.inf))
+            newest = newest[..., 0] if newest.shape[-1] == 1 else xp.min(newest, axis=-1)
+        returning = newest < np.inf
+        scored = returning if groups.among is None else returning & groups.among[..., 0]
+        elapsed, returns = _elapsed(step, newest, scored, before["last_scored"])
+        low, width = before["range"][..., :1], before["range"][..., 1:] - before["range"][..., :1]
+        unit = groups.reward if groups.mask is None else xp.where(groups.mask, reward, low[..., None])
+        if bool(xp.any((low != 0) | (width != 1))) or lies_outside(groups, before["range"]):
+            unit = xp.clip((unit - low[..., None]) / width[..., None], 0.0, 1.0)
+        rates = Rates.of(reward)
+        return cls(
+            groups=groups,
+            visits=visits,
+            unit=unit,
+            low=low,
+            width=width,
+            rates=rates,
+            population=Population.of(rates, before, elapsed),
+            returning=returning,
+            scored=scored,
+            shape=shape,
+            carry=before,
+            last_scored=xp.where(returns > 0, step, before["last_scored"]),
+        )
+
+    @property
+    def blocks(self) -> list[slice]:
+        """Rows of so many prompts that their arrays stay in the processor's cache."""
+        *leading, n_prompts = self.shape
+        largest = max(BLOCK // max(math.prod(leading), 1), BLOCK // 64)
+        size = math.ceil(n_prompts / max(math.ceil(n_prompts / largest), 1)) or 1
+        return [slice(first, first + size) for first in range(0, max(n_prompts, 1), size)]
+
+    def coarse(self, array: Array) -> Array:
+        """In the precision of beliefs, with an axis for the hypotheses."""
+        return self.groups.xp.astype(array, self.rates.variance.dtype, copy=False)[..., None, :]
+
+    def belief(self, known: Moving, rows: slice) -> Belief:
+        """Of some prompts at their present visit: from what is kept of them, or else from their visits anew."""
+        visits, returning = self.visits, self.returning[..., rows]
+        leading = self.shape[:-1]
+        unknown = Belief.unknown(self.rates, (*leading, returning.shape[-1]))
+        if visits.lag.shape[-1] == 0 or not bool(self.groups.xp.any(returning)):
+            return unknown
+        if visits.state is not None:
+            kept = Belief.unpacked(as_type_of(visits.state[..., rows, :], self.rates.variance))
+            kept = self.on_range(kept, rows)
+            return kept.where(returning, unknown).moved(self.rates, known).where(returning, unknown)
+        xp, belief = self.groups.xp, unknown
+        before = xp.zeros_like(visits.count[..., rows, 0]) > 0
+        for column in range(visits.count.shape[-1]):
+            here = visits.count[..., rows, column] > 0
+            count, total = (self.coarse(part[..., rows, column]) for part in (visits.count, visits.total))
+            low, width = self.coarse(self.low), self.coarse(self.width)
+            total = xp.minimum(xp.clip((total - low * count) / width, 0.0, None), count)
+            moved = belief.moved(self.rates, known).where(before, belief)
+            belief = _updated(moved, known, count, total).where(here, belief)
+            before = before | here
+        return belief.moved(self.rates, known).where(returning, unknown)
+
+    def on_range(self, kept: Belief, rows: slice) -> Belief:
+        """What is kept has rewards as they came; here they lie in [0, 1]."""
+        xp = self.groups.xp
+        if self._is_unit:
+            return kept
+        low, width = self.coarse(self.low), self.coarse(self.width)
+        total = (kept.total - low * kept.count) / width
+        return replace(kept, total=xp.minimum(xp.clip(total, 0.0, None), kept.count))
+
+    @property
+    def _is_unit(self) -> bool:
+        return bool(self.groups.xp.all((self.low == 0) & (self.width == 1)))
+
+    def served(self, baseline: BayesFilter, beliefs: list[Belief], known: Moving) -> Served:
+        """Values, carry and state."""
+        groups, xp, unit = self.groups, self.groups.xp, self.unit
+        count, total = groups.count[..., 0], _summed(unit, groups.times)
+        own = [(self.coarse(_rows(count, rows)), self.coarse(_rows(total, rows))) for rows in self.blocks]
+        likely = [belief.probabilities(known) for belief in beliefs]
+        past = self.past_of(beliefs, likely)
+        each = moments(past[0] + count, past[1] + total, self.population.dispersion[..., 0])
+        sums, prior = self.population.joined(each, groups)
+        shock = self.shock(beliefs, known, likely, count, total)
+        values, packed, learned, afterwards = [], [], [], []
+        for rows, belief, weight, (n, s) in zip(self.blocks, beliefs, likely, own, strict=True):
+            here = replace(known, a=self.coarse(_rows(prior[0], rows)), b=self.coarse(_rows(prior[1], rows)))
+            asked = belief, here
+            if shock is not None:
+                asked = shocked(belief, known, here, self.coarse(shock[..., :-1][..., rows]))
+                belief, here = shocked(belief, known, here, self.coarse(shock[..., -1:]))
+            values.append(self.values_of(*asked, weight, rows, n))
+            evidence = log_evidence(*belief.beta(here), n / here.dispersion, s / here.dispersion)
+            after = belief.with_group(n, s, evidence, here)
+            afterwards.append(after)
+            learned.append(self.learned(belief, after, evidence, here, rows))
+            packed.append(self.as_they_came(after, rows, s).packed())
+        if shock is not None:  # the values are spread in another way now
+            n, s = self.past_of(afterwards, [belief.probabilities(known) for belief in afterwards])
+            sums = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
+        of_all = {name: sum(part[name] for part in learned) for name in learned[0]}
+        carry = self.population.after(of_all | {"dispersion": self.dispersion_sums(past)})
+        carry |= {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
+        value = self.low[..., None] + self.width[..., None] * xp.astype(_joined(values, -2), unit.dtype)
+        if lies_outside(groups, self.carry["range"]):
+            value = plain_means(groups, carry["range"], value, past[0], self.width * past[1] + self.low * past[0])
+            carry |= {"range": widened(groups, carry["range"]), "population": xp.zeros_like(sums)}
+            say_widened(baseline.low, baseline.high, self.carry["range"], carry["range"])
+        value = baseline.low + (baseline.high - baseline.low) * value
+        return Served(values=value, carry=carry, settled=baseline, state=_joined(packed, -2))
+
+    def past_of(self, beliefs: list[Belief], likely: list[Array]) -> tuple[Array, Array]:
+        """Completions that each prompt's past counts as, and the sum of their rewards; (..., P) each."""
+        xp, pairs = self.groups.xp, list(zip(beliefs, likely, strict=True))
+        return (
+            self.fine([xp.sum(weight * belief.count, axis=-2) for belief, weight in pairs]),
+            self.fine([xp.sum(weight * belief.total, axis=-2) for belief, weight in pairs]),
+        )
+
+    def fine(self, parts: list[Array]) -> Array:
+        """Of all prompts, in the floating type of the rewards."""
+        return self.groups.xp.astype(_joined(parts), self.unit.dtype)
+
+    def shock(
+        self, beliefs: list[Belief], known: Moving, likely: list[Array], count: Array, total: Array
+    ) -> Array | None:
+        """See `common_shock`."""
+        xp = self.groups.xp
+        if not bool(xp.any(self.scored)):
+            return None
+        each = [posterior_mean(belief, known, weight) for belief, weight in zip(beliefs, likely, strict=True)]
+        mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
+        here = xp.astype(self.scored, self.unit.dtype)
+        return common_shock(mean, size, count * here, total * here, self.rates, self.population.dispersion[..., 0])
+
+    def values_of(self, belief: Belief, known: Moving, weight: Array, rows: slice, count: Array) -> Array:
+        """Values on the unit scale of each completion of some prompts, its own reward left out; (..., P, G)."""
+        xp, unit = self.groups.xp, self.unit[..., rows, :]
+        binary = bool(xp.all(unit * (unit - 1) == 0)) and unit.shape[-1] > 1
+        columns = 2 if binary else unit.shape[-1]
+        a, b = belief.beta(known)
+        times = None if self.groups.times is None else self.groups.times[..., rows, :]
+        fine_total = _summed(unit, times)
+        alone = bool(xp.max(count) <= 1) if count.shape[-1] else True
+        others = xp.clip(count - 1, 0.0, None) / known.dispersion
+        found = []
+        for column in range(columns):
+            rest = self.coarse(xp.clip(fine_total - (float(column) if binary else unit[..., column]), 0.0, None))
+            rest = xp.minimum(rest / known.dispersion, others)
+            likely = weight
+            if not alone:
+                log = log_evidence(a, b, others, rest)
+                likely = weight * xp.exp(log - xp.max(log, axis=-2, keepdims=True)) + TINY
+            mean = xp.sum(likely * ((a + rest) / (a + b + others)), axis=-2) / xp.sum(likely, axis=-2)
+            found.append(mean)
+        if binary:
+            return xp.where(unit > 0, found[1][..., None], found[0][..., None])
+        return xp.stack(found, axis=-1)
+
+    def learned(self, belief: Belief, after: Belief, evidence: Array, known: Moving, rows: slice) -> dict[str, Array]:
+        """What the returns of some prompts tell of how values move."""
+        xp = self.groups.xp
+        ways = evidence[..., :-AGES, :]
+        gained = xp.exp(ways - xp.max(ways, axis=-2, keepdims=True))
+        here = self.coarse(xp.astype(_rows(self.scored, rows), self.unit.dtype))
+        jumped = after.odds[..., -1, :]
+        jumped = xp.where(jumped > 0, jumped, xp.ones_like(jumped))
+        probability = after.probabilities(known)[..., :-AGES, :]
+        return self.population.learned_from(belief.odds[..., :-AGES, :], gained, probability, jumped, here)
+
+    def as_they_came(self, belief: Belief, rows: slice, unit_total: Array) -> Belief:
+        """With rewards on their own scale, those of the group whatever they are."""
+        groups = self.groups
+        wider = lies_outside(groups, self.carry["range"])
+        if self._is_unit and not wider:
+            return belief
+        low, width = self.coarse(self.low), self.coarse(self.width)
+        total = belief.total * width + low * belief.count
+        if wider:
+            came = groups.xp.sum(groups.carried, axis=-1)[..., rows]
+            total = total + self.coarse(came) - (unit_total * width + low * self.coarse(groups.count[..., rows, 0]))
+        return replace(belief, total=total)
+
+    def dispersion_sums(self, past: tuple[Array, Array]) -> Array:
+        """Squares of rewards around their mean, and ``u (1 - u)`` of as many; (..., 2).
+
+        Around the mean of the group, or where a prompt has one completion around that of its past.
+        """
+        groups, unit, xp = self.groups, self.unit, self.groups.xp
+        count = groups.count[..., 0]
+        size = xp.clip(count, 1.0, None)
+        total = _summed(unit, groups.times)
+        off = unit - (total / size)[..., None]
+        off = off if groups.mask is None else off * groups.present
+        within = _summed(off * off, groups.times)
+        mixed = (count - 1) / size * (total - _summed(unit * unit, groups.times))
+        known = past[0] > 0
+        n = xp.where(known, past[0], 1.0)
+        share = xp.where(known & (count == 1), n / (n + 1), 0.0)
+        within = within + share * (total - past[1] / n) ** 2
+        mixed = xp.where(count > 1, mixed, share * total * (1 - total))
+        return groups.pooled(xp.stack([within, mixed], axis=-1))[..., 0, :]
 
 
-def _known(grid: LogitGrid, groups: Groups, visits: Visits, now: Array, carry: dict[str, Array]) -> _Known:
-    xp = grid.xp
-    if visits.lag.shape[-1]:
-        newest = xp.min(xp.where(visits.count > 0, visits.lag, xp.full_like(visits.lag, np.inf)), axis=-1)
-    else:
-        newest = xp.full_like(groups.reward[..., 0], np.inf)
-    returning = newest < np.inf
-    scored = returning if groups.among is None else returning & groups.among[..., 0]
+def as_type_of(array: Any, model: Array) -> Array:
+    """``array`` in the kind, floating type and device of the model."""
+    return namespace(model).asarray(array, dtype=model.dtype, device=device(model))
+
+
+def _updated(belief: Belief, known: Moving, count: Array, total: Array) -> Belief:
+    evidence = log_evidence(*belief.beta(known), count / known.dispersion, total / known.dispersion)
+    return belief.with_group(count, total, evidence, known)
+
+
+def _elapsed(step: Array, newest: Array, scored: Array, last: Array) -> tuple[Array, Array]:
+    """Returns of the prompts since the last step at which some returned, and how many return now."""
+    xp = namespace(newest)
     lag = xp.where(scored, newest, xp.zeros_like(newest))
     returns = xp.sum(xp.astype(scored, lag.dtype), axis=-1)
-    mean_lag = xp.where(returns > 0, xp.sum(lag, axis=-1) / xp.clip(returns, 1.0, None), xp.ones_like(returns))
-    since = now - carry["last_scored"]
-    since = xp.where((carry["last_scored"] >= 0) & (returns > 0), xp.clip(since, 0.0, None), xp.zeros_like(returns))
-    elapsed = since / mean_lag
-
-    weight = xp.exp(carry["log_weight"] - xp.max(carry["log_weight"], axis=-1, keepdims=True))
-    weight = weight / xp.sum(weight, axis=-1, keepdims=True)
-    prior = carry["prompts"] / xp.sum(carry["prompts"], axis=-1, keepdims=True)
-    within, between = carry["dispersion"][..., 0], carry["dispersion"][..., 1]
-    phi = xp.where(within > 0, within / xp.where(within > 0, within + between, xp.ones_like(within)), 1.0)
-    switched = (1 - SWITCH) ** elapsed[..., None]
-    return _Known(
-        weight=switched * weight + (1 - switched) * grid.rate_prior,
-        log_prior=grid.coarse(xp.log(prior)),
-        prior_variance=grid.variance(grid.coarse(prior)),
-        source=grid.coarse(grid.sources(weight)),
-        dispersion=xp.clip(phi, SMALLEST_DISPERSION, 1.0)[..., None],
-        returning=returning,
-        scored=scored,
-        elapsed=elapsed,
-        kept=None if visits.state is None else Belief.unpacked(as_type_of(visits.state, grid.transition)),
-    )
+    mean_lag = xp.where(returns > 0, xp.sum(lag, axis=-1) / xp.clip(returns, 1.0, None), 1.0)
+    since = xp.where((last >= 0) & (returns > 0), xp.clip(step - last, 0.0, None), 0.0)
+    return since / mean_lag, returns
 
 
-def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Rows of so many prompts, of those of a shape (..., P), that their messages stay in the cache."""
-    *leading, n_prompts = shape
-    largest = max(BLOCK // max(math.prod(leading), 1), BLOCK // 8)
-    size = math.ceil(n_prompts / max(math.ceil(n_prompts / largest), 1)) or 1
-    return (slice(first, first + size) for first in range(0, max(n_prompts, 1), size))
+def _summed(column: Array, times: Array | None) -> Array:
+    """Sums over completions of what is 0 in the padding; faster than sum."""
+    xp = namespace(column)
+    if not column.shape[-1]:
+        return xp.sum(column, axis=-1)
+    return xp.vecdot(column, xp.ones_like(column[..., :1, :]) if times is None else times)
 
 
-def _prompts_at(grid: LogitGrid, known: _Known, prompts: Array, message: Array, share: Array, groups: Groups) -> Array:
-    """Prompts at each logit, discounted, after some steps of EM with those of this step; (..., K)."""
-    xp = grid.xp
-    kept = PRIOR_DISCOUNT ** known.elapsed[..., None]
-    base = kept * prompts + (1 - kept) * PRIOR_COUNT * grid.first_prior
-    log_prior, total = known.log_prior, base
-    for _ in range(EM_STEPS):
-        posterior = message * xp.exp(share[..., None] * log_prior[..., None, :])
-        each = share / xp.matmul(posterior, grid.ones)
-        each = each if groups.among is None else each * xp.astype(groups.among[..., 0], each.dtype)
-        total = base + grid.fine(xp.matmul(each[..., None, :], posterior)[..., 0, :])
-        log_prior = grid.coarse(xp.log(total / xp.sum(total, axis=-1, keepdims=True)))
-    return total
+def _rows(array: Array, rows: slice) -> Array:
+    """Of some prompts, (..., P); an array that is the same for all prompts has one."""
+    return array if array.shape[-1] == 1 else array[..., rows]
 
 
-def _outcomes(total: Array, count: Array, phi: Array) -> Array:
-    """Successes and failures, divided by the dispersion; (..., 2)."""
-    return namespace(total).stack([total / phi, (count - total) / phi], axis=-1)
-
-
-def _dispersion_sums(unit: Array, groups: Groups) -> Array:
-    """Squares within groups, and ``u (1 - u)`` per degree of freedom; (..., 2)."""
-    xp, count = groups.xp, groups.count
-    size = xp.clip(count, 1.0, None)
-    total = _total(unit, groups)
-    off = unit - total / size
-    off = off if groups.mask is None else off * groups.present
-    mixed = (count - 1) / size * (total - _total(unit * unit, groups))
-    return groups.pooled(xp.concat([_total(off * off, groups), mixed], axis=-1))[..., 0, :]
-
-
-def _total(column: Array, groups: Groups) -> Array:
-    """Sum over the completions of each prompt of what is 0 in the padding; (..., P, 1)."""
-    column = column if groups.times is None else groups.times * column
-    return groups.xp.sum(column, axis=-1, keepdims=True)
+def _joined(parts: list[Array], axis: int = -1) -> Array:
+    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=axis)

@@ -20,7 +20,7 @@ from kaestat.smoothing.selectors.base import FormulaSelector
 from kaestat.smoothing.selectors.settled import Settled
 
 NORMALIZATIONS = ("nadaraya-watson", "algorithm1")
-APART = ("prompt_ids", "divergence", "state")  # what no kernel mean reads
+APART = ("prompt_ids", "divergence", "state", "sums")  # what no kernel mean reads
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,11 @@ class KernelBaseline(Baseline):
         if groups.among is not None and self.selector.pools_prompts:
             visits = _of_some(visits, groups.among)
         return self.selector.resolve(visits, groups.count, step=step, kernel=self.weighting)
+
+    @property
+    def kernel_sums_suffice(self) -> bool:
+        """Whether `KernelSums` are all that `values_at` reads of the past of unweighted completions."""
+        return False
 
     @property
     def max_visits(self) -> float:
@@ -166,8 +171,7 @@ class KernelBaseline(Baseline):
 
 def _with_axis(arrays: Groups | Visits) -> Any:
     """The same with one more leading axis, for candidates."""
-    columns = {field.name: getattr(arrays, field.name) for field in fields(arrays)}
-    one_more = {name: None if a is None or name in APART else a[None] for name, a in columns.items()}
+    one_more = {name: None if a is None or name in APART else a[None] for name, a in vars(arrays).items()}
     if isinstance(arrays, Groups):
         one_more["prompt_ids"] = arrays.prompt_ids
     return type(arrays)(**one_more)
@@ -233,9 +237,16 @@ class Kae(KernelBaseline):
             "which those of a prior are not"
         )
 
+    @property
+    def kernel_sums_suffice(self) -> bool:
+        return self.normalization == "nadaraya-watson"
+
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp = groups.xp
-        value, known = over_prompts(self._smoothed, groups, visits, bandwidth, step)
+        if visits.sums is not None:
+            value, known = self._smoothed(groups, visits, bandwidth, step)
+        else:
+            value, known = over_prompts(self._smoothed, groups, visits, bandwidth, step)
         if bool(xp.all(known)):
             return value
         return xp.where(known, value, cold_start_value(groups, self.cold_start))
@@ -256,6 +267,8 @@ class Kae(KernelBaseline):
 
 def kernel_sums(visits: Visits, kernel: Kernel, bandwidth: Array | float) -> tuple[Array, Array]:
     """Kernel-weighted mass and carried reward of the past visits; both (..., P, 1)."""
+    if visits.sums is not None:
+        return visits.sums.mass, visits.sums.carried
     xp = namespace(visits.lag)
     weight = kernel.weight(visits.lag / bandwidth, xp)
     return xp.vecdot(weight, visits.mass)[..., None], xp.vecdot(weight, visits.carried)[..., None]

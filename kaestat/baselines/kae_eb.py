@@ -12,7 +12,7 @@ from array_api_compat import array_namespace
 from kaestat.baselines.base import shapes_of
 from kaestat.baselines.kae import KernelBaseline, check_cold_start
 from kaestat.baselines.weighted_value import weighted_value
-from kaestat.core.arrays import Array, Groups, Visits, ratio
+from kaestat.core.arrays import Array, Groups, Visits, not_negative, ratio
 
 MIN_OTHERS = 5  # degrees of freedom given up in tau^2: with this many other prompts or fewer, no shrinkage
 LARGEST_PRIOR = 1e9  # completions that a prior can count as
@@ -89,6 +89,10 @@ class KaeEb(KernelBaseline):
     def pools_prompts(self) -> bool:
         return True
 
+    @property
+    def kernel_sums_suffice(self) -> bool:
+        return True
+
     def ways(self, groups: Groups, visits: Visits) -> tuple[Callable[..., Array], ...]:
         return (self.values_at, self.from_values_at) if _weighted(groups, visits) else (self.values_at,)
 
@@ -110,7 +114,7 @@ class KaeEb(KernelBaseline):
         sums = _KernelSums.of(groups, visits, kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)))
         now = _KernelSums.of_current(groups, kernel.at_zero)
         f = ratio(sums.carried_sq, sums.mass, 0.0, xp) - ratio(sums.carried, sums.mass, 0.0, xp) ** 2
-        f = xp.clip(f, 0.0, None)
+        f = not_negative(f)
         drift = _common_drift(groups, sums, now, f)
         target, noise, spread = _prior(groups, sums, now, drift, f)
         if self.cold_start != "batch_mean":
@@ -169,6 +173,9 @@ class _KernelSums:
     @classmethod
     def of(cls, groups: Groups, visits: Visits, weight: Array) -> _KernelSums:
         """Of the past visits."""
+        if (made := visits.sums) is not None:
+            plain = (made.mass, made.carried, made.carried_sq)
+            return cls(*plain, *plain, made.mass, made.count_sq, made.mass_lag, made.mass_lag_sq, made.carried_lag)
         xp = groups.xp
         mass, carried, lag = visits.mass, visits.carried, visits.lag
 
@@ -234,9 +241,9 @@ def _prior(groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f:
     in_weight = ratio(past.mass_sq + now.mass_sq, count, 0.0, xp) - weight**2
     # 1 - 1/n_k is 0 up to rounding where a prompt has one completion: such prompts say nothing of sigma^2.
     freedom = xp.where(inverse_n < 1 - 1e-9, 1 - inverse_n, xp.zeros_like(inverse_n)) * seen
-    scatter = groups.pooled_others(xp.clip(in_z, 0.0, None))
+    scatter = groups.pooled_others(not_negative(in_z))
     scatter = scatter - 2 * target * groups.pooled_others(crossed) + target**2 * groups.pooled_others(in_weight)
-    noise = ratio(xp.clip(scatter, 0.0, None), groups.pooled_others(freedom), 0.0, xp)
+    noise = ratio(not_negative(scatter), groups.pooled_others(freedom), 0.0, xp)
 
     # Deviations from the ratio of all, so that taking one prompt out again loses no digits.
     center = ratio(groups.pooled(mean), groups.pooled(weight), 0.0, xp)
@@ -246,6 +253,6 @@ def _prior(groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f:
     towards = 2 * groups.pooled_others(deviation * weight) - beside * unit
     squares = groups.pooled_others(deviation**2) - ratio(beside * towards, others_weight, 0.0, xp)
     error = noise * ratio(groups.pooled_others(inverse_n), n, 0.0, xp)
-    spread = xp.clip(ratio(squares, n - MIN_OTHERS, 0.0, xp) - error, 0.0, None)
+    spread = not_negative(ratio(squares, n - MIN_OTHERS, 0.0, xp) - error)
     spread = spread + ratio(spread + error, n, 0.0, xp)
     return target, xp.where(n > MIN_OTHERS, noise, xp.zeros_like(noise)), ratio(spread, unit, 0.0, xp)

@@ -39,8 +39,15 @@ class LocalPolynomial(KernelBaseline):
         super().__post_init__()
         check_whole("degree", self.degree, most=5)  # degree 0 is kae
 
+    @property
+    def kernel_sums_suffice(self) -> bool:
+        return self.degree == 1
+
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp, kernel = groups.xp, self.weighting
+        if (made := visits.sums) is not None:
+            moments = [made.mass, made.mass_lag, made.mass_lag_sq], [made.carried, made.carried_lag]
+            return self._from_moments(groups, *moments, made.visits)
         # Any common scale of the lags gives the same intercept; the largest lag in use keeps the moments near 1.
         u = visits.lag / bandwidth
         weight = kernel.weight(u, array_namespace(u)) * xp.astype(visits.mass > 0, u.dtype)
@@ -53,14 +60,17 @@ class LocalPolynomial(KernelBaseline):
             powers.append(powers[-1] * scaled)
         s = [xp.vecdot(weight * power, visits.mass)[..., None] for power in powers]
         t = [xp.vecdot(weight * power, visits.carried)[..., None] for power in powers[: self.degree + 1]]
+        return self._from_moments(groups, s, t, xp.sum(in_use, axis=-1, keepdims=True))
 
+    def _from_moments(self, groups: Groups, s: list[Array], t: list[Array], past: Array) -> Array:
+        """Values from the kernel-weighted moments of the lags, and the number of visits that are in them."""
+        xp, kernel = groups.xp, self.weighting
         # Current completions sit at lag 0 and touch only the zeroth moments.
         others_mass, others_carried = groups.others()
         mass = s[0] + kernel.at_zero * others_mass
         carried = t[0] + kernel.at_zero * others_carried
         value = ratio(carried, mass, cold_start_value(groups, "batch_mean"), xp)
-        past = xp.sum(in_use, axis=-1, keepdims=True)
-        distinct = past + xp.astype(others_mass > 0, u.dtype)
+        distinct = past + xp.astype(others_mass > 0, past.dtype)
         for degree in range(1, self.degree + 1):
             intercept = _intercept(mass, carried, s, t, degree, past >= degree, xp)
             value = xp.where(distinct > degree, intercept, value)

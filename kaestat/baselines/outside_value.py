@@ -50,6 +50,10 @@ class OutsideValue(KaeEb):
             None if self.outside is not None else "outside= (a mapping, a function of prompt ids and step, or an array)"
         )
 
+    @property
+    def kernel_sums_suffice(self) -> bool:
+        return False  # those of differences from the outside value
+
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         value = self._given(groups, step)
         return value + super().values_at(*_less(groups, visits, value), bandwidth, step)

@@ -20,7 +20,8 @@ FIXED_PARAMETERS: Mapping[str, Mapping[str, float]] = MappingProxyType(
 )
 
 
-DEFAULT_METHOD = "kae"  # of estimators, adapters and the command line
+# Of estimators, adapters and the command line; and what takes its place for weights and for steps in any order.
+DEFAULT_METHOD, SECOND_METHOD = "bayes_filter", "kae_eb"
 
 
 _KEEPS_OWN: Mapping[str, Any] = MappingProxyType({"without_own": False})
@@ -162,7 +163,7 @@ METHODS: dict[str, Method] = {
             b.Kalman,
             "local-level Kalman filter across steps, binomial noise",
             "One number of how fast values move is known; uncertainty is wanted in closed form.",
-            simplicity=8,
+            simplicity=9,
         ),
         Method(
             "spo",
@@ -170,7 +171,7 @@ METHODS: dict[str, Method] = {
             "Beta-Bernoulli with forgetting, advantages whitened (Xu and Ding, 2025)",
             "To reproduce its paper, or where divergences between visits are at hand.",
             scale="batch_std",
-            simplicity=7,
+            simplicity=8,
         ),
         Method(
             "logit_shift",
@@ -181,8 +182,9 @@ METHODS: dict[str, Method] = {
         Method(
             "bayes_filter",
             b.BayesFilter,
-            "logit filter whose prior, rate of change and drift are learned (ours)",
-            "Rewards of 0 and 1 in order, and the least value error at any cost per step.",
+            "the default: a filter that learns how values move and are spread (ours)",
+            "The default: steps in order, without weights.",
+            simplicity=6,
         ),
         Method(
             "cluster_blend",
@@ -217,14 +219,14 @@ METHODS: dict[str, Method] = {
             b.KaeStream,
             "the paper's one-shot variant: group means, one stream per copy",
             "One-shot training, copies of a prompt in a batch, as in the paper.",
-            simplicity=6,
+            simplicity=7,
         ),
         Method(
             "kae_eb",
             b.KaeEb,
             "kae, with the prompts' common drift and shrinkage by empirical Bayes (ours)",
             "Any reward, any order, few completions, early visits, weights.",
-            simplicity=9,
+            simplicity=10,
         ),
         Method(
             "outside_value",

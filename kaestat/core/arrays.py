@@ -147,6 +147,32 @@ class Groups:
 
 
 @dataclass(frozen=True, eq=False)
+class KernelSums:
+    """Kernel-weighted sums over each prompt's past visits of unweighted completions, shape (..., P, 1) each.
+
+    Attributes
+    ----------
+    mass, carried, carried_sq : array
+        ``sum w n``, ``sum w Z`` and ``sum w Z^2``, with w the kernel's weight of the visit.
+    count_sq : array
+        ``sum w^2 n``.
+    mass_lag, mass_lag_sq, carried_lag : array
+        ``sum w n l``, ``sum w n l^2`` and ``sum w l Z``, with l the lag in steps.
+    visits : array
+        Number of visits of positive weight.
+    """
+
+    mass: Array
+    carried: Array
+    carried_sq: Array
+    count_sq: Array
+    mass_lag: Array
+    mass_lag_sq: Array
+    carried_lag: Array
+    visits: Array
+
+
+@dataclass(frozen=True, eq=False)
 class Visits:
     """Sufficient statistics of the past visits of each prompt; a visit is one step at which it was sampled.
 
@@ -169,6 +195,8 @@ class Visits:
     state : array, shape (..., P, S), optional
         What the baseline kept of each prompt after its newest visit (`kaestat.baselines.base.Baseline.state_size`);
         means nothing for a prompt without visits.
+    sums : KernelSums, optional
+        Of all visits, at the bandwidths that are asked for. The other columns are empty then.
     """
 
     lag: Array
@@ -183,6 +211,7 @@ class Visits:
     weight_sq_total_sq: Array | None = None
     divergence: Array | None = None
     state: Array | None = None
+    sums: Any = None  # a type of its own would not let arrays be given by name
 
     @property
     def mass(self) -> Array:
@@ -318,8 +347,9 @@ def namespace(array: Array) -> Namespace:
 
 def steps_like(visits: Visits, value: Any) -> Array:
     """``value`` as an array of the visits' own kind, on their device."""
-    xp = array_namespace(visits.lag)
-    return xp.asarray(value, dtype=visits.lag.dtype, device=device(visits.lag))
+    if type(visits.lag) is np.ndarray:
+        return np.asarray(value, dtype=visits.lag.dtype)
+    return array_namespace(visits.lag).asarray(value, dtype=visits.lag.dtype, device=device(visits.lag))
 
 
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:
@@ -330,6 +360,11 @@ def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Na
         found = numerator / denominator
         return found if found.shape == shape else np.broadcast_to(found, shape)
     return xp.where(positive, numerator / xp.where(positive, denominator, 1.0), otherwise)
+
+
+def not_negative(array: Array) -> Array:
+    """The array with 0 in place of what is negative; `array_api_compat`'s ``clip`` takes NumPy ten times as long."""
+    return np.maximum(array, 0.0) if type(array) is np.ndarray else array_namespace(array).clip(array, 0.0, None)
 
 
 def finite_squares(

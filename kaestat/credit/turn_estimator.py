@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.checks import check_mask, check_share
 from kaestat.core.locked import Locked
 from kaestat.core.storage import load_state, save_state, unpack_arrays
@@ -43,7 +42,7 @@ class TurnEstimator(Locked):
 
     Parameters
     ----------
-    method : str or Baseline
+    method : str or Baseline, optional
         As for `AdvantageEstimator`. Returns of late turns are sums over fewer rewards: with outcomes of 0 and 1 alone
         they stay between 0 and 1, with rewards of every turn they do not, which methods for success rates refuse.
     gamma : float
@@ -81,7 +80,7 @@ class TurnEstimator(Locked):
 
     def __init__(
         self,
-        method: str | Baseline = DEFAULT_METHOD,
+        method: str | Baseline | None = None,
         *,
         gamma: float = 1.0,
         scale: str | None = None,

@@ -9,11 +9,11 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.arrays import Array
 from kaestat.core.checks import whole_step
 from kaestat.core.samples import StepSamples, as_type_of, largest_like, scatter
 from kaestat.core.storage import load_state
+from kaestat.estimator.default_method import default_for, handed_over
 from kaestat.estimator.held_state import Answer, Call, Change, make_changes
 from kaestat.estimator.notices import noticed
 from kaestat.estimator.plan import Plan, arguments
@@ -29,9 +29,11 @@ class AdvantageEstimator(PromptValues):
 
     Parameters
     ----------
-    method : str or Baseline
+    method : str or Baseline, optional
         One of `kaestat.methods()`, or a specification with parameters such as ``"kae:bandwidth=10"``, as
-        `kaestat.value_risk` takes; or a baseline object, whose own scaling is none.
+        `kaestat.value_risk` takes; or a baseline object, whose own scaling is none. None for the default,
+        `kaestat.baselines.registry.DEFAULT_METHOD`; where that cannot serve (``order="any"``, and weights or importance
+        at the first step), a warning names the method that takes its place.
     scale : {"none", "group_std", "batch_std", "informative", "trl_group", "trl_batch"}, optional
         Overrides the method's own scaling: none; division by the group's standard deviation; whitening over the
         batch; GPG's; TRL's two. Those that divide take an epsilon, as in ``"group_std(epsilon=1e-4)"``. None keeps
@@ -82,7 +84,7 @@ class AdvantageEstimator(PromptValues):
 
     def __init__(
         self,
-        method: str | Baseline = DEFAULT_METHOD,
+        method: str | Baseline | None = None,
         *,
         scale: str | None = None,
         objective: str = "mean",
@@ -92,7 +94,8 @@ class AdvantageEstimator(PromptValues):
         prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str] | None = None,
         **params: Any,
     ):
-        super().__init__(Plan.of(method, params, scale, objective, order, late, keep_deltas))
+        chosen = default_for(order) if method is None else method
+        super().__init__(Plan.of(chosen, params, scale, objective, order, late, keep_deltas, method is None))
         if prior is not None:
             self.add_prior(prior)
 
@@ -289,8 +292,8 @@ class AdvantageEstimator(PromptValues):
         """`recorded` without its effect; `values` are of the type of the template, or of the rewards."""
         step, template = whole_step(step), rewards if template is None else template
         samples = StepSamples.of(prompt_ids, rewards, *columns, by_stream=self.baseline.unit == "group")
-        held, order, serving = self.held, self.plan.order, self.plan.serving
-        last = held.answer
+        held, said = handed_over(self.held, samples)
+        last, order, serving = held.answer, held.plan.order, held.plan.serving
         if last is not None and last.is_kept_back(name, step) and samples.same_as(last.samples):
             after = held._replace(answer=last._replace(call=call))
             return Change(self.cell, after, last.advantages, last.values, repeats=last.call)
@@ -298,7 +301,7 @@ class AdvantageEstimator(PromptValues):
             outcome = advance(order, held.state, serving, samples, step)
         else:
             outcome = (order.observe if name == "observe" else order.advantages)(held.state, serving, samples, step)
-        after, warnings = noticed(held, self.plan, outcome, samples, new=name != "advantages")
+        after, warnings = noticed(held, outcome, samples, new=name != "advantages")
         found = (np.zeros(len(samples.reward)),) * 2 if outcome.record is None else outcome.record.of_samples
         advantages, values = (scatter(each, samples.keep) for each in found)
         serving.check_finite(advantages, values, largest=largest_like(template))
@@ -307,7 +310,7 @@ class AdvantageEstimator(PromptValues):
         if name != "advantages":
             answer = Answer(call, name, step, samples.copied(), advantages, values)
             after = after.keeping(outcome.delta, self.sender)._replace(answer=answer)
-        return Change(self.cell, after, advantages, values, warnings=warnings)
+        return Change(self.cell, after, advantages, values, warnings=(*said, *warnings))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -20,6 +20,7 @@ import numpy as np
 
 from kaestat.core.arrays import Array
 from kaestat.core.samples import StepSamples
+from kaestat.estimator.plan import Plan
 from kaestat.estimator.reach import ReturnWatch
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.state import EstimatorState
@@ -88,6 +89,7 @@ class Held(NamedTuple):
 
     Attributes
     ----------
+    plan : Plan
     state : EstimatorState
     returns : ReturnWatch
     record : StepRecord or None
@@ -100,6 +102,7 @@ class Held(NamedTuple):
         Whether a warning about late completions has been given.
     """
 
+    plan: Plan
     state: EstimatorState
     returns: ReturnWatch
     record: StepRecord | None = None

@@ -5,17 +5,14 @@ from __future__ import annotations
 from kaestat.core.digits import lost_digits_of
 from kaestat.core.samples import StepSamples
 from kaestat.estimator.held_state import Held
-from kaestat.estimator.plan import Plan
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.steps.call import Outcome
 from kaestat.history.prior import Prior
 
 
-def noticed(
-    held: Held, plan: Plan, outcome: Outcome, samples: StepSamples, *, new: bool
-) -> tuple[Held, tuple[str, ...]]:
+def noticed(held: Held, outcome: Outcome, samples: StepSamples, *, new: bool) -> tuple[Held, tuple[str, ...]]:
     """What is held after a call, and its warnings; ``new`` if it recorded its samples."""
-    order, serving, record = plan.order, plan.serving, outcome.record
+    order, serving, record = held.plan.order, held.plan.serving, outcome.record
     after = held._replace(state=outcome.state)
     if record is None:
         return after, ()

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from kaestat.baselines import specification
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import FIXED_PARAMETERS, changed_parameters, get_method, make_baseline, with_specified
+from kaestat.baselines.registry import (
+    DEFAULT_METHOD,
+    FIXED_PARAMETERS,
+    SECOND_METHOD,
+    changed_parameters,
+    get_method,
+    make_baseline,
+    with_specified,
+)
 from kaestat.estimator.objective import check_objective
 from kaestat.estimator.scaling import make_scaling
 from kaestat.estimator.steps.any_order import AnyOrder
@@ -19,12 +27,16 @@ ORDERS: dict[str, type[StrictOrder] | type[AnyOrder]] = {each.name: each for eac
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What an estimator was made with, checked; ``named`` if the method was, and the last three as they were given."""
+    """What an estimator was made with, checked; the last three as they were given.
+
+    ``named`` tells whether the method was given by name, ``is_default`` whether it is the default for want of one.
+    """
 
     serving: Serving
     order: Order
     keep_deltas: bool
     named: bool
+    is_default: bool
     params: dict[str, Any]
     scale: str | None
     late: int | None
@@ -39,6 +51,7 @@ class Plan:
         order: str,
         late: int | None,
         keep_deltas: bool,
+        is_default: bool,
     ) -> Self:
         """Check the arguments of `kaestat.AdvantageEstimator`; errors as there."""
         if isinstance(method, Baseline):
@@ -57,7 +70,13 @@ class Plan:
             raise ValueError(f"order: unknown {order!r}; choose one of {', '.join(ORDERS)}.")
         serving = Serving(name, baseline, own_scale if scale is None else scale, objective)
         of_order = ORDERS[order].of(serving, late, keep_deltas)
-        return cls(serving, of_order, keep_deltas, not isinstance(method, Baseline), params, scale, late)
+        named = not isinstance(method, Baseline)
+        return cls(serving, of_order, keep_deltas, named, is_default and name == DEFAULT_METHOD, params, scale, late)
+
+    def with_second_method(self) -> Plan:
+        """The plan with the method that takes the default's place where that cannot serve."""
+        serving = replace(self.serving, method=SECOND_METHOD, baseline=make_baseline(SECOND_METHOD))
+        return replace(self, serving=serving, is_default=False, params={})
 
     def __str__(self) -> str:
         """The arguments, as far as they are not the defaults."""

@@ -36,13 +36,24 @@ class PromptValues(Locked):
 
     def __init__(self, plan: Plan):
         super().__init__()
-        self.plan, self.sender = plan, Sender()
+        self.sender = Sender()
         self.cell = Cell(opening(EstimatorState.first(plan.serving.baseline, plan.order.late), plan))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """As `Locked`; a copy changes alone."""
         super().__setstate__(state)
         self.cell, self.sender = Cell(self.cell.value), Sender()
+
+    @property
+    def held(self) -> Held:
+        """All that is known now."""
+        with self.lock:
+            return settle(self.cell)
+
+    @property
+    def plan(self) -> Plan:
+        """What it was made with."""
+        return self.held.plan
 
     @property
     def method(self) -> str:
@@ -73,12 +84,6 @@ class PromptValues(Locked):
     def late(self) -> int | None:
         """Steps by which completions may be late; None in strict order."""
         return self.plan.order.late
-
-    @property
-    def held(self) -> Held:
-        """All that is known now."""
-        with self.lock:
-            return settle(self.cell)
 
     @property
     def history(self) -> RewardHistory | None:
@@ -272,7 +277,7 @@ class PromptValues(Locked):
     def state_snapshot(self) -> Callable[[], dict[str, Any]]:
         """`state_dict` as of now, for when it is called: a step then pays for a copy of the arrays alone."""
         with self.lock:
-            plain = snapshot(self.held, self.method)
+            plain = snapshot(self.held)
         return lambda: pack_arrays(plain())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -299,8 +304,9 @@ class PromptValues(Locked):
     def content(self) -> dict[str, Any]:
         """What `save` writes."""
         with self.lock:
-            state = snapshot(self.held, self.method)
-        return {"estimator": self.plan.plain(), "state": state()}
+            held = self.held
+            state = snapshot(held)
+        return {"estimator": held.plan.plain(), "state": state()}
 
     def taken(self, state: dict[str, Any]) -> Change:
         """`load_state_dict` without its effect."""

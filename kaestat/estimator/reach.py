@@ -34,13 +34,14 @@ def reached(baseline: Baseline, lag: np.ndarray) -> np.ndarray:
         other baselines, whether it lies within the horizon.
     """
     lag = np.asarray(lag, dtype=float)
-    if baseline.horizon == 0:
+    horizon = baseline.horizon
+    if horizon == 0:
         return np.zeros(lag.shape, dtype=bool)
     steps = fixed_bandwidth(baseline)
     if isinstance(baseline, KernelBaseline) and steps is not None:
         kernel = baseline.weighting
         return np.asarray(kernel.weight(lag / steps, namespace(lag)) > FAINT * kernel.at_zero)
-    return lag <= baseline.horizon
+    return lag <= horizon
 
 
 def fixed_bandwidth(baseline: Baseline) -> float | None:

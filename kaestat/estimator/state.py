@@ -116,7 +116,8 @@ class EstimatorState:
         if history is not None and history.state_size != baseline.state_size:
             raise ValueError(
                 f"state: its history keeps {history.state_size} numbers of each prompt, method {method!r} "
-                f"{baseline.state_size}; the state was altered."
+                f"{baseline.state_size}; it was saved by another version of kaestat, or altered. "
+                "Go on with that version, or start the history anew."
             )
         if history is not None:
             history.columns.keep_for_late(late)

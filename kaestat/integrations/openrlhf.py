@@ -1,19 +1,25 @@
 """Baselines inside OpenRLHF: its experience maker with other advantages, and the PPO trainer around it.
 
-Run with OpenRLHF 0.11.2 and its main branch at commit 3c3be62 (CPU): the real ``RemoteExperienceMaker``,
-``Experience``, their batching, ``SamplesGenerator`` and the trainer's ``train_step``, checkpoint calls and class, with
-flash_attn, deepspeed and vllm replaced by empty modules (they need GPUs to install, and only their import is reached).
-Read and not run: generation, the models' forward passes, the policy update, DeepSpeed's checkpoints. Earlier versions
-name their arguments otherwise. The asynchronous trainer has `kaestat.integrations.openrlhf_async`.
+OpenRLHF computes advantages in one process, the trainer's, for all completions of a step: no ranks to gather from, and
+no padding. `BaselineTrainerMixin` and `BaselineExperienceMakerMixin` hand them to a `TrainerSession`; what is
+OpenRLHF's own:
 
-OpenRLHF computes advantages in one process, the trainer's, for all completions of a step: no ranks to gather from. It
-knows prompts only by their text, so the id is a hash of it; ``Experience.index`` is the place in the batch. There are
-no padding rows.
+=========  =============================================================================================================
+ids        hash of the prompt's text and its images' paths: nothing else comes with a completion
+step       ``global_step``, which starts at 0 and comes back on resume
+versions   none: the synchronous trainer trains on what its own policy sampled
+weights    tokens of the action mask; log probabilities are handed on and no logits
+filter     the samples generator hands over what ``--algo.dynamic_filtering_enable`` drops
+draw       in the place of its data loader, prompt by prompt, whose state OpenRLHF saves
+state      in the folder of DeepSpeed's checkpoint, the best one too
+=========  =============================================================================================================
+
+docs/frameworks/openrlhf.md says what was run and what was read, and at which commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,33 +27,36 @@ from typing import Any
 import numpy as np
 
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.integrations.openrlhf_prompts import DrawnPrompts, drawn_prompts
-from kaestat.integrations.openrlhf_samples import prompts_of, take_dropped, versions_of, watch_samples
+from kaestat.integrations.openrlhf_samples import (
+    named_prompt,
+    prompts_of,
+    rewards_of,
+    take_dropped,
+    tokens_in_loss,
+    watch_samples,
+)
 from kaestat.integrations.shared.prompt_ids import hash_prompt
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.session import TrainerSession
+from kaestat.integrations.shared.tracked_sampler import DrawnLoader
 from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.shared.weights import check_weights
-from kaestat.sampling import Policy, PromptSampler
+from kaestat.sampling import Draw, Policy, PromptSampler
 
 OPENRLHF = Upstream("OpenRLHF", "openrlhf", "OpenRLHF 0.11.2 and its main branch at commit 3c3be62")
 STATE_FILE = "kaestat_state"  # in OpenRLHF's _actor/global_stepN folder
-
 
 _OpenRlhf: Any = object  # what the mixins stand before among the bases
 
 
 class BaselineExperienceMakerMixin(_OpenRlhf):
-    """Before ``RemoteExperienceMaker`` in a class statement; set `watched` and, before each batch, `step`.
+    """Before ``RemoteExperienceMaker`` in a class statement; set `session` and, before each batch, `step`.
 
     ``--algo.advantage.estimator`` then decides nothing about baselines; keep ``reinforce``. OpenRLHF's whitening of
     advantages over the batch is left out: the estimator's ``scale`` has that part.
     """
 
-    watched: TrackedEstimator
-    drawn: DrawnPrompts | None = None
-    weights: str = "none"
+    session: TrainerSession
     step: int | None = None
-    version: list[int] | None = None  # by the place in the batch
 
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
         """Advantages and returns of one step's experiences, in place.
@@ -69,23 +78,15 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
         from openrlhf.models.utils import compute_reward
         from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 
-        args = self.strategy.args
+        args, step, self.step = self.strategy.args, self.step, None
+        size = args.rollout.n_samples_per_prompt
         with torch.no_grad():
             for experience in experiences:
                 experience.rewards = experience.rewards.to(torch.promote_types(experience.rewards.dtype, torch.float32))
             apply_length_penalties(experiences, args)
-            advantages, deviations = baseline_advantages(
-                self.watched,
-                experiences,
-                self.step,
-                args.rollout.n_samples_per_prompt,
-                drawn=self.drawn,
-                weights=self.weights,
-                version=self.version,
-            )
-            self.step = self.version = None
+            advantages, deviations = baseline_advantages(self.session, experiences, step, size)
             for experience, advantage, deviation in zip(experiences, advantages, deviations, strict=True):
-                if args.rollout.n_samples_per_prompt > 1:
+                if size > 1:
                     experience.info["group_reward_std"] = experience.rewards.new_tensor(deviation)
                 reward = compute_reward(
                     experience.rewards.new_tensor(advantage),
@@ -102,57 +103,37 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
 
 
 def baseline_advantages(
-    watched: TrackedEstimator,
-    experiences: Sequence[Any],
-    step: int | None,
-    n_samples_per_prompt: int,
-    *,
-    drawn: DrawnPrompts | None = None,
-    weights: str = "none",
-    version: Sequence[int] | None = None,
+    session: TrainerSession, experiences: Sequence[Any], step: int | None, group_size: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Advantages of a step, and the standard deviation (ddof 1) of each completion's group, per experience.
 
     Parameters
     ----------
-    watched : TrackedEstimator
+    session : TrainerSession
     experiences : sequence of Experience
-        Of which `rewards` (B,), `prompts`, `images`, `index` and, for lengths, `action_mask` (B, T) are read.
+        Of which `rewards` (B,), `prompts`, `images`, `index` and `action_mask` (B, T) are read.
     step : int or None
         Training step, 0-based.
-    n_samples_per_prompt : int
+    group_size : int
         The ``index`` of a completion divided by it is its group.
-    drawn : DrawnPrompts, optional
-        Whose last draw the prompts are: advantages are corrected for it, and it is told the rewards.
-    weights : {"none", "length"}
-        Weight of each completion in averaging baselines: none, or its number of tokens in the loss.
-    version : sequence of int, optional
-        Step of the policy that sampled each completion, by its ``index``, for an estimator with ``order="any"``.
 
     Returns
     -------
     advantages, deviations : list of ndarray, shape (B,) each
     """
-    rewards = np.concatenate([np.asarray(e.rewards.detach().cpu(), dtype=np.float64) for e in experiences])
+    rewards = np.concatenate([rewards_of(experience) for experience in experiences])
     index = np.array(list(chain.from_iterable(e.index for e in experiences)), dtype=np.int64)
     prompts = list(chain.from_iterable(map(prompts_of, experiences)))
     order = np.argsort(index, kind="stable")  # the k-th group of a repeated prompt is the k-th as generated
-    groups = index // n_samples_per_prompt
-    ids = [] if drawn is None else [hash_prompt(prompt) for prompt in prompts]
-    factor = 1.0 if drawn is None else drawn.corrections(ids)
-    lengths = None if weights == "none" else np.concatenate([_tokens_in_loss(e) for e in experiences])
+    groups = index // group_size
     advantages = np.empty(len(rewards))
-    advantages[order] = watched.advantages(
+    advantages[order] = session.advantages(
         rewards[order],
         step,
         prompts=[prompts[row] for row in order],
         groups=groups[order].tolist(),
-        weights=None if lengths is None else lengths[order],
-        version=None if version is None else np.asarray(version)[index[order]],
+        weights=np.concatenate([tokens_in_loss(experience) for experience in experiences])[order],
     )
-    if drawn is not None and step is not None:
-        drawn.observe(ids, rewards, step)
-        advantages *= factor
     _, code, size = np.unique(groups, return_inverse=True, return_counts=True)
     mean = np.bincount(code, rewards) / size
     squares = np.bincount(code, (rewards - mean[code]) ** 2)
@@ -162,10 +143,7 @@ def baseline_advantages(
 
 
 class BaselineTrainerMixin(_OpenRlhf):
-    """Before a trainer of OpenRLHF's; `estimator`, `prompt_sampler` and `weights` are set on the class.
-
-    The step is OpenRLHF's ``global_step``, which starts at 0 and comes back on resume.
-    """
+    """Before a synchronous trainer of OpenRLHF's; `estimator`, `prompt_sampler` and `weights` are set on the class."""
 
     estimator: AdvantageEstimator
     prompt_sampler: str | Policy | PromptSampler | None = None
@@ -175,100 +153,104 @@ class BaselineTrainerMixin(_OpenRlhf):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._watched = TrackedEstimator(self.estimator)
-        self.experience_maker = with_baseline(self.experience_maker, self._watched, self.weights)
-        self._next_step = self._first_step = 0
+        self.session = TrainerSession(self.estimator, weights=self.weights)
+        self.experience_maker = with_baseline(self.experience_maker, self.session)
+        self._next_step = 0
         if self.prompt_sampler is not None:
-            self.prompts_dataloader = drawn_prompts(
-                self.prompt_sampler,
-                self.prompts_dataloader.dataset,
-                self.args,
-                self.estimator,
-                lambda: self._next_step,
-            )
-            self.samples_generator.prompts_dataloader = self.experience_maker.drawn = self.prompts_dataloader
-        generator = getattr(self, "samples_generator", None)
-        if generator is not None:  # the asynchronous trainer has it in another process
-            watch_samples(generator)
+            self.prompts_dataloader = self.session.drawn = self._drawn_prompts(self.prompt_sampler)
+            self.samples_generator.prompts_dataloader = self.prompts_dataloader
+        watch_samples(self.samples_generator)
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
         """OpenRLHF's, with the step handed to the experience maker, and the baseline's metrics in the status."""
         self.experience_maker.step = global_step
-        if self._watched.any_order:
-            self.experience_maker.version = versions_of(rollout_samples, self._first_step)
         dropped = take_dropped(rollout_samples)
-        status, next_step = super().train_step(rollout_samples, global_step)
-        self._next_step = next_step
-        self._observe(dropped, rollout_samples, global_step)
-        status.update(self._watched.metrics)
-        if self.experience_maker.drawn is not None:
-            status.update(self.experience_maker.drawn.metrics)
-        return status, next_step
+        status, self._next_step = super().train_step(rollout_samples, global_step)
+        if dropped:
+            self._observe(dropped, global_step)
+        status.update(self.session.metrics)
+        return status, self._next_step
 
-    def _observe(self, dropped: list[Any], trained: list[Any], step: int) -> None:
-        """Record the completions that OpenRLHF's filter dropped; in strict order a prompt has one place in a step."""
-        if dropped and not self._watched.any_order:
-            prompts = {hash_prompt(prompt) for experience in trained for prompt in prompts_of(experience)}
-            dropped = [e for e in dropped if hash_prompt(prompts_of(e)[0]) not in prompts]
-        if not dropped or not self._watched.stateful:
-            return
+    def _observe(self, dropped: list[Any], step: int) -> None:
+        """Record the completions that OpenRLHF's filter dropped, each an experience of its own."""
         from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 
         for experience in dropped:
             experience.rewards = experience.rewards.float()
         apply_length_penalties(dropped, self.args)
-        lengths = [float(_tokens_in_loss(experience)[0]) for experience in dropped]
-        self._watched.observe(
-            [float(experience.rewards[0]) for experience in dropped],
+        self.session.observe(
+            np.concatenate([rewards_of(experience) for experience in dropped]),
             step,
             prompts=[prompts_of(experience)[0] for experience in dropped],
             groups=[row // self.args.rollout.n_samples_per_prompt for row in range(len(dropped))],  # dropped whole
-            weights=None if self.weights == "none" else lengths,
-            version=versions_of(dropped, self._first_step) if self._watched.any_order else None,
+            weights=np.concatenate([tokens_in_loss(experience) for experience in dropped]),
         )
+
+    def _drawn_prompts(self, given: str | Policy | PromptSampler) -> DrawnLoader:
+        """The prompts of a policy's name or of a sampler, for OpenRLHF's arguments and data set."""
+        args, dataset = self.args, self.prompts_dataloader.dataset
+        size, batch = args.rollout.n_samples_per_prompt, args.rollout.batch_size
+        if (getattr(args.rollout, "vllm_generate_batch_size", None) or batch) != batch:
+            raise ValueError(
+                "--rollout.vllm_generate_batch_size puts prompts of one draw into several steps; leave it or "
+                "prompt_sampler out."
+            )
+        rows = zip(dataset.prompts, dataset.images, strict=True)
+        ids = [hash_prompt(named_prompt(text, image)) for text, image in rows]
+        filters = getattr(args.algo, "dynamic_filtering_enable", False)
+        sampler = self.session.sampler(
+            given,
+            ids,
+            budget=batch * size,
+            group_size=size,
+            seed=int(args.train.seed),
+            filtered="--algo.dynamic_filtering_enable" if filters else "",
+        )
+
+        def prompts(draw: Draw, row: Mapping[Hashable, int]) -> Iterator[Any]:
+            return (dataset.collate_fn([dataset[row[name]]]) for name in draw.rows()[::size])
+
+        length = max(1, len(dataset) // batch) * batch  # as many rollout batches as would have every prompt once
+        return DrawnLoader(sampler, ids, length=length, step=lambda: self._next_step, items=prompts)
 
     def save_logs_and_checkpoints(self, global_step: int, logs_dict: Any = None, client_states: Any = None) -> None:
         """OpenRLHF's, with the state in the checkpoint's folder."""
         super().save_logs_and_checkpoints(global_step, logs_dict, client_states)
         if global_step % self.args.ckpt.save_steps == 0:
-            self._watched.save(_state_path(self.args, f"global_step{global_step}"))
+            self.session.save(self._state_path(f"global_step{global_step}"))
 
     def save_best_checkpoint(self, eval_metrics: Any, global_step: int, client_states: Any = None) -> None:
         """OpenRLHF's, with the state in the checkpoint's folder where one was written."""
         before = self.best_eval_metric_value
         super().save_best_checkpoint(eval_metrics, global_step, client_states)
         if self.best_eval_metric_value > before:
-            self._watched.save(_state_path(self.args, f"best_global_step{global_step}"))
+            self.session.save(self._state_path(f"best_global_step{global_step}"))
 
     def init_checkpoint_states(self) -> dict[str, Any]:
         """OpenRLHF's, and the state of the checkpoint that it goes on from.
 
         Raises
         ------
-        ValueError
+        LostState
             If a run goes on but its checkpoint has no state for a method with a history.
         """
         states = super().init_checkpoint_states()
-        step = self._next_step = self._first_step = states["global_step"]
-        if step == 0:
-            return states
-        paths = [_state_path(self.args, f"{kind}{step}") for kind in ("global_step", "best_global_step")]
-        found = [path for path in paths if path.exists()]
-        if found:
-            self._watched.load(found[0])
-        elif self._watched.stateful:
-            raise ValueError(
-                f"{paths[0]}: the run goes on after step {step}, but its checkpoint has no state of the baseline. Go "
-                "back to a checkpoint that has one (every process needs to see the folder), or begin a new run."
-            )
+        step = self._next_step = states["global_step"]
+        if step > 0:
+            paths = [self._state_path(f"{kind}{step}") for kind in ("global_step", "best_global_step")]
+            found = next((path for path in paths if path.exists()), paths[0])
+            self.session.load(found, remedy="begin a new run (every process must see the folder)")
         return states
 
+    def _state_path(self, tag: str) -> Path:
+        return Path(self.args.ckpt.path, "_actor", tag, STATE_FILE)
 
-def with_baseline(experience_maker: Any, watched: TrackedEstimator, weights: str = "none") -> Any:
+
+def with_baseline(experience_maker: Any, session: TrainerSession) -> Any:
     """The experience maker itself, its class replaced by one with `BaselineExperienceMakerMixin` before it."""
     base = type(experience_maker)
     experience_maker.__class__ = type(f"Baseline{base.__name__}", (BaselineExperienceMakerMixin, base), {})
-    experience_maker.watched, experience_maker.weights = watched, weights
+    experience_maker.session = session
     return experience_maker
 
 
@@ -288,8 +270,7 @@ def baseline_trainer(
         advantages for it. A sampler of your own is for the hashes of the prompts (`hash_prompt`) and
         ``rollout.batch_size * rollout.n_samples_per_prompt`` completions.
     weights : {"none", "length"}
-        Weight of each completion in averaging baselines: none, or its number of tokens in the loss. OpenRLHF hands log
-        probabilities on and no logits, so that score norms are out of reach.
+        Weight of each completion in averaging baselines: none, or its number of tokens in the loss.
 
     Returns
     -------
@@ -311,26 +292,26 @@ def baseline_trainer(
     return ray.remote(type("PPOTrainer", (BaselineTrainerMixin, plain), own))
 
 
-def install(
-    estimator: AdvantageEstimator,
-    *,
-    prompt_sampler: str | Policy | PromptSampler | None = None,
-    weights: str = "none",
-) -> None:
+class _NoAsync:
+    """In the place of OpenRLHF's asynchronous trainer, which would train on OpenRLHF's own advantages."""
+
+    @staticmethod
+    def remote(*_: Any, **__: Any) -> None:
+        raise ValueError(
+            "--train.async_enable: kaestat's advantages are for OpenRLHF's synchronous trainer; leave the option or "
+            "install() out."
+        )
+
+
+def install(estimator: AdvantageEstimator, **options: Any) -> None:
     """Let ``openrlhf.cli.train_ppo_ray``, run in this process afterwards, use `baseline_trainer`, with its arguments.
 
-    Its ``train`` takes ``PPOTrainer`` from ``openrlhf.trainer.ppo_trainer`` when it is called. The asynchronous trainer
-    (``--train.async_enable``) is another class: `kaestat.integrations.openrlhf_async.install`.
+    Its ``train`` takes its trainer from ``openrlhf.trainer.ppo_trainer`` when it is called, or from
+    ``ppo_trainer_async`` with ``--train.async_enable``, which is then refused.
     """
+    trainer = baseline_trainer(estimator, **options)
     with OPENRLHF.imports():
-        import openrlhf.trainer.ppo_trainer as module
+        import openrlhf.trainer.ppo_trainer as synchronous
+        import openrlhf.trainer.ppo_trainer_async as asynchronous
 
-    module.PPOTrainer = baseline_trainer(estimator, prompt_sampler=prompt_sampler, weights=weights)
-
-
-def _state_path(args: Any, tag: str) -> Path:
-    return Path(args.ckpt.path, "_actor", tag, STATE_FILE)
-
-
-def _tokens_in_loss(experience: Any) -> np.ndarray:
-    return experience.action_mask.sum(dim=1).cpu().numpy().astype(np.float64)
+    synchronous.PPOTrainer, asynchronous.PPOTrainerAsync = trainer, _NoAsync

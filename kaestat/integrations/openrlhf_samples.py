@@ -1,14 +1,13 @@
-"""OpenRLHF's completions on their way to the trainer: which policy they are of, and which its filter drops."""
+"""OpenRLHF's completions and prompts: what they are known by, and which its filter drops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from kaestat.integrations.openrlhf_prompts import named_prompt
+import numpy as np
 
-# Attributes of an Experience; they travel with it between processes, and are gone once completions are joined.
-VERSION, DROPPED = "kaestat_version", "kaestat_dropped"
+DROPPED = "kaestat_dropped"  # attribute of an Experience, gone once completions are joined
 
 _SamplesGenerator: Any = object  # its methods come from the generator that stands beside it
 
@@ -16,14 +15,11 @@ _SamplesGenerator: Any = object  # its methods come from the generator that stan
 class TrackedSamplesMixin(_SamplesGenerator):
     """Before OpenRLHF's ``SamplesGenerator`` in a class statement; see `watch_samples`."""
 
-    policy_step: Callable[[], int] | None
     _scored: list[Any]
     _dropped: list[Any]
 
     def _process_response_into_experience(self, *given: Any, **options: Any) -> Any:
         experience = super()._process_response_into_experience(*given, **options)
-        if self.policy_step is not None:
-            setattr(experience, VERSION, self.policy_step())
         self._scored.append(experience)
         return experience
 
@@ -45,45 +41,34 @@ class TrackedSamplesMixin(_SamplesGenerator):
         return samples, *rest
 
 
-def watch_samples(generator: Any, policy_step: Callable[[], int] | None = None) -> None:
-    """Let a samples generator write on its completions what the trainer's process cannot know.
-
-    Parameters
-    ----------
-    generator : openrlhf.trainer.ppo_utils.samples_generator.SamplesGenerator
-        Its class is replaced by one with `TrackedSamplesMixin` before it.
-    policy_step : callable, optional
-        Gives the step of the policy that generates.
-    """
+def watch_samples(generator: Any) -> None:
+    """Let a samples generator, whose class is replaced, hand over the completions that its filter drops."""
     base = type(generator)
-    generator.__class__ = type(f"Watched{base.__name__}", (TrackedSamplesMixin, base), {})
-    generator.policy_step, generator._scored, generator._dropped = policy_step, [], []
-
-
-def versions_of(samples: Sequence[Any], first_step: int) -> list[int] | None:
-    """Step of the policy that sampled each completion; None where the generator did not write it.
-
-    Parameters
-    ----------
-    samples : sequence of Experience
-        Of one completion each.
-    first_step : int
-        That this run began with, which no policy is before.
-    """
-    found = [getattr(sample, VERSION, None) for sample in samples]
-    known = [max(version, first_step) for version in found if version is not None]
-    return known if len(known) == len(found) else None
+    generator.__class__ = type(f"Tracked{base.__name__}", (TrackedSamplesMixin, base), {})
+    generator._scored, generator._dropped = [], []
 
 
 def take_dropped(samples: Sequence[Any]) -> list[Any]:
     """The completions that were dropped on the way to these; they are carried no further."""
-    dropped: list[Any] = []
-    for sample in samples:
-        dropped += vars(sample).pop(DROPPED, [])
-    return dropped
+    return [dropped for sample in samples for dropped in vars(sample).pop(DROPPED, [])]
 
 
 def prompts_of(experience: Any) -> list[Any]:
     """Texts of an experience's completions, with the images' paths where there are some."""
     images = experience.images or [None] * len(experience.prompts)
     return [named_prompt(text, image) for text, image in zip(experience.prompts, images, strict=True)]
+
+
+def named_prompt(text: str, image: Any) -> Any:
+    """A prompt as it is hashed: its text, with the images' paths where there are some."""
+    return text if not image else [text, [image] if isinstance(image, str) else list(image)]
+
+
+def tokens_in_loss(experience: Any) -> np.ndarray:
+    """Tokens of each completion in the loss, shape (B,)."""
+    return experience.action_mask.sum(dim=1).cpu().numpy().astype(np.float64)
+
+
+def rewards_of(experience: Any) -> np.ndarray:
+    """Reward of each completion, shape (B,)."""
+    return experience.rewards.detach().cpu().numpy().astype(np.float64)

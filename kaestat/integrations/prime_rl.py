@@ -1,9 +1,20 @@
 """Baselines and drawn tasks inside prime-rl 0.8: an algorithm, and a task sampler that a checkpoint holds.
 
-prime-rl scores a group when it is complete, in any order, and several policies are at work at a time. Time is therefore
-counted in groups: each finished group is a step of the estimator, and bandwidths are in groups. A group is scored
+prime-rl scores a group when it is complete, in any order, and several policies are at work at a time. A group is scored
 (`BaselineAlgorithmMixin.score_group`) and then reported to the sampler (`DrawnTasks.observe`) before anything else
-happens, also where a gate rejects it afterwards.
+happens, also where a gate rejects it afterwards. The rest is a `TrainerSession`; what is prime-rl's own:
+
+=========  =============================================================================================================
+ids        ``Task.key``, checked against ``Task.hash``
+step       finished groups: each is a step of the estimator, and bandwidths are in groups
+versions   none: time is counted in groups
+weights    none
+filter     a gate drops groups after they are scored
+draw       as a ``TaskSampler``, several groups at a time; a correction stays with its group until that is finished
+state      one plain dict in the checkpoint of the curriculum; groups on their way are handed out again
+=========  =============================================================================================================
+
+docs/frameworks/prime-rl.md says what was run and what was read, and at which commit.
 """
 
 from __future__ import annotations
@@ -15,8 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
-from kaestat.integrations.shared.tracked_sampler import sampler_of
+from kaestat.integrations.shared.session import TrainerSession
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.integrations.shared.upstream import Upstream
 from kaestat.sampling import Policy, PromptSampler
 
@@ -40,10 +51,10 @@ class DrawnTasks(Iterator[Any]):
     ----------
     tasks : sequence of verifiers.v1.Task
         Of one environment; their keys are distinct.
-    watched : TrackedEstimator
+    session : TrainerSession
         Scores the environment's groups; saved with the sampler.
     prompt_sampler : str, Policy or PromptSampler
-        Which tasks; see `kaestat.integrations.shared.tracked_sampler.sampler_of`.
+        Which tasks.
     groups : int
         Groups of a draw: about those of a training step.
     group_size : int
@@ -59,7 +70,7 @@ class DrawnTasks(Iterator[Any]):
     def __init__(
         self,
         tasks: Sequence[Any],
-        watched: TrackedEstimator,
+        session: TrainerSession,
         *,
         prompt_sampler: str | Policy | PromptSampler,
         groups: int,
@@ -69,15 +80,11 @@ class DrawnTasks(Iterator[Any]):
         self._task = {task.key: task for task in tasks}
         if not self._task or len(self._task) < len(tasks):
             raise ValueError("tasks: there are none, or two have the same key; each needs a key of its own.")
-        self.watched = watched
-        self.sampler = sampler_of(
-            prompt_sampler,
-            list(self._task),
-            budget=groups * group_size,
-            group_size=group_size,
-            estimator=watched.estimator,
-            seed=seed,
+        ids, self.session = list(self._task), session
+        self.sampler = session.sampler(
+            prompt_sampler, ids, budget=groups * group_size, group_size=group_size, seed=seed
         )
+        session.drawn = TrackedSampler(self.sampler, ids)
         self.clock = 0
         self._group_size, self._seed, self._draws, self._drawn = group_size, seed, 0, 0
         self._next: deque[_Handed] = deque()
@@ -108,17 +115,11 @@ class DrawnTasks(Iterator[Any]):
         return waiting[0].correction
 
     def observe(self, group: list[Any]) -> None:
-        """prime-rl's call for each finished group, rejected ones too."""
+        """prime-rl's call for each finished group, rejected ones too, after it was scored."""
         self.correction(group)
-        key, _ = name = _name(group)
-        rewards = [
-            float(trace.reward)
-            for episode in group
-            for trace in episode.traces
-            if trace.agent.trainable and not trace.has_error
-        ]
-        if rewards:
-            self.sampler.observe([key] * len(rewards), rewards, self.clock)
+        name = _name(group)
+        traces = [trace for episode in group for trace in episode.traces]
+        if any(trace.agent.trainable and not trace.has_error for trace in traces):
             self.clock += 1
         self._out[name].popleft()
         if not self._out[name]:
@@ -133,7 +134,7 @@ class DrawnTasks(Iterator[Any]):
             "drawn": self._drawn,
             "waiting": sorted(waiting),
             "sampler": self.sampler.state_dict(),
-            "estimator": self.watched.state_dict(),
+            "estimator": self.session.history.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -146,15 +147,14 @@ class DrawnTasks(Iterator[Any]):
         """
         if set(state) != {"clock", "draws", "drawn", "waiting", "sampler", "estimator"}:
             raise ValueError("state: this checkpoint was not written with a DrawnTasks sampler; begin a new run.")
-        self.watched.load_state_dict(state["estimator"])
+        self.session.history.load_state_dict(state["estimator"])
         self.sampler.load_state_dict(state["sampler"])
         self.clock, self._draws, self._drawn = state["clock"], state["draws"], state["drawn"]
         self._next, self._out = deque(_Handed(*handed) for handed in state["waiting"]), {}
 
     def metrics(self) -> dict[str, float]:
         """Figures of the last group and of the last draw."""
-        draw = self.sampler.last_draw
-        return {**self.watched.metrics, **({} if draw is None else draw.metrics())}
+        return self.session.metrics
 
     def _draw(self) -> None:
         draw = self.sampler.draw(self.clock)
@@ -176,20 +176,20 @@ class BaselineAlgorithmMixin:
 
     Attributes
     ----------
-    watched : TrackedEstimator
+    session : TrainerSession
     tasks : DrawnTasks
         The environment's sampler, which knows the time and the corrections.
     """
 
     make_estimator: Callable[[], AdvantageEstimator]
-    watched: TrackedEstimator
+    session: TrainerSession
     tasks: DrawnTasks
 
     def __init__(self, config: Any, policy_pool: Any):
         super().__init__(config, policy_pool)  # type: ignore[call-arg]  # prime-rl's, beside it among the bases
         if getattr(config, "length_penalty", None) is not None:
             raise ValueError("algo.length_penalty shapes rewards within a group; put it into the reward instead.")
-        self.watched = TrackedEstimator(type(self).make_estimator())
+        self.session = TrainerSession(type(self).make_estimator())
 
     async def score_group(self, episodes: list[Any]) -> None:
         """prime-rl's call for a complete group; there is no await in it, so nothing comes before the report."""
@@ -197,15 +197,15 @@ class BaselineAlgorithmMixin:
         from prime_rl.orchestrator.algo.routing import assign_advantages
 
         pairs = list(iter_trainable_traces(episodes))
-        factor = self.tasks.correction(episodes)
         keys: list[Hashable] = [episode.task.key for episode, _ in pairs]
-        advantages = self.watched.advantages(
+        advantages = self.session.advantages(
             [trace.reward for _, trace in pairs],
             self.tasks.clock,
             prompts=[episode.task.hash for episode, _ in pairs],
             ids=keys,
+            correction=np.full(len(pairs), self.tasks.correction(episodes)),
         )
-        for (_, trace), advantage in zip(pairs, (advantages * factor).tolist(), strict=True):
+        for (_, trace), advantage in zip(pairs, advantages.tolist(), strict=True):
             assign_advantages(trace, advantage)
 
 
@@ -244,7 +244,7 @@ def install(
                 if isinstance(env.algorithm, BaselineAlgorithmMixin):
                     self.curricula[env.name].sampler = env.algorithm.tasks = DrawnTasks(
                         _tasks(self.curricula[env.name]),
-                        env.algorithm.watched,
+                        env.algorithm.session,
                         prompt_sampler=prompt_sampler,
                         groups=groups_per_step,
                         group_size=env.config.group_size,

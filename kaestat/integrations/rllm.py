@@ -1,14 +1,19 @@
 """Baselines inside rLLM: an entry in its registry of advantage estimators.
 
-Run on rLLM's main branch at commit 9beb6e0 (15 August 2026, CPU): the real registry, configuration,
-``collect_reward_and_advantage_from_trajectory_groups``, the transformation of episodes to groups, rejection sampling
-and the buffer of the fully asynchronous trainer, on the real ``Episode``, ``Trajectory`` and ``Step``. Read and not
-run: engines, backends, the trainers' loops, checkpoints.
-
 rLLM calls an estimator for each role of an agent with the rewards of its groups: once a step in on-policy training,
-once a task in fully asynchronous training. It passes no step and asks for nothing when it saves, and the ids of its
-tasks are random. A prompt is known by the role and the tokens that its trajectories began with, or by a key of the
-task.
+once a task in fully asynchronous training. The rest is a `TrainerSession`; what is rLLM's own:
+
+=========  =============================================================================================================
+ids        the role and the tokens that trajectories began with, or a key of the task; ids of tasks are random
+step       not passed: in strict order every call is a step, or one of its roles
+versions   ``weight_version`` of the policy's turns, the newest of a trajectory; counted on after a load
+weights    tokens that the policy sampled
+filter     groups are scored before they are dropped
+draw       none: no hook where rLLM chooses its tasks
+state      nobody asks for it: `RegisteredBaseline.save` and `RegisteredBaseline.load` are the user's to call
+=========  =============================================================================================================
+
+docs/frameworks/rllm.md says what was run and what was read, and at which commit.
 """
 
 from __future__ import annotations
@@ -21,9 +26,8 @@ import numpy as np
 
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.upstream import Upstream
-from kaestat.integrations.shared.weights import check_weights
 
 # rLLM reads every name that it does not know, in `rllm.algorithm.adv_estimator`, as this one.
 RLLM = Upstream("rLLM", "rllm", "its main branch at commit 9beb6e0")
@@ -52,9 +56,7 @@ class RegisteredBaseline:
     """
 
     def __init__(self, estimator: AdvantageEstimator, *, task_key: str | None = None, weights: str = "none"):
-        check_weights(estimator, weights)
-        self.watched = TrackedEstimator(estimator)
-        self.task_key, self.weights = task_key, weights
+        self.session, self.task_key = TrainerSession(estimator, weights=weights), task_key
         self._roles: set[str] = set()  # that have had their call of the present step
         self._before = 0  # policies of the runs that this one goes on from
 
@@ -98,14 +100,13 @@ class RegisteredBaseline:
         if version is None:
             step, roles = self._step_of(role)
         else:
-            step, roles = max(self.watched.estimator.last_step, int(version.max())), set()
-        lengths = [sum(len(turn.response_ids) for turn in trajectory.steps) for trajectory in trajectories]
-        advantages = self.watched.advantages(
+            step, roles = max(self.session.estimator.last_step, int(version.max())), set()
+        advantages = self.session.advantages(
             np.concatenate([np.asarray(column, dtype=np.float64) for column in rewards]),
             step,
             prompts=[prompt for group in traj_groups for prompt in self._prompts(role, group)],
             groups=[group.group_id for group, size in zip(traj_groups, sizes, strict=True) for _ in range(size)],
-            weights=lengths if self.weights == "length" else None,
+            weights=[sum(len(turn.response_ids) for turn in trajectory.steps) for trajectory in trajectories],
             version=version,
         )
         self._roles = roles
@@ -114,7 +115,7 @@ class RegisteredBaseline:
 
     def save(self, path: str | Path) -> None:
         """Write the history to a file, atomically and without pickle."""
-        self.watched.save(path)
+        self.session.save(path)
 
     def load(self, path: str | Path) -> None:
         """Go on from a file of `save`; policies are counted on from the newest one in it.
@@ -126,12 +127,12 @@ class RegisteredBaseline:
         ValueError
             If it is torn, or of another method.
         """
-        self.watched.load(path)
-        self._roles, self._before = set(), max(self.watched.estimator.last_step, 0)
+        self.session.load(path)
+        self._roles, self._before = set(), max(self.session.estimator.last_step, 0)
 
     def _step_of(self, role: str) -> tuple[int, set[str]]:
         """The step of a call, which is a new one when a role comes again, and the roles that have been in it."""
-        last = self.watched.estimator.last_step
+        last = self.session.estimator.last_step
         if not self._roles or role in self._roles:
             return last + 1, {role}
         return last, self._roles | {role}
@@ -143,8 +144,8 @@ class RegisteredBaseline:
             for trajectory in trajectories
         ]
         newest = np.array([max(versions, default=-1) for versions in known])
-        if not self.watched.any_order:
-            if newest.max() > 0 and self.watched.stateful:
+        if not self.session.any_order:
+            if newest.max() > 0 and self.session.stateful:
                 raise ValueError(
                     "rLLM's fully asynchronous trainer calls an estimator for every task, which in strict order would "
                     'be a step each; make it with order="any".'
@@ -165,7 +166,7 @@ class RegisteredBaseline:
     def _prompts(self, role: str, group: Any) -> list[tuple[Any, ...]]:
         """What the history knows the group's prompt by, once for each trajectory."""
         size = len(group.trajectories)
-        if not self.watched.stateful:
+        if not self.session.stateful:
             return [(role, group.group_id)] * size
         names = {self._name(trajectory) for trajectory in group.trajectories}
         if len(names) > 1:

@@ -1,13 +1,20 @@
 """Baselines inside SkyRL: an entry in its advantage-estimator registry, and the trainer that gives it step and prompts.
 
-Run with SkyRL 0.3.0 and 0.4.0 and its main branch at commit a956457 (CPU, Python 3.12): the real registry, batch,
-padding, and the trainer's ``convert_to_training_input``, ``compute_advantages_and_returns``, ``save_checkpoints`` and
-``load_checkpoints``, step-wise trajectories included. Read and not run, for want of GPUs: generation and the policy
-update. Its fully asynchronous trainer has `kaestat.integrations.skyrl_async`.
+SkyRL's registry function is called with token-level rewards, a response mask and ``index``, the uids of the rows. What
+it does not get, `BaselineTrainer` hands over. The rest is a `TrainerSession`; what is SkyRL's own:
 
-SkyRL's registry function is called with token-level rewards, a response mask and ``index``, the uids of the rows. A uid
-is the row of the data set, so it is stable; padding rows are copies of row 0 under the uids pad0, pad1, .... What the
-registry function does not get, the step and the prompts, `BaselineTrainer` hands over.
+=========  =============================================================================================================
+ids        uids, which are rows of the data set, checked against the tokens that trajectories begin with
+step       ``global_step``, which starts at 1 and comes back on resume, less 1
+versions   in the fully asynchronous trainer alone (`kaestat.integrations.skyrl_async`)
+weights    tokens in the loss, all steps of a trajectory; log probabilities are handed on and no logits
+filter     recorded in the fully asynchronous trainer; the other one drops groups unseen, and a warning says so
+draw       in the place of its data loader, batch by batch, whose state SkyRL saves
+state      in SkyRL's checkpoint folder, which may be on a remote disk, by SkyRL's own reader and writer
+padding    copies of row 0 at the end, under the uids pad0, pad1, ...
+=========  =============================================================================================================
+
+docs/frameworks/skyrl.md says what was run and what was read, and at which commit.
 """
 
 from __future__ import annotations
@@ -16,17 +23,15 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
-from kaestat.integrations.shared.tracked_sampler import TrackedSampler
+from kaestat.integrations.shared.session import TrainerSession, lost_state
+from kaestat.integrations.shared.tracked_sampler import DrawnLoader
 from kaestat.integrations.shared.upstream import Upstream
-from kaestat.integrations.shared.weights import check_weights
-from kaestat.integrations.skyrl_prompts import DrawnBatches, drawn_batches
 from kaestat.sampling import Draw, Policy, PromptSampler
 
 SKYRL = Upstream("SkyRL", "skyrl", "SkyRL 0.3.0, 0.4.0 and its main branch at commit a956457")
@@ -45,24 +50,17 @@ class RegisteredBaseline:
     """
 
     def __init__(self, estimator: AdvantageEstimator, *, weights: str = "none"):
-        check_weights(estimator, weights)
-        self.watched = TrackedEstimator(estimator)
-        self.weights = weights
-        self._step: int | None = None
-        self._prompts: Sequence[Any] | None = None
-        self._drawn: TrackedSampler | None = None
-        self._lengths: np.ndarray | None = None
-        self._version: list[int] | None = None
+        self.session = TrainerSession(estimator, weights=weights)
+        self._expected: dict[str, Any] | None = None
 
     def expect(
         self,
         step: int,
         prompts: Sequence[Any] | None,
-        lengths: np.ndarray | None = None,
-        drawn: TrackedSampler | None = None,
-        version: list[int] | None = None,
+        weights: np.ndarray | None = None,
+        version: Sequence[int] | None = None,
     ) -> None:
-        """Announce the next call: its training step, prompts and lengths of the trajectories, padding left out.
+        """Announce the next call: its training step, and what is known of the trajectories, padding left out.
 
         Parameters
         ----------
@@ -70,15 +68,12 @@ class RegisteredBaseline:
             Training step, 0-based.
         prompts : sequence, length N, or None
             The prompt that each trajectory began with, as token ids. None leaves the uids unchecked.
-        lengths : ndarray, shape (N,), optional
+        weights : ndarray, shape (N,), optional
             Tokens of each trajectory in the loss; needed with ``weights="length"``.
-        drawn : TrackedSampler, optional
-            Whose last draw the uids are: advantages are corrected for it, and it is told the rewards.
-        version : list of int, length N, optional
+        version : sequence of int, length N, optional
             Step of the policy that sampled each trajectory, for an estimator with ``order="any"``.
         """
-        self._step, self._prompts, self._lengths, self._drawn = step, prompts, lengths, drawn
-        self._version = version
+        self._expected = {"step": step, "prompts": prompts, "weights": weights, "version": version}
 
     def __call__(self, token_level_rewards: Any, response_mask: Any, index: Any, **_: Any) -> tuple[Any, Any]:
         """Advantages and returns, SkyRL's signature.
@@ -102,41 +97,31 @@ class RegisteredBaseline:
             If a method with a history, or one with weights, runs without `BaselineTrainer`, or a uid does not name a
             prompt.
         """
-        uids = [str(uid) for uid in index]
+        uids, session = [str(uid) for uid in index], self.session
         real = len(uids) - padding_rows(uids)
-        step, prompts, lengths, drawn = self._step, self._prompts, self._lengths, self._drawn
-        version = self._version
-        self._step = self._prompts = self._lengths = self._drawn = self._version = None
-        if step is None and self.watched.stateful:
+        expected, self._expected = self._expected, None
+        needs_more = session.stateful or session.weights != "none"
+        if expected is None and needs_more:
             raise ValueError(
-                f"method {self.watched.estimator.method!r} has a history and needs the training step and checked "
-                "prompt ids, which SkyRL's registry does not pass: return "
+                f"method {session.estimator.method!r} with weights={session.weights!r} needs the training step, "
+                "checked prompt ids and lengths, which SkyRL's registry does not pass: return "
                 "kaestat.integrations.skyrl.BaselineTrainer from your experiment's get_trainer."
             )
-        if self.weights == "length" and lengths is None:
-            raise ValueError(
-                "weights='length' needs the number of tokens in the loss, which SkyRL's registry does not pass: return "
-                "kaestat.integrations.skyrl.BaselineTrainer from your experiment's get_trainer."
-            )
-        for name, announced in (("prompts", prompts), ("lengths", lengths), ("version", version)):
-            if announced is not None and len(announced) != real:
+        expected = expected or {"step": None, "prompts": None}
+        for name, announced in expected.items():
+            if name != "step" and announced is not None and len(announced) != real:
                 raise ValueError(
                     f"{name}: announced for {len(announced)} trajectories, but {real} came; call expect() anew."
                 )
         scores = token_level_rewards.sum(dim=-1)
-        rewards = scores[:real].detach().cpu().numpy().astype(np.float64)
-        correction = 1.0 if drawn is None else _draw_of(drawn).correction_of(uids[:real])
+        known = expected.pop("prompts")
         advantages = np.zeros(len(uids))
-        advantages[:real] = correction * self.watched.advantages(
-            rewards,
-            step,
-            prompts=uids[:real] if prompts is None else prompts,
-            ids=None if prompts is None else uids[:real],
-            weights=lengths if self.weights == "length" else None,
-            version=version,
+        advantages[:real] = session.advantages(
+            scores[:real].detach().cpu().numpy().astype(np.float64),
+            prompts=uids[:real] if known is None else known,
+            ids=None if known is None else uids[:real],
+            **expected,
         )
-        if drawn is not None and step is not None:
-            drawn.observe(uids[:real], rewards, step)
         column = scores.new_tensor(advantages).unsqueeze(-1) * response_mask
         return column, column
 
@@ -154,7 +139,7 @@ def register(estimator: AdvantageEstimator, name: str = "kaestat", *, weights: s
         Must be free in the registry.
     weights : {"none", "length"}
         Weight of each completion in averaging baselines: none, or its number of tokens in the loss, which takes
-        `BaselineTrainer`. SkyRL hands log probabilities on and no logits, so that score norms are out of reach.
+        `BaselineTrainer`.
 
     Returns
     -------
@@ -180,8 +165,7 @@ _SkyRlTrainer: Any = object  # its methods come from the trainer that stands bes
 class BaselineTrainerMixin(_SkyRlTrainer):
     """Before any of SkyRL's trainers in a class statement: ``class Mine(BaselineTrainerMixin, RayPPOTrainer)``.
 
-    Where the configuration names another estimator than one of `register`, the trainer is SkyRL's own. The step is
-    SkyRL's ``global_step``, which starts at 1 and comes back on resume, less 1.
+    Where the configuration names another estimator than one of `register`, the trainer is SkyRL's own.
 
     Attributes
     ----------
@@ -200,10 +184,9 @@ class BaselineTrainerMixin(_SkyRlTrainer):
 
     def _build_train_dataloader_and_compute_training_steps(self) -> None:
         super()._build_train_dataloader_and_compute_training_steps()
-        baseline = self.baseline
         if self.prompt_sampler is None or self.train_dataset is None:
             return
-        if baseline is None or not self.check_prompts:
+        if self.baseline is None or not self.check_prompts:
             raise ValueError(
                 "prompt_sampler needs an estimator of register() and check_prompts: the corrections are of its "
                 "advantages, and the history is kept by the uids that are drawn."
@@ -213,9 +196,30 @@ class BaselineTrainerMixin(_SkyRlTrainer):
                 "prompt_sampler: this trainer takes prompts one by one, as SkyRL's fully asynchronous one does, and "
                 "a draw is of a whole step; leave prompt_sampler out."
             )
-        self.train_dataloader = drawn_batches(
-            self.prompt_sampler, self, baseline.watched.estimator, lambda: self.global_step - 1
+        drawn = self._drawn_batches(self.prompt_sampler, self.baseline.session)
+        self.train_dataloader = self.baseline.session.drawn = drawn
+
+    def _drawn_batches(self, given: str | Policy | PromptSampler, session: TrainerSession) -> DrawnLoader:
+        """SkyRL's batches of prompts as a sampler draws them; a row of the data set is a prompt, its number the uid."""
+        cfg, dataset, size = self.cfg, self.train_dataset, self.cfg.generator.n_samples_per_prompt
+        ids = [str(row) for row in range(len(dataset))]
+        sampler = session.sampler(
+            given,
+            ids,
+            budget=cfg.trainer.train_batch_size * size,
+            group_size=size,
+            repeats=False,
+            seed=cfg.trainer.seed,
+            filtered="trainer.algorithm.dynamic_sampling" if _filters(cfg.trainer.algorithm) else "",
         )
+
+        def batches(draw: Draw, row: Mapping[Hashable, int]) -> Iterator[Any]:
+            # SkyRL may cut off the tail of a batch, so that its order must not tell one prompt from another.
+            order = np.random.default_rng([cfg.trainer.seed, draw.step]).permutation(len(draw.prompt_ids))
+            yield dataset.collate_fn([dataset[row[draw.prompt_ids[place]]] for place in order])
+
+        length, step = len(self.train_dataloader), lambda: self.global_step - 1
+        return DrawnLoader(sampler, ids, length=length, step=step, items=batches)
 
     @property
     def baseline(self) -> RegisteredBaseline | None:
@@ -235,8 +239,8 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         baseline = self.baseline
         if baseline is None:
             return super().compute_advantages_and_returns(data)
-        drawn = self.train_dataloader if isinstance(self.train_dataloader, DrawnBatches) else None
-        if baseline.watched.stateful and _filters(self.cfg.trainer.algorithm):
+        session = baseline.session
+        if session.stateful and _filters(self.cfg.trainer.algorithm):
             warnings.warn(
                 "trainer.algorithm.dynamic_sampling drops groups before the history sees them, which pulls its values "
                 "towards 1/2; turn it off.",
@@ -246,13 +250,10 @@ class BaselineTrainerMixin(_SkyRlTrainer):
             self.global_step - 1,
             self._prompts_of_step if self.check_prompts else None,
             _tokens_in_loss(data, step_wise=self.cfg.generator.step_wise_trajectories),
-            drawn,
             self._versions_of_step(),
         )
         data = super().compute_advantages_and_returns(data)
-        self.all_metrics.update(baseline.watched.metrics)
-        if drawn is not None:
-            self.all_metrics.update(drawn.metrics)
+        self.all_metrics.update(session.metrics)
         return data
 
     def _versions_of_step(self) -> list[int] | None:
@@ -268,7 +269,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
             folder = os.path.join(self.cfg.trainer.ckpt_path, f"global_step_{self.global_step}")
             io.makedirs(folder, exist_ok=True)
             with io.open_file(os.path.join(folder, STATE_FILE), "wb") as file:
-                torch.save(baseline.watched.state_dict(), file)
+                torch.save(baseline.session.history.state_dict(), file)
         return super().save_checkpoints()
 
     def load_checkpoints(self) -> tuple[Any, ...]:
@@ -276,39 +277,26 @@ class BaselineTrainerMixin(_SkyRlTrainer):
 
         Raises
         ------
-        ValueError
+        LostState
             If the checkpoint has none for a method with a history, or for the prompt sampler.
         """
         loaded = super().load_checkpoints()
         baseline, folder = self.baseline, loaded[1]
-        drawn = self.train_dataloader
-        if folder is not None and isinstance(drawn, DrawnBatches) and drawn.sampler.last_draw is None:
-            raise ValueError(  # SkyRL itself only warns, and begins anew
-                f"{folder}: the state of the prompt sampler could not be read. Resume from a checkpoint that was "
-                "written with a prompt_sampler, or leave it out."
-            )
         if baseline is None or folder is None:
             return loaded
         import torch
         from skyrl.backends.skyrl_train.utils.io import io
 
+        session, remedy = baseline.session, "start with resume_mode none"
+        if session.drawn is not None and session.drawn.sampler.last_draw is None:
+            lost_state(folder, "a prompt sampler", remedy)  # SkyRL itself only warns, and begins anew
         path = os.path.join(folder, STATE_FILE)
         if io.exists(path):
             with io.open_file(path, "rb") as file:
-                baseline.watched.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
-        elif baseline.watched.stateful:
-            raise ValueError(
-                f"{path}: the checkpoint has no state of the baseline, so its history would begin anew in the middle "
-                "of the run. Resume from a checkpoint that BaselineTrainer wrote, or start with resume_mode none."
-            )
+                session.history.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+        elif session.stateful:
+            session.lost(path, remedy)
         return loaded
-
-
-def _draw_of(drawn: TrackedSampler) -> Draw:
-    draw = drawn.sampler.last_draw
-    if draw is None:
-        raise ValueError("prompt_sampler: no prompts were drawn; leave SkyRL's train_dataloader as it was made.")
-    return draw
 
 
 def _filters(algorithm: Any) -> bool:

@@ -1,10 +1,5 @@
 """Baselines inside SkyRL's fully asynchronous trainer: versions of policies, and groups that are dropped.
 
-Run with SkyRL's main branch at commit a956457 (21 August 2026; CPU, Python 3.12): the real ``FullyAsyncRayPPOTrainer``
-from its configuration through whole epochs of ``train``, its generation workers, buffer, staleness manager, data
-loader, batches, advantages, checkpoints and a resume, with stubs for the generator, the models and the transfer of
-weights. Read and not run, for want of GPUs: generation, the policy update.
-
 SkyRL hands a step over as groups, each with ``global_step_when_scheduled``: the step that was worked on when its
 generation began, so that the policy had been trained for one step less. Generation goes on over updates of the weights;
 SkyRL does not tell which of them a completion has seen, so all of it counts as sampled by the policy it began with.
@@ -17,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.integrations.skyrl import SKYRL, BaselineTrainerMixin, RegisteredBaseline, prompts_of
+from kaestat.integrations.skyrl import SKYRL, BaselineTrainerMixin, prompts_of
 
 
 class AsyncBaselineTrainerMixin(BaselineTrainerMixin):
@@ -51,38 +46,34 @@ class AsyncBaselineTrainerMixin(BaselineTrainerMixin):
     async def _collect_generation_mini_batch(self, *given: Any) -> tuple[list[Any], list[Any], bool]:
         kept, dropped, exhausted = await super()._collect_generation_mini_batch(*given)
         baseline = self.baseline
-        if exhausted and baseline is not None and baseline.watched.any_order:
+        if exhausted and baseline is not None and baseline.session.any_order:
             self._observe([*kept, *dropped])  # SkyRL trains on none of them
         return kept, dropped, exhausted
 
     def _versions_of_step(self) -> list[int] | None:
         baseline = self.baseline
-        return None if baseline is None else _versions(baseline, self._groups_of_step)
+        return None if baseline is None else _versions(self._groups_of_step)
 
     def _observe(self, groups: Sequence[Any]) -> None:
         """Record groups that get no advantage."""
         baseline = self.baseline
-        if baseline is None or not groups or not baseline.watched.stateful:
+        if baseline is None or not groups or not baseline.session.stateful:
             return
         outputs = [group.generator_output for group in groups]
         uids = [str(group.uid) for group, output in zip(groups, outputs, strict=True) for _ in last_rows(output)]
         prompts = [prompt for output in outputs for prompt in prompts_of(output)]
-        rewards = [_reward(output["rewards"][row]) for output in outputs for row in last_rows(output)]
-        lengths = [tokens for output in outputs for tokens in tokens_in_loss(output)]
-        baseline.watched.observe(
-            rewards,
+        baseline.session.observe(
+            [_reward(output["rewards"][row]) for output in outputs for row in last_rows(output)],
             self.global_step - 1,
             prompts=prompts if self.check_prompts else uids,
             ids=uids if self.check_prompts else None,
-            weights=lengths if baseline.weights == "length" else None,
-            version=_versions(baseline, groups),
+            weights=[tokens for output in outputs for tokens in tokens_in_loss(output)],
+            version=_versions(groups),
         )
 
 
-def _versions(baseline: RegisteredBaseline, groups: Sequence[Any]) -> list[int] | None:
-    """Step of the policy that each trajectory of some groups was begun with; None in strict order."""
-    if not baseline.watched.any_order:
-        return None
+def _versions(groups: Sequence[Any]) -> list[int]:
+    """Step of the policy that each trajectory of some groups was begun with."""
     return [group.global_step_when_scheduled - 1 for group in groups for _ in last_rows(group.generator_output)]
 
 

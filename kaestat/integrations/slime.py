@@ -1,15 +1,21 @@
 """Baselines and drawn prompts inside slime: functions for its ``--...-path`` arguments.
 
-Read, not run: slime has no package that installs without its GPU engines. Read were, on the main branch of THUDM/slime
-at commit 624b824 (21 August 2026), slime/ray/rollout.py, slime/utils/types.py, slime/rollout/data_source.py,
-slime/rollout/base_types.py, slime/rollout/sglang_rollout.py, slime/rollout/fully_async_rollout.py, train_async.py,
-slime/backends/megatron_utils/loss.py, slime/backends/megatron_utils/update_weight, slime/agent/trajectory.py,
-examples/multi_agent and the customization guide. The tests build its `Sample`, its rollout manager's calls and its data
-source as they stand there, or take the real ones from a folder of slime's source (`make test-upstream`).
-
 slime calls ``fn(args, samples) -> (raw_rewards, rewards)`` once per rollout, in the one process that also holds the
 data source, and with ``--advantage-estimator grpo`` (gspo, cispo) copies each of these rewards to the completion's
-tokens as its advantage. So the hook sees every completion of the step: no ranks to gather from.
+tokens as its advantage. So the hook sees every completion of the step: no ranks to gather from. All else is a
+`TrainerSession`; what is slime's own:
+
+=========  =============================================================================================================
+ids        hash of ``sample.prompt``, or a key of ``sample.metadata``; ``group_index`` and ``index`` are counters
+step       the rollout's number, which the hook does not get: `with_step` writes it on the samples
+versions   ``Sample.weight_versions``, counted anew in every process (`kaestat.integrations.slime_versions`)
+weights    tokens in the loss; the hook runs before the trainer sees the completions, so that there are no logits
+filter     ``--rollout-all-samples-process-path`` hands over what ``--dynamic-sampling-filter-path`` drops
+draw       in the data source; a correction travels with its sample, since groups may be finished later
+state      beside slime's data source; ``train_async.py`` saves a rollout after it has scored the next one
+=========  =============================================================================================================
+
+docs/frameworks/slime.md says what was run and what was read, and at which commit.
 """
 
 from __future__ import annotations
@@ -25,11 +31,10 @@ import numpy as np
 
 from kaestat.baselines.registry import parse_method
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
+from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import check_sampler_params
-from kaestat.integrations.shared.weights import check_weights
-from kaestat.integrations.slime_prompts import STATES_KEPT, DrawnGroups, corrections, drawn_groups, rows_of
+from kaestat.integrations.slime_prompts import DrawnGroups, corrections, dataset_of
 from kaestat.integrations.slime_samples import (
     STEP_KEY,
     completions_of,
@@ -38,6 +43,7 @@ from kaestat.integrations.slime_samples import (
     groups_of,
     prompt_of,
     step_of,
+    tokens_in_loss,
     with_metrics,
     with_prompts,
 )
@@ -45,8 +51,10 @@ from kaestat.integrations.slime_versions import SLIME, policy_steps
 from kaestat.sampling import Policy, PromptSampler
 
 DEFAULT_ROLLOUT = "slime.rollout.sglang_rollout.generate_rollout"
-SAMPLER_FILE = "rollout/kaestat_sampler_{rollout_id}"
-STATE_FILE = "rollout/kaestat_state_{rollout_id}"  # beside slime's global_dataset_state_dict_{rollout_id}.pt
+# Beside slime's global_dataset_state_dict_{rollout_id}.pt.
+FILES = "rollout/kaestat_state_{}", "rollout/kaestat_sampler_{}"
+STATES_KEPT = 3  # under train_async.py one more rollout is scored before the last one is saved
+FRESH = "set kaestat_fresh_history: true in the --custom-config-path file to begin with an empty history"
 
 
 class RewardPostProcess:
@@ -59,8 +67,7 @@ class RewardPostProcess:
         slime's ``--custom-config-path`` file can hold.
     id_key : str, optional
         Key of ``sample.metadata`` (slime's ``--metadata-key`` column) with the prompt's id. None takes
-        ``args.kaestat_id_key``, and without it a hash of ``sample.prompt``. slime's own ``group_index`` and ``index``
-        are running counters: they name groups and completions, no prompts.
+        ``args.kaestat_id_key``, and without it a hash of ``sample.prompt``.
     prompt_sampler : str, Policy or PromptSampler, optional
         Draws the prompts of each rollout by their predicted values in place of the data set's order, and corrects the
         advantages for it: the name of a policy such as ``"neyman"`` (`kaestat.sampling.POLICIES`), or a sampler of your
@@ -69,8 +76,7 @@ class RewardPostProcess:
         correction and most of a policy's sampler come from the mapping ``args.kaestat_sampler_params``.
     weights : {"none", "length"}, optional
         Weight of each completion in averaging baselines; ``"length"``: its number of tokens in slime's loss. None takes
-        ``args.kaestat_weights``, and without it ``"none"``. slime's reward hook runs before the trainer sees the
-        completions, so that logits are out of reach.
+        ``args.kaestat_weights``, and without it ``"none"``.
 
     Raises
     ------
@@ -96,16 +102,30 @@ class RewardPostProcess:
         prompt_sampler: str | Policy | PromptSampler | None = None,
         weights: str | None = None,
     ):
+        self.id_key, self.prompt_sampler, self.weights = id_key, prompt_sampler, weights
+        self._estimator = estimator
+        self._session: TrainerSession | None = None
         if estimator is not None and weights is not None:
-            check_weights(estimator, weights)
-        self.watched = None if estimator is None else TrackedEstimator(estimator, states_kept=STATES_KEPT)
-        self.id_key = id_key
-        self.prompt_sampler = prompt_sampler
-        self.weights = weights
-        self.drawn: DrawnGroups | None = None  # made by the data source, which knows the prompts
+            self._session = TrainerSession(estimator, weights=weights, states_kept=STATES_KEPT)
         self._rollout_id: int | None = None
         self._first_rollout: int | None = None  # of this process: slime counts its policies from it
         self._all_samples: list[Any] = []  # of this rollout, with those that a filter has dropped
+
+    def session(self, args: Any) -> TrainerSession:
+        """The run's session, made at the first call from slime's arguments.
+
+        Raises
+        ------
+        ValueError
+            If there is no estimator, or it cannot use the weights asked for, or does not do without.
+        """
+        if self._session is None:
+            weights = self.weights or getattr(args, "kaestat_weights", None) or "none"
+            estimator = self._estimator or _estimator(getattr(args, "kaestat_method", None))
+            self._session = TrainerSession(
+                estimator, weights=weights, option="kaestat_weights", states_kept=STATES_KEPT
+            )
+        return self._session
 
     def __call__(self, args: Any, samples: list[Any]) -> tuple[list[float], list[float]]:
         """slime's call, once per rollout.
@@ -136,40 +156,21 @@ class RewardPostProcess:
                 "--advantage-estimator ppo subtracts its critic's values; with kaestat's advantages use grpo (which "
                 "copies them to the tokens) and --normalize-advantages off."
             )
-        watched = self._ready(args)
-        raw = [sample.get_reward_value(args) for sample in samples]
-        kept = [not sample.remove_sample for sample in samples]
-        if any(reward is None and keep for reward, keep in zip(raw, kept, strict=True)):
+        session, raw = self.session(args), [sample.get_reward_value(args) for sample in samples]
+        if any(reward is None and not sample.remove_sample for reward, sample in zip(raw, samples, strict=True)):
             raise ValueError("a sample has no reward: give it one, or set its remove_sample.")
-        first, completion = completions_of(samples, raw)
-        mask = np.zeros(len(first), dtype=bool)
-        np.logical_or.at(mask, completion, kept)
-        chosen = [samples[row] for row in first]
-        correction = None if self._sampler_given(args) is None else corrections(chosen)
-        step, ids = step_of(chosen), self._ids(args, chosen)
-        version = self._versions(args, samples, completion, mask, step)
-        rewards = np.array([0.0 if raw[row] is None else float(raw[row]) for row in first])
-        advantages = watched.advantages(
-            rewards,
-            step,
-            prompts=[prompt_of(sample) for sample in chosen],
-            ids=ids,
-            groups=groups_of(chosen),
-            mask=mask,
-            weights=self._lengths(args, samples, completion),
-            version=version,
-        )
-        if self.drawn is not None or (self._filters(args) and watched.stateful):
-            self._observe(args, samples, [row for row, keep in zip(chosen, mask, strict=True) if keep], step)
-        if correction is not None:
-            advantages = advantages * correction
-        return raw, advantages[completion].tolist()
+        step = step_of(samples)
+        columns, of_rows, completion = self._columns(args, samples, raw, step)
+        correction = None if self._sampler_given(args) is None else corrections(of_rows)
+        found = session.advantages(step=step, correction=correction, **columns)
+        self._observe(args, session, {group_of(sample) for sample in samples}, step)
+        return raw, found[completion].tolist()
 
     def with_step(self, generate_rollout: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """For ``--rollout-function-path``: slime's rollout function, or yours, with the step written on each sample.
 
-        The metrics of the last step (see `TrackedEstimator`) are added to the rollout's; they appear with the rollout
-        after the one that they are about, since slime logs a rollout before its rewards are processed.
+        The metrics of the last step are added to the rollout's; they appear with the rollout after the one that they
+        are about, since slime logs a rollout before its rewards are processed.
 
         Parameters
         ----------
@@ -189,49 +190,31 @@ class RewardPostProcess:
                 return output
             for sample in flat(getattr(output, "samples", output)):
                 sample.metadata = {**(sample.metadata or {}), STEP_KEY: rollout_id}
-            if self.watched is None or not self.watched.metrics:
+            if self._session is None or not self._session.history.metrics:
                 return output
-            return with_metrics(output, self.watched.metrics | ({} if self.drawn is None else self.drawn.metrics))
+            return with_metrics(output, self._session.metrics)
 
         return stamped if generate_rollout is None else functools.wraps(generate_rollout)(stamped)
 
     def observe_all(self, args: Any, all_samples: list[Any], data_source: Any) -> None:
-        """For ``--rollout-all-samples-process-path``: groups that the dynamic filter drops enter the history too.
-
-        A prompt that another group of the same rollout was kept of is left to that group, unless the order is any.
-        """
+        """For ``--rollout-all-samples-process-path``: groups that the dynamic filter drops enter the history too."""
         self._all_samples = list(flat(all_samples))
 
     def save(self, args: Any, rollout_id: int) -> None:
         """Write the states as of after ``rollout_id`` under ``args.save``."""
-        self._ready(args).save(Path(args.save, STATE_FILE.format(rollout_id=rollout_id)), rollout_id)
-        if self.drawn is not None:
-            self.drawn.save(Path(args.save, SAMPLER_FILE.format(rollout_id=rollout_id)), rollout_id)
+        self.session(args).save(*_files(args.save, rollout_id), rollout_id)
 
     def load(self, args: Any, rollout_id: int | None) -> None:
         """Go on after ``rollout_id`` with the states under ``args.load``; nothing to do for a run that starts.
 
         Raises
         ------
-        ValueError
+        LostState
             If the run goes on, but there is no state for a method with a history, or for the sampler.
         """
-        if rollout_id is None or rollout_id < 0 or args.load is None:
-            return
-        watched = self._ready(args)
-        for file, owner, needed in (
-            (STATE_FILE, watched, watched.stateful),
-            (SAMPLER_FILE, self.drawn, self.drawn is not None),
-        ):
-            path = Path(args.load, file.format(rollout_id=rollout_id))
-            if owner is not None and path.exists():
-                owner.load(path)
-            elif needed and not getattr(args, "kaestat_fresh_history", False):
-                raise ValueError(
-                    f"{path}: the run goes on after rollout {rollout_id}, but its checkpoint has no such state. Resume "
-                    "from a checkpoint that has one, or set kaestat_fresh_history: true in the --custom-config-path "
-                    "file to begin with an empty history."
-                )
+        if rollout_id is not None and rollout_id >= 0 and args.load is not None:
+            anew = getattr(args, "kaestat_fresh_history", False)
+            self.session(args).load(*_files(args.load, rollout_id), remedy=FRESH, anew=anew)
 
     def data_source(self, base: type) -> type:
         """For ``--data-source-path``: a data source that draws the prompts, if that is asked for, and keeps our states.
@@ -249,15 +232,14 @@ class RewardPostProcess:
                 given, params = hook._sampler_given(args), getattr(args, "kaestat_sampler_params", None) or {}
                 check_sampler_params(params, given, option="kaestat_sampler_params")
                 if given is not None:
-                    rows = rows_of(self)
-                    estimator = hook._ready(args).estimator
-                    hook.drawn = drawn_groups(given, args, hook._names(args, rows), rows, estimator, params)
+                    hook._draw_from(args, given, dataset_of(self), params)
 
             def get_samples(self, num_samples: int) -> list[list[Any]]:
                 groups = super().get_samples(num_samples)
-                return with_prompts(
-                    groups if hook.drawn is None else hook.drawn.redrawn(groups, _known(hook._rollout_id))
-                )
+                drawn = None if hook._session is None else hook._session.drawn
+                if isinstance(drawn, DrawnGroups):
+                    groups = drawn.redrawn(groups, hook._rollout_id)
+                return with_prompts(groups)
 
             def save(self, rollout_id: int) -> None:
                 super().save(rollout_id)
@@ -269,82 +251,71 @@ class RewardPostProcess:
 
         return BaselineDataSource
 
+    def _draw_from(self, args: Any, given: str | Policy | PromptSampler, rows: list[Any], params: Any) -> None:
+        session, size = self.session(args), args.n_samples_per_prompt
+        filters = getattr(args, "dynamic_sampling_filter_path", None) is not None
+        ids = self._ids(args, rows) or hash_prompts([prompt_of(sample) for sample in rows])
+        sampler = session.sampler(
+            given,
+            ids,
+            budget=args.rollout_batch_size * size,
+            group_size=size,
+            seed=args.rollout_seed,
+            params=params,
+            filtered="--dynamic-sampling-filter-path" if filters else "",
+        )
+        session.drawn = DrawnGroups(sampler, ids, rows, states_kept=STATES_KEPT)
+
     def _sampler_given(self, args: Any) -> str | Policy | PromptSampler | None:
         own = self.prompt_sampler
         return getattr(args, "kaestat_prompt_sampler", None) if own is None else own
 
-    @staticmethod
-    def _filters(args: Any) -> bool:
-        return getattr(args, "dynamic_sampling_filter_path", None) is not None
+    def _columns(
+        self, args: Any, samples: list[Any], raw: list[float | None], step: int | None
+    ) -> tuple[dict[str, Any], list[Any], np.ndarray]:
+        """What a session takes of completions, the first sample of each, and the completion of each sample."""
+        session = self.session(args)
+        first, completion = completions_of(samples, raw)
+        of_rows = [samples[row] for row in first]
+        mask = np.zeros(len(first), dtype=bool)
+        np.logical_or.at(mask, completion, [not sample.remove_sample for sample in samples])
+        weights = version = None
+        if session.weights != "none":
+            weights = np.bincount(completion, [tokens_in_loss(sample) for sample in samples])
+        if session.any_order:
+            version = policy_steps(args, samples, completion, mask, step, self._first_rollout)
+        columns = {
+            "rewards": np.array([0.0 if raw[row] is None else float(raw[row]) for row in first]),  # type: ignore[arg-type]  # not None
+            "prompts": [prompt_of(sample) for sample in of_rows],
+            "ids": self._ids(args, of_rows),
+            "groups": groups_of(of_rows),
+            "mask": mask,
+            "weights": weights,
+            "version": version,
+        }
+        return columns, of_rows, completion
 
-    def _observe(self, args: Any, samples: list[Any], kept: list[Any], step: int | None) -> None:
-        """Tell the history of the completions that a filter dropped, and the sampler of all."""
-        if self._filters(args) and not self._all_samples:
+    def _observe(self, args: Any, session: TrainerSession, trained: set[Hashable], step: int | None) -> None:
+        """Record the completions that a filter dropped."""
+        filters = getattr(args, "dynamic_sampling_filter_path", None) is not None
+        if filters and session.stateful and not self._all_samples:
             warnings.warn(
                 "--dynamic-sampling-filter-path drops groups that the history then does not see, which pulls its "
                 "values towards 1/2. Pass --rollout-all-samples-process-path kaestat.integrations.slime.observe_all.",
                 stacklevel=3,
             )
-        groups = {group_of(sample) for sample in samples}
-        names = self._names(args, kept)
-        scored = [
-            sample for sample in self._all_samples if group_of(sample) not in groups and sample.reward is not None
+        dropped = [
+            sample for sample in self._all_samples if group_of(sample) not in trained and sample.reward is not None
         ]
         self._all_samples = []
-        first, completion = completions_of(scored, [sample.get_reward_value(args) for sample in scored])
-        lengths, recorded = self._lengths(args, scored, completion), set(names)
-        rows = [k for k, row in enumerate(first) if not scored[row].remove_sample]
-        theirs, watched = self._names(args, [scored[first[k]] for k in rows]), self._ready(args)
-        rows = [k for k, name in zip(rows, theirs, strict=True) if watched.any_order or name not in recorded]
-        dropped = [scored[first[k]] for k in rows]
-        rewards = [float(sample.get_reward_value(args)) for sample in [*kept, *dropped]]
-        if dropped:
-            version = self._versions(args, scored, completion, np.isin(np.arange(len(first)), rows), step)
-            watched.observe(
-                rewards[len(kept) :],
-                step,
-                prompts=[prompt_of(sample) for sample in dropped],
-                ids=self._ids(args, dropped),
-                groups=groups_of(dropped),
-                weights=None if lengths is None else lengths[rows],
-                version=None if version is None else version[rows],
-            )
-        if self.drawn is not None:
-            self.drawn.observe(names + self._names(args, dropped), rewards, _known(step))
-
-    def _ready(self, args: Any) -> TrackedEstimator:
-        if self.watched is None:
-            text = getattr(args, "kaestat_method", None)
-            if text is None:
-                raise ValueError(
-                    'kaestat_method is not set: put a line such as kaestat_method: "kae:bandwidth=10" into the '
-                    "--custom-config-path file, or make a RewardPostProcess with an estimator of your own."
-                )
-            method, params = parse_method(text)
-            self.watched = TrackedEstimator(AdvantageEstimator(method, **params), states_kept=STATES_KEPT)
-        return self.watched
-
-    def _lengths(self, args: Any, samples: list[Any], completion: np.ndarray) -> np.ndarray | None:
-        """Tokens of each completion in slime's loss, all its segments together; None without weights."""
-        weights = self.weights or getattr(args, "kaestat_weights", None) or "none"
-        check_weights(self._ready(args).estimator, weights, option="kaestat_weights")
-        if weights == "none":
-            return None
-        return np.bincount(completion, [_tokens_in_loss(sample) for sample in samples])
-
-    def _versions(
-        self, args: Any, samples: list[Any], completion: np.ndarray, mask: np.ndarray, step: int | None
-    ) -> np.ndarray | None:
-        """Step of the policy that sampled each completion; None in strict order, where it is not asked for."""
-        if not self._ready(args).any_order:
-            return None
-        return policy_steps(args, samples, completion, mask, step, self._first_rollout)
+        if dropped and (session.drawn is not None or (filters and session.stateful)):
+            columns, *_ = self._columns(args, dropped, [sample.get_reward_value(args) for sample in dropped], step)
+            session.observe(step=step, **columns)
 
     def _ids(self, args: Any, samples: list[Any]) -> list[Hashable] | None:
         key = self.id_key or getattr(args, "kaestat_id_key", None)
         if key is None:
-            pictures = [sample for sample in samples if getattr(sample, "multimodal_inputs", None)]
-            if pictures and self._ready(args).stateful:
+            if self.session(args).stateful and any(getattr(sample, "multimodal_inputs", None) for sample in samples):
                 raise UnstablePromptIds(
                     "prompts with images or other media have no id: texts alone do not tell them apart. Put an id of "
                     "each row into its metadata and name it with id_key= (kaestat_id_key)."
@@ -358,24 +329,20 @@ class RewardPostProcess:
             )
         return [sample.metadata[key] for sample in samples]
 
-    def _names(self, args: Any, samples: list[Any]) -> list[Hashable]:
-        """What the history knows the samples' prompts by."""
-        return self._ids(args, samples) or [hash_prompt(prompt_of(sample)) for sample in samples]
 
-
-def _tokens_in_loss(sample: Any) -> int:
-    if sample.remove_sample:
-        return 0
-    return sample.response_length if sample.loss_mask is None else sum(sample.loss_mask)
-
-
-def _known(step: int | None) -> int:
-    if step is None:
+def _estimator(text: str | None) -> AdvantageEstimator:
+    if text is None:
         raise ValueError(
-            "kaestat_prompt_sampler: a draw needs the rollout's number; pass --rollout-function-path "
-            "kaestat.integrations.slime.generate_rollout, or wrap yours with_step."
+            'kaestat_method is not set: put a line such as kaestat_method: "kae:bandwidth=10" into the '
+            "--custom-config-path file, or make a RewardPostProcess with an estimator of your own."
         )
-    return step
+    method, params = parse_method(text)
+    return AdvantageEstimator(method, **params)
+
+
+def _files(folder: str, rollout_id: int) -> tuple[Path, Path]:
+    history, sampler = (Path(folder, name.format(rollout_id)) for name in FILES)
+    return history, sampler
 
 
 def _load(path: str) -> Callable[..., Any]:

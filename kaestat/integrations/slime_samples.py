@@ -42,6 +42,13 @@ def completions_of(samples: list[Any], raw: list[float | None]) -> tuple[list[in
     return first, completion
 
 
+def tokens_in_loss(sample: Any) -> int:
+    """Tokens of a sample in slime's loss."""
+    if sample.remove_sample:
+        return 0
+    return sample.response_length if sample.loss_mask is None else sum(sample.loss_mask)
+
+
 def with_prompts(groups: list[list[Any]]) -> list[list[Any]]:
     """The data source's groups, with their prompts written into the samples' metadata."""
     for sample in flat(groups):

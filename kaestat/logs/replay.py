@@ -8,7 +8,9 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.kae import KernelBaseline
 from kaestat.core.arrays import BLOCK_NUMBERS, Array, Groups, Visits
+from kaestat.logs.kernel_past import summed_past, sums_at
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.units import Block, LogUnits
 
@@ -88,9 +90,13 @@ def replayed(
     leading = () if kept is None else (copies,)
     state = np.zeros((*leading, int(units.visit_unit.max()) + 1, baseline.state_size), dtype=np.float32)
     served_at_once = BLOCK_NUMBERS if stepwise else BLOCK_NUMBERS // copies
-    blocks = units.blocks(horizon=baseline.horizon, max_visits=baseline.max_visits, max_cells=served_at_once)
+    summed = summed_past(baseline, units) if isinstance(baseline, KernelBaseline) and not stepwise else None
+    horizon = baseline.horizon if summed is None else 0.0
+    blocks = units.blocks(horizon=horizon, max_visits=baseline.max_visits, max_cells=served_at_once)
     for piece in _single_steps(blocks, units, log) if stepwise else _whole_blocks(blocks):
         groups, visits = piece.groups, _shared_lags(piece.visits)
+        if summed is not None:
+            visits = replace(visits, sums=sums_at(summed, piece.visit))
         if kept is not None:
             groups = replace(groups, among=kept[:, units.visit_prompt[piece.visit]][..., None])
         rows = _rows(units.visit_unit[piece.visit])  # of the only step, where one is served at a time

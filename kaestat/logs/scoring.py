@@ -16,6 +16,7 @@ from kaestat.logs.replay import copies_at_once, replayed
 from kaestat.logs.reward_log import RewardLog
 
 BANDWIDTHS_AT_ONCE = 6  # they share the past that the widest of them needs
+LARGEST_SUMS = 4_000_000  # visits times bandwidths whose kernel sums, 64 bytes each, are in memory at a time
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ def _grid_batches(log: RewardLog, row: Scored, grid: list[tuple[float, tuple[int
     baseline = row.baseline
     assert isinstance(baseline, KernelBaseline)
     size = copies_at_once(log, replace(baseline, bandwidth=grid[-1][0]), BANDWIDTHS_AT_ONCE)
+    size = max(1, min(size, LARGEST_SUMS // log.n_visits))
     parts = (grid[start : start + size] for start in range(0, len(grid), size))
     return [
         Batch(

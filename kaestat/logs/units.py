@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -143,12 +144,13 @@ class LogUnits:
             series[self.visit_unit, self.earlier] = column
             return series
 
+        weighted: dict[str, Any] = {name: spread(column) for name, column in self.weighted_sums.items()}
         return Visits(
             lag=spread(self.visit_step.max() + 1 - self.visit_step),
             count=spread(self.counts),
             total=spread(self.total),
             total_sq=spread(self.total_sq),
-            **{name: spread(column) for name, column in self.weighted_sums.items()},
+            **weighted,
         )
 
     @cached_property
@@ -232,12 +234,13 @@ class LogUnits:
         def gather(column: np.ndarray) -> np.ndarray:
             return np.where(past, column[visit], 0.0)
 
+        weighted: dict[str, Any] = {name: gather(column) for name, column in self.weighted_sums.items()}
         return Visits(
             lag=np.where(past, (steps - self.visit_step[visit]).astype(float), 0.0),
             count=gather(self.counts),
             total=gather(self.total),
             total_sq=gather(self.total_sq),
-            **{name: gather(column) for name, column in self.weighted_sums.items()},
+            **weighted,
         )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
+from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD
 from kaestat.core.visit_error import unbiased_error
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.reach import effective_history, reached
@@ -21,7 +22,7 @@ from kaestat.watch.prompt_sums import PromptSums
 from kaestat.watch.step_rows import StepRows
 from kaestat.watch.summary import Recent, RunSummary, method_figures
 
-DEFAULT_METHODS = ("kae_eb", "kae")
+DEFAULT_METHODS = (DEFAULT_METHOD, SECOND_METHOD, "kae")
 REFERENCES = ("reinforce++", "grpo")  # the last one is what the others are compared with
 RECENT_SHARE = 0.1  # of the steps so far, but at least
 FEWEST_RECENT = 20

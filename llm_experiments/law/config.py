@@ -20,7 +20,7 @@ from llm_experiments.config import (
     read_yaml,
 )
 from llm_experiments.diagnose.config import CheckpointUpdatesConfig
-from llm_experiments.tasks import MADE_WORLDS, OF_EXAMPLES
+from llm_experiments.tasks import MADE_WORLDS, options_of_examples
 
 from .longer_answers import LongerAnswers
 
@@ -93,7 +93,7 @@ class CellConfig(Section):
     def _longer_answers_are_taught(self) -> CellConfig:
         if self.longer is None:
             return self
-        known = [world for world, options in OF_EXAMPLES.items() if "thoughts" in options]
+        known = [world for world in MADE_WORLDS if "thoughts" in options_of_examples(world)]
         if self.task.name not in known or self.model.pretraining is None:
             raise ValueError(f"longer is for tiny models in the worlds {', '.join(known)}.")
         wanted = self.task.options.get("thoughts")

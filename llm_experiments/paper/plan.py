@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kaestat.baselines.registry import parse_method
 from llm_experiments.policies.presets import prompt_style
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.experiment import load_experiment
@@ -16,15 +17,43 @@ from llm_experiments.training.trl.resources import check_batches
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 FSDP = CONFIGS / "accelerate" / "fsdp.yaml"
-OWN, ALL = "own", "all"
+Measured = Literal["diagnosed", "evaluated", "tested"]
 
-TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "table1": (OWN, ("gsm8k_qwen2.5_1.5b_g1", "math_qwen2.5_math_7b_g8")),
-    "table2": (OWN, ("gsm8k_qwen2.5_1.5b_g1", "math_qwen2.5_math_7b_g8")),
-    "table3": (ALL, ("math_qwen2.5_math_7b_g8",)),
-    "table4": (ALL, ("dapo_qwen2.5_math_7b_g4",)),
+
+@dataclass(frozen=True)
+class Artefact:
+    """A table or figure of the paper.
+
+    Attributes
+    ----------
+    files : dict
+        From configurations to the runs that the paper has of each: methods without parameters, and reuse.
+    measured : {"diagnosed", "evaluated", "tested"}
+        What is done with the trained policies: their values and gradients compared, the whole suite asked of the last,
+        or nothing beyond the tests along the run.
+    """
+
+    files: dict[str, tuple[tuple[str, int], ...]]
+    measured: Measured
+
+
+DIAGNOSED = {"gsm8k_qwen2.5_1.5b_g1": (("kae", 10),), "math_qwen2.5_math_7b_g8": (("kae", 10),)}
+SINGLE_STREAM = (("kae", 10), ("none", 1), ("none", 10))
+ARTEFACTS = {
+    "table1": Artefact(DIAGNOSED, "diagnosed"),
+    "table2": Artefact(DIAGNOSED, "diagnosed"),
+    "table3": Artefact(
+        {"math_qwen2.5_math_7b_g8": (("kae", 10), ("grpo", 1), ("dr_grpo", 1), ("gpg", 1))}, "evaluated"
+    ),
+    "table4": Artefact({"dapo_qwen2.5_math_7b_g4": (("kae", 8), ("grpo", 1), ("dr_grpo", 1), ("gpg", 1))}, "evaluated"),
+    "figure1": Artefact({"one_shot_qwen2.5_math_1.5b": (("kae_stream", 1), ("pooled", 1), ("grpo", 1))}, "tested"),
+    "single-stream": Artefact(
+        {"gsm8k_qwen2.5_1.5b_g1": SINGLE_STREAM, "math_qwen2.5_math_1.5b_g1": SINGLE_STREAM}, "tested"
+    ),
+    "ablation": Artefact({"math_qwen2.5_math_7b_g8": (("kae", 10), ("grpo", 10))}, "tested"),
 }
-"""Which runs of which configurations a table wants: the files' own, or all variants and seeds."""
+ALL = "all"
+SEQUENCES = 256  # sampled at once by vLLM in an evaluation
 
 
 @dataclass(frozen=True)
@@ -77,54 +106,100 @@ class Part:
     command : tuple of str
     done : Path or None
         A file whose being there says that the part is done; None where it is made anew each time, in seconds.
+    spent : Path or None
+        Folder that nobody needs once the part is done: checkpoints to go on from.
+    alone : bool
+        Whether it takes all GPUs. Parts that take one each run side by side.
     """
 
     name: str
     command: tuple[str, ...]
     done: Path | None
+    spent: Path | None = None
+    alone: bool = True
 
 
-def plan(table: str, machinery: Machinery, config: Path | None = None) -> list[Part]:
-    """What leads to a table, in order.
+def plan(artefact: str, machinery: Machinery, config: Path | None = None, *, all_variants: bool = False) -> list[Part]:
+    """What leads to a table or figure, in order.
 
     Parameters
     ----------
-    table : str
-        One of `TABLES`.
+    artefact : str
+        One of `ARTEFACTS`, or ``"all"``.
     machinery : Machinery
     config : Path or None
-        In place of the paper's configurations, to rehearse the same at another size.
+        In place of the paper's configurations, to rehearse the same at another size with all of its variants.
+    all_variants : bool
+        All variants and seeds of the configurations, and not the paper's alone.
 
     Raises
     ------
     ValueError
-        If the table is unknown, a configuration wrong, or its completions do not divide among TRL's processes.
+        If the artefact is unknown, a configuration wrong, or its completions do not divide among TRL's processes.
     """
     parts: list[Part] = []
-    for file, wanted in training_runs(table, config).items():
-        for run in wanted if machinery.backend == "trl" else ():
-            check_batches(run, machinery.processes)
-        parts += [_train(file, run, machinery) for run in wanted]
-        parts += [_diagnose(run, machinery) for run in wanted if run.diagnose is not None]
-        if TABLES[table][0] == ALL:
-            parts += [_evaluate(run, machinery) for run in wanted]
-            parts.append(_beside_paper(table, wanted, machinery))
+    for name in ARTEFACTS if artefact == ALL else (artefact,):
+        parts += [part for part in _plan(name, machinery, config, all_variants) if part not in parts]
     return parts
 
 
-def training_runs(table: str, config: Path | None = None) -> dict[Path, list[RunConfig]]:
-    """The runs that a table wants, by configuration; see `plan`."""
-    if table not in TABLES:
-        raise ValueError(f"table {table!r} is unknown; there are {', '.join(TABLES)}.")
-    which, names = TABLES[table]
-    files = [config] if config is not None else [CONFIGS / "training" / f"{name}.yaml" for name in names]
-    found = {}
-    for file in files:
+def _plan(artefact: str, machinery: Machinery, config: Path | None, all_variants: bool) -> list[Part]:
+    found, measured = training_runs(artefact, config, all_variants=all_variants), ARTEFACTS[artefact].measured
+    parts: list[Part] = []
+    for file, runs in found.items():
+        for run in runs if machinery.backend == "trl" else ():
+            check_batches(run, machinery.processes)
+        parts += [_train(file, run, machinery) for run in runs]
+    everything = [run for runs in found.values() for run in runs]
+    if measured == "diagnosed":
+        parts += [_diagnose(run, machinery) for run in everything]
+    if measured == "evaluated":
+        parts += [_evaluate(run, machinery) for run in everything]
+    return [*parts, _beside_paper(artefact, everything, machinery)]
+
+
+def training_runs(
+    artefact: str, config: Path | None = None, *, all_variants: bool = False
+) -> dict[Path, list[RunConfig]]:
+    """The runs that a table or figure wants, by configuration; see `plan`."""
+    if artefact not in ARTEFACTS:
+        raise ValueError(f"artefact {artefact!r} is unknown; there are {', '.join(ARTEFACTS)} and {ALL}.")
+    wanted, found = ARTEFACTS[artefact], {}
+    for name, variants in wanted.files.items():
+        file = CONFIGS / "training" / f"{name}.yaml" if config is None else config
         runs = load_experiment(file)
-        found[file] = runs if which == ALL else [run for run in runs if run.diagnose is not None]
-        if not found[file]:
-            raise ValueError(f"{file}: has no section diagnose, which {table} comes from.")
+        if wanted.measured == "diagnosed":
+            runs = [run for run in runs if run.diagnose is not None][: None if all_variants else 1]
+            if not runs:
+                raise ValueError(f"{file}: has no section diagnose, which {artefact} comes from.")
+        elif config is None and not all_variants:
+            runs = _of_the_paper(runs, variants, file, artefact)
+        found[file] = runs
     return found
+
+
+def wanted_runs(
+    artefact: str, config: Path | None = None, *, all_variants: bool = False
+) -> dict[Path, list[RunConfig]]:
+    """`training_runs` of one artefact or of all, each run once."""
+    found: dict[Path, list[RunConfig]] = {}
+    for name in ARTEFACTS if artefact == ALL else (artefact,):
+        for file, runs in training_runs(name, config, all_variants=all_variants).items():
+            there = found.setdefault(file, [])
+            there += [run for run in runs if run not in there]
+    return found
+
+
+def _of_the_paper(
+    runs: list[RunConfig], variants: tuple[tuple[str, int], ...], file: Path, artefact: str
+) -> list[RunConfig]:
+    """The paper's own variants; all seeds of the file, which are the paper's."""
+    kept = [run for run in runs if (parse_method(run.method)[0], run.updates.reuse) in variants]
+    there = {(parse_method(run.method)[0], run.updates.reuse) for run in kept}
+    missing = [f"{method} with reuse {reuse}" for method, reuse in variants if (method, reuse) not in there]
+    if missing:
+        raise ValueError(f"{file}: lacks {', '.join(missing)}, which {artefact} compares; add them to its variants.")
+    return kept
 
 
 def folder_of(run: RunConfig, machinery: Machinery) -> Path:
@@ -153,7 +228,7 @@ def _train(file: Path, run: RunConfig, machinery: Machinery) -> Part:
             launcher += ["accelerate.commands.launch", "--config_file", str(FSDP)]
             launcher += ["--num_processes", str(machinery.gpus), "-m"]
         command = [*launcher, *arguments]
-    return Part(f"train {run.name} {run_label(run)}", tuple(command), folder / "curve.csv")
+    return Part(f"train {run.name} {run_label(run)}", tuple(command), folder / "curve.csv", folder / "checkpoints")
 
 
 def _diagnose(run: RunConfig, machinery: Machinery) -> Part:
@@ -161,7 +236,7 @@ def _diagnose(run: RunConfig, machinery: Machinery) -> Part:
     command += ["--runs", str(machinery.runs), "--results", str(machinery.results)]
     # The stages go on by themselves where they stopped; the last of them writes this.
     done = machinery.results / result_name(run) / "equal_budget.csv"
-    return Part(f"diagnose {run.name} {run_label(run)}", tuple(command), done)
+    return Part(f"diagnose {run.name} {run_label(run)}", tuple(command), done, alone=False)
 
 
 def _evaluate(run: RunConfig, machinery: Machinery) -> Part:
@@ -174,20 +249,26 @@ def _evaluate(run: RunConfig, machinery: Machinery) -> Part:
     chat, system = prompt_style(run.model)
     command = [*_package(), "evaluate", "--model", str(model), "--name", result_name(run), "--suite", machinery.suite]
     command += ["--engine", run.sampling.engine, "--temperature", str(machinery.temperature)]
+    if run.sampling.engine == "vllm":
+        command += ["--batch-size", str(max(run.sampling.batch_size, SEQUENCES))]
     command += ["--max-new-tokens", str(run.sampling.max_new_tokens), "--chat" if chat else "--no-chat"]
     command += ([] if system is None else ["--system", system]) + _data(machinery)
     command += ["--runs", str(machinery.runs), "--results", str(machinery.results)]
     done = machinery.results / "evaluations" / result_name(run) / "provenance.json"
-    return Part(f"evaluate {run.name} {run_label(run)}", tuple(command), done)
+    return Part(f"evaluate {run.name} {run_label(run)}", tuple(command), done, alone=False)
 
 
-def _beside_paper(table: str, runs: list[RunConfig], machinery: Machinery) -> Part:
-    folders = [str(machinery.results / "evaluations" / result_name(run)) for run in runs]
-    command = [sys.executable, "-m", "paper_figures.training.beside_paper", table, *folders]
-    for run in runs:
-        command += ["--variant", f"{run.method}|{run.updates.reuse}"]
-    command += ["--out", str(machinery.results / table)]
-    return Part(f"{table} beside the paper's", tuple(command), None)
+def _beside_paper(artefact: str, runs: list[RunConfig], machinery: Machinery) -> Part:
+    measured = ARTEFACTS[artefact].measured
+    names = [run.name for run in runs] if measured == "tested" else [result_name(run) for run in runs]
+    below = {"diagnosed": "", "evaluated": "evaluations", "tested": "training"}[measured]
+    command = [sys.executable, "-m", "paper_figures.training.beside_paper", artefact]
+    command += [str(machinery.results / below / name) for name in dict.fromkeys(names)]
+    if measured == "evaluated":
+        for run in runs:
+            command += ["--variant", f"{run.method}|{run.updates.reuse}"]
+    command += ["--out", str(machinery.results / artefact)]
+    return Part(f"{artefact} beside the paper's", tuple(command), None)
 
 
 def _package() -> list[str]:

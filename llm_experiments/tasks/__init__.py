@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
+from importlib import import_module
+from inspect import signature
+from types import ModuleType
 
 from llm_experiments.config import PretrainingConfig, TaskConfig
 
@@ -10,12 +13,8 @@ from .base import Problem, Task
 from .selection import select
 from .sources import SOURCES
 
+# Each a module with a task of that name, and the ``examples`` that a model made from scratch learns.
 MADE_WORLDS = ("chains", "columns", "habits", "workings")
-OF_EXAMPLES = {
-    "chains": ("working",),
-    "columns": ("thoughts",),
-    "habits": ("thoughts",),
-}  # options that change no problem
 N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
 
 __all__ = ["TASKS", "Problem", "Task", "load_task", "open_task", "pretraining_examples", "select", "world_examples"]
@@ -44,23 +43,25 @@ def _mathematics(config: TaskConfig) -> Task:
 
 
 def _made_world(config: TaskConfig) -> Task:
-    from .chains import chains
-    from .columns import columns
-    from .habits import habits
-    from .workings import workings
-
     if config.path is not None or config.split is not None:
         raise ValueError(
             f"task {config.name} is generated: it takes no path and no split; options.split names its own."
         )
-    make: Mapping[str, Callable[..., Task]] = {
-        "chains": chains,
-        "columns": columns,
-        "habits": habits,
-        "workings": workings,
-    }
-    ignored = OF_EXAMPLES.get(config.name, ())
-    return make[config.name](**{name: value for name, value in config.options.items() if name not in ignored})
+    make = getattr(_module(config.name), config.name)
+    ignored = options_of_examples(config.name)
+    return make(**{name: value for name, value in config.options.items() if name not in ignored})
+
+
+def _module(world: str) -> ModuleType:
+    return import_module(f".{world}", __name__)
+
+
+def options_of_examples(world: str) -> set[str]:
+    """Options of a made world that change what a model made from scratch says, and no problem."""
+    module = _module(world)
+    return (
+        set(signature(module.examples).parameters) - set(signature(getattr(module, world)).parameters) - {"n", "seed"}
+    )
 
 
 TASKS: dict[str, Callable[[TaskConfig], Task]] = {
@@ -149,15 +150,7 @@ def world_examples(task: TaskConfig, n: int, *, seed: int) -> list[tuple[str, st
     ValueError
         If the task is no made world.
     """
-    from . import chains, columns, habits, workings
-
-    worlds: Mapping[str, Callable[..., list[tuple[str, str]]]] = {
-        "chains": chains.examples,
-        "columns": columns.examples,
-        "habits": habits.examples,
-        "workings": workings.examples,
-    }
-    if task.name not in worlds:
-        raise ValueError(f"task {task.name!r} is no made world; there are {', '.join(worlds)}.")
+    if task.name not in MADE_WORLDS:
+        raise ValueError(f"task {task.name!r} is no made world; there are {', '.join(MADE_WORLDS)}.")
     options = {name: value for name, value in task.options.items() if name != "split"}
-    return worlds[task.name](n, seed=seed, **options)
+    return _module(task.name).examples(n, seed=seed, **options)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from functools import cache
 
 import pandas as pd
 
 from paper_figures.audit import counts, pool_sizes, recomputed, sampling_error
 from paper_figures.shared import paper
-from paper_figures.shared.output import write_csv, write_table
 
 CAPTIONS = {
     "audit_percentages": "Percentage rows of the paper's Tables 1 and 2, computed again from the printed entries; low "
@@ -28,31 +27,23 @@ CAPTIONS = {
 }
 
 
-def tables() -> dict[str, pd.DataFrame]:
-    """Every table of the audit, by the name of its file."""
-    return {
-        "audit_percentages": recomputed.reductions(),
-        "audit_claims": recomputed.text_claims(),
-        "audit_averages": recomputed.averages(),
-        "audit_counts": counts.accuracy_counts(),
-        "audit_chance": counts.coverage(),
-        "audit_differences": sampling_error.difference_errors(),
-        "audit_oracle_pool": pool_sizes.oracle_pool_sizes(),
-        "audit_reference_pool": pool_sizes.reference_pool_sizes(),
-        "configurations": paper.configurations(),
-    }
+_MAKE = {
+    "audit_percentages": recomputed.reductions,
+    "audit_claims": recomputed.text_claims,
+    "audit_averages": recomputed.averages,
+    "audit_counts": counts.accuracy_counts,
+    "audit_chance": counts.coverage,
+    "audit_differences": sampling_error.difference_errors,
+    "audit_oracle_pool": pool_sizes.oracle_pool_sizes,
+    "audit_reference_pool": pool_sizes.reference_pool_sizes,
+    "configurations": paper.configurations,
+}
+TABLES = {name: cache(make) for name, make in _MAKE.items()}
 
 
 def shown(frame: pd.DataFrame) -> pd.DataFrame:
     """A table as readers see it: four significant digits, labels for names, empty where there is no number."""
     return frame.astype(object).map(_text)
-
-
-def write(folder: str | os.PathLike) -> None:
-    """Write ``NAME.csv`` and ``tables/NAME.{md,tex}`` of each of `tables`."""
-    for name, frame in tables().items():
-        write_csv(frame, folder, name)
-        write_table(shown(frame), folder, name, CAPTIONS[name])
 
 
 def _text(cell: object) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -16,6 +15,7 @@ from paper_figures.audit import tables as audit_tables
 from paper_figures.report import side_by_side, table_findings
 from paper_figures.shared import paper
 from paper_figures.shared.finding import Finding
+from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.studies import (
     assumption6,
     best_baselines,
@@ -38,6 +38,7 @@ from paper_figures.studies import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Frame = Callable[[pd.DataFrame], pd.DataFrame]
 LONG = 20  # rows from which a table is folded
 
 
@@ -80,15 +81,15 @@ class Section:
     title : str
     study : str
         Name of the study; empty if it needs none, and then its functions get an empty summary.
-    write : callable
-        ``write(summary, folder)``.
     findings : callable
         Gives a list of `Finding`.
-    tables : callable
-        Gives a list of `PageTable`.
+    csv : mapping of str to callable
+        What gives the table in the file ``NAME.csv``.
+    printed : mapping of str to (str, callable)
+        Caption, and what gives the text cells, of the files ``tables/NAME.{md,tex}``.
     figure : callable or None
-    csv, printed : tuple of str
-        Names of the files ``NAME.csv`` and ``tables/NAME.{md,tex}`` that ``write`` leaves.
+    page : callable or None
+        Gives the page's list of `PageTable`; None for those that are printed.
     question : str
         What it is about; empty for the study's aims.
     bars : str
@@ -98,12 +99,11 @@ class Section:
     name: str
     title: str
     study: str
-    write: Callable[[pd.DataFrame, str | os.PathLike], None]
     findings: Callable[[pd.DataFrame], list[Finding]]
-    tables: Callable[[pd.DataFrame], list[PageTable]]
-    figure: Callable[[pd.DataFrame], Figure] | None
-    csv: tuple[str, ...]
-    printed: tuple[str, ...]
+    csv: Mapping[str, Frame]
+    printed: Mapping[str, tuple[str, Frame]]
+    figure: Callable[[pd.DataFrame], Figure] | None = None
+    page: Callable[[pd.DataFrame], list[PageTable]] | None = None
     question: str = ""
     bars: str = "Bars are 95 % Monte Carlo intervals."
 
@@ -118,13 +118,24 @@ class Section:
         for name in self.files():
             (folder / name).unlink(missing_ok=True)
 
+    def write(self, summary: pd.DataFrame, folder: Path) -> tuple[list[PageTable], Figure | None]:
+        """Write its files; return the tables that are printed, and the figure."""
+        for name, table in self.csv.items():
+            write_csv(table(summary), folder, name)
+        tables = [PageTable(caption, shown(summary)) for caption, shown in self.printed.values()]
+        for name, table in zip(self.printed, tables, strict=True):
+            write_table(table.frame, folder, name, table.caption)
+        figure = None if self.figure is None else self.figure(summary)
+        if figure is not None:
+            write_figure(figure, folder, self.name)
+        return tables, figure
+
     def build(self, summary: pd.DataFrame, folder: Path) -> Built:
         """Write its files; return what the page shows."""
-        self.write(summary, folder)
-        figure = None if self.figure is None else self.figure(summary)
+        tables, figure = self.write(summary, folder)
         return Built(
             findings=self.findings(summary),
-            tables=self.tables(summary),
+            tables=tables if self.page is None else self.page(summary),
             svg=b"" if figure is None else render(figure, "svg"),
             width=0.0 if figure is None else figure.get_figwidth(),
         )
@@ -150,21 +161,14 @@ class Built:
     width: float
 
 
-def _simple(title: str, study: str, builder: ModuleType, *, csv: tuple[str, ...] = (), question: str = "") -> Section:
-    """A section with one table and one figure, all from one builder."""
+def _simple(
+    title: str, study: str, builder: ModuleType, csv: Mapping[str, Frame] | None = None, **more: Any
+) -> Section:
+    """A section with one figure and, if nothing else is said, one table, all from one builder."""
     name = builder.__name__.rpartition(".")[2]
-    return Section(
-        name=name,
-        title=title,
-        study=study,
-        write=builder.write,
-        findings=builder.findings,
-        tables=lambda summary: [PageTable(builder.CAPTION, builder.shown(summary))],
-        figure=builder.figure,
-        csv=(name, *csv),
-        printed=(name,),
-        question=question,
-    )
+    printed = more.pop("printed", None) or {name: (builder.CAPTION, builder.shown)}
+    csv = {name: builder.table} | dict(csv or {})
+    return Section(name, title, study, builder.findings, csv, printed, builder.figure, **more)
 
 
 def _table1(summary: pd.DataFrame) -> list[PageTable]:
@@ -196,51 +200,49 @@ def _table2(summary: pd.DataFrame) -> list[PageTable]:
     ]
 
 
+def _of_audit(make: Callable[[], pd.DataFrame]) -> Frame:
+    return lambda summary: audit_tables.shown(make())
+
+
 def _audit(summary: pd.DataFrame) -> list[PageTable]:
     return [
         PageTable(
-            audit_tables.CAPTIONS[name], audit_tables.shown(frame).rename(columns=lambda head: head.replace("_", " "))
+            audit_tables.CAPTIONS[name], audit_tables.shown(make()).rename(columns=lambda head: head.replace("_", " "))
         )
-        for name, frame in audit_tables.tables().items()
+        for name, make in audit_tables.TABLES.items()
     ]
 
 
 SECTIONS = (
     Section(
-        name="table1",
-        title="Table 1: MSE of the value",
-        study="table1",
-        write=table1.write,
-        findings=table_findings.of_table1,
-        tables=_table1,
-        figure=None,
-        csv=("table1", "table1_entries", "table1_reductions"),
-        printed=("table1",),
+        "table1",
+        "Table 1: MSE of the value",
+        "table1",
+        table_findings.of_table1,
+        {"table1": table1.table, "table1_entries": table1.entries, "table1_reductions": table1.reductions},
+        {"table1": (table1.CAPTION, table1.shown)},
+        page=_table1,
     ),
     Section(
-        name="table2",
-        title="Table 2: MSE of the gradient",
-        study="table2",
-        write=table2.write,
-        findings=table_findings.of_table2,
-        tables=_table2,
-        figure=None,
-        csv=("table2", "table2_reductions", "table2_verdicts"),
-        printed=("table2",),
+        "table2",
+        "Table 2: MSE of the gradient",
+        "table2",
+        table_findings.of_table2,
+        {"table2": table2.table, "table2_reductions": table2.reduction_table, "table2_verdicts": table2.reductions},
+        {"table2": (table2.CAPTION, table2.shown)},
+        page=_table2,
     ),
     Section(
-        name="sensitivity",
-        title="Sensitivity to kernel and bandwidth",
-        study="sensitivity",
-        write=sensitivity.write,
-        findings=table_findings.of_sensitivity,
-        tables=lambda summary: [PageTable(sensitivity.CAPTION, sensitivity.shown(summary))],
-        figure=sensitivity.figure,
-        csv=("sensitivity",),
-        printed=("sensitivity",),
+        "sensitivity",
+        "Sensitivity to kernel and bandwidth",
+        "sensitivity",
+        table_findings.of_sensitivity,
+        {"sensitivity": sensitivity.table},
+        {"sensitivity": (sensitivity.CAPTION, sensitivity.shown)},
+        sensitivity.figure,
         bars="Bands hold 95 % of single runs of the diagnostic with 256 prompts; Monte Carlo errors are far smaller.",
     ),
-    _simple("Theorem 1: rates of value estimation", "value_rates", rates, csv=("rates_points",)),
+    _simple("Theorem 1: rates of value estimation", "value_rates", rates, {"rates_points": rates.points}),
     _simple(
         "Theorem 2: MSE of the gradient",
         "gradient_mse",
@@ -259,47 +261,37 @@ SECTIONS = (
     _simple("The one-shot regime", "one_shot", one_shot),
     _simple("The reuse schedule", "reuse_schedule", schedule),
     _simple("All methods, and the Bayes filter bound", "all_methods", methods),
-    Section(
-        name="efficiency",
-        title="Which default: every method against the best achieved",
-        study="efficiency",
-        write=efficiency.write,
-        findings=efficiency.findings,
-        tables=lambda summary: [
-            PageTable(efficiency.CAPTIONS["efficiency"], efficiency.shown(summary)),
-            PageTable(efficiency.CAPTIONS["efficiency_settings"], efficiency.shown_settings(summary)),
-        ],
-        figure=efficiency.figure,
-        csv=("efficiency", "efficiency_worst"),
-        printed=("efficiency", "efficiency_settings"),
+    _simple(
+        "Which default: every method against the best achieved",
+        "efficiency",
+        efficiency,
+        {"efficiency_worst": efficiency.worst},
+        printed={
+            "efficiency": (efficiency.CAPTIONS["efficiency"], efficiency.shown),
+            "efficiency_settings": (efficiency.CAPTIONS["efficiency_settings"], efficiency.shown_settings),
+        },
     ),
-    Section(
-        name="sampling",
-        title="Sampling prompts by their predicted values",
-        study="sampling",
-        write=sampling.write,
-        findings=sampling.findings,
-        tables=lambda summary: [
-            PageTable(sampling.CAPTIONS["sampling"], sampling.shown(summary)),
-            PageTable(sampling.CAPTIONS["sampling_learning"], sampling.shown_learning(summary)),
-            PageTable(sampling.CAPTIONS["sampling_optima"], sampling.shown_optima(summary)),
-        ],
-        figure=sampling.figure,
-        csv=("sampling", "sampling_learning", "sampling_optima"),
-        printed=("sampling", "sampling_learning", "sampling_optima"),
+    _simple(
+        "Sampling prompts by their predicted values",
+        "sampling",
+        sampling,
+        {"sampling_learning": sampling.learning, "sampling_optima": sampling.optima},
+        printed={
+            "sampling": (sampling.CAPTIONS["sampling"], sampling.shown),
+            "sampling_learning": (sampling.CAPTIONS["sampling_learning"], sampling.shown_learning),
+            "sampling_optima": (sampling.CAPTIONS["sampling_optima"], sampling.shown_optima),
+        },
     ),
     _simple("Bandwidth selectors", "bandwidth_selectors", selectors),
     _simple("Confidence intervals for a value", "interval_coverage", coverage),
     _simple("Confidence intervals from few visits", "interval_few_visits", coverage_few),
     Section(
-        name="audit",
-        title="Audit of the paper's own numbers",
-        study="",
-        write=lambda summary, folder: audit_tables.write(folder),
-        findings=lambda summary: table_findings.of_audit(),
-        tables=_audit,
-        figure=None,
-        csv=tuple(audit_tables.CAPTIONS),
-        printed=tuple(audit_tables.CAPTIONS),
+        "audit",
+        "Audit of the paper's own numbers",
+        "",
+        lambda summary: table_findings.of_audit(),
+        {name: lambda summary, make=make: make() for name, make in audit_tables.TABLES.items()},
+        {name: (audit_tables.CAPTIONS[name], _of_audit(make)) for name, make in audit_tables.TABLES.items()},
+        page=_audit,
     ),
 )

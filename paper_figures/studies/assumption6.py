@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -11,7 +10,6 @@ from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, LABELS, Mark, dot_plot, key, line_key
 from paper_figures.shared.comparison import NORMAL_975
 from paper_figures.shared.finding import Finding, above, below
-from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.shared.tidy import by_measure, with_error
 from simulations.studies.gradient_mse import BASE
 
@@ -116,10 +114,3 @@ def figure(summary: pd.DataFrame) -> Figure:
         ]
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
     return drawing
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``assumption6.csv``, ``tables/assumption6.{md,tex}`` and ``figures/assumption6.{png,pdf}``."""
-    write_csv(table(summary), folder, "assumption6")
-    write_table(shown(summary), folder, "assumption6", CAPTION)
-    write_figure(figure(summary), folder, "assumption6")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -10,7 +9,6 @@ import pandas as pd
 from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, LABELS, ORANGE, Mark, dot_plot, key, line_key, plain_log
 from paper_figures.shared.finding import Finding, above, below
-from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.shared.tidy import by_measure, span, with_error
 from simulations.studies.best_baselines import REGIMES
 
@@ -117,13 +115,6 @@ def figure(summary: pd.DataFrame) -> Figure:
         keys.append(line_key(f"{LIMIT - 1:.2f}", color=BLACK, linestyle=":"))
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
     return drawing
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``best_baselines.csv``, ``tables/best_baselines.{md,tex}`` and ``figures/best_baselines.{png,pdf}``."""
-    write_csv(table(summary), folder, "best_baselines")
-    write_table(shown(summary), folder, "best_baselines", CAPTION)
-    write_figure(figure(summary), folder, "best_baselines")
 
 
 def _largest(rows: pd.DataFrame) -> str:

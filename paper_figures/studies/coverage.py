@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -10,7 +9,6 @@ import pandas as pd
 from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILION, Mark, error_bars, key, line_key
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding, below, critical
-from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.shared.tidy import span, with_error
 from simulations.studies.interval_coverage import LEVEL, conclude
 
@@ -79,7 +77,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
     return [
         Finding(
             f"At worst-case drift honest intervals cover {100 * LEVEL:.0f} %, to Monte Carlo error, at every bandwidth",
-            _at_least(honest, LEVEL),
+            at_least(honest, LEVEL),
             f"{span(100 * honest['coverage'], '.1f')} %, "
             f"standard error at most {100 * honest['coverage_mcse'].max():.1f} points",
         ),
@@ -91,7 +89,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
         ),
         Finding(
             "Empirical Bernstein intervals cover everywhere",
-            _at_least(safe, LEVEL),
+            at_least(safe, LEVEL),
             f"at least {100 * safe['coverage'].min():.1f} %, at {_relative(safe, honest)} times the honest length",
         ),
         Finding(
@@ -130,14 +128,7 @@ def figure(summary: pd.DataFrame) -> Figure:
     return drawing
 
 
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``coverage.csv``, ``tables/coverage.{md,tex}`` and ``figures/coverage.{png,pdf}``."""
-    write_csv(table(summary), folder, "coverage")
-    write_table(shown(summary), folder, "coverage", CAPTION)
-    write_figure(figure(summary), folder, "coverage")
-
-
-def _at_least(rows: pd.DataFrame, level: float) -> str:
+def at_least(rows: pd.DataFrame, level: float) -> str:
     """Whether coverage is at least the level: refuted if clearly below, less the slack of discrete rewards."""
     margin = critical(len(rows)) * rows["coverage_mcse"]
     if (rows["coverage"] + margin < level - SLACK).any():

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, error_bars, key, line_key
-from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding, below, critical
-from paper_figures.shared.output import write_csv, write_figure, write_table
+from paper_figures.shared.finding import Finding, below
 from paper_figures.shared.tidy import span
-from paper_figures.studies.coverage import MARKS, NAMES, SLACK
+from paper_figures.studies.coverage import MARKS, NAMES, at_least
 from simulations.studies.interval_few_visits import KEYS, LEVEL, conclude
 
 if TYPE_CHECKING:
@@ -65,13 +63,13 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
     return [
         Finding(
             f"The default, Chernoff, covers {100 * LEVEL:.0f} % in every setting",
-            _at_least(default, LEVEL),
+            at_least(default, LEVEL),
             f"at least {100 * default['coverage'].min():.1f} %, at {span(default['length'] / safe['length'])} times "
             "the length of Bernstein intervals",
         ),
         Finding(
             f"Score intervals come within 3 points of {100 * LEVEL:.0f} % from {MANY} effective completions on",
-            _at_least(score[many], LEVEL - 0.03),
+            at_least(score[many], LEVEL - 0.03),
             f"{span(100 * score['coverage'][many], '.1f')} %, at "
             f"{span(score['length'][many] / default['length'][many])} times the default's length; with fewer, at least "
             f"{100 * score['coverage'].min():.1f} %",
@@ -113,18 +111,3 @@ def figure(summary: pd.DataFrame) -> Figure:
         keys.append(line_key(f"{100 * LEVEL:.0f} %", color=BLACK))
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False, columnspacing=1.2)
     return drawing
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``coverage_few.csv``, ``tables/coverage_few.{md,tex}`` and ``figures/coverage_few.{png,pdf}``."""
-    write_csv(table(summary), folder, "coverage_few")
-    write_table(shown(summary), folder, "coverage_few", CAPTION)
-    write_figure(figure(summary), folder, "coverage_few")
-
-
-def _at_least(rows: pd.DataFrame, level: float) -> str:
-    """Whether coverage is at least the level: refuted if clearly below, less the slack of discrete rewards."""
-    margin = critical(len(rows)) * rows["coverage_mcse"]
-    if (rows["coverage"] + margin < level - SLACK).any():
-        return FAILS
-    return HOLDS if (rows["coverage"] + margin >= level).all() else OPEN

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +10,6 @@ import pandas as pd
 from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, LABELS, ORANGE, Mark, dot_plot, key, line_key, plain_log
 from paper_figures.shared.finding import Finding, above, below
-from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.shared.tidy import by_measure, span, with_error
 from simulations.studies.efficiency import DEFAULT, LIMIT, SECOND, STEADY
 
@@ -169,15 +167,6 @@ def figure(summary: pd.DataFrame) -> Figure:
         keys.append(line_key(f"{LIMIT:g} times", color=BLACK, linestyle=":"))
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
     return drawing
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``efficiency.csv``, ``efficiency_worst.csv``, tables of methods and settings, and the figure."""
-    write_csv(table(summary), folder, "efficiency")
-    write_csv(worst(summary), folder, "efficiency_worst")
-    write_table(shown(summary), folder, "efficiency", CAPTIONS["efficiency"])
-    write_table(shown_settings(summary), folder, "efficiency_settings", CAPTIONS["efficiency_settings"])
-    write_figure(figure(summary), folder, "efficiency")
 
 
 def _largest(rows: pd.DataFrame) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -10,7 +9,6 @@ import pandas as pd
 from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, LABELS, MARKS, error_bars, key, line_key
 from paper_figures.shared.finding import Finding, below, critical, equal
-from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.shared.tidy import by_measure, span, with_error
 from simulations.studies.gradient_mse import BASE
 
@@ -127,13 +125,6 @@ def figure(summary: pd.DataFrame) -> Figure:
         keys.append(line_key("Theorem 2's identity", color=BLACK, linestyle=(0, (4, 2))))
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
     return drawing
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``gradient.csv``, ``tables/gradient.{md,tex}`` and ``figures/gradient.{png,pdf}``."""
-    write_csv(table(summary), folder, "gradient")
-    write_table(shown(summary), folder, "gradient", CAPTION)
-    write_figure(figure(summary), folder, "gradient")
 
 
 def _text(setting: dict[str, float]) -> str:

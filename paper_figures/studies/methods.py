@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -10,7 +9,6 @@ import pandas as pd
 from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, LABELS, Mark, dot_plot, key, line_key, plain_log
 from paper_figures.shared.finding import Finding, above, below
-from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.shared.tidy import by_measure, span, with_error
 
 if TYPE_CHECKING:
@@ -120,13 +118,6 @@ def figure(summary: pd.DataFrame) -> Figure:
         keys = [key(mark, f"G = {size}") for size, mark in MARKS.items()] + [line_key("KAE", color=BLACK)]
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
     return drawing
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``methods.csv``, ``tables/methods.{md,tex}`` and ``figures/methods.{png,pdf}``."""
-    write_csv(table(summary), folder, "methods")
-    write_table(shown(summary), folder, "methods", CAPTION)
-    write_figure(figure(summary), folder, "methods")
 
 
 def _order(summary: pd.DataFrame) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -10,7 +9,6 @@ import pandas as pd
 from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, BLUE, LABELS, MARKS, SKY, Mark, error_bars, key
 from paper_figures.shared.finding import Finding, below
-from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.shared.tidy import by_measure, span, with_error
 
 if TYPE_CHECKING:
@@ -109,10 +107,3 @@ def figure(summary: pd.DataFrame) -> Figure:
         keys = [key(mark, NAMES[name], linestyle="-") for name, mark in SERIES.items()]
         drawing.legend(handles=keys, loc="outside right center", frameon=False)
     return drawing
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``one_shot.csv``, ``tables/one_shot.{md,tex}`` and ``figures/one_shot.{png,pdf}``."""
-    write_csv(table(summary), folder, "one_shot")
-    write_table(shown(summary), folder, "one_shot", CAPTION)
-    write_figure(figure(summary), folder, "one_shot")

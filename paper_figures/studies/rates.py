@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +10,6 @@ import pandas as pd
 from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, LABELS, MARKS, error_bars, key, line_key, plain_log
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding, critical, equal
-from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.shared.tidy import by_measure, with_error
 from simulations.harness import Cell
 from simulations.studies.value_rates import conclude, sample_size
@@ -148,14 +146,6 @@ def figure(summary: pd.DataFrame) -> Figure:
         keys += [line_key("exact", color=BLACK), line_key("theory's slope", color=BLACK, linestyle=(0, (1, 1.5)))]
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
     return drawing
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``rates.csv``, ``rates_points.csv``, ``tables/rates.{md,tex}`` and ``figures/rates.{png,pdf}``."""
-    write_csv(table(summary), folder, "rates")
-    write_csv(points(summary), folder, "rates_points")
-    write_table(shown(summary), folder, "rates", CAPTION)
-    write_figure(figure(summary), folder, "rates")
 
 
 def _verdicts(slopes: pd.DataFrame) -> tuple[list[str], pd.Series]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -10,7 +9,6 @@ import pandas as pd
 from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import LABELS, MARKS, error_bars, key, plain_log
 from paper_figures.shared.finding import Finding, below
-from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.shared.tidy import by_measure, with_error
 from simulations.studies.policy_regret import METHODS
 
@@ -110,10 +108,3 @@ def figure(summary: pd.DataFrame) -> Figure:
         keys = [key(MARKS[name], LABELS[name], linestyle="-") for name in METHODS]
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
     return drawing
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``regret.csv``, ``tables/regret.{md,tex}`` and ``figures/regret.{png,pdf}``."""
-    write_csv(table(summary), folder, "regret")
-    write_table(shown(summary), folder, "regret", CAPTION)
-    write_figure(figure(summary), folder, "regret")

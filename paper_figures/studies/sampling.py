@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from kaestat.sampling import POLICIES
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Mark, error_bars, key
 from paper_figures.shared.comparison import NORMAL_975
 from paper_figures.shared.finding import Finding, above, below, critical, equal
-from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.shared.tidy import by_measure, span, with_error
 from simulations.studies.sampling import CHECKPOINTS, EDGES, REFERENCE, STEPS, WAYS
 
@@ -57,7 +55,7 @@ CAPTIONS = {
 }
 
 
-def bias(summary: pd.DataFrame) -> pd.DataFrame:
+def table(summary: pd.DataFrame) -> pd.DataFrame:
     """A row for each policy.
 
     Parameters
@@ -91,7 +89,7 @@ def optima(summary: pd.DataFrame) -> pd.DataFrame:
 def shown(summary: pd.DataFrame) -> pd.DataFrame:
     """A row for each policy."""
     heads = ["Squared bias", "Uncorrected", "Along the gradient", "Variance to formula", "Worth"]
-    return _text(bias(summary), BIAS, heads, "Policy", {})
+    return _text(table(summary), BIAS, heads, "Policy", {})
 
 
 def shown_learning(summary: pd.DataFrame) -> pd.DataFrame:
@@ -110,7 +108,7 @@ def shown_optima(summary: pd.DataFrame) -> pd.DataFrame:
 
 def findings(summary: pd.DataFrame) -> list[Finding]:
     """Bias with the correction and without, the formula, what is learned, and what is given up."""
-    drawn, learned, best = (f(summary).set_index("method") for f in (bias, learning, optima))
+    drawn, learned, best = (f(summary).set_index("method") for f in (table, learning, optima))
     changed = drawn.drop(index=list(ALIKE))
     ways = learned.drop(index=REFERENCE)
     kept = best.loc["uncorrected"]
@@ -163,7 +161,7 @@ def figure(summary: pd.DataFrame) -> Figure:
     with matplotlib.rc_context(STYLE):
         drawing = Figure(figsize=(12.0, 8.2), layout="constrained")
         (first, second), (third, fourth) = drawing.subplots(2, 2)
-        _draw_bias(first, bias(summary))
+        _draw_bias(first, table(summary))
         _draw_learning(second, third, learning(summary))
         _draw_optima(fourth, optima(summary))
         for axes, letter in zip((first, second, third, fourth), "abcd", strict=True):
@@ -172,18 +170,6 @@ def figure(summary: pd.DataFrame) -> Figure:
         keys += [key(CORRECTED, "With the correction"), key(UNCORRECTED, "Without")]
         drawing.legend(handles=keys, loc="outside lower center", ncols=3, frameon=False)
     return drawing
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write three files ``sampling*.csv``, three tables, and the figure."""
-    for name, frame, text in (
-        ("sampling", bias(summary), shown(summary)),
-        ("sampling_learning", learning(summary), shown_learning(summary)),
-        ("sampling_optima", optima(summary), shown_optima(summary)),
-    ):
-        write_csv(frame, folder, name)
-        write_table(text, folder, name, CAPTIONS[name])
-    write_figure(figure(summary), folder, "sampling")
 
 
 def _draw_bias(axes: Axes, frame: pd.DataFrame) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -10,7 +9,6 @@ import pandas as pd
 from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, LABELS, VERMILION, Mark, dot_plot, key, line_key, plain_log
 from paper_figures.shared.finding import Finding, below
-from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.shared.tidy import by_measure, with_error
 
 if TYPE_CHECKING:
@@ -107,13 +105,6 @@ def figure(summary: pd.DataFrame) -> Figure:
         keys = [key(mark, NAMES[name]) for name, mark in MARKS.items()] + [line_key("GRPO", color=BLACK)]
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
     return drawing
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``schedule.csv``, ``tables/schedule.{md,tex}`` and ``figures/schedule.{png,pdf}``."""
-    write_csv(table(summary), folder, "schedule")
-    write_table(shown(summary), folder, "schedule", CAPTION)
-    write_figure(figure(summary), folder, "schedule")
 
 
 def _below(row: pd.Series, limit: float) -> str:

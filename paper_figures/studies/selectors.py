@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -10,7 +9,6 @@ import pandas as pd
 from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, Mark, dot_plot, key, line_key, plain_log
 from paper_figures.shared.finding import Finding, below
-from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.shared.tidy import number, span, with_error
 from simulations.studies.bandwidth_selectors import conclude
 
@@ -107,13 +105,6 @@ def figure(summary: pd.DataFrame) -> Figure:
         keys.append(line_key("best fixed bandwidth", color=BLACK))
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
     return drawing
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``selectors.csv``, ``tables/selectors.{md,tex}`` and ``figures/selectors.{png,pdf}``."""
-    write_csv(table(summary), folder, "selectors")
-    write_table(shown(summary), folder, "selectors", CAPTION)
-    write_figure(figure(summary), folder, "selectors")
 
 
 def _order(summary: pd.DataFrame) -> list[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from kaestat.report.plots import STYLE
 from paper_figures.shared.comparison import NORMAL_975
-from paper_figures.shared.output import write_csv, write_figure, write_table
 from simulations.studies.sensitivity import BANDWIDTHS, KERNELS, method
 
 if TYPE_CHECKING:
@@ -87,13 +85,6 @@ def shown(summary: pd.DataFrame) -> pd.DataFrame:
         index="setting", columns="step", values="text", aggfunc="first", sort=False
     )
     return wide.rename(columns=lambda step: f"Step {step}").rename_axis(columns=None).reset_index()
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``sensitivity.csv``, ``tables/sensitivity.{md,tex}`` and ``figures/sensitivity.{png,pdf}``."""
-    write_csv(table(summary), folder, "sensitivity")
-    write_table(shown(summary), folder, "sensitivity", CAPTION)
-    write_figure(figure(summary), folder, "sensitivity")
 
 
 def _draw(axes: Axes, points: pd.DataFrame, kernel: str) -> None:

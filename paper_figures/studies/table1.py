@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pandas as pd
 
 from paper_figures.shared import paper
 from paper_figures.shared.comparison import CELL, beside, pick, verdict, wide
 from paper_figures.shared.comparison import reductions as compare_reductions
-from paper_figures.shared.output import write_csv, write_table
 
 ROLES = {"kae": "predicted", "grpo": "input", "reinforce++": "input"}
 ENTRY_LIMIT = 25.0  # per cent of the paper's entry
@@ -76,11 +73,3 @@ def shown(summary: pd.DataFrame) -> pd.DataFrame:
     verdicts = pd.concat([all_entries, all_reductions]).groupby(CELL)["verdict"]
     rows.append(("Verdict", verdicts.agg(lambda texts: "holds" if set(texts) == {"holds"} else "misses")))
     return wide(rows)
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``table1.csv``, ``table1_entries.csv``, ``table1_reductions.csv`` and ``tables/table1.{md,tex}``."""
-    write_csv(table(summary), folder, "table1")
-    write_csv(entries(summary), folder, "table1_entries")
-    write_csv(reductions(summary), folder, "table1_reductions")
-    write_table(shown(summary), folder, "table1", CAPTION)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pandas as pd
 
 from paper_figures.shared import paper
 from paper_figures.shared.comparison import CELL, beside, pick, wide
 from paper_figures.shared.comparison import reductions as compare_reductions
-from paper_figures.shared.output import write_csv, write_table
 
 REDUCTION_LIMIT = 6.0  # percentage points
 COLUMNS = ["versus", "reduction_pct", "mcse", "paper"]
@@ -55,11 +52,3 @@ def shown(summary: pd.DataFrame) -> pd.DataFrame:
     verdicts = compared.groupby(CELL)["verdict"]
     rows.append(("Verdict", verdicts.agg(lambda texts: "holds" if set(texts) == {"holds"} else "misses")))
     return wide(rows)
-
-
-def write(summary: pd.DataFrame, folder: str | os.PathLike) -> None:
-    """Write ``table2.csv``, ``table2_reductions.csv``, ``table2_verdicts.csv`` and ``tables/table2.{md,tex}``."""
-    write_csv(table(summary), folder, "table2")
-    write_csv(reduction_table(summary), folder, "table2_reductions")
-    write_csv(reductions(summary), folder, "table2_verdicts")
-    write_table(shown(summary), folder, "table2", CAPTION)

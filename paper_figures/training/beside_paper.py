@@ -1,14 +1,14 @@
-"""``python -m paper_figures.training.beside_paper table3 FOLDER...``: accuracies of one's own runs beside the paper's.
+"""``python -m paper_figures.training.beside_paper ARTEFACT FOLDER...``: one's own runs beside the paper's.
 
-Seeds of a variant are pooled. The standard error joins that over problems, with all completions of all seeds of a
-problem as one cluster, and that over seeds; with a single seed the second is not known, and is left out.
+Of accuracies, seeds of a variant are pooled. The standard error joins that over problems, with all completions of all
+seeds of a problem as one cluster, and that over seeds; with a single seed the second is not known, and is left out.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import pandas as pd
@@ -17,10 +17,16 @@ try:
     import typer
 
     from paper_figures.shared import paper
-    from paper_figures.shared.output import markdown, write_csv, write_table
-    from paper_figures.training.results import method_label
+    from paper_figures.shared.output import markdown, write_csv, write_figure, write_table
+    from paper_figures.training import errors_beside
+    from paper_figures.training.figures import panels
+    from paper_figures.training.results import method_label, read_results, variants_of
+    from paper_figures.training.tables import final_table
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; tables need: pip install -e '.[simulations]'")
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SETS = {"aime24": "aime24", "aime25": "aime25", "amc": "amc", "math500": "math", "minerva": "minerva"}
 SETS |= {"olympiadbench": "olympiad"}  # name here -> in the paper's table
@@ -116,28 +122,72 @@ def _se(values: pd.Series) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
 
 
+def curves_beside(folder: Path, artefact: str) -> tuple[Figure, pd.DataFrame]:
+    """The paper's figure from an experiment's runs, and what they reach."""
+    found = read_results(folder, ("tests", "curves", "final", "differences"))
+    first = ("curves", "mean_reward", "Training reward") if artefact == "figure1" else ("tests", "greedy", "Greedy")
+    shown = [first, ("tests", "accuracy", "Test accuracy, sampled")]
+    shown = [panel for panel in shown if found[panel[0]][panel[1]].notna().any()]  # verl takes no greedy answers
+    row = [(found[table], column, name) for table, column, name in shown]
+    return panels([row], variants_of(found["tests"])), final_table(found["final"], found["differences"])
+
+
+def write_accuracies(table: str, folders: list[Path], variant: list[str], out: Path) -> str:
+    """Write a table of accuracies; its text."""
+    if len(variant) != len(folders):
+        raise ValueError(f"{len(folders)} folders and {len(variant)} variants; give one for each.")
+    evaluations: dict[tuple[str, int], list[Path]] = {}
+    for folder, text in zip(folders, variant, strict=True):
+        method, _, reuse = text.rpartition("|")
+        evaluations.setdefault((method, int(reuse)), []).append(folder)
+    frame, caption = beside_paper(int(table[-1]), evaluations), CAPTION.format(number=table[-1])
+    write_csv(frame, out, table)
+    write_table(shown(frame), out, table, caption)
+    return markdown(shown(frame), caption)
+
+
+def write_errors(table: str, folders: list[Path], out: Path) -> str:
+    """Write a table of errors; its text."""
+    number = int(table[-1])
+    frame = errors_beside.errors_beside(number, folders)
+    caption = errors_beside.CAPTION.format(number=number, unit=errors_beside.UNITS[number])
+    write_csv(frame, out, table)
+    write_table(errors_beside.shown(frame), out, table, caption)
+    return markdown(errors_beside.shown(frame), caption)
+
+
+def write_curves(artefact: str, folders: list[Path], out: Path) -> str:
+    """Write figures, and what is reached as tables; their text."""
+    said = []
+    for folder in folders:
+        drawing, reached = curves_beside(folder, artefact)
+        name = f"{artefact}_{folder.name}"
+        write_figure(drawing, out, name)
+        caption = f"{artefact}, {folder.name}: accuracy reached. The paper prints its curves without numbers."
+        write_table(reached, out, name, caption)
+        said.append(markdown(reached, caption))
+    return "\n".join(said)
+
+
 def main(
-    table: Annotated[str, typer.Argument(help="table3 or table4.")],
-    folders: Annotated[list[Path], typer.Argument(help="Results folders of evaluations.")],
-    variant: Annotated[list[str], typer.Option(help="METHOD|J of each folder, in their order.")],
-    out: Annotated[Path, typer.Option(help="Folder of the table.")] = Path("results/beside_paper"),
+    artefact: Annotated[str, typer.Argument(help="table1 to table4, figure1, single-stream or ablation.")],
+    folders: Annotated[list[Path], typer.Argument(help="Results folders: diagnostics, evaluations or experiments.")],
+    variant: Annotated[list[str] | None, typer.Option(help="METHOD|J of each evaluation, in their order.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the table or figure.")] = Path("results/beside_paper"),
 ) -> None:
-    """Write and print the table."""
+    """Write the table or figure, and print what it says."""
     try:
-        if table not in ("table3", "table4"):
-            raise ValueError(f"table {table!r}: give table3 or table4.")
-        if len(variant) != len(folders):
-            raise ValueError(f"{len(folders)} folders and {len(variant)} variants; give one for each.")
-        evaluations: dict[tuple[str, int], list[Path]] = {}
-        for folder, text in zip(folders, variant, strict=True):
-            method, _, reuse = text.rpartition("|")
-            evaluations.setdefault((method, int(reuse)), []).append(folder)
-        frame, caption = beside_paper(int(table[-1]), evaluations), CAPTION.format(number=table[-1])
-        write_csv(frame, out, table)
-        write_table(shown(frame), out, table, caption)
+        if artefact in ("table1", "table2"):
+            said = write_errors(artefact, folders, out)
+        elif artefact in ("table3", "table4"):
+            said = write_accuracies(artefact, folders, variant or [], out)
+        elif artefact in ("figure1", "single-stream", "ablation"):
+            said = write_curves(artefact, folders, out)
+        else:
+            raise ValueError(f"artefact {artefact!r}: give table1 to table4, figure1, single-stream or ablation.")
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
-    print(markdown(shown(frame), caption))
+    print(said)
 
 
 if __name__ == "__main__":

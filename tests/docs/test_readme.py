@@ -92,6 +92,17 @@ def test_the_table_of_designs_is_that_of_the_study():
     assert {tuple(float(each.replace("−", "-")) for each in row) for row in rows} <= known
 
 
+def test_what_is_said_of_the_world_like_a_real_run_is_that_of_the_study():
+    gaps = pd.read_csv(ROOT / "results" / "studies" / "workings" / "differences.csv", dtype={"base": str})
+    gaps = gaps.query("base == 'all' and endpoint == 'area' and reference == 'kae_eb_1_adam'").set_index("design")
+    mean, none = (
+        f"{-gaps.loc[name, 'difference']:.3f} ± {gaps.loc[name, 'se']:.3f}".replace("0.", ".")
+        for name in ("batch_mean_1_adam", "none_1")
+    )
+    said = f"Weighted `kae_eb` is {mean} ahead of the weighted batch mean and {none} ahead of no baseline"
+    assert said in " ".join(README.split())
+
+
 def test_effect_sizes_and_who_should_not_use_it_stand_in_the_first_third():
     first = README[: len(README) // 3]
     for said in (

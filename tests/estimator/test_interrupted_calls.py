@@ -15,8 +15,7 @@ import pytest
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.several_rewards import SeveralRewards
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
-from kaestat.integrations.shared.tracked_turns import TrackedTurns
+from kaestat.integrations.shared.tracked_estimator import TrackedEstimator, TrackedTurns
 from tests.helpers.interrupts import Places, interrupted
 
 QUICK = 12  # random places of a case in the quick suite, beside the last 20

@@ -185,4 +185,5 @@ def modules():
     add("openrlhf.trainer.ppo_utils.experience", Experience=Experience)
     add("openrlhf.trainer.ppo_utils.experience_maker", RemoteExperienceMaker=RemoteExperienceMaker, ray=ray)
     add("openrlhf.trainer.ppo_trainer", PPOTrainer=PPOTrainer, BasePPOTrainer=BasePPOTrainer, ray=ray)
+    add("openrlhf.trainer.ppo_trainer_async", PPOTrainerAsync=None)
     return found

@@ -78,8 +78,8 @@ def run(folder: Path, case: str, processes: int, batch: int | None) -> None:
     rank = trainer.accelerator.process_index
     trainer.advantage_estimator.save(folder / f"estimator-{rank}")
     states = [folder / f"estimator-{rank}"]
-    if trainer._drawn is not None:
-        trainer._drawn.sampler.save(folder / f"sampler-{rank}")
+    if trainer.session.drawn is not None:
+        trainer.session.drawn.sampler.save(folder / f"sampler-{rank}")
         states.append(folder / f"sampler-{rank}")
     found = {
         "checkpoint": checkpoint and Path(checkpoint).name,

@@ -31,7 +31,7 @@ from trl.experimental.async_grpo.async_rollout_worker import (
 )
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.trl.async_trainer import BaselineAsyncGRPOTrainer
 from kaestat.integrations.trl.group_scoring import GroupScorer, baseline_loop
 from llm_experiments.policies.tiny import TinySize, tiny_model, tiny_tokenizer
@@ -110,7 +110,7 @@ class InProcess:
         PartialState()  # TRL's logger asks for it
         make = _AsyncRolloutLoop
         if estimator is not None:
-            scorer = GroupScorer(TrackedEstimator(estimator), prompt_id, weights, check)
+            scorer = GroupScorer(TrainerSession(estimator, weights=weights), prompt_id, check)
             make = partial(baseline_loop, _AsyncRolloutLoop, scorer)
         self.version = SimpleNamespace(value=0)
         self.loop = make(

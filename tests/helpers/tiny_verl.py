@@ -15,7 +15,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.utils.torch_functional import calculate_sum_pi_squared_from_logits
 
 import kaestat.integrations.verl  # noqa: F401  (registers)
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.session import TrainerSession
 
 RESPONSE = 5  # longest response, tokens
 
@@ -144,7 +144,7 @@ class QueueAdapter:
 
     def __init__(self, queue, estimator):
         self.queue, self.trainer = queue, make_trainer()
-        self.trainer.baseline = TrackedEstimator(estimator)
+        self.trainer.session = TrainerSession(estimator)
         self.lengths = np.random.default_rng(5)
 
     def advantages(self, rows):
@@ -162,7 +162,7 @@ class QueueAdapter:
         return np.array([advantages[key][0] for key in batch.keys], dtype=float)
 
     def state(self):
-        return self.trainer.baseline.state_dict()
+        return self.trainer.session.state_dict()
 
     def restore(self, state):
-        self.trainer.baseline.load_state_dict(state)
+        self.trainer.session.load_state_dict(state)

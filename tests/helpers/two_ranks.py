@@ -98,7 +98,7 @@ def main(folder: Path) -> None:
         run = sampled(folder / name, save_strategy="steps", save_steps=3)
         run.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         write(folder, name, run)
-        run._drawn.sampler.save(folder / f"{name}-{run.accelerator.process_index}.sampler")
+        run.session.drawn.sampler.save(folder / f"{name}-{run.accelerator.process_index}.sampler")
     turns(folder)
 
 

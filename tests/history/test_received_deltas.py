@@ -69,6 +69,18 @@ def test_copies_number_under_names_of_their_own():
     assert completions(taker) == 4
 
 
+def test_numbers_that_were_sent_before_an_estimator_was_rolled_back_are_not_given_again():
+    """Under one name, the second delta would have the number of the first, and would be lost."""
+    giver, taker = worker(), worker()
+    giver.step(["a"], [1.0], 0)
+    before = giver.state_dict()
+    for prompt in ("sent and rolled back", "recorded since"):
+        giver.step([prompt], [1.0], 1)
+        taker.merge(giver.pending_delta())
+        giver.load_state_dict(before)
+    assert completions(taker) == 3
+
+
 def test_pending_deltas_of_older_states_get_a_number():
     old, taker = worker(), worker()
     old.step(["a"], [1.0], 0)

@@ -90,6 +90,7 @@ def _init(self, args, kl_coefficient=0.0):
     self.args, self.strategy = args, SimpleNamespace(args=args)
     self.actor_model_group, self.critic_model_group, self.vllm_engines = ActorGroup(), None, None
     self.tokenizer, self.kl_ctl = MagicMock(pad_token_id=0), MagicMock(value=kl_coefficient)
+    self.samples_generator = Generator()
     self.wandb_logger = self.tensorboard_logger = None
     self.best_eval_metric_key, self.best_eval_metric_value, self._latest_eval_metric_value = "pass1", -1.0, None
     self.ppo_train = lambda global_step: {}
@@ -163,10 +164,10 @@ def adapter(openrlhf):
             return found
 
         def state(self):
-            return self.trainer._watched.state_dict()
+            return self.trainer.session.state_dict()
 
         def restore(self, state):
-            self.trainer._watched.load_state_dict(state)
+            self.trainer.session.load_state_dict(state)
 
     return OpenRLHFAdapter
 
@@ -259,7 +260,7 @@ def test_integration_openrlhf_best_checkpoint_has_the_state_and_one_without_is_r
     second.init_checkpoint_states()
     assert advantages_of(second, rollout(openrlhf, [1.0, 0.0], ["p", "p"]), 1)[0] != 1.0
     second.actor_model_group.states = {"global_step": 2}
-    with pytest.raises(ValueError, match="no state of the baseline"):
+    with pytest.raises(ValueError, match="saved without the history of 'kae'"):
         second.init_checkpoint_states()
     memoryless = make_trainer(AdvantageEstimator("rloo"), args)
     memoryless.actor_model_group.states = {"global_step": 2}
@@ -289,12 +290,16 @@ def test_integration_openrlhf_history_without_a_step_is_refused(openrlhf):
 
 
 def test_integration_openrlhf_install_puts_the_trainer_where_its_command_looks(openrlhf, monkeypatch):
-    monkeypatch.setattr(openrlhf.trainer, "PPOTrainer", openrlhf.trainer.PPOTrainer)  # comes back afterwards
+    asynchronous = importlib.import_module("openrlhf.trainer.ppo_trainer_async")
+    for module, name in ((openrlhf.trainer, "PPOTrainer"), (asynchronous, "PPOTrainerAsync")):
+        monkeypatch.setattr(module, name, getattr(module, name))  # comes back afterwards
     install(kae())
     installed = openrlhf.trainer.PPOTrainer.__ray_metadata__.modified_class(arguments())
     assert isinstance(installed, openrlhf.plain)
     assert isinstance(installed.experience_maker, BaselineExperienceMakerMixin)
     assert isinstance(installed.experience_maker, openrlhf.maker.RemoteExperienceMaker)
+    with pytest.raises(ValueError, match=r"--train\.async_enable"):
+        asynchronous.PPOTrainerAsync.remote("model")
 
 
 class PromptDataset:
@@ -390,7 +395,7 @@ def test_integration_openrlhf_resumed_run_draws_as_if_it_had_never_stopped(openr
         before, after = whole.step(step), resumed.step(step)
         assert before[:2] == after[:2]
         np.testing.assert_array_equal(before[2], after[2])
-    with pytest.raises(ValueError, match="written without one"):
+    with pytest.raises(ValueError, match="saved without one"):
         resumed.trainer.prompts_dataloader.load_state_dict({"_snapshot": {}})
 
 
@@ -479,27 +484,51 @@ def test_integration_openrlhf_groups_that_its_filter_dropped_enter_the_history(o
         own = 4 if order == "any" else 2  # in strict order a prompt has one place in a step
         lengths = {"weights": [2.0, 3.0, 4.0, 2.0][:own]} if weights == "length" else {}
         plain.observe([*ids[4:], *ids[:2]][:own], [0.5, 1.0, 1.0, 1.0][:own], step, **lengths)
-    found, expected = (e.history.visits(ids[::2], 3) for e in (trainer._watched.estimator, plain))
+    found, expected = (e.history.visits(ids[::2], 3) for e in (trainer.session.estimator, plain))
     assert found.total.tolist() == expected.total.tolist() and found.count.tolist() == expected.count.tolist()
     assert not hasattr(kept[0], "kaestat_dropped")
 
 
-def test_integration_openrlhf_policies_are_those_written_on_the_completions(openrlhf):
-    trainer = make_trainer(AdvantageEstimator("kae", bandwidth=5.0, order="any"))
-    plain = AdvantageEstimator("kae", bandwidth=5.0, order="any")
-    prompts, rewards, version = (
-        ["p", "p", "q", "q", "p", "q", "q"],
-        [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0],
-        [1, 1, 2, 2, 0, 1, 2],
-    )
-    samples = rollout(openrlhf, rewards, prompts)
-    for sample, policy in zip(samples, version, strict=True):
-        sample.kaestat_version = policy
-    found = advantages_of(trainer, samples, 4)
-    ids = [hash_prompt(prompt) for prompt in prompts]
-    np.testing.assert_allclose(found, plain.step(ids, rewards, 4, version=version), rtol=1e-6, atol=1e-6)
-    visits = trainer._watched.estimator.history.visits([hash_prompt("p")], 5)
-    assert [5 - lag for lag, n in zip(visits.lag[0], visits.count[0], strict=True) if n] == [0, 1]
-    unknown = rollout(openrlhf, [1.0, 0.0], ["p", "p"])  # of a generator that does not write them
-    advantages_of(trainer, unknown, 6)
-    assert trainer._watched.estimator.history.visits([hash_prompt("p")], 7).lag[0, -1] == 1
+class Engine:
+    """In the place of a vLLM engine and of Ray's remote calls: every third group has rewards that are all alike."""
+
+    def __init__(self):
+        self.made = []
+        self.get_num_unfinished_requests = SimpleNamespace(remote=lambda: 0)
+        self.generate_responses = SimpleNamespace(remote=self.generate)
+
+    def generate(self, *, prompt, label, num_samples, images, **options):
+        alike = len(self.made) % 3 == 1
+        rewards = [1.0 if alike else float(k % 2) for k in range(num_samples)]
+        self.made.append((prompt, rewards))
+        shared = {"prompt": prompt, "label": label, "images": images, "action_ranges": [(2, 5)], "truncated": False}
+        tokens = {"observation_tokens": [1, 2, 3, 4, 5], "rollout_log_probs": None}
+        return [shared | tokens | {"reward": reward, "scores": reward} for reward in rewards]
+
+
+@pytest.mark.skipif(find_spec("openrlhf") is None, reason="needs OpenRLHF or a folder of its source")
+def test_integration_openrlhf_own_generator_hands_over_what_its_filter_drops(openrlhf, monkeypatch):
+    module, engine = importlib.import_module("openrlhf.trainer.ppo_utils.samples_generator"), Engine()
+    ray = SimpleNamespace(get=lambda refs: refs, wait=lambda refs, **_: (refs[:1], refs[1:]))
+    monkeypatch.setattr(module, "ray", ray)
+    filtering = {"dynamic_filtering_enable": True, "dynamic_filtering_range": (0.0, 1.0)}
+    args = arguments(algo=filtering, rollout={"n_samples_per_prompt": 2, "batch_size": 3})
+    args.algo.advantage.is_correction_enable, args.vllm = False, SimpleNamespace(enable_sleep=False)
+    prompts = [(None, [f"{row}+1="], [""], [None]) for row in range(12)]
+
+    def made(trainer, given):
+        _init(trainer, given)
+        tokenizer = MagicMock(pad_token_id=0)
+        trainer.samples_generator = module.SamplesGenerator(trainer.strategy, prompts, None, tokenizer, [engine])
+
+    monkeypatch.setattr(openrlhf.plain, "__init__", made)
+    trainer = make_trainer(kae(), args)
+    for step in range(2):
+        samples, *_ = trainer.samples_generator.generate_samples(max_new_tokens=8)
+        assert len(samples) == 3 * 2
+        trainer.train_step(samples, step)
+    history = trainer.session.estimator.history
+    seen = [(hash_prompt(prompt), len(rewards), sum(rewards)) for prompt, rewards in engine.made]
+    visits = history.visits([key for key, *_ in seen], 2)
+    found = zip((key for key, *_ in seen), visits.count.sum(-1), visits.total.sum(-1), strict=True)
+    assert [(key, int(count), float(total)) for key, count, total in found] == seen and len(seen) > 6

@@ -11,7 +11,7 @@ import pytest
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.prime_rl import DrawnTasks, install
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.session import TrainerSession
 from tests.fakes import prime_rl_source
 
 KEYS = [f"task-{k}" for k in range(12)]
@@ -147,7 +147,7 @@ def test_integration_prime_rl_group_without_scored_traces_is_no_visit(orchestrat
     for each in group[0].traces:
         each.nodes[0].advantages = []
     run.source.on_result(group)
-    assert run.tasks.clock == 0 and run.env.algorithm.watched.estimator.history is None
+    assert run.tasks.clock == 0 and run.env.algorithm.session.estimator.history is None
     with pytest.raises(ValueError, match="did not hand out"):
         run.source.on_result(group)
 
@@ -158,4 +158,4 @@ def test_integration_prime_rl_what_cannot_work_is_refused(orchestrator):
         type(run.env.algorithm)(SimpleNamespace(length_penalty=object()), None)
     same = [SimpleNamespace(key="a", hash="x")] * 2
     with pytest.raises(ValueError, match="same key"):
-        DrawnTasks(same, TrackedEstimator(kae()), prompt_sampler="neyman", groups=1, group_size=1)
+        DrawnTasks(same, TrainerSession(kae()), prompt_sampler="neyman", groups=1, group_size=1)

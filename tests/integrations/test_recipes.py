@@ -15,7 +15,7 @@ import torch
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.logged import LOGGED
-from tests.fakes import open_instruct_source, openrlhf_source, prime_rl_source, skyrl_source
+from tests.fakes import openrlhf_source, prime_rl_source, skyrl_source
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "frameworks"
 PROMPTS = [f"What is {k} + 1?" for k in range(6)]
@@ -46,7 +46,7 @@ def kae(bandwidth="auto"):
 
 
 def test_integration_recipe_for_any_trainer(tmp_path):
-    (recipe,) = [number for number, block in enumerate(blocks("index")) if "TrackedEstimator(" in block]
+    (recipe,) = [number for number, block in enumerate(blocks("index")) if "TrainerSession(" in block]
     recipe, again, plain = run("index", recipe), run("index", recipe), kae()
     for step, prompts, rewards in steps(6):
         expected = plain.step(prompts, rewards.astype(float), step)
@@ -133,27 +133,6 @@ def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(grpo_state, t
         assert found[:, 0].tolist()[0] > 0 > found[:, 0].tolist()[1]
 
 
-def test_integration_recipe_prime_rl_before_0_7_counts_groups_and_goes_on_where_it_was_saved(tmp_path, monkeypatch):
-    monkeypatch.setenv("KAESTAT_STATE", str(tmp_path))
-    recipe, plain = run("prime-rl", 1), kae(640)
-    recipe.GROUPS_PER_STEP = 8
-    module = types.ModuleType("prime_rl.orchestrator.advantage")
-    module.AdvantageOutputs = lambda advantages: Namespace(advantages=advantages)
-    for name in ("prime_rl", "prime_rl.orchestrator"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    monkeypatch.setitem(sys.modules, "prime_rl.orchestrator.advantage", module)
-    rng = np.random.default_rng(2)
-    for clock in range(24):
-        rewards = rng.random(4)
-        prompt = PROMPTS[rng.integers(6)]
-        group = [{"reward": r, "prompt": [{"role": "user", "content": prompt}]} for r in rewards]
-        found = recipe.advantage(Namespace(rollouts=group)).advantages
-        np.testing.assert_allclose(found, plain.step([prompt] * 4, rewards, clock), atol=1e-12)
-        if clock == 15:
-            recipe = run("prime-rl", 1)
-            assert recipe.clock == 16
-
-
 def test_integration_page_prime_rl_command_installs_before_the_orchestrator_runs(monkeypatch):
     modules = prime_rl_source.modules()
     entry = types.ModuleType("prime_rl.entrypoints.orchestrator")
@@ -166,62 +145,6 @@ def test_integration_page_prime_rl_command_installs_before_the_orchestrator_runs
     run("prime-rl", 0, name="__main__")
     assert issubclass(seen[0][0], prime_rl_source.TrainSource) and seen[0][0] is not prime_rl_source.TrainSource
     assert seen[0][1].make_estimator().method == "kae"
-
-
-def test_integration_recipe_open_instruct_saves_the_step_that_the_trainer_had():
-    recipe, plain = run("open-instruct", 0), kae()
-    expected, batches = {}, {}
-    for step, prompts, rewards in steps(8):
-        batches[step] = Namespace(queries=[list(prompt.encode()) for prompt in prompts]), rewards
-        found = recipe.advantages_of(*batches[step], step)
-        expected[step] = plain.step(prompts, rewards.astype(float), step)
-        assert found.dtype == np.float32
-        np.testing.assert_allclose(found, expected[step], atol=1e-6)
-    state = recipe.watched.state_dict(4)  # get_state, three steps behind the loop
-    fresh = run("open-instruct", 0)
-    fresh.watched.load_state_dict(state)
-    for step in range(5, 8):  # prepared again after the resume
-        np.testing.assert_allclose(fresh.advantages_of(*batches[step], step), expected[step], atol=1e-6)
-
-
-def edited(source, page):
-    """The source with the page's diffs applied, each of which must find its lines once."""
-    for diff in blocks(page, "diff"):
-        lines = diff.splitlines()
-        before = "\n".join(line[1:] for line in lines if line[:1] != "+")
-        assert source.count(before) == 1, f"the source has no such lines: {before}"
-        source = source.replace(before, "\n".join(line[1:] for line in lines if line[:1] != "-"))
-    return source
-
-
-def preparation_actor(monkeypatch):
-    """The loop of a fresh process, with its recipe."""
-    package = types.ModuleType("open_instruct")
-    vars(package).update(kae=run("open-instruct", 0), data_types=None, padding_free_collator=None, utils=None)
-    monkeypatch.setitem(sys.modules, "open_instruct", package)
-    module: dict = {}
-    exec(edited(open_instruct_source.DATA_LOADER, "open-instruct"), module)
-    actor = module["DataPreparationActor"]()
-    position = Namespace(state_dict=dict, load_state_dict=lambda state: None)
-    vars(actor).update(training_step=0, _last_consumed_step=-1, _prep_future=None, prepared_data={})
-    vars(actor).update(config=None, iter_dataloader=position)
-    return actor
-
-
-def test_integration_recipe_open_instruct_edits_leave_a_loop_that_runs_and_resumes(monkeypatch):
-    plain, actor = kae(), preparation_actor(monkeypatch)
-    batches, expected = [], []
-    for step, prompts, rewards in steps(8):
-        batches.append(Namespace(queries=[list(prompt.encode()) for prompt in prompts], scores=rewards.tolist()))
-        expected.append(plain.step(prompts, rewards.astype(float), step))
-    actor._data_preparation_loop(batches[:7])
-    actor._last_consumed_step = 4
-    resumed = preparation_actor(monkeypatch)
-    resumed.set_state(actor.get_state())
-    resumed._data_preparation_loop(batches[5:])
-    found = actor.prepared_data | resumed.prepared_data
-    for step, advantages in enumerate(expected):
-        np.testing.assert_allclose(found[step], advantages, atol=1e-6)
 
 
 def test_integration_page_slime_module_has_what_the_three_arguments_name(monkeypatch):
@@ -266,7 +189,7 @@ def test_integration_page_skyrl_script_registers_and_makes_the_trainer(monkeypat
     trainer = main.KaeExp().get_trainer(
         cfg=Namespace(trainer=Namespace(algorithm=Namespace(advantage_estimator="kaestat")))
     )
-    assert trainer.baseline.watched.estimator.method == "kae"
+    assert trainer.baseline.session.estimator.method == "kae"
 
 
 def test_integration_page_openrlhf_script_installs_before_the_command_runs(monkeypatch):

@@ -91,10 +91,10 @@ class RllmAdapter:
         return found
 
     def state(self):
-        return self.baseline.watched.state_dict()
+        return self.baseline.session.state_dict()
 
     def restore(self, state):
-        self.baseline.watched.load_state_dict(state)
+        self.baseline.session.load_state_dict(state)
 
 
 # rLLM tells no step, so that one which comes a second time cannot be known for it.
@@ -117,7 +117,7 @@ def test_integration_rllm_on_policy_steps_are_calls_and_roles_have_prompts_of_th
         found, _ = collect(rllm, groups)
         expected = [plain.step([key] * 3, own, step) for key, own in rewards.items()]
         np.testing.assert_allclose(found, np.concatenate(expected), atol=1e-12)
-    assert baseline.watched.estimator.last_step == 5 and baseline.watched.metrics["baseline/known_prompts"] > 0
+    assert baseline.session.estimator.last_step == 5 and baseline.session.metrics["baseline/known_prompts"] > 0
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_integration_rllm_asynchronous_groups_are_recorded_under_the_policies_th
         now = max(now, policies[-1])
         found, _ = collect(rllm, [group(task, rewards.tolist(), version=policies)])
         np.testing.assert_array_equal(found, plain.step([task] * 4, rewards, now, version=[policies[-1]] * 4))
-    totals = [e.history.visits(list(e.history.columns.row), 4).count.sum() for e in (baseline.watched.estimator, plain)]
+    totals = [e.history.visits(list(e.history.columns.row), 4).count.sum() for e in (baseline.session.estimator, plain)]
     assert totals[0] == totals[1] == 28
 
 
@@ -167,7 +167,7 @@ def test_integration_rllm_saved_history_goes_on_with_its_policies_counted_on(rll
     second.load(tmp_path / "state")
     collect(rllm, [group("a", [1.0, 1.0], version=0)], estimator="second")
     collect(rllm, [group("a", [0.0, 1.0], version=1)], estimator="second")
-    history = second.watched.estimator.history
+    history = second.session.estimator.history
     visits = history.visits(list(history.columns.row), 5)
     steps = {5 - int(lag): int(n) for lag, n in zip(visits.lag[0], visits.count[0], strict=True) if n}
     assert steps == {0: 2, 2: 2, 3: 4, 4: 2}  # a new process begins with policy 0, the newest there was
@@ -178,7 +178,7 @@ def test_integration_rllm_saved_history_goes_on_with_its_policies_counted_on(rll
     again = register(kae(), "again")
     again.load(tmp_path / "strict")
     collect(rllm, [group("a", [1.0, 0.0])], estimator="again")
-    assert again.watched.estimator.last_step == 3
+    assert again.session.estimator.last_step == 3
 
 
 @pytest.mark.parametrize("method", ["opo", "kae"])
@@ -196,7 +196,7 @@ def test_integration_rllm_prompts_by_a_key_of_the_task_and_what_is_no_prompt_is_
     register(kae(), "keyed", task_key="row")
     for prompts in changing:
         collect(rllm, [group("a", [1.0, 0.0], prompts=prompts)], estimator="keyed")
-    keyed = rllm.advantage.RLLM_ADV_ESTIMATOR_REGISTRY["keyed"].watched
+    keyed = rllm.advantage.RLLM_ADV_ESTIMATOR_REGISTRY["keyed"].session
     assert keyed.metrics["baseline/known_prompts"] == 1.0
     register(kae(), "tokens")
     for groups, message in (
@@ -265,7 +265,5 @@ def test_integration_rllm_own_buffer_records_late_groups_and_those_that_it_filte
 
     trained = asyncio.run(run())
     assert coordinator.filtered == 8 - trained >= 1
-    assert (
-        baseline.watched.estimator.history.visits(list(baseline.watched.estimator.history.columns.row), 4).count.sum()
-        == 24
-    )
+    history = baseline.session.estimator.history
+    assert history.visits(list(history.columns.row), 4).count.sum() == 24

@@ -91,7 +91,7 @@ def test_skyrl_async_groups_are_recorded_under_the_policy_they_were_begun_with(w
             rewards = [sum(r) for r in g.generator_output["rewards"]]
             version = [g.global_step_when_scheduled - 1] * 2
             plain.observe([g.uid] * 2, rewards, step - 1, version=version, **options)
-    found, expected = (e.history.visits(["0", "1", "2"], 5) for e in (trainer.baseline.watched.estimator, plain))
+    found, expected = (e.history.visits(["0", "1", "2"], 5) for e in (trainer.baseline.session.estimator, plain))
     assert found.lag.tolist() == expected.lag.tolist() and found.total.tolist() == expected.total.tolist()
     assert weights == "none" or found.weight.tolist() == expected.weight.tolist()
 
@@ -102,7 +102,7 @@ def test_skyrl_async_trajectory_of_several_steps_counts_once_dropped_or_not():
     one = group("0", [0.5, 1.0, 0.0], 1, lengths=[2, 3, 1], last_steps=last_steps, prompts=prompts)
     other = group("4", [0.5, 1.0, 1.0], 2, lengths=[1, 2, 4], last_steps=last_steps, prompts=[[5], [5, 9], [5]])
     train(trainer, 2, [one], [other])
-    visits = trainer.baseline.watched.estimator.history.visits(["0", "4"], 2)
+    visits = trainer.baseline.session.estimator.history.visits(["0", "4"], 2)
     seen = np.stack([2 - visits.lag, visits.count, visits.total, visits.weight], axis=-1)[:, -1]
     assert seen.tolist() == [[0, 2, 1.0, 6.0], [1, 2, 2.0, 7.0]]
 
@@ -114,7 +114,7 @@ def test_skyrl_async_groups_left_over_at_the_end_of_an_epoch_are_recorded_in_any
         trainer.global_step = 3
         for exhausted in (False, True):
             assert asyncio.run(trainer._collect_generation_mini_batch((*left, exhausted), None)) == (*left, exhausted)
-        history = trainer.baseline.watched.estimator.history
+        history = trainer.baseline.session.estimator.history
         assert (0 if history is None else history.visits(["0", "1"], 4).count.sum()) == count
 
 
@@ -126,4 +126,4 @@ def test_skyrl_async_without_a_history_nothing_is_kept_and_prompts_may_change_wh
     trainer.check_prompts = False
     for step in (1, 2):
         train(trainer, step, [group("0", [1.0, 0.0], step)], [group("1", [1.0, 1.0], step, prompts=[[step], [9]])])
-    assert trainer.baseline.watched.estimator.history.visits([hash_prompt("1")], 2).count.sum() == 4
+    assert trainer.baseline.session.estimator.history.visits([hash_prompt("1")], 2).count.sum() == 4

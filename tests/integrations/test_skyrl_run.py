@@ -100,7 +100,7 @@ def make_trainer(folder, estimator, world, *, epochs=2, full=False, max_steps=No
 
 def recorded(trainer):
     """Completions of each prompt and policy, as the history has them."""
-    estimator = trainer.baseline.watched.estimator
+    estimator = trainer.baseline.session.estimator
     history, now = estimator.history, estimator.last_step + 1
     visits = history.visits(list(history.columns.row), now)
     found = Counter()

@@ -120,10 +120,10 @@ class SlimeAdapter:
         return np.array(advantages)
 
     def state(self):
-        return self.hook.watched.state_dict()
+        return self.hook.session(self.args).state_dict()
 
     def restore(self, state):
-        self.hook.watched.load_state_dict(state)
+        self.hook.session(self.args).load_state_dict(state)
 
 
 class SlimeAdapterById(SlimeAdapter):
@@ -252,7 +252,7 @@ def test_integration_slime_segments_with_prompts_of_their_own_are_known_by_the_d
         np.testing.assert_allclose(found, [of_rollout[s.index] for group in samples for s in group], atol=1e-12)
         assert len(found) > len(rewards)
     if method == "kae":
-        assert set(hook.watched.estimator.history.columns.row) == {hash_prompt(prompt) for prompt in args.prompts}
+        assert set(hook.session(args).estimator.history.columns.row) == {hash_prompt(prompt) for prompt in args.prompts}
 
 
 def test_integration_slime_segments_with_prompts_of_their_own_need_the_data_source():
@@ -371,7 +371,7 @@ def test_integration_slime_prompts_are_drawn_and_their_advantages_corrected(draw
     plain, corrections = AdvantageEstimator("kae"), []
     for step in range(8):
         advantages = manager.generate(step)
-        draw = manager.post_process.drawn.sampler.last_draw
+        draw = manager.post_process.session(manager.args).drawn.sampler.last_draw
         groups = rollouts[-1].samples
         samples = [sample for group in groups for sample in group]
         assert draw.step == step and [len(group) for group in groups] == [size] * batch
@@ -389,7 +389,7 @@ def test_integration_slime_prompts_are_drawn_and_their_advantages_corrected(draw
 def test_integration_slime_parameters_of_the_sampler_come_from_the_config_file(drawing):
     params = {"floor": 0.3, "correction": "none", "most": 2}
     manager = drawing(n_samples_per_prompt=1, rollout_batch_size=12, kaestat_sampler_params=params)
-    sampler = manager.post_process.drawn.sampler
+    sampler = manager.post_process.session(manager.args).drawn.sampler
     assert (sampler.floor, sampler.correction, sampler.most) == (0.3, "none", 2)
     drawing(kaestat_sampler_params={"correction": "none"}, dynamic_sampling_filter_path="some.filter")
     with pytest.raises(ValueError, match=r"kaestat_sampler_params\.budget: unknown parameter; choose from floor"):
@@ -413,7 +413,7 @@ def test_integration_slime_resumed_run_draws_as_if_it_had_never_stopped(drawing,
     second = drawing(method=method)
     second.data_source.load(3)
     assert [second.generate(step) for step in range(4, 7)] == expected[4:]
-    with pytest.raises(ValueError, match="kaestat_sampler_2: the run goes on"):
+    with pytest.raises(ValueError, match="kaestat_sampler_2: this checkpoint was saved without a prompt sampler"):
         drawing(method="rloo").data_source.load(2)
 
 
@@ -426,7 +426,7 @@ def test_integration_slime_group_out_of_the_buffer_keeps_the_correction_that_it_
     manager.data_source.add_samples(before)
     after = manager.data_source.get_samples(6)
     assert after[:2] == before
-    fresh = manager.post_process.drawn.sampler.last_draw
+    fresh = manager.post_process.session(manager.args).drawn.sampler.last_draw
     assert fresh.n_completions == 16
     assert [hash_prompt(group[0].prompt) for group in after[2:]] == fresh.prompt_ids
 
@@ -481,7 +481,7 @@ def test_integration_slime_dropped_groups_have_their_lengths_as_weights():
         np.testing.assert_allclose(found, plain.step(*columns[0], weights=lengths[:2]), rtol=1e-12)
         plain.observe(*columns[1], weights=lengths[2:])
     ids = [hash_prompt(sample.prompt) for sample in every[::2]]
-    found = hook.watched.estimator.history.visits(ids, 3)
+    found = hook.session(args).estimator.history.visits(ids, 3)
     expected = plain.history.visits(["p0", "p1", "p2"], 3)
     assert found.weight.tolist() == expected.weight.tolist() and found.weight.all()
 

@@ -190,9 +190,10 @@ def _arguments(folder, first, last, interval, save_interval):
 
 def recorded(hook):
     """Completions of each prompt and policy, as the history has them."""
-    history = hook.watched.estimator.history
-    visits = history.visits(list(history.columns.row), hook.watched.estimator.last_step + 1)
-    lags = hook.watched.estimator.last_step + 1 - visits.lag
+    estimator = hook.session(None).estimator
+    history = estimator.history
+    visits = history.visits(list(history.columns.row), estimator.last_step + 1)
+    lags = estimator.last_step + 1 - visits.lag
     return Counter(
         {
             (key, int(step)): (int(count), float(total))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import RewardLog, make_baseline
-from kaestat.baselines import logit_grid
+from kaestat.baselines import filter_rates
 from kaestat.baselines.kae import KernelBaseline
 from kaestat.baselines.registry import METHODS, parse_method
 from kaestat.logs import replay as module
@@ -42,7 +42,7 @@ SELECTED = [f"kae:bandwidth={name}" for name in SELECTORS if name != "fixed"]
 def double_precision():
     """Of the learned filter's messages: sums of the copies are in another order."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logit_grid, "PRECISION", "float64")
+        patch.setattr(filter_rates, "PRECISION", "float64")
         yield
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kaestat.baselines.kae import KernelBaseline
+from kaestat.baselines.registry import METHODS
+
 # Of the equivalences, those that single out a formula; the others drive the same lines through whole runs, slowly.
 EQUIVALENCES = (
     "test_values_are_those_of_the_slow_reference_and_padding_never_matters",
@@ -36,9 +39,16 @@ OF_EVERY_BASELINE = ("tests/baselines/test_averaging.py", "tests/baselines/test_
 RELATIVES_OF_KAE = ("tests/baselines/test_kae.py",)  # what they have in common is tested there
 
 
-def _baseline(name: str, *methods: str, more: tuple[str, ...] = ()) -> tuple[str, Tests]:
-    files = (f"tests/baselines/test_{name}.py", *OF_EVERY_BASELINE, *more)
-    return f"kaestat/baselines/{name}.py", Tests(files, methods)
+def _of_baselines() -> dict[str, Tests]:
+    """Every baseline's module, with its own tests and the cases of its methods."""
+    found: dict[str, Tests] = {}
+    for name, method in METHODS.items():
+        path = method.baseline.__module__.replace(".", "/") + ".py"
+        room, _, file = path.removeprefix("kaestat/").rpartition("/")
+        more = RELATIVES_OF_KAE if issubclass(method.baseline, KernelBaseline) and name != "kae" else ()
+        methods = (*found[path].methods, name) if path in found else (name,)
+        found[path] = Tests((f"tests/{room}/test_{file}", *OF_EVERY_BASELINE, *more), methods)
+    return found
 
 
 SMOOTHING_TESTS = (
@@ -49,26 +59,7 @@ SMOOTHING_TESTS = (
 TESTED: dict[str, Tests] = {
     "kaestat/smoothing/kernels.py": Tests(("tests/smoothing/test_kernels.py", "tests/baselines/test_kae.py")),
     "kaestat/logs/risk.py": Tests(("tests/logs/test_risk_tables.py",)),
-    **dict(
-        (
-            _baseline("kae", "kae"),
-            _baseline("kae_eb", "kae_eb", more=RELATIVES_OF_KAE),
-            _baseline("local_polynomial", "local_polynomial", "local_linear", more=RELATIVES_OF_KAE),
-            _baseline("kalman", "kalman"),
-            _baseline("spo", "spo"),
-            _baseline("james_stein", "james_stein"),
-            _baseline("ebpo", "ebpo"),
-            _baseline("krpo", "krpo"),
-            _baseline("sieve", "sieve"),
-            _baseline("kae_stream", "kae_stream", more=RELATIVES_OF_KAE),
-            _baseline("batch_mean", "reinforce++"),
-            _baseline("group_mean", "grpo", "rloo"),
-            _baseline("critic", "critic"),
-            _baseline("oracle", "oracle"),
-            _baseline("pooled", "pooled"),
-            _baseline("reinforce", "none"),
-        )
-    ),
+    **_of_baselines(),
     "kaestat/baselines/base.py": Tests(
         ("tests/baselines/test_base.py", "tests/hardening/test_public_errors.py", *OF_EVERY_BASELINE)
     ),

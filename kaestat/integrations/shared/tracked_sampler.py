@@ -1,10 +1,10 @@
-"""A `PromptSampler` as trainers need it: made to fit their data, its states held by step."""
+"""A `PromptSampler` as trainers need it: made to fit their data, its draws and states held by step."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -17,36 +17,44 @@ from kaestat.integrations.shared.held_states import HeldStates
 from kaestat.sampling import Draw, Policy, PromptSampler
 
 SAMPLER_PARAMS = ("floor", "correction", "most")  # that a trainer's configuration can set
+DRAWS_KEPT = 16  # steps: data loaders look ahead
 NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 
 
 class TrackedSampler(Locked):
-    """The sampler of a run, told its rewards step by step.
+    """The sampler of a run: its draws by step, the rows of the data set that they mean, and its states.
 
     It may be saved by another thread than the one that draws and observes.
 
     Parameters
     ----------
     sampler : PromptSampler
+    ids : sequence of hashables
+        Prompt of each row of the data set. Of several rows with one prompt the first stands for all.
     states_kept : int
         After how many of the last steps the state is held for `save`, as in `TrackedEstimator`.
 
     Attributes
     ----------
+    row : dict
+        Row of each prompt in the data set.
     last_step : int
         Newest step that was observed, -1 for none.
     """
 
-    def __init__(self, sampler: PromptSampler, *, states_kept: int = 0):
+    def __init__(self, sampler: PromptSampler, ids: Sequence[Hashable], *, states_kept: int = 0):
         super().__init__()
         self.sampler = sampler
+        self.row = {key: row for row, key in reversed(list(enumerate(ids)))}
         self.last_step = -1
         self._states = HeldStates(states_kept)
+        self._draws: dict[int, Draw] = {}  # of the last steps
+        self._corrected: Draw | None = None
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures of the last draw, as ``sampling/NAME``."""
-        draw = self.sampler.last_draw
+        """Figures, as ``sampling/NAME``, of the draw that advantages were last corrected for, else of the last one."""
+        draw = self._corrected or self.sampler.last_draw
         return {} if draw is None else draw.metrics()
 
     def observe(self, prompt_ids: Sequence[Hashable], rewards: Sequence[float] | np.ndarray, step: int) -> None:
@@ -59,7 +67,44 @@ class TrackedSampler(Locked):
     def draw(self, step: int, *, budget: int | None = None) -> Draw:
         """Prompts for a step; as `PromptSampler.draw`."""
         with self.lock:
-            return self.sampler.draw(step, budget=budget)
+            return self._remembered(self.sampler.draw(step, budget=budget))
+
+    def draw_of(self, step: int) -> Draw:
+        """The draw of a step: the last one if it was made ahead for it, before a resume maybe, else a new one."""
+        with self.lock:
+            ahead = self.sampler.last_draw
+            return self.draw(step) if ahead is None or ahead.step != step else self._remembered(ahead)
+
+    def corrections(self, ids: Sequence[Hashable], step: int) -> np.ndarray:
+        """Factor of each completion's advantage, shape (N,), from the draw of their own step.
+
+        Parameters
+        ----------
+        ids : sequence of hashables, length N
+            Prompts of the step's completions, or of those that are left of them.
+        step : int
+
+        Raises
+        ------
+        ValueError
+            If these prompts were not drawn for it, as often as they come.
+        """
+        if self.sampler.correction == "none":
+            return np.ones(len(ids))
+        draw = self._draws.get(step)
+        if draw is None or Counter(ids) - Counter(dict(zip(draw.prompt_ids, draw.counts.tolist(), strict=True))):
+            raise ValueError(
+                f"prompt_sampler: the prompts of step {step} are not those that were drawn for it. The trainer must "
+                "take its prompts from the sampler, and name them as the data set does: where it changes them (images, "
+                "an environment's first words), give the column with their ids."
+            )
+        self._corrected = draw
+        return draw.correction_of(ids)
+
+    def _remembered(self, draw: Draw) -> Draw:
+        known = {**self._draws, draw.step: draw}
+        self._draws = {step: known[step] for step in list(known)[-DRAWS_KEPT:]}
+        return draw
 
     def sampler_state(self, step: int | None = None) -> dict[str, Any]:
         """The state as of after ``step`` (None: as it is), for `load_sampler_state`.
@@ -98,7 +143,7 @@ class TrackedSampler(Locked):
 
     def _begin_anew(self) -> None:
         """What has been loaded is the state of all steps before the first that is observed from here on."""
-        self.last_step = -1
+        self.last_step, self._draws, self._corrected = -1, {}, None
         self._states.clear()
         self._keep_state(-1)
 
@@ -106,6 +151,67 @@ class TrackedSampler(Locked):
         if self._states.kept:
             state = self.sampler.state_dict()
             self._states.put(step, lambda: state)
+
+
+class DrawnLoader(TrackedSampler):
+    """A `TrackedSampler` in the place of a trainer's data loader: each draw is made when its first item is asked for.
+
+    Parameters
+    ----------
+    sampler, ids
+        As `TrackedSampler`.
+    length : int
+        Items of an epoch.
+    step : callable
+        Gives the estimator's step.
+    items : callable
+        What the data loader yields for a draw, from the draw and `row`.
+    """
+
+    def __init__(
+        self,
+        sampler: PromptSampler,
+        ids: Sequence[Hashable],
+        *,
+        length: int,
+        step: Callable[[], int],
+        items: Callable[[Draw, Mapping[Hashable, int]], Iterable[Any]],
+    ):
+        super().__init__(sampler, ids)
+        self._length, self._step, self._items = length, step, items
+        self._done = 0  # items of this epoch
+
+    def __len__(self) -> int:
+        """Items of an epoch."""
+        return self._length
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rest of an epoch."""
+        while self._done < self._length:
+            for item in self._items(self.draw(self._step()), self.row):
+                self._done += 1
+                yield item
+        self._done = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the trainer saves with its checkpoints: the place in the epoch, and the sampler's state."""
+        return {"done": self._done % self._length, "sampler": self.sampler_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state of `state_dict`.
+
+        Raises
+        ------
+        ValueError
+            If it is of another data loader.
+        """
+        if set(state) != {"done", "sampler"}:
+            raise ValueError(
+                "prompt_sampler: this checkpoint was saved without one, so that its sampler would begin anew. Resume "
+                "from one that has it, or leave prompt_sampler out."
+            )
+        self.load_sampler_state(state["sampler"])
+        self._done = state["done"]
 
 
 def sampler_of(

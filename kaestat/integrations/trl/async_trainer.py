@@ -6,7 +6,6 @@ Apart from `kaestat.integrations.trl` because TRL calls it experimental and may 
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -16,10 +15,8 @@ from trl.experimental.async_grpo import AsyncGRPOTrainer
 from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker, _AsyncRolloutLoop
 
 from kaestat import AdvantageEstimator
-from kaestat.core.storage import load_state
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
-from kaestat.integrations.shared.weights import LENGTH_ONLY, check_weights
-from kaestat.integrations.trl.checkpoints import STATE_FILE, lost_history, next_checkpoint
+from kaestat.integrations.shared.session import TrainerSession
+from kaestat.integrations.trl.checkpoints import load_session, save_session
 from kaestat.integrations.trl.group_scoring import GroupScorer, RecordingQueue, baseline_loop
 from kaestat.integrations.trl.trainer import TRL
 
@@ -96,10 +93,10 @@ class BaselineAsyncGRPOTrainer(AsyncGRPOTrainer):
         weights: str = "none",
         **kwargs: Any,
     ):
-        _check_options(advantage_estimator, prompt_id, weights)
+        _check_options(advantage_estimator, prompt_id)
         if not self.check_prompts and prompt_id is None:
             raise ValueError("check_prompts=False: without prompt_id the prompt itself is the id; name a column.")
-        self._watched = TrackedEstimator(advantage_estimator)
+        self.session = TrainerSession(advantage_estimator, weights=weights)
         super().__init__(*args, **kwargs)
         if not self.accelerator.is_main_process:
             return
@@ -107,18 +104,18 @@ class BaselineAsyncGRPOTrainer(AsyncGRPOTrainer):
         if not isinstance(worker, AsyncRolloutWorker):
             raise TypeError(
                 f"rollout_worker must be an AsyncRolloutWorker, got {type(worker).__name__}, which computes advantages "
-                "in its own way: let it call kaestat.integrations.shared.tracked_estimator.TrackedEstimator."
+                "in its own way: let it call kaestat.integrations.shared.session.TrainerSession."
             )
-        scorer = GroupScorer(self._watched, prompt_id, weights, self.check_prompts)
+        scorer = GroupScorer(self.session, prompt_id, self.check_prompts)
         worker._loop_cls = partial(baseline_loop, worker._loop_cls, scorer)  # pickled as the worker starts
         worker.stop = partial(_stop, worker, worker.stop)
-        self.rollout_queue = RecordingQueue(self.rollout_queue, self._watched.merge)
+        self.rollout_queue = RecordingQueue(self.rollout_queue, self.session.history.merge)
         self._go_on_counting()
 
     @property
     def advantage_estimator(self) -> AdvantageEstimator:
         """The estimator that the trainer was made with."""
-        return self._watched.estimator
+        return self.session.estimator
 
     def _go_on_counting(self) -> None:
         """No version comes twice: completions of two policies would be one visit."""
@@ -126,21 +123,15 @@ class BaselineAsyncGRPOTrainer(AsyncGRPOTrainer):
         self.rollout_worker.update_model_version(self.model_version)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        # First of all: what looks like a whole checkpoint then has its baseline state, and an upload takes it along.
         if self.args.should_save:
-            self._watched.save_estimator(os.path.join(next_checkpoint(self, trial), STATE_FILE))
+            save_session(self, self.session, trial)
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None or not self.accelerator.is_main_process:
             return
-        path = os.path.join(checkpoint, STATE_FILE)
-        if os.path.exists(path):
-            state: Any = load_state(path).get("state")
-            self._watched.load_state_dict(state)
-        elif self._watched.stateful:
-            raise lost_history(self, path, self.advantage_estimator.method)
+        load_session(self, self.session, checkpoint)
         self._go_on_counting()  # TRL's own count is lost with its rollout_state.json, and for streamed data sets
 
 
@@ -153,7 +144,7 @@ def _stop(worker: AsyncRolloutWorker, stop: Callable[[], None]) -> None:
     stop()
 
 
-def _check_options(estimator: Any, prompt_id: Any, weights: Any) -> None:
+def _check_options(estimator: Any, prompt_id: Any) -> None:
     made = 'kaestat.AdvantageEstimator("kae", bandwidth=10, order="any", keep_deltas=True)'
     if not isinstance(estimator, AdvantageEstimator):
         raise TypeError(f"advantage_estimator must be an AdvantageEstimator, got {estimator!r}; for example {made}.")
@@ -162,7 +153,6 @@ def _check_options(estimator: Any, prompt_id: Any, weights: Any) -> None:
     estimator.take_delta()  # raises where none are kept
     if prompt_id is not None and not isinstance(prompt_id, str):
         raise TypeError(f"prompt_id must be the name of a column, or None, got {prompt_id!r}.")
-    check_weights(estimator, weights, LENGTH_ONLY)
     if estimator.scale.startswith(_OF_THE_BATCH):
         raise ValueError(
             f"advantage_estimator: scale {estimator.scale!r} takes the whole batch together, and here groups are "

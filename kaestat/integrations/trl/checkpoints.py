@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 
-from kaestat.sampling import PromptSampler
+from kaestat.integrations.shared.session import TrainerSession
 
 if TYPE_CHECKING:
     from trl import GRPOConfig
@@ -27,24 +27,22 @@ def next_checkpoint(trainer: Trainer, trial: Any) -> str:
     return os.path.join(trainer._get_output_dir(trial=trial), name)
 
 
-def lost_history(trainer: Trainer, path: str, method: str) -> ValueError:
-    """The error of a checkpoint that lacks a state which the method needs."""
-    return ValueError(
-        f"resume_from_checkpoint: there is no {path}, and method {method!r} cannot go on without its history. Resume "
-        f"from a checkpoint that {type(trainer).__name__} wrote, or start a new run from these weights with "
-        f"model={os.path.dirname(path)!r} and no resume_from_checkpoint."
+def save_session(trainer: Trainer, session: TrainerSession, trial: Any) -> None:
+    """Write a session's states into the folder that the trainer is about to write.
+
+    Before all else: what looks like a whole checkpoint then has its baseline state, and an upload takes it along.
+    """
+    folder = next_checkpoint(trainer, trial)
+    session.save(os.path.join(folder, STATE_FILE), os.path.join(folder, SAMPLER_FILE), whole=True)
+
+
+def load_session(trainer: Trainer, session: TrainerSession, folder: str) -> None:
+    """Take up the states of a checkpoint, or raise a `LostState` where one is missing."""
+    remedy = (
+        f"start a new run from these weights with model={folder!r} and no resume_from_checkpoint "
+        f"({type(trainer).__name__} writes these files; a prompt_sampler can be left out)"
     )
-
-
-def restore_sampler(sampler: PromptSampler, folder: str) -> None:
-    """Take up the draws of a checkpoint, or raise a ValueError where it has none."""
-    path = os.path.join(folder, SAMPLER_FILE)
-    if not os.path.exists(path):
-        raise ValueError(
-            f"resume_from_checkpoint: there is no {path}, so the prompts that were drawn are unknown. Resume from a "
-            "checkpoint that was written with a prompt_sampler, or leave prompt_sampler out."
-        )
-    sampler.load(path)
+    session.load(os.path.join(folder, STATE_FILE), os.path.join(folder, SAMPLER_FILE), remedy=remedy)
 
 
 class ResumePoint(TrainerCallback):

@@ -15,7 +15,7 @@ from trl.experimental.async_grpo.async_rollout_worker import RolloutGroup, Rollo
 
 from kaestat.history.delta import HistoryDelta
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.session import TrainerSession
 
 _NO_ROW = TrainingSequence([], [], [], "")  # of a conversation that left no token to train on
 
@@ -67,16 +67,14 @@ class GroupScorer:
 
     Attributes
     ----------
-    watched : TrackedEstimator
+    session : TrainerSession
     prompt_id : str or None
-    weights : {"none", "length"}
     check_prompts : bool
         All as in `BaselineAsyncGRPOTrainer`.
     """
 
-    watched: TrackedEstimator
+    session: TrainerSession
     prompt_id: str | None
-    weights: str
     check_prompts: bool
 
     def advantages(self, group: RolloutGroup, rewards: np.ndarray, now: int) -> np.ndarray:
@@ -94,13 +92,13 @@ class GroupScorer:
         hashes = hash_prompts(group.prompts)
         ids: list[Hashable] = list(hashes) if self.prompt_id is None else _column_ids(group, self.prompt_id)
         lengths = [sum(sum(row.completion_mask) for row in rows) for rows in group.completions_sequences]
-        return self.watched.advantages(
+        return self.session.advantages(
             np.where(scored, rewards, 0.0),
             now,
             prompts=hashes if self.check_prompts else [repr(key) for key in ids],
             ids=ids,
             mask=scored,
-            weights=lengths if self.weights == "length" else None,
+            weights=lengths,
             version=np.full(len(rewards), group.model_version),
         )
 
@@ -110,7 +108,7 @@ class BaselineScoring(_Loop):
 
     def __init__(self, *args: Any, scorer: GroupScorer, **kwargs: Any):
         self._scorer = scorer
-        scorer.watched.estimator.take_delta()  # the trainer has what was recorded before
+        scorer.session.estimator.take_delta()  # the trainer has what was recorded before
         super().__init__(*args, **kwargs)
 
     async def _score_group(self, group: RolloutGroup) -> list[RolloutSample]:
@@ -126,7 +124,7 @@ class BaselineScoring(_Loop):
         for sample, conversation in zip(samples, of_sample, strict=True):
             if rows[conversation]:
                 sample.advantage = float(advantages[conversation])
-                sample.metrics.update(self._scorer.watched.metrics)
+                sample.metrics.update(self._scorer.session.metrics)
                 kept.append(sample)
         return _with_delta(kept, self._scorer) if kept else kept
 
@@ -146,7 +144,7 @@ def baseline_loop(loop: type, scorer: GroupScorer, **kwargs: Any) -> Any:
 
 
 def _with_delta(samples: list[RolloutSample], scorer: GroupScorer) -> list[RolloutSample]:
-    delta = scorer.watched.estimator.take_delta()
+    delta = scorer.session.estimator.take_delta()
     if not len(delta):
         return samples
     held = {field.name: getattr(samples[0], field.name) for field in fields(samples[0])}

@@ -10,11 +10,9 @@ from trl import GRPOConfig
 from kaestat import AdvantageEstimator
 from kaestat.core.checks import check_whole
 from kaestat.estimator.several_rewards import SeveralRewards
-from kaestat.integrations.shared.weights import check_weights
-from kaestat.integrations.trl.completion_weights import WEIGHTS
 
 
-def check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> None:
+def check_options(estimator: Any, prompt_id: Any, reuse: Any) -> None:
     """Raise a TypeError or ValueError unless the trainer's own arguments are such as it takes."""
     if not isinstance(estimator, AdvantageEstimator | SeveralRewards):
         raise TypeError(
@@ -23,8 +21,6 @@ def check_options(estimator: Any, prompt_id: Any, weights: Any, reuse: Any) -> N
         )
     if prompt_id is not None and not isinstance(prompt_id, str):
         raise TypeError(f"prompt_id must be the name of a column, or None, got {prompt_id!r}.")
-    for each in estimator.estimators.values() if isinstance(estimator, SeveralRewards) else (estimator,):
-        check_weights(each, weights, WEIGHTS)
     check_whole("reuse", reuse)
 
 

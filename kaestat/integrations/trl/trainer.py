@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,25 +13,22 @@ from trl import GRPOTrainer
 from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
-from kaestat.core.storage import load_state
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.history.prior import BEFORE_THE_RUN
 from kaestat.integrations.gradient_norms import usable_weights
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
-from kaestat.integrations.shared.tracked_rewards import watched
-from kaestat.integrations.shared.tracked_sampler import sampler_of
+from kaestat.integrations.shared.session import TrainerSession
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.trl.checkpoints import (
-    SAMPLER_FILE,
-    STATE_FILE,
     ResumePoint,
-    lost_history,
-    next_checkpoint,
-    restore_sampler,
+    load_session,
+    save_session,
 )
 from kaestat.integrations.trl.completion_weights import (
     NORMS,
+    WEIGHTS,
     check_parameter_norms,
     completion_lengths,
     keep_square_sums,
@@ -143,12 +139,12 @@ class BaselineGRPOTrainer(GRPOTrainer):
         prior_step: int = BEFORE_THE_RUN,
         **kwargs: Any,
     ):
-        check_options(advantage_estimator, prompt_id, weights, reuse)
+        check_options(advantage_estimator, prompt_id, reuse)
         self.prompt_id = prompt_id
         self.weights = weights
         self.reuse = reuse
         self.generation = advantage_estimator.last_step + 1
-        self._watched = watched(advantage_estimator)
+        self.session = TrainerSession(advantage_estimator, weights=weights, choices=WEIGHTS)
         self._scored: Scored | None = None
         self.measures: dict[str, list[Any]] = {}
         if not self.check_prompts and prompt_id is None:
@@ -171,7 +167,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
     @property
     def advantage_estimator(self) -> AdvantageEstimator | SeveralRewards:
         """The estimator that the trainer was made with."""
-        return self._watched.estimator
+        return self.session.estimator
 
     def _drawn_prompts(self, given: str | Policy | PromptSampler) -> DrawnPrompts:
         for option, wrong in (
@@ -181,15 +177,11 @@ class BaselineGRPOTrainer(GRPOTrainer):
             if wrong:
                 raise ValueError(f"prompt_sampler does not go with {option}; leave one of them out.")
         ids = self._dataset_ids("prompt_sampler")
-        sampler = sampler_of(
-            given,
-            ids,
-            budget=self.args.generation_batch_size,
-            group_size=self.num_generations,
-            estimator=of_one_reward(self.advantage_estimator, "prompt_sampler"),
-            seed=self.args.seed,
+        sampler = self.session.sampler(
+            given, ids, budget=self.args.generation_batch_size, group_size=self.num_generations, seed=self.args.seed
         )
-        return DrawnPrompts(sampler, ids, repeat_count=self._repeat_count, generation=lambda: self.generation)
+        drawn = self.session.drawn = TrackedSampler(sampler, ids)
+        return DrawnPrompts(drawn, repeat_count=self._repeat_count, generation=lambda: self.generation)
 
     def _dataset_ids(self, option: str) -> list[Any]:
         """The prompt id of each row of the data set."""
@@ -293,20 +285,13 @@ class BaselineGRPOTrainer(GRPOTrainer):
         each = (
             scored.rewards.cpu().double().numpy() if isinstance(self.advantage_estimator, SeveralRewards) else rewards
         )
-        advantages = self._watched.advantages(
-            each, self.generation, weights=None if weights is None else weights.cpu().double().numpy(), **rows
-        )
-        metrics = dict(self._watched.metrics)
-        if self._drawn is not None:
-            ids = [key for key, kept in zip(scored.ids, rows["mask"], strict=True) if kept]
-            correction, draw = self._drawn.corrections(scored.ids, self.generation)
-            advantages, metrics = advantages * correction, metrics | draw.metrics()
-            self._drawn.sampler.observe(ids, rewards[rows["mask"]], self.generation)
-        self._count_generation(metrics)
+        given = None if weights is None else weights.cpu().double().numpy()
+        advantages = self.session.advantages(each, self.generation, weights=given, **rows)
+        self._count_generation(self.session.metrics)
         return torch.as_tensor(advantages, dtype=torch.float32)
 
     def _rows(self, scored: Scored) -> tuple[np.ndarray, dict[str, Any]]:
-        """Reward of each completion, shape (N,), and what else a watched estimator is told of it."""
+        """Reward of each completion, shape (N,), and what else a session takes of it."""
         rewards = (scored.rewards * self.reward_weights.to(scored.rewards.device)).nansum(dim=1)
         return rewards.cpu().double().numpy(), {
             "prompts": scored.hashes if self.check_prompts else [repr(key) for key in scored.ids],
@@ -321,40 +306,21 @@ class BaselineGRPOTrainer(GRPOTrainer):
             self._metrics["train"][name].append(value)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        # First of all: what looks like a whole checkpoint then has its baseline state, and an upload takes it along.
         if self.args.should_save:
-            folder = next_checkpoint(self, trial)
-            self._save_state(os.path.join(folder, STATE_FILE))
-            if self._drawn is not None:
-                self._drawn.sampler.save(os.path.join(folder, SAMPLER_FILE))
+            save_session(self, self.session, trial)
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            self._restore_state(os.path.join(checkpoint, STATE_FILE))
-            if self._drawn is not None:
-                restore_sampler(self._drawn.sampler, checkpoint)
+            load_session(self, self.session, checkpoint)
+            self.generation = self.session.estimator.last_step + 1
 
     def resume_after(self, batches: int) -> None:
         """Go on after so many of an epoch's batches, as transformers counts them, in TRL's rhythm of generations."""
         self._step, self._buffered_inputs = batches, None
         if self._drawn is not None:
             self._drawn.resume_after(batches)
-
-    def _restore_state(self, path: str) -> None:
-        if os.path.exists(path):
-            self._load_state(path)
-        elif self._watched.stateful:
-            raise lost_history(self, path, self.advantage_estimator.method)
-        self.generation = self.advantage_estimator.last_step + 1
-
-    def _save_state(self, path: str) -> None:
-        self._watched.save_estimator(path)
-
-    def _load_state(self, path: str) -> None:
-        state: Any = load_state(path).get("state")
-        self._watched.load_state_dict(state)
 
 
 def _column_ids(rows: Sequence[Mapping[str, Any]], column: str) -> list[Hashable]:

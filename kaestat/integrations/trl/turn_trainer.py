@@ -14,7 +14,7 @@ from trl import GRPOTrainer
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.credit.turns import check_counts, spread_over_tokens, turn_counts
-from kaestat.integrations.shared.tracked_turns import TrackedTurns
+from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.trl.trainer import TRL, BaselineGRPOTrainer, Scored
 
 if not hasattr(GRPOTrainer, "_generate"):
@@ -69,17 +69,20 @@ class TurnGRPOTrainer(BaselineGRPOTrainer):
             raise ValueError(f"{wrong[0]} is not for turns; leave it out, or take BaselineGRPOTrainer.")
         if turn_rewards is not None and (not callable(turn_rewards) or inspect.iscoroutinefunction(turn_rewards)):
             raise TypeError(f"turn_rewards must be a function that returns rewards, got {turn_rewards!r}.")
-        self._turns = TrackedTurns(turn_estimator)
+        if not isinstance(turn_estimator, TurnEstimator):
+            raise TypeError(f"turn_estimator must be a TurnEstimator, got {type(turn_estimator).__name__}.")
+        session = TrainerSession(turn_estimator)
         self.turn_rewards = turn_rewards
         self.turn_advantages: list[np.ndarray] = []
         self._masks: list[Sequence[int]] = []  # of this process's completions, before TRL masks those cut short
         self._earned: list[list[float]] = []  # by turns of all processes' completions
         super().__init__(*args, advantage_estimator=turn_estimator.estimators[0], **kwargs)
+        self.session = session
 
     @property
     def turn_estimator(self) -> TurnEstimator:
         """The estimator that the trainer was made with."""
-        return self._turns.estimator
+        return self.session.estimator
 
     @property
     def advantage_estimator(self) -> AdvantageEstimator:
@@ -128,12 +131,12 @@ class TurnGRPOTrainer(BaselineGRPOTrainer):
         earned = [np.array(each) for each in self._earned]
         for each, outcome in zip(earned, outcomes, strict=True):
             each[-1:] += outcome
-        self.turn_advantages = self._turns.advantages(earned, self.generation, **rows)
+        self.turn_advantages = self.session.advantages(earned, self.generation, **rows)
         counted = {
             "turns/mean": float(np.mean([len(each) for each in earned])),
             "turns/reward": float(np.mean([sum(each) for each in self._earned])),
         }
-        self._count_generation(self._turns.metrics | counted)
+        self._count_generation(self.session.metrics | counted)
         return torch.tensor([each[0] if len(each) else 0.0 for each in self.turn_advantages], dtype=torch.float32)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -151,9 +154,3 @@ class TurnGRPOTrainer(BaselineGRPOTrainer):
         for row, own in zip(padded, self._masks, strict=True):
             row[: len(own)] = own
         return padded
-
-    def _save_state(self, path: str) -> None:
-        self._turns.save(path)
-
-    def _load_state(self, path: str) -> None:
-        self._turns.load(path)

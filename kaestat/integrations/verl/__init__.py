@@ -8,7 +8,6 @@ its V1 trainers have been, in the one process that uses them.
 - ``algorithm.adv_estimator=NAME``: see `kaestat.integrations.verl.estimators`; ``kaestat_otb``, a baseline per token:
   `kaestat.integrations.verl.token_baseline`.
 - ``trainer.v1.trainer_mode=kaestat_sync``: see `kaestat.integrations.verl.trainer`.
-- ``trainer.use_v1=False``, the deprecated trainer: see `kaestat.integrations.verl.legacy_trainer`.
 - ``data.custom_cls``, the paper's reuse schedule: see `kaestat.integrations.verl.dataset`.
 
 Tested with verl 0.9.1, TransferQueue 0.1.11, ray 2.60.0, tensordict 0.10.0, transformers 5.10.4 and torch 2.13.0.
@@ -39,4 +38,3 @@ def _load(*modules: str) -> None:
 
 after_import("verl.trainer.ppo.core_algos", lambda: _load("estimators", "token_baseline"))
 after_import("verl.trainer.ppo.v1", lambda: _load("trainer"))
-after_import("verl.trainer.main_ppo_v0", lambda: _load("legacy_trainer"))

@@ -1,21 +1,20 @@
 """Weights of completions from what verl's actor computes: stand-ins for the squared norm of the score.
 
 verl's engines return ``sum_v pi(v)^2`` of every token beside its log probability, in the same forward pass, if they are
-asked to; verl's own optimal token baseline is made of it. Its deprecated trainer asks where the configuration says
-``actor_rollout_ref.actor.calculate_sum_pi_squared=True``. Its V1 trainers (0.9.1, and main at 1dda039) do not, ours do.
+asked to; verl's own optimal token baseline is made of it. Its V1 trainers (0.9.1, and main at 1dda039) do not ask, ours
+do where the configuration says ``actor_rollout_ref.actor.calculate_sum_pi_squared=True``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+import transfer_queue
+from transfer_queue import KVBatchMeta
 from verl import DataProto
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.workers.utils.padding import response_from_nested
-
-if TYPE_CHECKING:
-    from transfer_queue import KVBatchMeta
 
 ASKED = "calculate_sum_pi_squared"  # verl's name, in its configuration and in what it hands to its workers
 
@@ -85,8 +84,6 @@ def token_norms(data: DataProto, algorithm: Any) -> torch.Tensor:
 
 def stored_token_norms(batch: KVBatchMeta, algorithm: Any) -> torch.Tensor:
     """`token_norms` of a V1 batch, from verl's transfer queue."""
-    import transfer_queue  # the deprecated trainer does without
-
     names = ["response_mask", "old_log_probs", "sum_pi_squared", "rollout_log_probs"]
     stored = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
     if "sum_pi_squared" in stored.keys():  # of prompt and response, as the engine left it

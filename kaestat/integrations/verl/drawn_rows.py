@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
-from kaestat.integrations.shared.tracked_sampler import TrackedSampler, sampler_of
-from kaestat.integrations.verl.options import Options
+from kaestat.integrations.shared.session import TrainerSession
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler
+from kaestat.integrations.verl.options import Options, filters_groups
 from kaestat.integrations.verl.prompts import FIELDS, read_prompt
 from kaestat.integrations.verl.rows import BatchRows
 from kaestat.sampling import PromptSampler
@@ -31,9 +31,8 @@ class DrawnRows(TrackedSampler):
     """
 
     def __init__(self, sampler: PromptSampler, dataset: Any, ids: Sequence[Hashable]):
-        super().__init__(sampler)
+        super().__init__(sampler, ids)
         self._dataset = dataset
-        self._row = {key: row for row, key in reversed(list(enumerate(ids)))}
         self._factor: dict[Hashable, float] = {}
         self._step = -1
 
@@ -54,11 +53,11 @@ class DrawnRows(TrackedSampler):
         uids = [str(uuid.uuid4()) for _ in names]
         self._factor.update(zip(uids, draw.correction_of(names).tolist(), strict=True))
         return {
-            **collate_fn([self._dataset[self._row[name]] for name in names]),
+            **collate_fn([self._dataset[self.row[name]] for name in names]),
             "uid": np.array(uids, dtype=object),
         }
 
-    def corrections(self, rows: BatchRows) -> torch.Tensor:
+    def corrections_of(self, rows: BatchRows) -> torch.Tensor:
         """Factor of each row's advantage, shape (N,); 0 for padding.
 
         Raises
@@ -75,16 +74,9 @@ class DrawnRows(TrackedSampler):
             )
         return torch.tensor([self._factor.get(uid, 0.0) for uid in rows.uids])
 
-    def observe_rows(self, rows: BatchRows, rewards: torch.Tensor, step: int) -> None:
-        """Take note of a batch's rewards, shape (N,)."""
-        given = rewards.double().cpu().numpy()
-        counted = np.flatnonzero(rows.graded(given))
-        ids = [prompt.id for prompt in (rows.prompts[row] for row in counted) if prompt is not None]
-        self.observe(ids, given[counted], step)
 
-
-def drawn_rows(options: Options, watched: TrackedEstimator, config: Any, dataset: Any) -> DrawnRows | None:
-    """The rows of a training set drawn as the options ask for; None if they do not.
+def draw_rows(options: Options, session: TrainerSession, config: Any, dataset: Any) -> DrawnRows | None:
+    """The rows of a training set drawn as the options ask for, as the session's; None if they do not.
 
     Raises
     ------
@@ -93,24 +85,19 @@ def drawn_rows(options: Options, watched: TrackedEstimator, config: Any, dataset
     UnstablePromptIds
         If a prompt has no id.
     """
-    filters = config.algorithm.get("filter_groups", None)
     if options.prompt_sampler is None:
         return None
-    if filters is not None and filters.get("enable", False):
-        raise ValueError(
-            "algorithm.filter_groups chooses among the prompts that were drawn, which their correction does not know "
-            "of; leave it or algorithm.kaestat.prompt_sampler out."
-        )
     rows = (dataset[row] for row in range(len(dataset)))
     ids = [read_prompt(options.prompt_id, *(row.get(name) for name in FIELDS)).id for row in rows]
     size = config.actor_rollout_ref.rollout.n
-    sampler = sampler_of(
+    sampler = session.sampler(
         options.prompt_sampler,
         ids,
         budget=config.data.train_batch_size * size,
         group_size=size,
-        estimator=watched.estimator,
         seed=config.data.get("seed", None) or 0,
         params=options.sampler_params,
+        filtered="algorithm.filter_groups" if filters_groups(config) else "",
     )
-    return DrawnRows(sampler, dataset, ids)
+    drawn = session.drawn = DrawnRows(sampler, dataset, ids)
+    return drawn

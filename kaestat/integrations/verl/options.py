@@ -17,6 +17,7 @@ from kaestat.integrations.verl.prior import prior_of_data_file
 from kaestat.sampling.policies import make_policy
 
 WEIGHTS = ("none", "length", "score_norm")
+WEIGHTS_OPTION = "algorithm.kaestat.weights"
 TURN_REWARDS = ("tool_rewards", "turn_scores")
 
 
@@ -145,7 +146,7 @@ class Options:
         estimator = TurnEstimator(self.method, **chosen)
         if any_order and not estimator.estimators[0].baseline.in_order_only:
             estimator = TurnEstimator(self.method, order="any", **chosen)
-        check_weights(estimator.estimators[0], self.weights, WEIGHTS, option="algorithm.kaestat.weights")
+        check_weights(estimator.estimators[0], self.weights, WEIGHTS, option=WEIGHTS_OPTION)
         if self.prior is not None:
             estimator.estimators[0].add_prior(prior_of_data_file(self.prior, self.prompt_id))
         return estimator
@@ -168,7 +169,7 @@ class Options:
         prior = None if self.prior is None else prior_of_data_file(self.prior, self.prompt_id, self.prior_step)
         chosen: dict[str, Any] = {"scale": self.scale, "objective": self.objective, "prior": prior, **self.params}
         estimator = AdvantageEstimator(self.method, **chosen)
-        check_weights(estimator, self.weights, WEIGHTS, option="algorithm.kaestat.weights")
+        check_weights(estimator, self.weights, WEIGHTS, option=WEIGHTS_OPTION)
         if not any_order or estimator.baseline.in_order_only:
             return estimator
         return AdvantageEstimator(self.method, order="any", **chosen)
@@ -183,6 +184,11 @@ def refuse_sampler_beside(algorithm: Any) -> None:
             "corrected for what is drawn. Take one of kaestat's estimators of a reward per completion (kae_eb, "
             "kaestat_rloo, kaestat_grpo, ...), or leave the option out."
         )
+
+
+def filters_groups(config: Any) -> bool:
+    """Whether verl drops groups, from its whole configuration."""
+    return bool((config.algorithm.get("filter_groups", None) or {}).get("enable", False))
 
 
 def keeps_history(method: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.verl.prompts import FIELDS, Prompt, read_prompt
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def read_rows(batch: KVBatchMeta, prompt_id: str) -> BatchRows:
 
 
 def row_advantages(
-    baseline: TrackedEstimator,
+    session: TrainerSession,
     rows: BatchRows,
     step: int,
     index: Sequence[Hashable] | None,
@@ -87,7 +87,7 @@ def row_advantages(
 
     Parameters
     ----------
-    baseline : TrackedEstimator
+    session : TrainerSession
     rows : BatchRows
     step : int
         0-based.
@@ -108,18 +108,21 @@ def row_advantages(
     Raises
     ------
     ValueError
-        If the rows do not match, and as `TrackedEstimator.advantages` does.
+        If the rows do not match, and as `TrainerSession.advantages` does.
     """
     check_rows(rows, index)
     of_rows = None if weights is None else weights.double().cpu().numpy()
     given = rewards.double().cpu().numpy()
-    advantages = baseline.advantages(given, step, version=version, **_completions(baseline, rows, given, of_rows))
+    # The correction of what was drawn is verl's rows' own: see `DrawnRows`.
+    factor = None if session.drawn is None else np.ones(len(given))
+    columns = _completions(session, rows, given, of_rows)
+    advantages = session.advantages(given, step, version=version, correction=factor, **columns)
     advantages = np.where(rows.padding, 0.0, advantages[rows.final])
     return torch.as_tensor(advantages, dtype=rewards.dtype, device=rewards.device)
 
 
 def observe_rows(
-    baseline: TrackedEstimator,
+    session: TrainerSession,
     rows: BatchRows,
     step: int,
     rewards: np.ndarray,
@@ -127,20 +130,20 @@ def observe_rows(
     version: np.ndarray,
 ) -> None:
     """Record rows that get no advantage; parameters and errors as `row_advantages`, but arrays."""
-    baseline.observe(rewards, step, version=version, **_completions(baseline, rows, rewards, weights))
+    session.observe(rewards, step, version=version, **_completions(session, rows, rewards, weights))
 
 
 def _completions(
-    baseline: TrackedEstimator, rows: BatchRows, rewards: np.ndarray, weights: np.ndarray | None
+    session: TrainerSession, rows: BatchRows, rewards: np.ndarray, weights: np.ndarray | None
 ) -> dict[str, Any]:
-    """What a watched estimator takes of rows beside their rewards: each session's final output is a completion."""
-    of_sessions = None
+    """What a session takes of rows beside their rewards: each session's final output is a completion."""
+    of_sessions, known = None, session.stateful or session.drawn is not None
     if weights is not None:
         of_rows = np.where(rows.padding, 0.0, weights)
         of_sessions = np.bincount(rows.final, of_rows, minlength=len(of_rows))
     return {
         "prompts": [None if prompt is None else prompt.hash for prompt in rows.prompts],
-        "ids": [None if prompt is None else prompt.id for prompt in rows.prompts] if baseline.stateful else None,
+        "ids": [None if prompt is None else prompt.id for prompt in rows.prompts] if known else None,
         "groups": rows.uids,
         "mask": rows.graded(rewards),
         "weights": of_sessions,
@@ -189,7 +192,7 @@ def _read_prompts(batch: KVBatchMeta, one_row: dict[str, int], prompt_id: str) -
     """The prompt of each group, from the data set's fields of one of its rows."""
     if not one_row:
         return {}
-    import transfer_queue  # the deprecated trainer does without
+    import transfer_queue  # needed here alone: all else works on plain rows
 
     data = transfer_queue.kv_batch_get(
         keys=[batch.keys[row] for row in one_row.values()],

@@ -43,14 +43,19 @@ from verl.trainer.ppo.v1 import (
 )
 from verl.utils.tensordict_utils import get_tensordict
 
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
-from kaestat.integrations.shared.tracked_turns import TrackedTurns
+from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.verl import token_baseline
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
-from kaestat.integrations.verl.drawn_rows import DrawnRows, drawn_rows
+from kaestat.integrations.verl.drawn_rows import DrawnRows, draw_rows
 from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING, Serve, estimator_without_history
-from kaestat.integrations.verl.options import Options, refuse_sampler_beside
+from kaestat.integrations.verl.options import (
+    WEIGHTS,
+    WEIGHTS_OPTION,
+    Options,
+    filters_groups,
+    refuse_sampler_beside,
+)
 from kaestat.integrations.verl.rows import BatchRows, observe_rows, read_rows, row_advantages, row_weights
 from kaestat.integrations.verl.turns import check_turns, read_turns, turn_advantages
 from kaestat.integrations.verl.versions import observe_dropped, row_versions, stored_rewards
@@ -71,7 +76,7 @@ class BaselineTrainer(SavesHistory):
     """
 
     verl_mode = ""
-    drawn: DrawnRows | None = None
+    drawn: DrawnRows | None = None  # the session's
     _asks_for_squares = False
 
     def __init__(self, config: DictConfig):
@@ -83,13 +88,14 @@ class BaselineTrainer(SavesHistory):
             self.options = Options.read(method, config.algorithm)
         if self.options is not None and self.options.turns:
             check_turns(config, self.options)
-            self.turns = TrackedTurns(self.options.turn_estimator(any_order=self.verl_mode != "sync"))
+            self.session = TrainerSession(self.options.turn_estimator(any_order=self.verl_mode != "sync"))
         elif self.options is not None:
-            filters = (config.algorithm.get("filter_groups", None) or {}).get("enable", False)
-            self.baseline = TrackedEstimator(self.options.estimator(any_order=filters or self.verl_mode != "sync"))
+            filters, weights = filters_groups(config), self.options.weights
+            estimator = self.options.estimator(any_order=filters or self.verl_mode != "sync")
+            self.session = TrainerSession(estimator, weights=weights, choices=WEIGHTS, option=WEIGHTS_OPTION)
             if self.verl_mode != "sync":
                 self.options.refuse_sampler(f"kaestat_{self.verl_mode}")
-            if self.baseline.stateful and filters and not self._sees_dropped(config):
+            if self.session.stateful and filters and not self._sees_dropped(config):
                 # No logger: a dependency of vLLM sets the root logger to ERROR.
                 warnings.warn(
                     "algorithm.filter_groups drops groups before the history sees them, which pulls its values towards "
@@ -117,8 +123,8 @@ class BaselineTrainer(SavesHistory):
 
     def _sees_dropped(self, config: DictConfig) -> bool:
         """Whether groups that verl drops come into the history: where reward and weight are known by then."""
-        watched, options = self.baseline, self.options
-        if watched is None or options is None or not watched.stateful or watched.estimator.order != "any":
+        session, options = self.session, self.options
+        if session is None or options is None or options.turns or not (session.stateful and session.any_order):
             return False
         own_buffer = (config.trainer.v1.sampler.get("custom_sampler", None) or {}).get("path", None)
         judge = config.reward.reward_model
@@ -127,19 +133,18 @@ class BaselineTrainer(SavesHistory):
         return bool(known and not own_buffer)
 
     def _observe_dropped(self, batch: KVBatchMeta) -> None:
-        assert self.baseline is not None and self.options is not None  # else nothing is observed
+        assert self.session is not None and self.options is not None  # else nothing is observed
         rows = read_rows(batch, self.options.prompt_id)
         rewards, lengths = stored_rewards(batch)
-        weights = lengths if self.options.weights == "length" else None
-        observe_rows(self.baseline, rows, self.estimator_step, rewards, weights, self._versions(batch, rows))
+        observe_rows(self.session, rows, self.estimator_step, rewards, lengths, self._versions(batch, rows))
 
     def _versions(self, batch: KVBatchMeta, rows: BatchRows) -> np.ndarray:
         return row_versions(batch, rows, self.parameter_sync_step, self.estimator_step)
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
-        if self.baseline is not None and self.options is not None:
-            self.drawn = drawn_rows(self.options, self.baseline, self.config, self.train_dataset)
+        if self.session is not None and self.options is not None:
+            self.drawn = draw_rows(self.options, self.session, self.config, self.train_dataset)
 
     def _fetch_one_gen_batch(self) -> TensorDict:
         if self.drawn is None:
@@ -156,48 +161,28 @@ class BaselineTrainer(SavesHistory):
             del batch.extra_info[ASKED]  # or the reference policy's would take the place of the actor's
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        watched, options = self.baseline, self.options
-        if self.turns is not None and options is not None:
-            return self._with_turns(batch, metrics, self.turns, options)
+        session, options = self.session, self.options
         norms = stored_token_norms(batch, self.config.algorithm) if self._asks_for_squares else None
-        if watched is None or options is None:
+        if session is None or options is None:
             with_tokens = token_baseline.SERVED.set(self._token_step(batch, norms))
             try:
                 return super()._compute_advantage(batch, metrics)
             finally:
                 token_baseline.SERVED.reset(with_tokens)
-        rows = read_rows(batch, options.prompt_id)
-        version = self._versions(batch, rows) if watched.estimator.order == "any" and watched.stateful else None
+        rows, step = read_rows(batch, options.prompt_id), self.estimator_step
+        stored = read_turns(batch, rows, options.turn_rewards) if options.turns else None
+        version = self._versions(batch, rows) if session.any_order and session.stateful else None
 
         def serve(index: Sequence[Hashable] | None, of_tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            rewards = of_tokens.sum(dim=-1)
-            factor = None if self.drawn is None else self.drawn.corrections(rows)
+            if stored is not None:
+                return turn_advantages(session, stored, rows, step, index, of_tokens, version)
+            factor = None if self.drawn is None else self.drawn.corrections_of(rows)
             weights = row_weights(options.weights, mask, norms)
-            advantages = row_advantages(watched, rows, self.estimator_step, index, rewards, weights, version)
-            if self.drawn is None or factor is None:
-                return advantages.unsqueeze(-1)
-            self.drawn.observe_rows(rows, rewards, self.estimator_step)
-            return (advantages * factor.to(advantages)).unsqueeze(-1)
+            advantages = row_advantages(session, rows, step, index, of_tokens.sum(dim=-1), weights, version)
+            return (advantages if factor is None else advantages * factor.to(advantages)).unsqueeze(-1)
 
         batch = self._served(serve, batch, metrics)
-        metrics.update(watched.metrics)
-        if self.drawn is not None:
-            metrics.update(self.drawn.metrics)
-        return batch
-
-    def _with_turns(
-        self, batch: KVBatchMeta, metrics: dict[str, Any], watched: TrackedTurns, options: Options
-    ) -> KVBatchMeta:
-        rows = read_rows(batch, options.prompt_id)
-        stored = read_turns(batch, rows, options.turn_rewards)
-        any_order = watched.estimator.estimators[0].order == "any"
-        version = self._versions(batch, rows) if any_order and watched.stateful else None
-
-        def serve(index: Sequence[Hashable] | None, rewards: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            return turn_advantages(watched, stored, rows, self.estimator_step, index, rewards, version)
-
-        batch = self._served(serve, batch, metrics)
-        metrics.update(watched.metrics)
+        metrics.update(session.metrics)
         return batch
 
     def _served(self, serve: Serve, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:

@@ -26,8 +26,8 @@ import transfer_queue
 from transfer_queue import KVBatchMeta
 
 from kaestat.credit.turns import rewards_of_turns, spread_over_tokens, turn_counts
-from kaestat.integrations.shared.tracked_turns import TrackedTurns
-from kaestat.integrations.verl.options import Options
+from kaestat.integrations.shared.session import TrainerSession
+from kaestat.integrations.verl.options import Options, filters_groups
 from kaestat.integrations.verl.rows import BatchRows, check_rows
 
 
@@ -90,7 +90,7 @@ def read_turns(batch: KVBatchMeta, rows: BatchRows, field: str | None) -> Stored
 
 
 def turn_advantages(
-    watched: TrackedTurns,
+    session: TrainerSession,
     turns: StoredTurns,
     rows: BatchRows,
     step: int,
@@ -102,7 +102,8 @@ def turn_advantages(
 
     Parameters
     ----------
-    watched : TrackedTurns
+    session : TrainerSession
+        Of a `TurnEstimator`.
     turns : StoredTurns
     rows : BatchRows
     step : int
@@ -121,15 +122,15 @@ def turn_advantages(
     Raises
     ------
     ValueError
-        If the rows do not match, and as `TrackedTurns.advantages`.
+        If the rows do not match, and as `TrainerSession.advantages`.
     """
     check_rows(rows, index)
     of_tokens = rewards_of_turns(token_rewards.double().cpu().numpy(), turns.mask)
-    found = watched.advantages(
+    found = session.advantages(
         [one + other for one, other in zip(of_tokens, turns.earned, strict=True)],
         step,
         prompts=[None if prompt is None else prompt.hash for prompt in rows.prompts],
-        ids=[None if prompt is None else prompt.id for prompt in rows.prompts] if watched.stateful else None,
+        ids=[None if prompt is None else prompt.id for prompt in rows.prompts] if session.stateful else None,
         groups=rows.uids,
         mask=~rows.padding,
         version=version,
@@ -151,7 +152,7 @@ def check_turns(config: Any, options: Options) -> None:
     ------
     ValueError
     """
-    if (config.algorithm.get("filter_groups", None) or {}).get("enable", False):
+    if filters_groups(config):
         raise ValueError(
             "algorithm.kaestat.turns: algorithm.filter_groups drops groups that the history of turns would need; turn "
             "one of them off."

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.storage import load_state, save_state
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.history.delta import HistoryDelta
 
 
 def estimator_actor(
-    method: str | Baseline = DEFAULT_METHOD,
+    method: str | Baseline | None = None,
     *,
     name: str | None = None,
     path: str | os.PathLike[str] | None = None,
@@ -30,7 +29,7 @@ def estimator_actor(
 
     Parameters
     ----------
-    method : str or Baseline
+    method : str or Baseline, optional
         As `AdvantageEstimator`.
     name : str, optional
         Workers that ask for an actor of this name get the one that is there; the first makes it. It lives as long as
@@ -136,7 +135,7 @@ class SavedEstimator:
 
     def __init__(
         self,
-        method: str | Baseline = DEFAULT_METHOD,
+        method: str | Baseline | None = None,
         *,
         path: str | os.PathLike[str] | None = None,
         every: int = 1,

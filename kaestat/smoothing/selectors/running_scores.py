@@ -55,8 +55,9 @@ class Ahead:
         Those of a bandwidth's ways are added up.
         """
         n = len(self.place)
-        pairs = ((self.bandwidths[place], sum(self.shares[place + n :: n], self.shares[place])) for place in range(n))
-        return [(bandwidth, share) for bandwidth, share in pairs if bool((share > NEGLIGIBLE).any())]
+        shares = sum((self.shares[way : way + n] for way in range(n, len(self.shares), n)), self.shares[:n])
+        counted = (_numpy(shares).reshape(n, -1) > NEGLIGIBLE).any(axis=1)
+        return [(self.bandwidths[place], shares[place]) for place in np.flatnonzero(counted).tolist()]
 
 
 @dataclass(frozen=True)
@@ -309,6 +310,6 @@ def _reduced(step: Any, axes: int) -> np.ndarray:
 
 
 def _numpy(array: Any) -> np.ndarray:
-    if array_api_compat.is_torch_array(array):
+    if type(array) is not np.ndarray and array_api_compat.is_torch_array(array):
         array = array.detach().cpu().numpy()
     return np.asarray(array, dtype=float)

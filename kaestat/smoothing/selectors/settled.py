@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -25,7 +26,7 @@ class Settled(FormulaSelector):
     resolved: tuple[tuple[Array | float, Array | float], ...]
     name: ClassVar[str] = "settled"
 
-    @property
+    @cached_property
     def memory(self) -> float:
         return max(float(np.max(bandwidth)) for bandwidth, _ in self.resolved)
 

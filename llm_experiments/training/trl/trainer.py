@@ -59,7 +59,7 @@ class RecordingTrainer(BaselineGRPOTrainer):
     @contextmanager
     def _rehearsal(self, seed: int) -> Iterator[None]:
         """A step that leaves no trace: history, counters, metrics and random states are put back."""
-        names = ("_watched", "_metrics", "_logs", "generation")
+        names = ("session", "_metrics", "_logs", "generation")
         kept = {name: getattr(self, name) for name in names}
         tokens = self.state.num_input_tokens_seen
         devices = [self.accelerator.device] if self.accelerator.device.type == "cuda" else []

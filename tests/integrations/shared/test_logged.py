@@ -19,7 +19,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "frameworks"
 def logged_names() -> set[str]:
     """All that a step with weights, a history and a sampler logs."""
     watched = TrackedEstimator(AdvantageEstimator("kae", bandwidth=10))
-    sampler = TrackedSampler(PromptSampler(["a", "b"], budget=4, group_size=2))
+    sampler = TrackedSampler(PromptSampler(["a", "b"], budget=4, group_size=2), ["a", "b"])
     for step in range(2):
         drawn = sampler.draw(step).rows()
         watched.advantages(

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from kaestat import AdvantageEstimator, RewardHistory
-from kaestat.core.storage import encode_keys, load_state, unpack_arrays
+from kaestat.core.storage import encode_keys, load_state, save_state, unpack_arrays
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
 from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
@@ -318,9 +318,18 @@ def test_integration_watched_repeated_step_is_refused_by_the_estimators_own_mess
 
 
 def test_integration_watched_file_of_something_else_is_refused(tmp_path):
-    kae().save(tmp_path / "estimator")
-    with pytest.raises(ValueError, match="no state of a trainer's adapter"):
-        TrackedEstimator(kae()).load(tmp_path / "estimator")
+    save_state(tmp_path / "other", {"sampler": {}})
+    with pytest.raises(ValueError, match="no state of AdvantageEstimator"):
+        TrackedEstimator(kae()).load(tmp_path / "other")
+
+
+def test_integration_watched_file_of_the_estimator_itself_is_taken_up(tmp_path):
+    first, second = TrackedEstimator(kae()), TrackedEstimator(kae())
+    first.advantages([1.0, 0.0], 0, prompts=["p", "p"])
+    first.save_estimator(tmp_path / "estimator")
+    second.load(tmp_path / "estimator")
+    expected = first.advantages([1.0, 0.0], 1, prompts=["p", "p"])
+    assert second.advantages([1.0, 0.0], 1, prompts=["p", "p"]).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("ids", [None, ["a", "a", "b", "b"]])

@@ -18,7 +18,7 @@ IDS = [f"q{k}" for k in range(10)]
 
 def watched(states_kept=2):
     sampler = sampler_of("neyman", IDS, budget=8, group_size=2, estimator=AdvantageEstimator("rloo"), seed=1)
-    return TrackedSampler(sampler, states_kept=states_kept)
+    return TrackedSampler(sampler, IDS, states_kept=states_kept)
 
 
 def go(run, steps):

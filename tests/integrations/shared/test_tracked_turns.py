@@ -6,7 +6,7 @@ import pytest
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
-from kaestat.integrations.shared.tracked_turns import TrackedTurns
+from kaestat.integrations.shared.tracked_estimator import TrackedTurns
 
 PROMPTS = ["2+2=", "2+2=", "2+3=", "2+3="]
 REWARDS = [[0.0, 1.0], [0.5], [0.0, 0.0, 1.0], [0.0, 0.0]]

@@ -17,7 +17,6 @@ ADAPTERS = {
     "SkyRL's trainer": ("skyrl.train.trainer", "skyrl", "BaselineTrainer"),
     "SkyRL's asynchronous trainer": ("skyrl.train.fully_async_trainer", "skyrl_async", "AsyncBaselineTrainer"),
     "OpenRLHF's trainer": ("openrlhf.trainer.ppo_trainer", "openrlhf", "install"),
-    "OpenRLHF's asynchronous trainer": ("openrlhf.trainer.ppo_trainer_async", "openrlhf_async", "install"),
     "slime's data source": ("slime.rollout.data_source", "slime", "DataSource"),
     "prime-rl's orchestrator": ("prime_rl.orchestrator.orchestrator", "prime_rl", "install"),
     "rLLM's registry": ("rllm.trainer.algorithms.advantage", "rllm", "register"),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared import conformance
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
-from kaestat.integrations.trl import STATE_FILE
+from kaestat.integrations.shared.session import TrainerSession
 from tests.helpers.tiny_trl import questions, tiny_trainer
 
 
@@ -29,7 +26,6 @@ class OneTrainer:
     """The adapter: one trainer's method that TRL calls for every generation batch."""
 
     def __init__(self, folder, estimator, prompt_id):
-        self._state = os.path.join(folder, STATE_FILE)
         self._trainer = tiny_trainer(
             folder,
             estimator,
@@ -50,15 +46,11 @@ class OneTrainer:
         self._trainer.generation = rows.step  # a trainer that comes to a step twice
         return self._trainer._generate_and_score_completions(batch)["advantages"].numpy()
 
-    def state(self) -> bytes:
-        self._trainer.advantage_estimator.save(self._state)
-        with open(self._state, "rb") as file:
-            return file.read()
+    def state(self):
+        return self._trainer.session.state_dict()
 
-    def restore(self, state: bytes) -> None:
-        with open(self._state, "wb") as file:
-            file.write(state)
-        self._trainer._restore_state(self._state)
+    def restore(self, state) -> None:
+        self._trainer.session.load_state_dict(state)
 
 
 @pytest.mark.filterwarnings("ignore:You are using 'rollout_func'")
@@ -71,7 +63,7 @@ def test_the_trainer_conforms(check, prompt_id, tmp_path):
 def test_the_kit_finds_a_trainer_that_loses_its_history(tmp_path):
     class Forgets(OneTrainer):
         def advantages(self, rows):
-            self._trainer._watched = TrackedEstimator(AdvantageEstimator("kae", bandwidth=5.0))
+            self._trainer.session = TrainerSession(AdvantageEstimator("kae", bandwidth=5.0))
             return super().advantages(rows)
 
     class ForgetsOnResume(OneTrainer):

@@ -62,7 +62,7 @@ def test_a_resumed_run_counts_the_prior_once(tmp_path):
 
 def test_a_sampler_draws_by_the_prior(tmp_path):
     trainer = trainer_of(tmp_path, AdvantageEstimator("kalman"), prompt_sampler="neyman")
-    prediction = trainer._drawn.sampler.draw(0).plan.prediction
+    prediction = trainer.session.drawn.sampler.draw(0).plan.prediction
     assert prediction.lag.tolist()[:2] == [1.0, 1.0] and prediction.value[1] > 0.8 > 0.4 > prediction.value[0]
 
 

@@ -9,6 +9,7 @@ import pytest
 from datasets import Dataset
 
 from kaestat import AdvantageEstimator
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.integrations.trl import SAMPLER_FILE
 from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.sampling import PromptSampler
@@ -37,13 +38,13 @@ def question(prompt: str) -> str:
 @pytest.mark.parametrize(("policy", "group_size"), slow_after(1, [("neyman", 1), ("mopps", 1), ("neyman", 2)]))
 def test_each_generation_is_a_draw_and_its_advantages_are_corrected(policy, group_size, tmp_path):
     trainer = trainer_of(tmp_path, policy, group_size=group_size, max_steps=8)
-    draws, draw = [], trainer._drawn.sampler.draw
+    draws, draw = [], trainer.session.drawn.sampler.draw
 
     def kept(step, **options):
         draws.append(draw(step, **options))
         return draws[-1]
 
-    trainer._drawn.sampler.draw = kept
+    trainer.session.drawn.sampler.draw = kept
     trainer.train()
     plain = AdvantageEstimator("kae", bandwidth=5.0)
     assert len(trainer.batches) == 8
@@ -82,37 +83,36 @@ def test_a_resumed_run_draws_as_if_it_had_never_stopped(method, stop, config, tm
         assert (after["completions"] == before["completions"]).all()
         assert (after["advantages"] == before["advantages"]).all()
     assert [row["epoch"] for row in resumed.state.log_history] == [row["epoch"] for row in whole.state.log_history]
-    whole._drawn.sampler.save(tmp_path / "whole")
-    resumed._drawn.sampler.save(tmp_path / "resumed")
+    whole.session.drawn.sampler.save(tmp_path / "whole")
+    resumed.session.drawn.sampler.save(tmp_path / "resumed")
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
 
 
 def test_corrections_are_those_of_the_generations_own_draw():
     """Two draws of the same prompts, as many of each, with other expectations: the later one is the next one's."""
     sampler = PromptSampler(["a", "b"], 4, policy="neyman")
-    drawn = DrawnPrompts(sampler, ["a", "b"], repeat_count=1, generation=lambda: 0)
-    next(iter(drawn))
-    now = drawn._draws[0]
+    drawn = TrackedSampler(sampler, ["a", "b"])
+    next(iter(DrawnPrompts(drawn, repeat_count=1, generation=lambda: 0)))
+    now = sampler.last_draw
     drawn._draws[1] = replace(now, step=1, correction=now.correction * 3)
-    correction, draw = drawn.corrections(now.rows(), 0)
-    assert draw is now
-    np.testing.assert_array_equal(correction, now.correction_of(now.rows()))
-    assert drawn.corrections(now.rows(), 1)[1].step == 1
-    with pytest.raises(ValueError, match="not those that were drawn"):
-        drawn.corrections(now.rows(), 0)
+    np.testing.assert_array_equal(drawn.corrections(now.rows(), 0), now.correction_of(now.rows()))
+    np.testing.assert_array_equal(drawn.corrections(now.rows(), 1), 3 * now.correction_of(now.rows()))
+    for prompts, step in ((now.rows(), 2), ([*now.rows(), "a"], 1), (["c"], 1)):
+        with pytest.raises(ValueError, match="not those that were drawn"):
+            drawn.corrections(prompts, step)
 
 
 def test_a_method_without_a_history_has_its_prompts_predicted_by_another(tmp_path):
     trainer = trainer_of(tmp_path, method="rloo", group_size=2)
-    assert trainer._drawn.sampler.predictor is not trainer.advantage_estimator
-    assert trainer._drawn.sampler.predictor.method == "kae_eb"
+    assert trainer.session.drawn.sampler.predictor is not trainer.advantage_estimator
+    assert trainer.session.drawn.sampler.predictor.method == "kae_eb"
 
 
 def test_prompts_without_ids_are_known_by_their_text_and_repeated_rows_weigh_more(tmp_path):
     rows = questions(6).to_dict()
     dataset = Dataset.from_dict({"prompt": [*rows["prompt"], *rows["prompt"][:2]]})
     trainer = trainer_of(tmp_path, "uniform", prompt_id=None, dataset=dataset, max_steps=2)
-    sampler = trainer._drawn.sampler
+    sampler = trainer.session.drawn.sampler
     assert len(sampler) == 6
     np.testing.assert_allclose(sampler.draw(0).plan.share * 8, [2, 2, 1, 1, 1, 1])
     trainer.train()
@@ -121,7 +121,7 @@ def test_prompts_without_ids_are_known_by_their_text_and_repeated_rows_weigh_mor
 def test_a_sampler_of_ones_own_is_taken_if_it_fits(tmp_path):
     ids = [f"q{k}" for k in range(12)]
     own = PromptSampler(ids, 8, policy="spo", floor=0.3)
-    assert trainer_of(tmp_path, own)._drawn.sampler is own
+    assert trainer_of(tmp_path, own).session.drawn.sampler is own
     with pytest.raises(ValueError, match="budget=8"):
         trainer_of(tmp_path, PromptSampler(ids, 4))
     with pytest.raises(ValueError, match=r"budget=8, group_size=2"):
@@ -144,5 +144,5 @@ def test_what_does_not_go_together_is_refused_before_training(tmp_path):
 def test_a_checkpoint_without_the_sampler_is_refused(tmp_path):
     trainer_of(tmp_path, max_steps=1, **SAVING).train()
     (tmp_path / "checkpoint-1" / SAMPLER_FILE).unlink()
-    with pytest.raises(ValueError, match="written with a prompt_sampler"):
+    with pytest.raises(ValueError, match="saved without a prompt sampler"):
         trainer_of(tmp_path / "again", max_steps=2).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))

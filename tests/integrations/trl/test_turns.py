@@ -122,7 +122,7 @@ def test_a_checkpoint_of_whole_completions_is_refused(whole, tmp_path):
         save_steps=1,
     )
     plain.train()
-    with pytest.raises(ValueError, match="holds no state of a TurnEstimator"):
+    with pytest.raises(ValueError, match="holds no state of TurnEstimator"):
         tool_trainer(tmp_path / "again", estimator()).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.verl.prompts import Prompt
 from kaestat.integrations.verl.rows import BatchRows, row_advantages, row_weights
 
@@ -48,7 +48,7 @@ def rows_of(completions, n_padding, rng):
 @given(steps=runs(), n_padding=st.integers(0, 3), seed=st.integers(0, 2**32 - 1))
 def test_each_row_has_the_advantage_of_its_completion(method, steps, n_padding, seed):
     rng = np.random.default_rng(seed)
-    watched, plain = TrackedEstimator(AdvantageEstimator(method)), AdvantageEstimator(method)
+    watched, plain = TrainerSession(AdvantageEstimator(method)), AdvantageEstimator(method)
     for step, completions in enumerate(steps):
         rows, numbers, rewards = rows_of(completions, n_padding, rng)
         found = row_advantages(watched, rows, step, list(rows.uids), rewards, None)
@@ -60,7 +60,7 @@ def test_each_row_has_the_advantage_of_its_completion(method, steps, n_padding, 
 
 def test_advantages_come_back_as_verl_gave_the_rewards():
     rows = BatchRows(("u", "u"), (Prompt(1, "h"),) * 2, np.arange(2), np.zeros(2, dtype=bool))
-    watched = TrackedEstimator(AdvantageEstimator("kae"))
+    watched = TrainerSession(AdvantageEstimator("kae"))
     found = row_advantages(watched, rows, 0, ["u", "u"], torch.tensor([1.0, 0.0]).half(), None)
     assert found.dtype == torch.float16 and found.tolist() == [1.0, -1.0]
 
@@ -69,13 +69,13 @@ def test_advantages_come_back_as_verl_gave_the_rewards():
 def test_rows_that_are_not_those_of_the_batch_are_refused(index):
     rows = BatchRows(("v", "u"), (Prompt(1, "h"),) * 2, np.arange(2), np.zeros(2, dtype=bool))
     with pytest.raises(ValueError, match="other rows than those of this batch"):
-        row_advantages(TrackedEstimator(AdvantageEstimator("kae")), rows, 0, index, torch.ones(2), None)
+        row_advantages(TrainerSession(AdvantageEstimator("kae")), rows, 0, index, torch.ones(2), None)
 
 
 @given(steps=runs(), n_padding=st.integers(0, 3), seed=st.integers(0, 2**32 - 1))
 def test_a_completion_weighs_what_the_outputs_of_its_session_weigh_together(steps, n_padding, seed):
     rng = np.random.default_rng(seed)
-    watched, plain = (make(AdvantageEstimator("kae")) for make in (TrackedEstimator, lambda estimator: estimator))
+    watched, plain = TrainerSession(AdvantageEstimator("kae"), weights="length"), AdvantageEstimator("kae")
     for step, completions in enumerate(steps):
         rows, numbers, rewards = rows_of(completions, n_padding, rng)
         weights = torch.tensor(rng.integers(1, 9, len(numbers)))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from llm_experiments.paper.needs import needs
-from llm_experiments.paper.plan import Machinery, plan, training_runs
+from llm_experiments.paper.plan import Machinery, plan, wanted_runs
 from llm_experiments.training.disk import disk_use
 from llm_experiments.training.shapes import GIB, SHAPES
 from llm_experiments.training.trl.resources import KNOWN_ERROR
@@ -19,9 +19,10 @@ def machinery(folder, **changes):
 
 
 def test_all_runs_of_a_table_are_counted(tmp_path):
-    said = "\n".join(needs("table3", machinery(tmp_path)))
-    ((runs),) = training_runs("table3").values()
-    total = sum(disk_use(run, SHAPES[run.model.name], backend="trl").total for run in runs) / GIB
+    said = "\n".join(needs(wanted_runs("table3"), machinery(tmp_path)))
+    ((runs),) = wanted_runs("table3").values()
+    uses = [disk_use(run, SHAPES[run.model.name], backend="trl") for run in runs]
+    total = (sum(use.snapshots + use.model for use in uses) + max(use.checkpoints for use in uses)) / GIB
     assert f"{len(runs)} training runs" in said and f"Disk: {total:,.0f} GiB" in said
     each, all_ = re.search(r"estimate ([\d.]+) hours each, ([\d,]+) in all", said).groups()
     assert float(all_) == pytest.approx(len(runs) * float(each), rel=0.05)
@@ -30,15 +31,21 @@ def test_all_runs_of_a_table_are_counted(tmp_path):
 
 def test_half_of_the_gpus_take_twice_as_long_and_a_cpu_gets_no_hours(tmp_path):
     hours = [
-        float(re.search(r"estimate ([\d.]+) hours", "".join(needs("table3", machinery(tmp_path, gpus=gpus))))[1])
+        float(
+            re.search(
+                r"estimate ([\d.]+) hours", "".join(needs(wanted_runs("table3"), machinery(tmp_path, gpus=gpus)))
+            )[1]
+        )
         for gpus in (4, 8)
     ]
     assert hours[0] == pytest.approx(2 * hours[1], rel=0.02)
-    assert "hours each" not in "".join(needs("table3", machinery(tmp_path, gpus=0)))
+    assert "hours each" not in "".join(needs(wanted_runs("table3"), machinery(tmp_path, gpus=0)))
 
 
 def test_several_machines_count(tmp_path):
-    one, two = ("\n".join(needs("table4", machinery(tmp_path, backend="verl", nodes=nodes))) for nodes in (1, 2))
+    one, two = (
+        "\n".join(needs(wanted_runs("table4"), machinery(tmp_path, backend="verl", nodes=nodes))) for nodes in (1, 2)
+    )
     assert "on 8 GPUs" in one and "on 16 GPUs" in two and "does not, and should take less" in two
 
 
@@ -49,4 +56,6 @@ def test_sizes_that_do_not_divide_among_the_gpus_are_refused_before_anything_run
 
 
 def test_a_folder_of_data_is_named(tmp_path):
-    assert f"local files in {tmp_path}" in "\n".join(needs("table1", machinery(tmp_path, data=Path(tmp_path))))
+    assert f"local files in {tmp_path}" in "\n".join(
+        needs(wanted_runs("table1"), machinery(tmp_path, data=Path(tmp_path)))
+    )

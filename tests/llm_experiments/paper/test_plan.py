@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from llm_experiments import cli
 from llm_experiments.paper.command import run_parts
-from llm_experiments.paper.plan import FSDP, TABLES, Machinery, Part, plan
+from llm_experiments.paper.plan import ARTEFACTS, FSDP, Machinery, Part, plan, training_runs
 from llm_experiments.training.experiment import load_experiment
 from tests.llm_experiments.training.test_snapshots import RUN
 
@@ -28,28 +28,47 @@ def machinery(tmp_path, **options) -> Machinery:
 
 
 @pytest.mark.parametrize("backend", ["trl", "verl"])
-@pytest.mark.parametrize("table", TABLES)
-def test_every_table_has_a_plan_in_order(table, backend, tmp_path):
-    parts = plan(table, machinery(tmp_path, backend=backend))
-    kinds = list(dict.fromkeys(part.name.split()[0] for part in parts[: len(parts) // 2]))
-    assert kinds[0] == "train"
-    if table in ("table3", "table4"):
-        assert parts[-1].name == f"{table} beside the paper's" and parts[-1].done is None
-        trained = [part.name.removeprefix("train ") for part in parts if part.name.startswith("train")]
-        evaluated = [part.name.removeprefix("evaluate ") for part in parts if part.name.startswith("evaluate")]
-        assert trained == evaluated and len(set(trained)) == len(trained) == 11
-        for part in parts:
-            if part.name.startswith("evaluate"):
-                assert "step by step" in part.command[part.command.index("--system") + 1]  # as in training
-    else:
-        assert sum(part.name.startswith("diagnose") for part in parts) == 6  # five seeds of GSM8K, one of MATH
-    assert all(f"{8}" in part.command for part in parts if part.name.startswith("train"))
+@pytest.mark.parametrize("artefact", ARTEFACTS)
+def test_every_artefact_has_a_plan_that_ends_in_it(artefact, backend, tmp_path):
+    parts = plan(artefact, machinery(tmp_path, backend=backend))
+    kinds = [part.name.split()[0] for part in parts]
+    measured = {"diagnosed": "diagnose", "evaluated": "evaluate"}.get(ARTEFACTS[artefact].measured)
+    n_trained = kinds.count("train")
+    assert kinds == ["train"] * n_trained + [measured] * (len(kinds) - n_trained - 1) + [artefact]
+    assert parts[-1].done is None and artefact in parts[-1].command
+    assert all("8" in part.command for part in parts if part.alone and part.done is not None)
+    for part in parts:
+        if part.name.startswith("evaluate"):
+            assert "step by step" in part.command[part.command.index("--system") + 1]  # as in training
+            assert int(part.command[part.command.index("--batch-size") + 1]) >= 256
+
+
+def test_the_papers_runs_are_the_default_and_all_variants_are_an_option(tmp_path):
+    def trained(artefact, **options):
+        return sum(part.name.startswith("train") for part in plan(artefact, machinery(tmp_path), **options))
+
+    counts = {artefact: trained(artefact) for artefact in ARTEFACTS}
+    # 15 + 3 of the single stream: three variants with five seeds on GSM8K, with one on MATH.
+    assert counts == {
+        "table1": 2, "table2": 2, "table3": 4, "table4": 4, "figure1": 3, "single-stream": 18, "ablation": 2,
+    }  # fmt: skip
+    assert trained("table3", all_variants=True) == 11
+    # Table 1's run of MATH is Table 3's and the ablation's, that of GSM8K one of the single stream's.
+    assert trained("all") == 4 + 4 + 3 + 18 + 1
+
+
+def test_a_configuration_without_a_variant_of_the_papers_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("llm_experiments.paper.plan.load_experiment", lambda file: load_experiment(file)[:1])
+    with pytest.raises(
+        ValueError, match=r"lacks grpo with reuse 1, dr_grpo with reuse 1, gpg with reuse 1, which table3"
+    ):
+        training_runs("table3")
 
 
 def test_the_commands_train_what_the_file_says(tmp_path):
     """Every variant comes back from the command's own options as the file has it."""
     file = ROOT / "llm_experiments" / "configs" / "training" / "math_qwen2.5_math_7b_g8.yaml"
-    for run, part in zip(load_experiment(file), plan("table3", machinery(tmp_path)), strict=False):
+    for run, part in zip(load_experiment(file), plan("table3", machinery(tmp_path), all_variants=True), strict=False):
         options = dict(zip(part.command[5::2], part.command[6::2], strict=False))
         assert (options["--method"], int(options["--reuse"])) == (run.method, run.updates.reuse)
         assert (options["--weights"], int(options["--seed"])) == (run.weights, run.seed)
@@ -78,9 +97,30 @@ def test_parts_that_are_done_are_passed_over_and_a_failure_ends_the_queue(tmp_pa
     (tmp_path / "first").touch()
     said = []
     parts = [part("first", 9), part("second", 0), part("third", 3), part("fourth", 0)]
-    assert run_parts(parts, say=said.append) == 3
+    assert run_parts(parts, gpus=1, say=said.append) == 3
     assert said[0] == "[1/4] first: done" and "go on from here" in said[-1]
     assert (tmp_path / "second").exists() and not (tmp_path / "fourth").exists()
+
+
+def test_parts_for_one_gpu_run_side_by_side_each_on_its_own(tmp_path):
+    def part(name, alone):
+        # Those of one GPU wait for each other: one after the other they would never end.
+        wait = "" if alone else "while len(list(folder.glob('one-*'))) < 2: time.sleep(.01)"
+        script = (
+            f"import os, pathlib, time\nfolder = pathlib.Path({str(tmp_path)!r})\n"
+            f"(folder / {name!r}).write_text(os.environ.get('CUDA_VISIBLE_DEVICES', 'all'))\n{wait}"
+        )
+        return Part(name, (sys.executable, "-c", script), None, spent=tmp_path / f"spent-{name}", alone=alone)
+
+    parts = [part("first", True), part("one-a", False), part("one-b", False), part("last", True)]
+    for each in parts:
+        each.spent.mkdir()
+    said = []
+    assert run_parts(parts, gpus=2, say=said.append) == 0
+    seen = {name: (tmp_path / name).read_text() for name in ("first", "one-a", "one-b", "last")}
+    assert seen == {"first": "all", "one-a": "0", "one-b": "1", "last": "all"}
+    assert said.index("[4/4] last") > max(k for k, line in enumerate(said) if "one-" in line)
+    assert not any(each.spent.exists() for each in parts)
 
 
 def test_the_shipped_sharding_is_accelerates():
@@ -93,7 +133,7 @@ def test_the_shipped_sharding_is_accelerates():
 def test_a_dry_run_shows_every_command_and_runs_none(tmp_path):
     arguments = ["paper", "table4", "--gpus", "8", "--dry-run", "--runs", tmp_path / "r", "--results", tmp_path / "s"]
     result = CliRunner().invoke(cli.app, [str(each) for each in arguments], catch_exceptions=False)
-    assert result.exit_code == 0 and result.output.count("to do: ") == 23
+    assert result.exit_code == 0 and result.output.count("to do: ") == 9
     assert list(tmp_path.iterdir()) == []
 
 
@@ -103,9 +143,11 @@ def test_the_whole_chain_from_one_command_killed_in_each_of_its_parts(tmp_path):
     data.mkdir()
     rows = [{"problem": f"{k}+1=", "answer": str(k + 1)} for k in range(6)]
     (data / "math500.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    path.write_text(yaml.safe_dump(RUN | {"variants": [{"method": "kae:bandwidth=10"}, {"method": "grpo"}]}))
+    test = {"task": RUN["task"] | {"n_prompts": 20}, "every": 3}
+    variants = [{"method": "kae:bandwidth=10"}, {"method": "grpo"}]
+    path.write_text(yaml.safe_dump(RUN | {"test": test, "variants": variants}))
     runs, results = tmp_path / "runs", tmp_path / "results"
-    command = [sys.executable, "-m", "llm_experiments", "paper", "table3", "--backend", "trl", "--gpus", "0"]
+    command = [sys.executable, "-m", "llm_experiments", "paper", "all", "--backend", "trl", "--gpus", "0"]
     command += ["--config", str(path), "--suite", "math500:2", "--data", str(data)]
     command += ["--runs", str(runs), "--results", str(results)]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -126,7 +168,8 @@ def test_the_whole_chain_from_one_command_killed_in_each_of_its_parts(tmp_path):
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert len(made) == 2 and all(path.stat().st_mtime_ns == at for path, at in made.items())
-    assert "[1/6] train small kae-bandwidth10-J1-seed-0: done" in said
+    assert "[1/12] train small kae-bandwidth10-J1-seed-0: done" in said
+    assert not list(runs.rglob("checkpoints")) and list(runs.rglob("snapshots"))
     (diagnosed,) = results.glob("small-kae*")
     for name in ("value_mse", "gradient_mse"):
         assert set(pd.read_csv(diagnosed / f"{name}.csv")["step"]) == {4}
@@ -134,3 +177,7 @@ def test_the_whole_chain_from_one_command_killed_in_each_of_its_parts(tmp_path):
     assert set(table["method"]) == {"kae:bandwidth=10", "grpo"} and (table["n_seeds"] == 1).all()
     assert table.loc[table["method"] == "grpo", "paper"].notna().all()
     assert "| Method | MATH |" in said
+    made = {path.relative_to(results).as_posix() for path in results.rglob("*") if path.parent.name != "tables"}
+    assert {"table1/table1.csv", "table2/table2.csv", "table3/table3.csv", "table4/table4.csv"} <= made
+    for artefact in ("figure1", "single-stream", "ablation"):
+        assert list((results / artefact).rglob(f"{artefact}_small.png")), sorted(made)

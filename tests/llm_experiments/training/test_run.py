@@ -19,7 +19,7 @@ import yaml
 from typer.testing import CliRunner
 
 import kaestat
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.session import TrainerSession
 from llm_experiments import cli
 from llm_experiments.tasks.arithmetic import arithmetic
 from llm_experiments.tasks.base import Problem
@@ -281,17 +281,17 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, m
     whole = training_run(tmp_path / "whole")
     whole.run()
     stopped = training_run(tmp_path / "stopped")
-    inner = TrackedEstimator.advantages
+    inner = TrainerSession.advantages
 
     def stops(self, rewards, step, **options):
         if step == stop_at:
             raise KeyboardInterrupt
         return inner(self, rewards, step, **options)
 
-    monkeypatch.setattr(TrackedEstimator, "advantages", stops)
+    monkeypatch.setattr(TrainerSession, "advantages", stops)
     with pytest.raises(KeyboardInterrupt):
         stopped.run()
-    monkeypatch.setattr(TrackedEstimator, "advantages", inner)
+    monkeypatch.setattr(TrainerSession, "advantages", inner)
     again = training_run(tmp_path / "stopped")
     again.run()
     assert "lm_head" not in caplog.text  # it is the input's matrix, which the checkpoint has

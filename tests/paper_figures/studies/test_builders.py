@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from paper_figures.audit import tables as audit_tables
+from paper_figures.report.sections import SECTIONS
 from paper_figures.shared.comparison import pick
 from paper_figures.shared.output import latex, markdown
 from paper_figures.studies import sensitivity, table1, table2
@@ -110,16 +111,17 @@ def test_sensitivity_points_cover_both_kernels_and_both_levels(sensitivity_summa
 
 
 def test_every_builder_writes_files_that_can_be_read(value_summary, gradient_summary, sensitivity_summary, tmp_path):
-    table1.write(value_summary, tmp_path)
-    table2.write(gradient_summary, tmp_path)
-    sensitivity.write(sensitivity_summary, tmp_path)
-    audit_tables.write(tmp_path)
-    for name, frame in audit_tables.tables().items():
-        assert len(pd.read_csv(tmp_path / f"{name}.csv")) == len(frame)
+    summaries = {"table1": value_summary, "table2": gradient_summary, "sensitivity": sensitivity_summary, "audit": None}
+    for section in SECTIONS:
+        if section.name in summaries:
+            section.write(summaries[section.name], tmp_path)
+            assert all((tmp_path / file).stat().st_size for file in section.files())
+    for name, make in audit_tables.TABLES.items():
+        assert len(pd.read_csv(tmp_path / f"{name}.csv")) == len(make())
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "table1.csv"), table1.table(value_summary))
     assert (tmp_path / "figures" / "sensitivity.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "figures" / "sensitivity.pdf").read_bytes().startswith(b"%PDF")
-    for name in ("table1", "table2", "sensitivity", *audit_tables.tables()):
+    for name in ("table1", "table2", "sensitivity", *audit_tables.TABLES):
         assert (tmp_path / "tables" / f"{name}.md").read_text().count("\n|") >= 3
         assert r"\end{table}" in (tmp_path / "tables" / f"{name}.tex").read_text()
 

@@ -7,10 +7,11 @@ import pytest
 
 from kaestat import Visits
 from kaestat.smoothing.kernels import as_kernel
-from kaestat.smoothing.selectors import Aggregated, make_selector
+from kaestat.smoothing.selectors import SELECTORS, Aggregated, make_selector
+from kaestat.smoothing.selectors.data_driven import DataDriven
 from tests.helpers.statistical import generator
 
-SELECTORS = ["forward_cv", "loo_cv", "gcv", "aicc", "plug_in", "lepski", "aggregated"]
+LEARNED = [name for name, kind in SELECTORS.items() if issubclass(kind, DataDriven) and name != "auto"]
 KERNELS = ["triangular", "exponential"]
 WEIGHTS = {"triangular": lambda u: np.clip(2 - 2 * u, 0, None), "exponential": lambda u: np.exp(-u)}
 
@@ -44,7 +45,7 @@ def value_mse(value, visits, kernel, bandwidth):
 
 @pytest.mark.parametrize("size", [1, 4])
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("name", SELECTORS)
+@pytest.mark.parametrize("name", LEARNED)
 def test_static_values_ask_for_a_bandwidth_near_the_span(name, kernel, size):
     value = np.broadcast_to(generator(1).uniform(0.2, 0.8, (300, 1)), (300, 40))
     visits = sampled(value, size, salt=2)
@@ -57,7 +58,7 @@ def test_static_values_ask_for_a_bandwidth_near_the_span(name, kernel, size):
 
 
 @pytest.mark.parametrize("reward", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("name", SELECTORS)
+@pytest.mark.parametrize("name", LEARNED)
 def test_constant_rewards_leave_all_bandwidths_equal_and_the_largest_wins(name, reward):
     ones = np.ones((5, 30)) * np.array([[1.0], [1.0], [1.0], [2.0], [2.0]])
     lag = np.broadcast_to(np.arange(30, 0, -1.0), ones.shape)
@@ -73,7 +74,7 @@ def test_constant_rewards_leave_all_bandwidths_equal_and_the_largest_wins(name, 
 
 
 @pytest.mark.parametrize("size", [1, 8])
-@pytest.mark.parametrize("name", SELECTORS)
+@pytest.mark.parametrize("name", LEARNED)
 def test_fast_drift_asks_for_a_small_bandwidth(name, size):
     step = np.arange(60)
     value = 0.5 + 0.45 * np.sin(2 * np.pi * step / 24 + generator(3).uniform(0, 6, (200, 1)))
@@ -83,7 +84,7 @@ def test_fast_drift_asks_for_a_small_bandwidth(name, size):
 
 @pytest.mark.parametrize("size", [1, 2, 8])
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("name", SELECTORS)
+@pytest.mark.parametrize("name", LEARNED)
 def test_on_random_walks_the_chosen_bandwidth_is_nearly_the_best(name, kernel, size):
     value = random_walks(200, 100, sd={1: 0.1, 2: 0.07, 8: 0.03}[size], salt=5)
     visits = sampled(value, size, salt=6)

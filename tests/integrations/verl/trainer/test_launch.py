@@ -47,7 +47,7 @@ def test_verl_accepts_every_run_and_makes_our_trainer_of_it(name, method, given_
     monkeypatch.setattr(verl_launch, "composed", lambda given: copy.deepcopy(config))  # which takes a second
     assert check_with_verl(overrides) == "Checked by verl 0.9.1."
     trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config)
-    expected, found = run.estimator(), trainer.baseline.estimator
+    expected, found = run.estimator(), trainer.session.estimator
     assert (found.baseline, found.scale, found.method) == (expected.baseline, expected.scale, expected.method)
     assert trainer.options.prompt_id == f"extra_info.{ID_FIELD}"
     assert not trainer.use_critic and not trainer.use_reference_policy
@@ -271,7 +271,7 @@ class Probe:
         reward = get_custom_reward_fn(config)
         info = {"grader": json.dumps({"verifier": "numbers"})}
         found = {
-            "method": trainer.baseline.estimator.method,
+            "method": trainer.session.estimator.method,
             "reward": reward(data_source="gsm8k", solution_str="It is 4.", ground_truth="4", extra_info=info),
             "tensorboard": os.environ["TENSORBOARD_DIR"],
         }

@@ -98,7 +98,7 @@ def test_a_checkpoint_without_a_history_is_refused(queue, tmp_path):
 def test_a_history_may_begin_at_a_checkpoint_if_that_is_asked_for(queue, tmp_path):
     checkpoint_of_verl_alone(tmp_path)
     trainer = trainer_in(tmp_path, "+algorithm.kaestat.start_anew=True")
-    with pytest.warns(UserWarning, match=r"baseline_state does not exist: the history of kae begins here"):
+    with pytest.warns(UserWarning, match=r"baseline_state does not exist: the history of 'kae' begins here"):
         trainer._load_checkpoint()
     fresh = run(queue, trainer_in(tmp_path), range(3, 5))
     for found, expected in zip(run(queue, trainer, range(3, 5)), fresh, strict=True):
@@ -125,7 +125,7 @@ def test_the_history_of_another_method_is_refused(queue, tmp_path):
 def test_a_run_from_scratch_loads_nothing(tmp_path):
     trainer = trainer_in(tmp_path)
     trainer._load_checkpoint()
-    assert trainer.global_steps == 0 and trainer.baseline.estimator.history is None
+    assert trainer.global_steps == 0 and trainer.session.estimator.history is None
 
 
 def test_a_torn_history_is_refused(queue, tmp_path):

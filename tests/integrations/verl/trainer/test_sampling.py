@@ -88,7 +88,7 @@ def test_each_step_is_a_draw_and_its_advantages_are_corrected(queue, folder, siz
         corrections += draw.correction.tolist()
     assert min(corrections) < 1 < max(corrections)
     assert 0 < metrics["sampling/effective_completions"] <= BATCH * size
-    assert (trainer.drawn.sampler.predictor is trainer.baseline.estimator) == (method == "kae")
+    assert (trainer.drawn.sampler.predictor is trainer.session.estimator) == (method == "kae")
 
 
 @pytest.mark.parametrize("method", ["kae", "kaestat_rloo"])

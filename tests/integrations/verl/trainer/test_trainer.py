@@ -179,7 +179,7 @@ def test_the_history_is_kept_by_the_id_that_was_asked_for(queue, prompt_id, name
     for step in range(2):
         compute(queue, trainer, put(queue, samples_of(groups(step))), step)
     seen = sorted({c[2] for step in range(2) for c in groups(step)})
-    history = trainer.baseline.estimator.history
+    history = trainer.session.estimator.history
     assert len(history) == len(seen)
     assert (history.rows([name(prompt) for prompt in seen]) > 0).all()
 

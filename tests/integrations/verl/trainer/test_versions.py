@@ -94,7 +94,7 @@ def finished(queue, uid, begun, rows, tags):
 def known(trainer):
     """Count and sum of each version of prompts a and b in the history."""
     keys = ['["sums","train",0]', '["sums","train",1]']
-    visits = trainer.baseline.estimator.history.visits(keys, 100)
+    visits = trainer.session.estimator.history.visits(keys, 100)
     rows = zip(visits.lag, visits.count, visits.total, strict=True)
     return [{int(100 - lag): (c, t) for lag, c, t in zip(*row, strict=True) if c} for row in rows]
 

@@ -1,0 +1,192 @@
+"""What a filter learns of all prompts together, and carries from step to step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kaestat.baselines.filter_belief import Moving
+from kaestat.baselines.filter_rates import Rates
+from kaestat.core.arrays import Array, Groups, namespace
+
+DISCOUNT = 0.9  # on what was learned, per return of the prompts
+LEAST_RETURN = 0.1  # that a step counts as where no prompt returns
+SWITCH = 0.02  # probability per return that prompts are spread over the ways in another manner
+PSEUDO_PROMPTS = 8.0
+ENOUGH = 100.0  # prompts from which a prior is estimated; fewer at a step are joined by those before
+MIN_OTHERS = 5.0  # degrees of freedom given up in the spread of values
+FIRST_SIZE = 0.7  # completions that a prior counts as while the spread is unknown
+SMALLEST_SIZE, LARGEST_SIZE = 0.05, 2000.0
+SMALLEST_DISPERSION = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """The learned numbers of a carry, for one step.
+
+    Attributes
+    ----------
+    rates : Rates
+    carry : dict of array
+    dispersion : array, shape (..., 1, 1)
+    learned : array, shape (..., K)
+        Probabilities of the ways where prompts are spread as learned.
+    mixture : array, shape (..., C)
+        Probabilities of the manners in which prompts are spread over the ways.
+    kept : array, shape (...,)
+        What is left of earlier steps.
+    """
+
+    rates: Rates
+    carry: dict[str, Array]
+    dispersion: Array
+    learned: Array
+    mixture: Array
+    kept: Array
+
+    @classmethod
+    def of(cls, rates: Rates, carry: dict[str, Array], elapsed: Array) -> Population:
+        """After so many returns of the prompts, shape (...,)."""
+        xp = namespace(elapsed)
+        within, between = carry["dispersion"][..., 0], carry["dispersion"][..., 1]
+        some = within > 0
+        dispersion = xp.where(some, within / xp.where(some, within + between, 1.0), 1.0)
+        switched = (1 - SWITCH) ** xp.clip(elapsed, 1.0, None)[..., None]
+        return cls(
+            rates=rates,
+            carry=carry,
+            dispersion=xp.clip(dispersion, SMALLEST_DISPERSION, 1.0)[..., None, None],
+            learned=carry["each"] / xp.sum(carry["each"], axis=-1, keepdims=True),
+            mixture=switched * _softmax(carry["mixture"]) + (1 - switched) * rates.mixture_prior,
+            kept=DISCOUNT**elapsed,
+        )
+
+    @property
+    def mixtures(self) -> Array:
+        """Of each manner, the probabilities of the ways; (..., C, K)."""
+        xp, plain = namespace(self.learned), self.rates.mixtures
+        rest = 1 - xp.sum(plain, axis=-1)[:, None]
+        return plain + rest * self.learned[..., None, :]
+
+    def moving(self) -> Moving:
+        """What beliefs need to know of it."""
+        xp, like = namespace(self.learned), self.rates.variance.dtype
+        ways = xp.sum(self.mixture[..., :, None] * self.mixtures, axis=-2)
+        jump = xp.sum(_softmax(self.carry["jumps"]) * self.rates.jump, axis=-1)
+        a, b = prior_of(self.carry["population"][..., None, :])
+        parts = a[..., None, :], b[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
+        return Moving(*(xp.astype(part, like, copy=False) for part in parts))
+
+    def joined(self, each: Array, groups: Groups) -> tuple[Array, tuple[Array, Array]]:
+        """Sums behind the prior after the step, and the prior of each prompt from the others.
+
+        Parameters
+        ----------
+        each : array, shape (..., P, 6)
+            See `moments`.
+        groups : Groups
+
+        Returns
+        -------
+        array, shape (..., 6)
+        pair of array, shape (..., P)
+        """
+        xp, before = groups.xp, self.carry["population"]
+        now = groups.pooled(each)
+        missing = xp.clip(ENOUGH - now[..., 0, :1], 0.0, None)
+        known = before[..., :1]
+        past = before * xp.clip(missing / xp.where(known > 0, known, 1.0), None, 1.0)
+        return past + now[..., 0, :], prior_of(past[..., None, :] + now - each)
+
+    def after(self, sums: dict[str, Array]) -> dict[str, Array]:
+        """The carry after a step; each part fades towards what it was at first, and gains its sum."""
+        xp, carry, kept = namespace(self.kept), self.carry, self.kept[..., None]
+        first = {
+            "mixture": xp.log(self.rates.mixture_prior),
+            "jumps": xp.log(self.rates.jump_prior),
+            "each": PSEUDO_PROMPTS * self.rates.first,
+        }
+        out = {name: kept * carry[name] + (1 - kept) * first[name] + sums[name] for name in first}
+        for name in ("mixture", "jumps"):
+            out[name] = out[name] - xp.max(out[name], axis=-1, keepdims=True)
+        faded = xp.minimum(kept, xp.full_like(kept, DISCOUNT**LEAST_RETURN))
+        return out | {"dispersion": faded * carry["dispersion"] + sums["dispersion"]}
+
+    def learned_from(self, odds: Array, gained: Array, after: Array, jumped: Array, here: Array) -> dict[str, Array]:
+        """What the returns of a step add.
+
+        Parameters
+        ----------
+        odds : array, shape (..., K, P)
+            How much better each way predicted the past, up to a factor.
+        gained : array, shape (..., K, P)
+            The same of the step, up to a factor.
+        after : array, shape (..., K, P)
+            Probabilities of the ways after it.
+        jumped : array, shape (..., P)
+            How much better than these ways a jump some visits ago predicts what followed; 1 where it says nothing.
+        here : array, shape (..., 1, P)
+            1 for the prompts that count, 0 for the others.
+        """
+        xp = namespace(odds)
+        mixtures = xp.astype(self.mixtures, odds.dtype, copy=False)
+        ratio = xp.matmul(mixtures, odds * gained) / xp.matmul(mixtures, odds)
+        jump = xp.astype(self.rates.jump, odds.dtype, copy=False)[:, None]
+        terms = {
+            "mixture": xp.log(ratio),
+            "jumps": xp.log(1 + jump * (xp.clip(jumped, None, 1e6)[..., None, :] - 1)),
+            "each": after,
+        }
+        fine = self.learned.dtype
+        return {name: xp.sum(xp.astype(here * term, fine, copy=False), axis=-1) for name, term in terms.items()}
+
+
+def moments(count: Array, total: Array, dispersion: Array) -> Array:
+    """Of prompts with such counts and sums of rewards, (..., P) each, what a prior is estimated from; (..., P, 6).
+
+    For the mean m of n completions, relative to the dispersion: ``1, m, m^2, m (1 - m), 1 - 1/n, 1/n``.
+    """
+    xp = namespace(count)
+    some = count > 0
+    mean = xp.where(some, total / xp.where(some, count, 1.0), 0.0)
+    inverse = xp.where(some, xp.clip(dispersion / xp.where(some, count, 1.0), None, 1.0), 0.0)
+    one = xp.astype(some, count.dtype)
+    return xp.stack([one, mean, mean**2, mean * (1 - mean), one - inverse, inverse], axis=-1)
+
+
+def prior_of(sums: Array) -> tuple[Array, Array]:
+    """Parameters of a Beta distribution by the method of moments, from sums of `moments`; (..., 6) to (...,) each.
+
+    The variance of values is that of the means, less that of their noise; the error of the estimated mean is added to
+    it, so that with few prompts the prior fades out (see `kaestat.baselines.kae_eb`).
+    """
+    xp = namespace(sums)
+    k, mean, square, within, freedom, inverse = (sums[..., j] for j in range(sums.shape[-1]))
+    n = xp.clip(k, 1e-9, None)
+    middle = xp.clip((mean + 0.5) / (k + 1), 1e-3, 1 - 1e-3)
+    largest = middle * (1 - middle)
+    known = (k > MIN_OTHERS + 0.5) & (freedom > 1e-6 * n)
+    noise = within / xp.where(known, freedom, 1.0) * inverse / n
+    spread = xp.clip(square - mean**2 / n, 0.0, None) / xp.clip(n - MIN_OTHERS, 0.5, None) - noise
+    variance = xp.clip(spread, 0.0, None) * (1 + 1 / n) + noise / n
+    variance = xp.where(known, variance, largest / (1 + FIRST_SIZE))
+    size = largest / xp.clip(variance, 1e-6, None) - 1
+    size = xp.clip(size, SMALLEST_SIZE, LARGEST_SIZE)
+    return middle * size, (1 - middle) * size
+
+
+def first_carry(rates: Rates) -> dict[str, Array]:
+    """Of a run that has not begun."""
+    xp = namespace(rates.first)
+    return {
+        "mixture": xp.log(rates.mixture_prior),
+        "each": PSEUDO_PROMPTS * rates.first,
+        "jumps": xp.log(rates.jump_prior),
+        "dispersion": xp.zeros(2),
+        "population": xp.zeros(6),
+    }
+
+
+def _softmax(log_weight: Array) -> Array:
+    xp = namespace(log_weight)
+    weight = xp.exp(log_weight - xp.max(log_weight, axis=-1, keepdims=True))
+    return weight / xp.sum(weight, axis=-1, keepdims=True)

@@ -1,0 +1,67 @@
+"""The range of the rewards: as given, and widened by rewards that lie outside."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+
+from kaestat.core.arrays import Array, Groups, namespace
+
+
+def lies_outside(groups: Groups, known: Array) -> bool:
+    """Whether a reward, or what stands in the padding, lies outside of a range (..., 2)."""
+    xp, reward = groups.xp, groups.reward
+    if math.prod(reward.shape) == 0:
+        return False
+    return bool((xp.min(reward) < xp.max(known[..., 0])) | (xp.max(reward) > xp.min(known[..., 1])))
+
+
+def widened(groups: Groups, known: Array) -> Array:
+    """The range with the rewards of a step."""
+    xp, reward = groups.xp, groups.reward
+    here = groups.present > 0 if groups.among is None else (groups.present > 0) & groups.among
+    least = xp.min(xp.where(here, reward, xp.full_like(reward, np.inf)), axis=(-2, -1))
+    most = xp.max(xp.where(here, reward, xp.full_like(reward, -np.inf)), axis=(-2, -1))
+    return xp.stack([xp.minimum(known[..., 0], least), xp.maximum(known[..., 1], most)], axis=-1)
+
+
+def plain_means(groups: Groups, known: Array, value: Array, count: Array, total: Array) -> Array:
+    """Values of a step at which rewards lie outside: plain means, with one completion's worth of the other prompts.
+
+    A prompt of which the rewards of no *other* lie outside keeps its value: which of the two it gets is not decided by
+    its own rewards.
+
+    Parameters
+    ----------
+    groups : Groups
+    known : array, shape (..., 2)
+        The range.
+    value : array, shape (..., P, G)
+        With rewards taken into the range.
+    count, total : array, shape (..., P)
+        Completions of the past, and the sum of their rewards.
+    """
+    xp, reward, ends = groups.xp, groups.reward, known[..., None, None, :]
+    outside = ((reward < ends[..., 0]) | (reward > ends[..., 1])) & (groups.present > 0)
+    outside = xp.astype(xp.any(outside, axis=-1, keepdims=True), reward.dtype)
+    mass, carried = groups.other_prompts()
+    others, of_others = groups.others()
+    target = carried / xp.where(mass > 0, mass, 1.0)
+    plain = (total[..., None] + of_others + target) / (count[..., None] + others + 1)
+    return xp.where(groups.pooled_others(outside) > 0, plain, value)
+
+
+def say_widened(low: float, high: float, before: Array, after: Array) -> None:
+    """Warn where rewards leave the range that was given, which is [0, 1] in the unit of ``before`` and ``after``."""
+    xp = namespace(before)
+    if not bool(xp.all(before[..., 0] == 0) & xp.all(before[..., 1] == 1) & xp.any(before != after)):
+        return
+    reached = [low + (high - low) * float(end) for end in (xp.min(after), xp.max(after))]
+    warnings.warn(
+        f"rewards: bayes_filter was made for rewards in [{low:g}, {high:g}], and they reach from "
+        f"{reached[0]:g} to {reached[1]:g}. It goes on with the range that it sees; state it with "
+        "low= and high=.",
+        stacklevel=2,
+    )

@@ -1,0 +1,98 @@
+"""A move of all values at once, such as a change of the learning rate makes, seen at the step at which it comes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from kaestat.baselines.filter_belief import Belief, Moving
+from kaestat.baselines.filter_rates import SHOCK, Rates
+from kaestat.core.arrays import Array, namespace
+
+SMALLEST_SIZE = 0.05  # of a posterior
+
+
+def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Rates, dispersion: Array) -> Array | None:
+    """By how many logits all values have moved: of each prompt as the others say, and last as all say; (..., P + 1).
+
+    The evidence for a shift is that of Bernoulli rewards whose rates were the posterior means, divided by how much more
+    a group's mean varies because they are only estimates. It is concave in the shift, so where neither the smallest
+    shift upwards nor that downwards is likelier than none, no other is.
+
+    Parameters
+    ----------
+    mean, size : array, shape (..., P)
+        Of each prompt's posterior (`posterior_mean`).
+    count, total : array, shape (..., P)
+        Of the group; 0 where the prompt does not count.
+    rates : Rates
+    dispersion : array, shape (..., 1)
+
+    Returns
+    -------
+    array or None
+        0 where no shift is more likely than one; None where that is so for all.
+    """
+    xp = namespace(mean)
+    size = xp.clip(size, SMALLEST_SIZE, None)
+    mean = xp.clip(mean, 1e-6, 1 - 1e-6)
+    weight = (1 + 1 / size) / (dispersion + count / size)
+    shock = xp.astype(rates.shock, mean.dtype)
+    middle = shock.shape[0] // 2
+    nearest = _gains(mean, count, total, weight, shock[middle - 1 : middle + 1])
+    if not bool(xp.any(nearest > 0)):
+        return None
+    gain = _gains(mean, count, total, weight, shock) + math.log(SHOCK / (1 - SHOCK) / shock.shape[0])
+    best = xp.clip(xp.max(gain, axis=-2, keepdims=True), 0.0, None)
+    likely = xp.exp(gain - best)
+    some = xp.sum(likely, axis=-2)
+    found = xp.where(
+        some > xp.exp(-best[..., 0, :]), xp.sum(likely * shock, axis=-2) / xp.where(some > 0, some, 1.0), 0.0
+    )
+    return found if bool(xp.any(found != 0)) else None
+
+
+def _gains(mean: Array, count: Array, total: Array, weight: Array, shock: Array) -> Array:
+    """Log evidence for each shift against none, from the others of each prompt, and from all; (..., S, P + 1)."""
+    xp = namespace(mean)
+    mean, count, total, weight = (part[..., None, :] for part in (mean, count, total, weight))
+    gain = (total * shock - count * xp.log(1 + mean * (xp.exp(shock) - 1))) * weight
+    pooled = xp.sum(gain, axis=-1, keepdims=True)
+    return xp.concat([pooled - gain, pooled], axis=-1)
+
+
+def shocked(belief: Belief, known: Moving, here: Moving, by: Array) -> tuple[Belief, Moving]:
+    """A belief after a move of all values by so many logits, and the prior that goes with it.
+
+    Parameters
+    ----------
+    belief : Belief
+    known, here : Moving
+        With the prior of earlier steps, and with that of this one.
+    by : array, shape (..., 1, P)
+        0 for none.
+    """
+    xp = namespace(by)
+    size = known.a + known.b
+    factor = xp.exp(by)
+    a = size * known.a * factor / (known.b + known.a * factor)
+    after, moved = replace(known, a=a, b=size - a), by != 0
+    shifted = belief.shifted(known, by, after)
+    belief = replace(
+        belief,
+        count=xp.where(moved, shifted.count, belief.count),
+        total=xp.where(moved, shifted.total, belief.total),
+    )
+    return belief, replace(here, a=xp.where(moved, after.a, here.a), b=xp.where(moved, after.b, here.b))
+
+
+def posterior_mean(belief: Belief, known: Moving, probability: Array) -> tuple[Array, Array]:
+    """Mean of each prompt's posterior, and the size of the Beta distribution with its mean and variance; (..., P)."""
+    xp = namespace(belief.count)
+    a, b = belief.beta(known)
+    size = a + b
+    mean = a / size
+    middle = xp.sum(probability * mean, axis=-2)
+    off = mean - middle[..., None, :]
+    variance = xp.sum(probability * (mean * (1 - mean) / (size + 1) + off * off), axis=-2)
+    return middle, middle * (1 - middle) / xp.clip(variance, 1e-12, None) - 1

@@ -1,0 +1,162 @@
+"""Kernel sums over the past of every visit of a log, from those of the visit before instead of from all earlier ones.
+
+With lags ``l``, counts ``n`` and a gap ``g`` between two visits of a prompt, the exponential kernel's sums decay::
+
+    sum w n  <-  d (sum w n + K(0) n_before),      d = K(g / b) / K(0)
+
+and of the triangular kernel ``2 (1 - l / b)`` the sums ``N_k = sum n l^k`` over the visits within ``b`` steps move on
+by the binomial formula, and lose the visits that leave the window. Either way a visit costs the same however many
+there were before it. Whole numbers are summed exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+import numpy as np
+
+from kaestat.baselines.kae import KernelBaseline
+from kaestat.core.arrays import KernelSums
+from kaestat.logs.units import LogUnits
+from kaestat.smoothing.kernels import Exponential, Triangular
+from kaestat.smoothing.selectors import Fixed
+from kaestat.smoothing.selectors.settled import Settled
+
+NAMES = tuple(field.name for field in fields(KernelSums))
+
+
+def summed_past(baseline: KernelBaseline, units: LogUnits) -> np.ndarray | None:
+    """`KernelSums` of every visit, shape (8, B, W), in the order of its fields; at each of the baseline's bandwidths.
+
+    None where the baseline reads more of the past than these, its bandwidth is learned, or completions have weights.
+    """
+    kernel, selector = baseline.weighting, baseline.selector
+    if not baseline.kernel_sums_suffice or units.weight is not None:
+        return None
+    if isinstance(selector, Settled) and len(selector.resolved) == 1:
+        bandwidths = np.ravel(np.asarray(selector.resolved[0][0], dtype=float))
+    elif isinstance(selector, Fixed):
+        bandwidths = np.array([selector.steps], dtype=float)
+    else:
+        return None
+    if isinstance(kernel, Exponential):
+        return _in_order_of_log(units, _Exponential(bandwidths, kernel.at_zero))
+    if isinstance(kernel, Triangular):
+        return _in_order_of_log(units, _Triangular(bandwidths))
+    return None
+
+
+def sums_at(summed: np.ndarray, visit: np.ndarray) -> KernelSums:
+    """Those of some visits, (T, P) of which -1 are padding; shape (B, T, P, 1), without the first axis for B = 1."""
+    found = np.where(visit >= 0, summed[..., visit], 0.0)[..., None]
+    return KernelSums(**{name: found[k] if found.shape[1] > 1 else found[k, 0] for k, name in enumerate(NAMES)})
+
+
+def _in_order_of_log(units: LogUnits, kernel: _Exponential | _Triangular) -> np.ndarray:
+    """Run through the visits by their number among those of the unit: the first of all, the second of all, ..."""
+    visits_of = np.bincount(units.visit_unit)
+    place = np.empty(len(visits_of), dtype=np.int64)
+    place[np.argsort(-visits_of, kind="stable")] = np.arange(len(visits_of))
+    with_more = np.bincount(units.earlier)  # units with a visit of that number
+    start = np.concatenate([[0], np.cumsum(with_more)])
+    position = start[units.earlier] + place[units.visit_unit]
+    columns = np.empty((4, len(position)))
+    for column, of_log in zip(columns, (units.visit_step, units.counts, units.total, units.total_sq), strict=True):
+        column[position] = of_log
+    found = np.zeros((len(NAMES), len(kernel.bandwidths), len(position)))
+    for number, sums in enumerate(kernel.run(columns, start), 1):
+        for row, sum_ in zip(found, sums, strict=True):
+            row[:, start[number] : start[number + 1]] = sum_
+    return found[..., position]
+
+
+class _Exponential:
+    def __init__(self, bandwidths: np.ndarray, at_zero: float):
+        self.bandwidths, self.at_zero = bandwidths[:, None], at_zero
+
+    def run(self, columns: np.ndarray, start: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+        """`KernelSums` of each unit's second visit, third visit, ..., (B, U) each."""
+        first = (len(self.bandwidths), int(start[1]))
+        mass, lag, lag_sq, carried, carried_lag, carried_sq, count_sq, visits = np.zeros((8, *first))
+        for number in range(1, len(start) - 1):
+            size = int(start[number + 1] - start[number])
+            now, before = (columns[:, at : at + size] for at in start[[number, number - 1]])
+            gap, (count, total, total_sq) = now[0] - before[0], before[1:]
+            decay = np.exp(-self.at_zero / self.bandwidths * gap)
+            mass, lag, lag_sq, carried, carried_lag, carried_sq, count_sq, visits = (
+                sum_[:, :size] for sum_ in (mass, lag, lag_sq, carried, carried_lag, carried_sq, count_sq, visits)
+            )
+            mass, carried = mass + self.at_zero * count, carried + self.at_zero * total
+            lag_sq = decay * (lag_sq + gap * (2 * lag + gap * mass))
+            lag, carried_lag = decay * (lag + gap * mass), decay * (carried_lag + gap * carried)
+            mass, carried = decay * mass, decay * carried
+            carried_sq = decay * (carried_sq + self.at_zero * total_sq)
+            count_sq = decay**2 * (count_sq + self.at_zero**2 * count)
+            visits = np.where(decay > 0, visits + 1, 0.0)
+            yield mass, carried, carried_sq, count_sq, lag, lag_sq, carried_lag, visits
+
+
+class _Triangular:
+    def __init__(self, bandwidths: np.ndarray):
+        self.bandwidths = bandwidths[:, None]
+
+    def run(self, columns: np.ndarray, start: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+        """As of `_Exponential`."""
+        first = (len(self.bandwidths), int(start[1]))
+        moments = np.zeros((9, *first))  # sum n l^k for k = 0..3, sum Z l^k for k = 0..2, sum Z^2 l^k for k = 0, 1
+        oldest = np.zeros(first, dtype=np.int64)  # number of the oldest visit within the window
+        over = 1 / self.bandwidths
+        for number in range(1, len(start) - 1):
+            size = int(start[number + 1] - start[number])
+            now, before = (columns[:, at : at + size] for at in start[[number, number - 1]])
+            gap, (count, total, total_sq) = now[0] - before[0], before[1:]
+            moments, oldest = moments[..., :size], oldest[:, :size]
+            n0, n1, n2, n3, s0, s1, s2, q0, q1 = moments
+            n0 += count
+            s0 += total
+            q0 += total_sq
+            n3 += gap * (3 * n2 + gap * (3 * n1 + gap * n0))
+            n2 += gap * (2 * n1 + gap * n0)
+            n1 += gap * n0
+            s2 += gap * (2 * s1 + gap * s0)
+            s1 += gap * s0
+            q1 += gap * q0
+            self._leave(moments, oldest, columns, start, number, now[0])
+            yield (
+                2 * (n0 - over * n1),
+                2 * (s0 - over * s1),
+                2 * (q0 - over * q1),
+                4 * (n0 - over * (2 * n1 - over * n2)),
+                2 * (n1 - over * n2),
+                2 * (n2 - over * n3),
+                2 * (s1 - over * s2),
+                (number - oldest).astype(float),
+            )
+
+    def _leave(
+        self,
+        moments: np.ndarray,
+        oldest: np.ndarray,
+        columns: np.ndarray,
+        start: np.ndarray,
+        number: int,
+        now: np.ndarray,
+    ) -> None:
+        """Take out visits as old as the bandwidth, one of each unit in a turn; the sums of an empty window are 0."""
+        lag = now - columns[0, start[oldest] + np.arange(len(now))]
+        width, unit = np.nonzero(lag >= self.bandwidths)
+        while len(unit):
+            at = start[oldest[width, unit]] + unit
+            lag = now[unit] - columns[0, at]
+            _, count, total, total_sq = columns[:, at]
+            powers = (count, count * lag, count * lag**2, count * lag**3, total, total * lag, total * lag**2)
+            for moment, left in zip(moments, (*powers, total_sq, total_sq * lag), strict=True):
+                moment[width, unit] -= left
+            oldest[width, unit] += 1
+            empty = oldest[width, unit] == number
+            moments[:, width[empty], unit[empty]] = 0.0
+            width, unit = width[~empty], unit[~empty]
+            lag = now[unit] - columns[0, start[oldest[width, unit]] + unit]
+            leaving = lag >= self.bandwidths[width, 0]
+            width, unit = width[leaving], unit[leaving]
