@@ -36,7 +36,7 @@ def table(path: str) -> pd.DataFrame:
     return pd.read_csv(file, keep_default_na=False, na_values=[""])
 
 
-def rows(path: str, **where: Any) -> pd.DataFrame:
+def rows(path: str, /, **where: Any) -> pd.DataFrame:
     """Rows of a table, each column equal to a value, to one of a list, or empty (None)."""
     found = table(path)
     for column, wanted in where.items():
@@ -47,7 +47,7 @@ def rows(path: str, **where: Any) -> pd.DataFrame:
     return found
 
 
-def cell(path: str, column: str, **where: Any) -> Number:
+def cell(path: str, column: str, /, **where: Any) -> Number:
     """The number of the one row that is described."""
     found = rows(path, **where)
     if len(found) > 1:
@@ -61,7 +61,7 @@ def cell(path: str, column: str, **where: Any) -> Number:
     return number
 
 
-def by(path: str, column: str, key: str, **where: Any) -> pd.Series:
+def by(path: str, column: str, key: str, /, **where: Any) -> pd.Series:
     """A column of the rows that are described, by another column."""
     return rows(path, **where).set_index(key)[column]
 

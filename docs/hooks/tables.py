@@ -105,7 +105,7 @@ def _table_of(what: str) -> str:
 
 
 def _title(policy: str) -> str:
-    return (DOCS / "sampling" / f"{policy}.md").read_text().partition("\n")[0].partition(": ")[2]
+    return re.findall(r"^# .*?: (.*)$", (DOCS / "sampling" / f"{policy}.md").read_text(), re.MULTILINE)[0]
 
 
 def _row(method: Method) -> tuple[str, ...]:

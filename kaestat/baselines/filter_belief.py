@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from array_api_compat import device
 
 from kaestat.baselines.filter_rates import AGES, Rates
-from kaestat.core.arrays import Array, namespace
+from kaestat.core.arrays import Array, namespace, not_negative
 
+RENEWED = 0.02  # per visit: the chance that all prompts begin to move in another way
 KEPT_APART = 0.998  # of a prompt's evidence per visit: the rest is for a change of the way in which it moves
 TINY = 1e-30
 PARTS = 4  # arrays of a belief
@@ -105,7 +106,7 @@ class Belief:
     def beta(self, known: Moving) -> tuple[Array, Array]:
         """Parameters of the Beta distributions."""
         a = self.share * known.a + self.total / known.dispersion
-        failed = namespace(self.count).clip(self.count - self.total, 0.0, None)  # rounding
+        failed = not_negative(self.count - self.total)  # rounding
         return a, self.share * known.b + failed / known.dispersion
 
     def moved(self, rates: Rates, known: Moving) -> Belief:
@@ -113,11 +114,14 @@ class Belief:
         xp, last = namespace(self.count), slice(-1, None)
         probability = self.probabilities(known)
         ways, aged = probability[..., :-AGES, :], probability[..., last, :]
-        stay, change = KEPT_APART * ways, (1 - KEPT_APART) * ways
-        inflow = (1 - KEPT_APART) * xp.sum(ways, axis=-2, keepdims=True) + aged
-        entering = known.ways * inflow
-        mass = stay + entering
-        entering /= mass
+        stay, change = KEPT_APART * ways, (1 - KEPT_APART + RENEWED) * ways
+        together = xp.sum(ways, axis=-2, keepdims=True)
+        inflow = (1 - KEPT_APART) * together + aged
+        mass = stay + known.ways * inflow
+        # What a way believes comes from the likely ones also where all prompts may begin to move in that way.
+        entering = known.ways * inflow + RENEWED * rates.start * together
+        entering /= stay + entering
+        inflow = inflow + RENEWED * together
 
         def mixed(part: Array, fresh: float) -> Array:
             """Of each way: its own and what enters it, weighed by their probabilities."""
@@ -171,16 +175,15 @@ class Belief:
         scale = (b + a * factor) / size
         moved = a * factor / (b + a * factor)
         size = size * scale * scale / factor
-        none = xp.zeros_like(size)
-        count = xp.maximum(size - self.share * (known.a + known.b), none)
-        total = xp.minimum(xp.maximum(moved * size - self.share * after.a, none), count)
+        count = not_negative(size - self.share * (known.a + known.b))
+        total = xp.minimum(not_negative(moved * size - self.share * after.a), count)
         return replace(self, count=count * known.dispersion, total=total * known.dispersion)
 
     def with_group(self, count: Array, total: Array, log_evidence: Array, known: Moving) -> Belief:
         """After a group of ``count`` completions with rewards of sum ``total``; both (..., 1, P)."""
         xp = namespace(self.count)
         best = xp.max(log_evidence[..., :-AGES, :], axis=-2, keepdims=True)
-        odds = self.odds * xp.exp(xp.clip(log_evidence - best, None, 60.0))
+        odds = self.odds * xp.exp(60 - not_negative(60 - (log_evidence - best)))
         together = xp.sum(known.ways * odds[..., :-AGES, :], axis=-2, keepdims=True) + TINY
         return Belief(self.count + count, self.total + total, self.share, odds / together)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kaestat.baselines.filter_belief import Moving
 from kaestat.baselines.filter_rates import Rates
-from kaestat.core.arrays import Array, Groups, namespace
+from kaestat.core.arrays import Array, Groups, namespace, not_negative
 
 DISCOUNT = 0.9  # on what was learned, per return of the prompts
 LEAST_RETURN = 0.1  # that a step counts as where no prompt returns
@@ -50,7 +50,7 @@ class Population:
         within, between = carry["dispersion"][..., 0], carry["dispersion"][..., 1]
         some = within > 0
         dispersion = xp.where(some, within / xp.where(some, within + between, 1.0), 1.0)
-        switched = (1 - SWITCH) ** xp.clip(elapsed, 1.0, None)[..., None]
+        switched = (1 - SWITCH) ** (1 + not_negative(elapsed - 1))[..., None]
         return cls(
             rates=rates,
             carry=carry,
@@ -92,9 +92,9 @@ class Population:
         """
         xp, before = groups.xp, self.carry["population"]
         now = groups.pooled(each)
-        missing = xp.clip(ENOUGH - now[..., 0, :1], 0.0, None)
+        missing = not_negative(ENOUGH - now[..., 0, :1])
         known = before[..., :1]
-        past = before * xp.clip(missing / xp.where(known > 0, known, 1.0), None, 1.0)
+        past = before * (1 - not_negative(1 - missing / xp.where(known > 0, known, 1.0)))
         return past + now[..., 0, :], prior_of(past[..., None, :] + now - each)
 
     def after(self, sums: dict[str, Array]) -> dict[str, Array]:
@@ -105,7 +105,8 @@ class Population:
             "jumps": xp.log(self.rates.jump_prior),
             "each": PSEUDO_PROMPTS * self.rates.first,
         }
-        out = {name: kept * carry[name] + (1 - kept) * first[name] + sums[name] for name in first}
+        now = carry | {"mixture": xp.log(self.mixture)}  # after a change, what was ruled out before it can come back
+        out = {name: kept * now[name] + (1 - kept) * first[name] + sums[name] for name in first}
         for name in ("mixture", "jumps"):
             out[name] = out[name] - xp.max(out[name], axis=-1, keepdims=True)
         faded = xp.minimum(kept, xp.full_like(kept, DISCOUNT**LEAST_RETURN))
@@ -133,7 +134,7 @@ class Population:
         jump = xp.astype(self.rates.jump, odds.dtype, copy=False)[:, None]
         terms = {
             "mixture": xp.log(ratio),
-            "jumps": xp.log(1 + jump * (xp.clip(jumped, None, 1e6)[..., None, :] - 1)),
+            "jumps": xp.log(1 + jump * ((1e6 - not_negative(1e6 - jumped))[..., None, :] - 1)),
             "each": after,
         }
         fine = self.learned.dtype
@@ -148,7 +149,7 @@ def moments(count: Array, total: Array, dispersion: Array) -> Array:
     xp = namespace(count)
     some = count > 0
     mean = xp.where(some, total / xp.where(some, count, 1.0), 0.0)
-    inverse = xp.where(some, xp.clip(dispersion / xp.where(some, count, 1.0), None, 1.0), 0.0)
+    inverse = xp.where(some, 1 - not_negative(1 - dispersion / xp.where(some, count, 1.0)), 0.0)
     one = xp.astype(some, count.dtype)
     return xp.stack([one, mean, mean**2, mean * (1 - mean), one - inverse, inverse], axis=-1)
 
@@ -161,15 +162,15 @@ def prior_of(sums: Array) -> tuple[Array, Array]:
     """
     xp = namespace(sums)
     k, mean, square, within, freedom, inverse = (sums[..., j] for j in range(sums.shape[-1]))
-    n = xp.clip(k, 1e-9, None)
+    n = 1e-9 + not_negative(k - 1e-9)
     middle = xp.clip((mean + 0.5) / (k + 1), 1e-3, 1 - 1e-3)
     largest = middle * (1 - middle)
     known = (k > MIN_OTHERS + 0.5) & (freedom > 1e-6 * n)
     noise = within / xp.where(known, freedom, 1.0) * inverse / n
-    spread = xp.clip(square - mean**2 / n, 0.0, None) / xp.clip(n - MIN_OTHERS, 0.5, None) - noise
-    variance = xp.clip(spread, 0.0, None) * (1 + 1 / n) + noise / n
+    spread = not_negative(square - mean**2 / n) / (0.5 + not_negative(n - MIN_OTHERS - 0.5)) - noise
+    variance = not_negative(spread) * (1 + 1 / n) + noise / n
     variance = xp.where(known, variance, largest / (1 + FIRST_SIZE))
-    size = largest / xp.clip(variance, 1e-6, None) - 1
+    size = largest / (1e-6 + not_negative(variance - 1e-6)) - 1
     size = xp.clip(size, SMALLEST_SIZE, LARGEST_SIZE)
     return middle * size, (1 - middle) * size
 

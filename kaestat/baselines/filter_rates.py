@@ -11,7 +11,7 @@ from array_api_compat import device
 from kaestat.core.arrays import Array, namespace
 
 WALKS = (0.03, 0.064, 0.135, 0.29, 0.61, 1.3)  # standard deviations per visit, logits
-DRIFTS = ((0.1, 0.03), (0.2, 0.03), (0.4, 0.05))  # of a prompt's own, either way, and the walk beside it
+DRIFTS = ((0.03, 0.1), (0.1, 0.03), (0.22, 0.05))  # logits per visit, either way, and the walk beside it
 AGES = 2  # visits since a jump for which the value after it is kept apart
 FRESH_WALK = 0.05
 DRIFTING, MIXED, OWN_DRIFTS = (
@@ -19,7 +19,7 @@ DRIFTING, MIXED, OWN_DRIFTS = (
     0.15,
     0.1,
 )  # prior probabilities: of a drift; that prompts differ, or differ in drift
-OTHERWISE = 0.07  # share of prompts that move in another way where all are said to move in one
+OTHERWISE = 0.02  # share of prompts that move in another way where all are said to move in one
 JUMPS = ((0.0005, 0.6), (0.005, 0.25), (0.03, 0.1), (0.15, 0.05))  # probabilities of a jump per visit, and their priors
 SHOCKS = tuple(sign * size / 2 for sign in (-1, 1) for size in range(1, 9))  # logits, of all prompts at once
 SHOCK = 0.02  # prior probability of one
@@ -37,6 +37,7 @@ class Rates(NamedTuple):
         Of a move, squared logits per visit.
     drift : array of single precision, shape (D, 1)
         Its mean, for the last D of the K ways.
+    start : array of single precision, shape (K, 1)
     first : array, shape (K,)
         Prior probabilities of the ways.
     mixtures, mixture_prior : array, shape (C, K) and (C,)
@@ -48,6 +49,7 @@ class Rates(NamedTuple):
 
     variance: Array
     drift: Array
+    start: Array
     first: Array
     mixtures: Array
     mixture_prior: Array
@@ -77,6 +79,7 @@ def _rates(xp: Any, dtype: Any, where: Any, precision: str) -> Rates:
     coarse = {
         "variance": np.concatenate([walks, np.full(AGES, FRESH_WALK)])[:, None] ** 2,
         "drift": np.array([drift for drift, _ in drifts])[:, None],
+        "start": first[:, None],
         "shock": np.array(SHOCKS)[:, None],
     }
     fine = {

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kaestat.baselines.filter_belief import Belief, Moving
 from kaestat.baselines.filter_rates import SHOCK, Rates
-from kaestat.core.arrays import Array, namespace
+from kaestat.core.arrays import Array, namespace, not_negative
 
 SMALLEST_SIZE = 0.05  # of a posterior
 
@@ -34,7 +34,7 @@ def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Ra
         0 where no shift is more likely than one; None where that is so for all.
     """
     xp = namespace(mean)
-    size = xp.clip(size, SMALLEST_SIZE, None)
+    size = SMALLEST_SIZE + not_negative(size - SMALLEST_SIZE)
     mean = xp.clip(mean, 1e-6, 1 - 1e-6)
     weight = (1 + 1 / size) / (dispersion + count / size)
     shock = xp.astype(rates.shock, mean.dtype)
@@ -43,7 +43,7 @@ def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Ra
     if not bool(xp.any(nearest > 0)):
         return None
     gain = _gains(mean, count, total, weight, shock) + math.log(SHOCK / (1 - SHOCK) / shock.shape[0])
-    best = xp.clip(xp.max(gain, axis=-2, keepdims=True), 0.0, None)
+    best = not_negative(xp.max(gain, axis=-2, keepdims=True))
     likely = xp.exp(gain - best)
     some = xp.sum(likely, axis=-2)
     found = xp.where(
@@ -95,4 +95,4 @@ def posterior_mean(belief: Belief, known: Moving, probability: Array) -> tuple[A
     middle = xp.sum(probability * mean, axis=-2)
     off = mean - middle[..., None, :]
     variance = xp.sum(probability * (mean * (1 - mean) / (size + 1) + off * off), axis=-2)
-    return middle, middle * (1 - middle) / xp.clip(variance, 1e-12, None) - 1
+    return middle, middle * (1 - middle) / (1e-12 + not_negative(variance)) - 1

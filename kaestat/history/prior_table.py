@@ -6,12 +6,14 @@ import json
 import os
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from kaestat.core.storage import write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 KINDS = (".csv", ".jsonl", ".parquet")
 
@@ -26,6 +28,8 @@ def table_of_file(path: str | os.PathLike[str]) -> pd.DataFrame:
     ValueError
         If its name ends otherwise, or it cannot be read.
     """
+    import pandas as pd
+
     check_kind(path)
     kind = Path(path).suffix.lower()
     try:
@@ -92,6 +96,8 @@ def usable_rows(table: Any, prompt: str, mean: str, count: str) -> tuple[list[Ha
 
 
 def _numbers(name: str, column: Any) -> np.ndarray:
+    import pandas as pd
+
     try:
         return np.array([np.nan if value is None or value is pd.NA else value for value in column], dtype=np.float64)
     except (TypeError, ValueError) as error:

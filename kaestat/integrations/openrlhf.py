@@ -32,7 +32,6 @@ from kaestat.integrations.openrlhf_samples import (
     prompts_of,
     rewards_of,
     take_dropped,
-    tokens_in_loss,
     watch_samples,
 )
 from kaestat.integrations.shared.prompt_ids import hash_prompt
@@ -132,7 +131,7 @@ def baseline_advantages(
         step,
         prompts=[prompts[row] for row in order],
         groups=groups[order].tolist(),
-        weights=np.concatenate([tokens_in_loss(experience) for experience in experiences])[order],
+        weights=_lengths(experiences)[order] if session.weighs else None,
     )
     _, code, size = np.unique(groups, return_inverse=True, return_counts=True)
     mean = np.bincount(code, rewards) / size
@@ -140,6 +139,11 @@ def baseline_advantages(
     deviation = np.sqrt(squares / np.maximum(size - 1, 1))[code]
     ends = np.cumsum([len(e.index) for e in experiences])[:-1]
     return np.split(advantages, ends), np.split(deviation, ends)
+
+
+def _lengths(experiences: Sequence[Any]) -> np.ndarray:
+    """Tokens of each completion in the loss, shape (N,)."""
+    return np.concatenate([e.action_mask.sum(dim=1).cpu().numpy().astype(np.float64) for e in experiences])
 
 
 class BaselineTrainerMixin(_OpenRlhf):
@@ -183,7 +187,7 @@ class BaselineTrainerMixin(_OpenRlhf):
             step,
             prompts=[prompts_of(experience)[0] for experience in dropped],
             groups=[row // self.args.rollout.n_samples_per_prompt for row in range(len(dropped))],  # dropped whole
-            weights=np.concatenate([tokens_in_loss(experience) for experience in dropped]),
+            weights=_lengths(dropped) if self.session.weighs else None,
         )
 
     def _drawn_prompts(self, given: str | Policy | PromptSampler) -> DrawnLoader:

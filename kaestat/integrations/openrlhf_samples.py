@@ -64,11 +64,6 @@ def named_prompt(text: str, image: Any) -> Any:
     return text if not image else [text, [image] if isinstance(image, str) else list(image)]
 
 
-def tokens_in_loss(experience: Any) -> np.ndarray:
-    """Tokens of each completion in the loss, shape (B,)."""
-    return experience.action_mask.sum(dim=1).cpu().numpy().astype(np.float64)
-
-
 def rewards_of(experience: Any) -> np.ndarray:
     """Reward of each completion, shape (B,)."""
     return experience.rewards.detach().cpu().numpy().astype(np.float64)

@@ -127,14 +127,15 @@ class DrawnTasks(Iterator[Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data for prime-rl's checkpoint: history, sampler, and the groups that are not finished."""
+        saved = self.session.state_dict()
         waiting = [tuple(handed) for handed in (*self._next, *(one for many in self._out.values() for one in many))]
         return {
             "clock": self.clock,
             "draws": self._draws,
             "drawn": self._drawn,
             "waiting": sorted(waiting),
-            "sampler": self.sampler.state_dict(),
-            "estimator": self.session.history.state_dict(),
+            "sampler": saved["sampler"],
+            "estimator": saved["history"],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -147,8 +148,7 @@ class DrawnTasks(Iterator[Any]):
         """
         if set(state) != {"clock", "draws", "drawn", "waiting", "sampler", "estimator"}:
             raise ValueError("state: this checkpoint was not written with a DrawnTasks sampler; begin a new run.")
-        self.session.history.load_state_dict(state["estimator"])
-        self.sampler.load_state_dict(state["sampler"])
+        self.session.load_state_dict({"history": state["estimator"], "sampler": state["sampler"]})
         self.clock, self._draws, self._drawn = state["clock"], state["draws"], state["drawn"]
         self._next, self._out = deque(_Handed(*handed) for handed in state["waiting"]), {}
 

@@ -106,7 +106,7 @@ class RegisteredBaseline:
             step,
             prompts=[prompt for group in traj_groups for prompt in self._prompts(role, group)],
             groups=[group.group_id for group, size in zip(traj_groups, sizes, strict=True) for _ in range(size)],
-            weights=[sum(len(turn.response_ids) for turn in trajectory.steps) for trajectory in trajectories],
+            weights=[_sampled(trajectory) for trajectory in trajectories] if self.session.weighs else None,
             version=version,
         )
         self._roles = roles
@@ -188,6 +188,11 @@ class RegisteredBaseline:
         if task.get(self.task_key) is None:
             raise UnstablePromptIds(f"task_key: the task of a trajectory has no {self.task_key!r}.")
         return (task[self.task_key],)
+
+
+def _sampled(trajectory: Any) -> int:
+    """Tokens of a trajectory that the policy sampled."""
+    return sum(len(turn.response_ids) for turn in trajectory.steps)
 
 
 def register(

@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.integrations.shared.session import TrainerSession, lost_state
+from kaestat.integrations.shared.session import TrainerSession
+from kaestat.integrations.shared.session_files import lost_state
 from kaestat.integrations.shared.tracked_sampler import DrawnLoader
 from kaestat.integrations.shared.upstream import Upstream
 from kaestat.sampling import Draw, Policy, PromptSampler
@@ -100,7 +101,7 @@ class RegisteredBaseline:
         uids, session = [str(uid) for uid in index], self.session
         real = len(uids) - padding_rows(uids)
         expected, self._expected = self._expected, None
-        needs_more = session.stateful or session.weights != "none"
+        needs_more = session.stateful or session.weighs
         if expected is None and needs_more:
             raise ValueError(
                 f"method {session.estimator.method!r} with weights={session.weights!r} needs the training step, "
@@ -249,7 +250,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         baseline.expect(
             self.global_step - 1,
             self._prompts_of_step if self.check_prompts else None,
-            _tokens_in_loss(data, step_wise=self.cfg.generator.step_wise_trajectories),
+            _tokens_in_loss(data, self.cfg.generator.step_wise_trajectories) if session.weighs else None,
             self._versions_of_step(),
         )
         data = super().compute_advantages_and_returns(data)
@@ -269,7 +270,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
             folder = os.path.join(self.cfg.trainer.ckpt_path, f"global_step_{self.global_step}")
             io.makedirs(folder, exist_ok=True)
             with io.open_file(os.path.join(folder, STATE_FILE), "wb") as file:
-                torch.save(baseline.session.history.state_dict(), file)
+                torch.save(baseline.session.state_dict()["history"], file)
         return super().save_checkpoints()
 
     def load_checkpoints(self) -> tuple[Any, ...]:
@@ -293,7 +294,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         path = os.path.join(folder, STATE_FILE)
         if io.exists(path):
             with io.open_file(path, "rb") as file:
-                session.history.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+                session.load_history(torch.load(file, map_location="cpu", weights_only=True))
         elif session.stateful:
             session.lost(path, remedy)
         return loaded
@@ -342,7 +343,7 @@ def prompts_of(generator_output: dict[str, Any]) -> list[Any]:
     return [(tuple(prompt), _digest(image)) for prompt, image in zip(prompts, images, strict=True)]
 
 
-def _tokens_in_loss(data: Any, *, step_wise: bool) -> np.ndarray:
+def _tokens_in_loss(data: Any, step_wise: bool) -> np.ndarray:
     """Tokens of each trajectory in the loss, all its steps together, padding left out."""
     tokens = data["loss_mask"].sum(dim=-1).cpu().numpy().astype(np.float64)
     tokens = tokens[: len(tokens) - padding_rows(data.metadata["uids"])]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.integrations.skyrl import SKYRL, BaselineTrainerMixin, prompts_of
+from kaestat.integrations.skyrl import SKYRL, BaselineTrainerMixin, RegisteredBaseline, prompts_of
 
 
 class AsyncBaselineTrainerMixin(BaselineTrainerMixin):
@@ -52,28 +52,30 @@ class AsyncBaselineTrainerMixin(BaselineTrainerMixin):
 
     def _versions_of_step(self) -> list[int] | None:
         baseline = self.baseline
-        return None if baseline is None else _versions(self._groups_of_step)
+        return None if baseline is None else _versions(baseline, self._groups_of_step)
 
     def _observe(self, groups: Sequence[Any]) -> None:
         """Record groups that get no advantage."""
         baseline = self.baseline
         if baseline is None or not groups or not baseline.session.stateful:
             return
-        outputs = [group.generator_output for group in groups]
+        session, outputs = baseline.session, [group.generator_output for group in groups]
         uids = [str(group.uid) for group, output in zip(groups, outputs, strict=True) for _ in last_rows(output)]
         prompts = [prompt for output in outputs for prompt in prompts_of(output)]
-        baseline.session.observe(
+        session.observe(
             [_reward(output["rewards"][row]) for output in outputs for row in last_rows(output)],
             self.global_step - 1,
             prompts=prompts if self.check_prompts else uids,
             ids=uids if self.check_prompts else None,
-            weights=[tokens for output in outputs for tokens in tokens_in_loss(output)],
-            version=_versions(groups),
+            weights=[tokens for output in outputs for tokens in tokens_in_loss(output)] if session.weighs else None,
+            version=_versions(baseline, groups),
         )
 
 
-def _versions(groups: Sequence[Any]) -> list[int]:
-    """Step of the policy that each trajectory of some groups was begun with."""
+def _versions(baseline: RegisteredBaseline, groups: Sequence[Any]) -> list[int] | None:
+    """Step of the policy that each trajectory of some groups was begun with; None in strict order."""
+    if not baseline.session.any_order:
+        return None
     return [group.global_step_when_scheduled - 1 for group in groups for _ in last_rows(group.generator_output)]
 
 

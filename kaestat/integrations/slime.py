@@ -190,9 +190,8 @@ class RewardPostProcess:
                 return output
             for sample in flat(getattr(output, "samples", output)):
                 sample.metadata = {**(sample.metadata or {}), STEP_KEY: rollout_id}
-            if self._session is None or not self._session.history.metrics:
-                return output
-            return with_metrics(output, self._session.metrics)
+            metrics = {} if self._session is None else self._session.metrics
+            return with_metrics(output, metrics) if metrics else output
 
         return stamped if generate_rollout is None else functools.wraps(generate_rollout)(stamped)
 
@@ -264,7 +263,7 @@ class RewardPostProcess:
             params=params,
             filtered="--dynamic-sampling-filter-path" if filters else "",
         )
-        session.drawn = DrawnGroups(sampler, ids, rows, states_kept=STATES_KEPT)
+        session.drawn = DrawnGroups(sampler, ids, rows)
 
     def _sampler_given(self, args: Any) -> str | Policy | PromptSampler | None:
         own = self.prompt_sampler
@@ -280,7 +279,7 @@ class RewardPostProcess:
         mask = np.zeros(len(first), dtype=bool)
         np.logical_or.at(mask, completion, [not sample.remove_sample for sample in samples])
         weights = version = None
-        if session.weights != "none":
+        if session.weighs:
             weights = np.bincount(completion, [tokens_in_loss(sample) for sample in samples])
         if session.any_order:
             version = policy_steps(args, samples, completion, mask, step, self._first_rollout)

@@ -20,14 +20,14 @@ class DrawnGroups(TrackedSampler):
 
     Parameters
     ----------
-    sampler, ids, states_kept
+    sampler, ids
         As `TrackedSampler`.
     rows : sequence of slime.utils.types.Sample
         slime's data set.
     """
 
-    def __init__(self, sampler: PromptSampler, ids: Sequence[Hashable], rows: Sequence[Any], *, states_kept: int):
-        super().__init__(sampler, ids, states_kept=states_kept)
+    def __init__(self, sampler: PromptSampler, ids: Sequence[Hashable], rows: Sequence[Any]):
+        super().__init__(sampler, ids)
         self._rows = rows
 
     def redrawn(self, groups: list[list[Any]], step: int | None) -> list[list[Any]]:

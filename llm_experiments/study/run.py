@@ -25,10 +25,10 @@ from .config import StudyConfig, TestsConfig
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
 from .rows import FACT_COLUMNS, kept_rows
-from .tables import origins, rounded, text_of, write_frame
+from .tables import origins, rounded, write_frame
 
 IDENTITY = "study.json"
-CURVES, RATES, RATE_CURVES = "curves.csv", "rates.csv", "rate_curves.csv"
+CURVES, RATES, RATE_CURVES = "curves.csv.gz", "rates.csv", "rate_curves.csv.gz"
 ROW_FACTS, ADVICE, ADVICE_ORDER = "rows.csv", "advice.csv", "advice_order.csv"
 PROVENANCE = "provenance.json"
 RATE_COLUMNS = ["base", "design", "rate", "area", "se", "chosen"]
@@ -266,11 +266,13 @@ class Study:
     def _write(self, table: pd.DataFrame, name: str) -> None:
         """Write a table of results, with when and by which code it was made; unchanged, it keeps what it has."""
         path, place = self.results / PROVENANCE, self.results / name
-        changed = not place.exists() or place.read_text() != text_of(table)
+        before = place.read_bytes() if place.exists() else None
         write_frame(table, place)
         origin = provenance(self.config)
         made = origins(path)
-        if changed or name not in made:
+        if name.endswith(".gz"):
+            made.pop(name.removesuffix(".gz"), None)  # earlier versions did not compress it
+        if before != place.read_bytes() or name not in made:
             made[name] = {key: origin[key] for key in ("time", "commit")} | {"device": self._device}
         write_atomically(path, json.dumps(origin | {"tables": made}, indent=1))
 

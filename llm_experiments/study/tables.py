@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from kaestat.core.storage import write_atomically
+from kaestat.core.result_tables import write_table
 
-DIGITS = "%.5g"
+DIGITS = 5
 
 
 def rounded(rate: float) -> float:
     """A rate as it is read from a table."""
-    return float(DIGITS % rate)
+    return float(f"{rate:.{DIGITS}g}")
 
 
 def origins(path: Path) -> dict[str, dict[str, str]]:
@@ -26,17 +26,16 @@ def origins(path: Path) -> dict[str, dict[str, str]]:
     if "tables" in known:
         return dict(known["tables"])
     own = {key: known[key] for key in ("time", "commit")}
-    return {each.name: own for each in sorted(path.parent.glob("*.csv"))}
+    return {each.name: own for each in sorted(path.parent.glob("*.csv*"))}
 
 
 def text_of(table: pd.DataFrame) -> str:
     """A table as its file has it."""
     text = io.StringIO()
-    table.to_csv(text, index=False, float_format=DIGITS)
+    table.to_csv(text, index=False, float_format=f"%.{DIGITS}g")
     return text.getvalue()
 
 
 def write_frame(table: pd.DataFrame, path: Path) -> None:
-    """Write a table, and the folder that it is in."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text_of(table))
+    """Write a table, compressed where its name ends in ``.gz``, and the folder that it is in."""
+    write_table(path, table, DIGITS)

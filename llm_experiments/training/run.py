@@ -18,6 +18,7 @@ from trl import GRPOConfig
 
 from kaestat import AdvantageEstimator
 from kaestat.core.storage import write_atomically
+from kaestat.integrations.trl import BaselineGRPOConfig
 from llm_experiments.config import ModelConfig
 from llm_experiments.policies.loading import resolve_device
 from llm_experiments.policies.model_folder import save_model
@@ -263,21 +264,19 @@ def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:
     if config.gradient is not None and processes > 1:
         raise ValueError(f"gradient: its noise is measured by one process, not {processes}; leave it out.")
     with _without_renaming_warnings():
-        args = _grpo_config(config, folder, processes)
-    args.num_generations = config.updates.group_size  # GRPOConfig refuses a single completion; the trainer does not
-    return args
+        return _grpo_config(config, folder, processes)
 
 
 def _grpo_config(config: RunConfig, folder: Path, processes: int) -> GRPOConfig:
     sizes, cpu = config.updates, resolve_device(config.model.device) == "cpu"
     per_process = sizes.update_prompts * sizes.group_size // processes
-    return GRPOConfig(
+    return BaselineGRPOConfig(
         output_dir=str(folder),
         max_steps=sizes.steps * sizes.updates_per_step,
         per_device_train_batch_size=sizes.micro_batch,
         gradient_accumulation_steps=per_process // sizes.micro_batch,
         generation_batch_size=sizes.prompts * sizes.group_size,
-        num_generations=max(2, sizes.group_size),
+        num_generations=sizes.group_size,
         max_completion_length=config.sampling.max_new_tokens,
         temperature=config.sampling.temperature,
         top_k=0,

@@ -52,7 +52,7 @@ def build(folder: str | os.PathLike) -> None:
     speeds = speed(curves, config.budget, groups)
     gaps = pd.concat([differences(curves, config.budget, each) for each in (config.recommended, groups)])
     write_csv(speeds.round(4), folder, "speed")
-    write_csv(gaps.round(5), folder, "differences")
+    write_csv(gaps.round(5), folder, "differences.csv.gz")
     facts = {
         "reference": names[config.reference],
         "recommended": names[config.recommended],

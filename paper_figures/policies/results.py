@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from kaestat.core.result_tables import table_file
 from llm_experiments.study.config import StudyConfig
 from paper_figures.policies.names import name_of
 
@@ -21,10 +22,11 @@ def read_study(folder: Path) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]
     ValueError
         If they lack the recommended design, or a design on one of the base models.
     """
-    if not (folder / "curves.csv").is_file():
+    file = table_file(folder / "curves.csv")
+    if not file.is_file():
         raise FileNotFoundError(f"{folder}: holds no curves.csv; name the results folder of a study.")
     config = StudyConfig(**json.loads((folder / "provenance.json").read_text())["config"])
-    curves = pd.read_csv(folder / "curves.csv")
+    curves = pd.read_csv(file)
     run = set(curves["design"])
     for design in run:
         lacking = sorted(set(curves["base"]) - set(curves.loc[curves["design"] == design, "base"]))

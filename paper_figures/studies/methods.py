@@ -58,7 +58,7 @@ def shown(summary: pd.DataFrame) -> pd.DataFrame:
             for path in PATHS
             for size in MARKS
         ]
-        rows.append((LABELS[method], *text))
+        rows.append((LABELS.get(method, method), *text))
     return pd.DataFrame(rows, columns=["Method", *(f"{name}, G = {size}" for name in PATHS.values() for size in MARKS)])
 
 
@@ -136,7 +136,7 @@ def _rival(frame: pd.DataFrame) -> Finding:
     others = frame[~frame["method"].isin(("kae", "kae_stream", "kae_eb", BOUND))]
     best = others.loc[others.groupby(["path", "group_size"])["ratio_to_kae"].idxmin()]
     ahead = best[best["ratio_to_kae"] < 1]
-    names = ", ".join(sorted(LABELS[name] for name in ahead["method"].unique()))
+    names = ", ".join(sorted(LABELS.get(name, name) for name in ahead["method"].unique()))
     return Finding(
         "KAE has the smallest MSE of all methods but KAE-EB on every path",
         above(best["ratio_to_kae"], best["ratio_to_kae_mcse"], 1.0),

@@ -60,7 +60,7 @@ def slow_values(run, lgamma=slow_filter.stirling):
 def test_the_estimator_gives_the_values_of_the_filter_in_plain_loops(seed, rewards):
     run = random_run(seed, rewards=rewards)
     for mine, slow in zip(streamed(AdvantageEstimator("bayes_filter"), run), slow_values(run), strict=True):
-        np.testing.assert_allclose(mine, slow, rtol=0, atol=2e-5)  # states are kept in single precision
+        np.testing.assert_allclose(mine, slow, rtol=0, atol=5e-5)  # states are kept in single precision
 
 
 def test_stirlings_formula_moves_no_value_by_more_than_a_thousandth():

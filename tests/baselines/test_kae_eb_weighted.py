@@ -160,7 +160,7 @@ def test_a_state_that_knew_one_way_goes_on_with_both():
     other.load_state_dict(pack_arrays(one_way.snapshot("kae_eb")()))
     continued = served(other, steps[9:], 9)
     assert all(np.isfinite(values).all() for values in continued)
-    assert other._state.carry["loss"].shape == (2 * n,)
+    assert other.held.state.carry["loss"].shape == (2 * n,)
 
 
 def test_what_a_run_learns_does_not_depend_on_the_completions_own_reward():

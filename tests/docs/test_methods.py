@@ -18,7 +18,7 @@ SECTIONS = ("Formula", "Assumptions", "When it fails", "Against ", "Example")
 
 
 def page(name: str) -> str:
-    return (PAGES / f"{METHODS[name].page}.md").read_text()
+    return re.sub(r"^{%.*%}\n", "", (PAGES / f"{METHODS[name].page}.md").read_text(), flags=re.MULTILINE)
 
 
 FACTS = {  # looks back, own reward, weights, advantage

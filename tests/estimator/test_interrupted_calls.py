@@ -15,7 +15,7 @@ import pytest
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.several_rewards import SeveralRewards
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator, TrackedTurns
+from kaestat.integrations.shared.session import TrainerSession
 from tests.helpers.interrupts import Places, interrupted
 
 QUICK = 12  # random places of a case in the quick suite, beside the last 20
@@ -49,8 +49,8 @@ def turns(order: str) -> TurnEstimator:
     return estimator
 
 
-def watched(order: str) -> TrackedEstimator:
-    return TrackedEstimator(estimator_of("kae", {"bandwidth": 10, "order": order}))
+def watched(order: str) -> TrainerSession:
+    return TrainerSession(estimator_of("kae", {"bandwidth": 10, "order": order}))
 
 
 PARAMS = {"kae": {"bandwidth": 10}, "kae_eb": {}, "kalman": {}, "spo": {"rho": 0.9}, "bayes_filter": {}}
@@ -72,7 +72,7 @@ CASES = {
     "watched strict": (partial(watched, "strict"), "advantages"),
     "watched any": (partial(watched, "any"), "advantages"),
     "watched any observe": (partial(watched, "any"), "observe"),
-    "watched turns": (lambda: TrackedTurns(turns("any")), "advantages"),
+    "watched turns": (lambda: TrainerSession(turns("any")), "advantages"),
 }
 
 
@@ -86,11 +86,11 @@ def call_of(held, name: str):
     """The call that is interrupted."""
     if isinstance(held, TurnEstimator):
         return partial(getattr(held, name), *TURNS, 3)
-    if isinstance(held, TrackedTurns):
+    if isinstance(held, TrainerSession) and isinstance(held.estimator, TurnEstimator):
         return partial(held.advantages, TURNS[1], 3, prompts=TURNS[0], ids=TURNS[0])
     if isinstance(held, SeveralRewards):
         return partial(getattr(held, name), IDS, np.stack([REWARDS, REWARDS[::-1]], axis=1), 3)
-    if isinstance(held, TrackedEstimator):
+    if isinstance(held, TrainerSession):
         return partial(getattr(held, name), REWARDS, 3, prompts=IDS, ids=IDS)
     return partial(getattr(held, name), IDS, REWARDS, 3)
 

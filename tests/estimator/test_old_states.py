@@ -14,7 +14,7 @@ import pytest
 
 from kaestat import AdvantageEstimator, make_baseline
 from kaestat.core.storage import load_state, save_state
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.session import TrainerSession
 
 STATES = Path(__file__).parent / "data" / "states"
 CONTINUED = json.loads((STATES / "continued.json").read_text())
@@ -25,7 +25,7 @@ def loaded(name: str) -> AdvantageEstimator:
     path = STATES / f"{name}.state"
     if name != "critic":
         return AdvantageEstimator.load(path)
-    watched = TrackedEstimator(AdvantageEstimator("critic", features=FEATURES))  # features are in no file
+    watched = TrainerSession(AdvantageEstimator("critic", features=FEATURES))  # features are in no file
     watched.load(path)
     return watched.estimator
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kaestat import AdvantageEstimator
+from kaestat.baselines import registry
 
 METHODS = {
     "kae": ("kae", {"bandwidth": 6.0, "cold_start": 0.5}),
@@ -17,12 +18,14 @@ METHODS = {
     "kae_eb": ("kae_eb", {"bandwidth": 8.0}),
     "kae_eb, learned": ("kae_eb", {}),
     "kae_stream": ("kae_stream", {"cold_start": 0.5}),
-    "kalman": ("kalman", {}),
     "spo": ("spo", {"rho": 0.9, "scale": "none"}),
     "local_linear": ("local_linear", {"bandwidth": 8.0}),
     "local_polynomial": ("local_polynomial", {"bandwidth": 9.0, "degree": 2}),
-    "sieve": ("sieve", {}),
-    "logit_shift": ("logit_shift", {}),
+}
+METHODS |= {  # all others that keep a history in any order
+    name: (name, {})
+    for name, method in registry.METHODS.items()
+    if method.default.horizon > 0 and method.order == "any" and method.needs is None and name not in METHODS
 }
 LEARNED = ("kae, learned", "kae_eb, learned")  # their strict form keeps scores from step to step
 WEIGHTED = ("kae", "kae, exponential", "kae, learned", "kae, forward_cv", "kae_eb", "kae_eb, learned")

@@ -3,7 +3,7 @@
 import math
 
 WALKS = (0.03, 0.064, 0.135, 0.29, 0.61, 1.3)
-OWN = ((-0.1, 0.03), (0.1, 0.03), (-0.2, 0.03), (0.2, 0.03), (-0.4, 0.05), (0.4, 0.05))
+OWN = ((-0.03, 0.1), (0.03, 0.1), (-0.1, 0.03), (0.1, 0.03), (-0.22, 0.05), (0.22, 0.05))
 MOVES = [(q, 0.0) for q in WALKS] + [(q, d) for d, q in OWN] + [(0.05, 0.0)] * 2
 K = len(WALKS) + len(OWN)
 _SLOW = [max(q, 0.1) ** -0.5 for q in WALKS]
@@ -60,7 +60,7 @@ class SlowFilter:
         switched = 0.98 ** max(elapsed, 1.0)
         mixture = [switched * w + (1 - switched) * p for w, p in zip(softmax(self.mixture), MIXTURE, strict=True)]
         learned = normalised(self.each)
-        manners = [[0.93 * (j == k) + 0.07 * learned[j] for j in range(K)] for k in range(K)] + [learned, OWN_DRIFTS]
+        manners = [[0.98 * (j == k) + 0.02 * learned[j] for j in range(K)] for k in range(K)] + [learned, OWN_DRIFTS]
         ways = [math.fsum(m * manner[j] for m, manner in zip(mixture, manners, strict=True)) for j in range(K)]
         jump = math.fsum(p * w for p, w in zip(JUMPS, softmax(self.jumps), strict=True))
         before = prior_of(self.population)
@@ -92,16 +92,16 @@ class SlowFilter:
                 ratio = after[name][3][-1] or 1.0
                 for j, p in enumerate(JUMPS):
                     jumped[j] += math.log(1 + p * (min(ratio, 1e6) - 1))
-        self._learn(groups, past, elapsed, gains, kept_ways, jumped)
+        self._learn(groups, past, elapsed, mixture, gains, kept_ways, jumped)
         self.population = sums
         self.kept |= after
         self.newest |= dict.fromkeys(groups, step)
         self.last = step if lags else self.last
         return values
 
-    def _learn(self, groups, past, elapsed, gains, kept_ways, jumped):
+    def _learn(self, groups, past, elapsed, mixture, gains, kept_ways, jumped):
         kept = 0.9**elapsed
-        self.mixture = self._faded(self.mixture, [math.log(p) for p in MIXTURE], kept, gains)
+        self.mixture = self._faded([math.log(p) for p in mixture], [math.log(p) for p in MIXTURE], kept, gains)
         self.jumps = self._faded(self.jumps, [math.log(p) for p in JUMP_PRIOR], kept, jumped)
         self.each = self._faded(self.each, [8 * p for p in FIRST], kept, kept_ways)
         faded = min(kept, 0.9**0.1)
@@ -141,12 +141,12 @@ def moved(belief, ways, jump, prior, phi):
     stay, aged, all_ways = [0.998 * w for w in weight[:K]], weight[-1], sum(weight[:K])
     inflow = 0.002 * all_ways + aged
     mass = [v + w * inflow for v, w in zip(stay, ways, strict=True)]
+    entering = [w * inflow + 0.02 * f * all_ways for w, f in zip(ways, FIRST, strict=True)]
     mixed = []
     for part, fresh in zip(belief[:3], (0.0, 0.0, 1.0), strict=True):
-        enters = (
-            math.fsum(0.002 * w * x for w, x in zip(weight[:K], part[:K], strict=True)) + aged * part[-1]
-        ) / inflow
-        of_ways = [(v * x + w * inflow * enters) / m for v, w, x, m in zip(stay, ways, part[:K], mass, strict=True)]
+        changed = math.fsum(0.022 * w * x for w, x in zip(weight[:K], part[:K], strict=True))
+        enters = (changed + aged * part[-1]) / (inflow + 0.02 * all_ways)
+        of_ways = [(v * x + e * enters) / (v + e) for v, e, x in zip(stay, entering, part[:K], strict=True)]
         mixed.append([*of_ways, fresh, part[K]])
     total_mass = sum(mass)
     odds = [m / (total_mass * w) for m, w in zip(mass, ways, strict=True)]

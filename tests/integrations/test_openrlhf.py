@@ -163,6 +163,32 @@ def adapter(openrlhf):
             found[real] = advantages_of(self.trainer, samples, rows.step)
             return found
 
+        def advantages_beside(self, rows, dropped):
+            kept, gone = (rollout(openrlhf, each.rewards, each.prompts) for each in (rows, dropped))
+            kept[0].kaestat_dropped = gone
+            return advantages_of(self.trainer, kept, rows.step)
+
+        def names(self, prompts):
+            self.prompts = prompts
+            return [hash_prompt(prompt) for prompt in prompts]
+
+        def draw_from(self, sampler):
+            trainer = self.trainer
+            trainer.args = arguments(rollout={"batch_size": 4}, train={"seed": 0})
+            trainer.prompts_dataloader = SimpleNamespace(dataset=PromptDataset(self.prompts))
+            trainer.session.drawn = trainer._drawn_prompts(sampler)
+            self.left = iter(trainer.session.drawn)
+
+        def drawn(self, step):
+            self.trainer._next_step, taken = step, []
+            while len(taken) < 16:
+                item = next(self.left, None)
+                if item is None:
+                    self.left = iter(self.trainer.session.drawn)
+                else:
+                    taken += [hash_prompt(item[1][0])] * 4
+            return taken
+
         def state(self):
             return self.trainer.session.state_dict()
 

@@ -11,6 +11,7 @@ import pytest
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.prime_rl import DrawnTasks, install
+from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.session import TrainerSession
 from tests.fakes import prime_rl_source
 
@@ -78,6 +79,45 @@ def orchestrator(monkeypatch):
         return Orchestrator(modules, group_size)
 
     return make
+
+
+class PrimeRlAdapter:
+    """Conformance rows as groups that are scored one after the other, at the kit's step in the place of the clock."""
+
+    def __init__(self, estimator):
+        algorithm = sys.modules["prime_rl.orchestrator.algo"].ALGORITHM_CLASSES["grpo"]
+        algorithm.make_estimator = staticmethod(lambda: estimator)
+        self.algorithm = algorithm(SimpleNamespace(length_penalty=None), None)
+
+    def advantages(self, rows):
+        self.algorithm.tasks = SimpleNamespace(clock=rows.step, correction=lambda group: 1.0)
+        found = np.zeros(len(rows.ids))
+        for uid in dict.fromkeys(rows.uids):
+            own = [row for row in range(len(rows.ids)) if rows.uids[row] == uid and not rows.padding[row]]
+            tasks = [SimpleNamespace(key=rows.ids[row], hash=rows.prompts[row]) for row in own]
+            group = [
+                SimpleNamespace(task=task, traces=[trace(rows.rewards[row])])
+                for task, row in zip(tasks, own, strict=True)
+            ]
+            asyncio.run(self.algorithm.finalize_group(group))
+            found[own] = [episode.traces[0].nodes[0].advantages[0] for episode in group]
+        return found
+
+    def state(self):
+        return self.algorithm.session.state_dict()
+
+    def restore(self, state):
+        self.algorithm.session.load_state_dict(state)
+
+
+# Each group is a step of its own: a prompt cannot have two groups at one, and no step comes twice.
+CHECKS = [c for c in conformance.CHECKS if c not in (conformance.repeated_prompt, conformance.replayed_step)]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_integration_prime_rl_conforms(check, orchestrator):
+    orchestrator()
+    check(PrimeRlAdapter)
 
 
 @pytest.mark.parametrize("group_size", [4, 1])

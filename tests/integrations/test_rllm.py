@@ -76,6 +76,16 @@ class RllmAdapter:
     def __init__(self, estimator):
         self.baseline = register(estimator, f"kaestat{next(NUMBER)}")
 
+    def late_advantages(self, rows):
+        """rLLM's fully asynchronous trainer: a call for each group, of one policy."""
+        found = np.zeros(len(rows.uids))
+        for uid in dict.fromkeys(rows.uids):
+            own = [row for row in range(len(rows.uids)) if rows.uids[row] == uid]
+            prompts = [list(rows.prompts[row].encode()) for row in own]
+            late = group(uid, rows.rewards[own].tolist(), prompts=prompts, version=int(rows.version[own[0]]))
+            found[own] = self.baseline([rows.rewards[own]], None, traj_groups=[late])[0][0]
+        return found
+
     def advantages(self, rows):
         real = [row for row in range(len(rows.uids)) if not rows.padding[row]]
         members = {uid: [row for row in real if rows.uids[row] == uid] for uid in dict.fromkeys(rows.uids)}

@@ -121,6 +121,26 @@ class SkyRLAdapter:
             n_padding=int(rows.padding.sum()),
         )
 
+    def names(self, prompts):
+        self.trainer.train_dataset = skyrl_source.PromptDataset([{"prompt": prompt} for prompt in prompts])
+        return [str(row) for row in range(len(prompts))]
+
+    def draw_from(self, sampler):
+        trainer = self.trainer
+        trainer.cfg.trainer.train_batch_size, trainer.cfg.trainer.seed = 4, 0
+        trainer.train_dataloader = [None, None]  # SkyRL's own, of two batches an epoch
+        trainer.train_dataloader = trainer._drawn_batches(sampler, trainer.baseline.session)
+        trainer.baseline.session.drawn = trainer.train_dataloader
+        self.left = iter(())
+
+    def drawn(self, step):
+        self.trainer.global_step = step + 1
+        batch = next(self.left, None)
+        if batch is None:
+            self.left = iter(self.trainer.train_dataloader)
+            batch = next(self.left)
+        return [row["uid"] for row in batch for _ in range(4)]
+
     def state(self):
         return self.trainer.baseline.session.state_dict()
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
+from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import hash_prompt
 from kaestat.integrations.skyrl import register
 from tests.fakes import skyrl_source
@@ -43,7 +44,7 @@ def make_trainer(estimator, *, step_wise=False, weights="none"):
 def group(uid, rewards, scheduled, *, lengths=None, last_steps=None, prompts=None, **more):
     lengths = lengths or [2] * len(rewards)
     output = {
-        "prompt_token_ids": prompts or [[int(uid) + 1]] * len(rewards),
+        "prompt_token_ids": [[int(uid) + 1]] * len(rewards) if prompts is None else prompts,
         "response_ids": [[9] * length for length in lengths],
         "rewards": [[0.0] * (length - 1) + [reward] for length, reward in zip(lengths, rewards, strict=True)],
         "loss_masks": [[1] * length for length in lengths],
@@ -63,6 +64,51 @@ def train(trainer, step, groups, dropped=None):
 def advantages(data, size):
     mask = data["response_mask"].numpy() > 0
     return np.where(mask, data["advantages"].numpy(), 0.0)[:size, -1]
+
+
+class AsyncAdapter:
+    """Conformance rows as the groups of a step, each begun under a policy; there are no padding rows."""
+
+    def __init__(self, estimator):
+        self.trainer = make_trainer(estimator)
+
+    def groups(self, rows):
+        """Groups, and the rows of each, in the order of the groups."""
+        members = {}
+        for row in np.flatnonzero(~rows.padding).tolist():
+            members.setdefault(rows.uids[row], []).append(row)
+        version = np.full(len(rows.ids), rows.step) if rows.version is None else rows.version
+        found = [
+            group(
+                str(rows.ids[own[0]]),
+                rows.rewards[own].tolist(),
+                1 + int(version[own[0]]),
+                prompts=[list(rows.prompts[row].encode()) for row in own],
+            )
+            for own in members.values()
+        ]
+        return found, [row for own in members.values() for row in own]
+
+    def advantages(self, rows):
+        return self.advantages_beside(rows, rows.take(np.arange(0)))
+
+    late_advantages = advantages
+
+    def advantages_beside(self, rows, dropped):
+        (kept, order), (gone, _), found = self.groups(rows), self.groups(dropped), np.zeros(len(rows.ids))
+        found[order] = advantages(train(self.trainer, rows.step + 1, kept, gone), len(order))
+        return found
+
+    def state(self):
+        return self.trainer.baseline.session.state_dict()
+
+    def restore(self, state):
+        self.trainer.baseline.session.load_state_dict(state)
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_skyrl_async_conforms(check):
+    check(AsyncAdapter)
 
 
 @pytest.mark.parametrize("weights", ["none", "length"])

@@ -112,12 +112,48 @@ class SlimeAdapter:
     id_key = None
 
     def __init__(self, estimator):
-        self.hook, self.args = RewardPostProcess(estimator, id_key=self.id_key), slime_args()
+        self.hook, self.args = RewardPostProcess(estimator, id_key=self.id_key), slime_args(update_weights_interval=1)
+        self.hook._first_rollout, self.drawn_samples = 0, []
 
     def advantages(self, rows):
-        raw, advantages = self.hook(self.args, samples_of(rows, self.args))
+        samples = samples_of(rows, self.args)
+        for sample, drawn in zip(samples, self.drawn_samples, strict=bool(self.drawn_samples)):
+            sample.metadata |= drawn.metadata
+        raw, advantages = self.hook(self.args, samples)
         assert raw == rows.rewards.tolist()
         return np.array(advantages)
+
+    def advantages_beside(self, rows, dropped):
+        self.args.dynamic_sampling_filter_path = "some.filter"
+        kept, gone = (samples_of(each, self.args) for each in (rows, dropped))
+        for sample in gone:
+            sample.group_index, sample.index = sample.group_index + 50, sample.index + 500
+        self.hook.observe_all(self.args, [kept, gone], None)
+        return np.array(self.hook(self.args, kept)[1])
+
+    def late_advantages(self, rows):
+        samples = samples_of(rows, self.args)
+        for sample, version in zip(samples, rows.version.tolist(), strict=True):
+            sample.weight_versions = [str(1 + version)]  # slime's first weights are 1
+        return np.array(self.hook(self.args, samples)[1])
+
+    def names(self, prompts):
+        self.prompts = prompts
+        return [hash_prompt(prompt) for prompt in prompts] if self.id_key is None else list(range(len(prompts)))
+
+    def draw_from(self, sampler):
+        self.hook.prompt_sampler = sampler
+        self.args = slime_args(prompts=self.prompts, rollout_batch_size=4, rollout_seed=0)
+        self.source = self.hook.data_source(ListedDataSource)(self.args)
+
+    def drawn(self, step):
+        self.hook._rollout_id = step
+        self.drawn_samples = [sample for group in self.source.get_samples(4) for sample in group]
+        key = self.id_key
+        return [hash_prompt(s.prompt) if key is None else s.metadata[key] for s in self.drawn_samples]
+
+    def state_after(self, step):
+        return self.hook.session(self.args).state_dict(step)
 
     def state(self):
         return self.hook.session(self.args).state_dict()
@@ -328,7 +364,7 @@ def test_integration_slime_evaluation_is_left_alone():
 
 class Dataset:
     def __init__(self, prompts):
-        self.samples = [Sample(prompt=prompt, metadata={"row": k}) for k, prompt in enumerate(prompts)]
+        self.samples = [Sample(prompt=prompt, metadata={"row": k, "id": k}) for k, prompt in enumerate(prompts)]
 
 
 class ListedDataSource(RolloutDataSource):

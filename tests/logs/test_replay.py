@@ -53,19 +53,9 @@ def served_step_by_step(log: RewardLog, baseline) -> np.ndarray:
 @pytest.mark.parametrize("specification", SPECIFICATIONS)
 @given(columns=rows())
 def test_replay_equals_a_training_loop_over_the_same_rewards(specification, columns):
+    """Which has not seen later steps."""
     baseline, log = make(specification), RewardLog(*columns)
     np.testing.assert_allclose(replay(log, baseline)[0], served_step_by_step(log, baseline), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("specification", SPECIFICATIONS)
-@given(columns=rows(), data=st.data())
-def test_rewards_of_later_steps_never_change_earlier_values(specification, columns, data):
-    baseline, log = make(specification), RewardLog(*columns)
-    step = log.frame["step"].to_numpy()
-    now = data.draw(st.sampled_from(sorted(set(columns[1]))))
-    later = [reward if s <= now else 1 - reward for s, reward in zip(columns[1], columns[2], strict=True)]
-    changed = replay(RewardLog(*columns[:2], later, columns[3]), baseline)[0]
-    assert (replay(log, baseline)[0] == changed)[step <= now].all()
 
 
 @pytest.mark.parametrize("specification", ["kae", "ebpo", "critic", "kalman"])
@@ -74,7 +64,9 @@ def test_rewards_of_earlier_steps_do_change_values_of_history_methods(specificat
     assert not np.allclose(before[0][2:], after[0][2:])
 
 
-@pytest.mark.parametrize("specification", [s for s in SPECIFICATIONS if s != "krpo"])
+@pytest.mark.parametrize(
+    "specification", ["kae", "kae_eb", "bayes_filter", "ebpo", "spo", "critic", "kae:bandwidth=auto"]
+)
 @given(columns=rows(), seed=st.integers(0, 2**32 - 1))
 def test_the_order_of_rows_does_not_matter(specification, columns, seed):
     baseline, order = make(specification), np.random.default_rng(seed).permutation(len(columns[0]))

@@ -104,7 +104,12 @@ def together(log: RewardLog, baseline, kept: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("specification", "name"), [*itertools.product(SPECIFICATIONS, LOGS), *itertools.product(SELECTED, ["ragged"])]
+    ("specification", "name"),
+    [
+        *zip(SPECIFICATIONS, itertools.cycle(LOGS), strict=False),  # each method on one of the logs
+        *itertools.product(SELECTED, ["ragged"]),
+        *itertools.product(["kae_eb", "bayes_filter", "ebpo"], LOGS),
+    ],
 )
 def test_one_replay_equals_those_of_the_logs_without_some_prompts(specification, name):
     log, baseline = LOGS[name], make(specification)

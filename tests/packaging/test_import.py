@@ -1,12 +1,17 @@
 """`import kaestat` is light: heavy and optional libraries come only when they are used."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import kaestat
+
 HEAVY = ["torch", "transformers", "matplotlib", "typer", "rich", "jinja2", "scipy.stats"]
+BEFORE_USE = ["numpy", "pandas", "scipy", *HEAVY]
 
 
 def modules_after(statement):
@@ -16,15 +21,28 @@ def modules_after(statement):
     return set(json.loads(ran.stdout))
 
 
-@pytest.fixture(scope="module")
-def after_import():
-    return modules_after("import kaestat")
+@pytest.mark.parametrize(
+    ("statement", "left_out"),
+    [("import kaestat", BEFORE_USE), ("import kaestat.report.entry", BEFORE_USE), ("from kaestat import *", HEAVY)],
+)
+def test_import_does_not_load(statement, left_out):
+    loaded = modules_after(statement)
+    assert not loaded & set(left_out)
+    assert ("kaestat.logs.risk" in loaded) == ("*" in statement)
 
 
-@pytest.mark.parametrize("module", HEAVY)
-def test_import_does_not_load(after_import, module):
-    assert module not in after_import
-    assert "kaestat.logs.risk" in after_import
+def test_an_estimator_needs_no_pandas():
+    assert "pandas" not in modules_after("from kaestat import AdvantageEstimator\nAdvantageEstimator()")
+
+
+def test_names_are_where_type_checkers_look_for_them():
+    source = Path(kaestat.__file__).read_text()
+    checked = re.findall(r"^    from kaestat\.([\w.]+) import (.*)$", source, re.MULTILINE)
+    assert {module: tuple(names.split(", ")) for module, names in checked} == kaestat._PLACES
+    assert sorted(kaestat._MODULES) == kaestat.__all__ and set(kaestat.__all__) <= set(dir(kaestat))
+    assert all(getattr(kaestat, name).__name__ == name for name in kaestat.__all__)
+    with pytest.raises(AttributeError, match="'kaestat' has no attribute 'advantage'"):
+        getattr(kaestat, "advantage")  # noqa: B009
 
 
 def test_a_loaded_module_would_be_seen():

@@ -6,7 +6,7 @@ import pytest
 
 from kaestat import AdvantageEstimator, select_bandwidth
 from kaestat.datasets import simulated_run
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.session import TrainerSession
 from kaestat.smoothing.kernels import KERNELS
 from tests.helpers.tiers import slow_after
 
@@ -29,7 +29,7 @@ def test_selectors_need_nothing_that_came_with_numpy_2(selector, kernel):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_metrics_need_nothing_that_came_with_numpy_2(kernel):
-    watched = TrackedEstimator(AdvantageEstimator("kae", kernel=kernel, bandwidth=5))
+    watched = TrainerSession(AdvantageEstimator("kae", kernel=kernel, bandwidth=5))
     for step in range(3):
         watched.advantages([1.0, 0.0, 1.0, 1.0], step, prompts=["a", "a", "b", "b"])
     assert watched.metrics["baseline/effective_history"] > 0

@@ -62,7 +62,7 @@ def run(python, *arguments, cwd, status=0):
 def library_files():
     """All files of the library in the checkout."""
     files = (path for path in (ROOT / "kaestat").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {path.relative_to(ROOT).as_posix() for path in files} | {"kaestat_command.py"}
+    return {path.relative_to(ROOT).as_posix() for path in files}
 
 
 def test_wheel_holds_the_whole_library_and_nothing_else(built):
@@ -80,7 +80,7 @@ def test_wheel_s_metadata(built):
     assert set(package.metadata.get_all("Provides-Extra")) == set(project["optional-dependencies"])
     entry_points = {(point.group, point.name, point.value) for point in package.entry_points}
     assert entry_points == {
-        ("console_scripts", "kaestat", "kaestat_command:main"),
+        ("console_scripts", "kaestat", "kaestat.report.entry:main"),
         ("verl.plugins", "kaestat", "kaestat.integrations.verl"),
     }
     assert package.metadata["License-Expression"] == "Apache-2.0"

@@ -173,7 +173,7 @@ def test_the_version_is_told(command):
 
 def test_the_shell_can_complete_commands():
     words = {"_KAESTAT_COMPLETE": "complete_bash", "COMP_WORDS": "kaestat ana", "COMP_CWORD": "1"}
-    code = "from kaestat_command import main; main()"
+    code = "from kaestat.report.entry import main; main()"
     ran = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | words, capture_output=True, text=True, check=False
     )

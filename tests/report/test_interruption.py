@@ -11,6 +11,7 @@ import pytest
 
 from kaestat.report import commands, out_folder
 from kaestat.report.cli import run
+from tests.helpers.tiers import slow_after
 
 STAGES = ["read_log", "analyze_log", "checksum", "write_report"]
 
@@ -74,12 +75,12 @@ def test_an_interruption_after_the_files_says_that_they_are_complete(analyze, tm
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-@pytest.mark.parametrize("seconds", [0.15, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("seconds", slow_after(2, [0.5, 2.0, 0.15, 1.0]))
 def test_a_signal_at_any_time_ends_the_command_quietly(log, tmp_path, seconds):
     log.write_text("prompt,step,reward\n" + "".join(f"p{k % 997},{k // 800},{k % 2}\n" for k in range(400_000)))
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from kaestat_command import main\nprint('on', flush=True)\nmain()"
+        "from kaestat.report.entry import main\nprint('on', flush=True)\nmain()"
     )
     command = [sys.executable, "-c", code, "analyze", str(log), "--out", str(tmp_path / "out")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -93,7 +93,9 @@ def _shift(groups: Groups, known: Array, logit: Array) -> Array:
     shifts = xp.asarray(grid, dtype=logit.dtype, device=device(logit))
     expected = groups.pooled(count * _expit(logit + shifts, xp))
     others_count, others_successes = groups.pooled_others(count), groups.pooled_others(successes)
-    expected = xp.broadcast_to(expected, (*others_count.shape[:-1], len(grid)))
+    among = (others_count, others_successes, expected, logit)
+    leading = np.broadcast_shapes(*(tuple(array.shape[:-1]) for array in among))
+    expected = xp.broadcast_to(expected, (*leading, len(grid)))
 
     def excess(place: Array) -> Array:
         """Successes of the others beyond those expected; falls with the place, through 0 at the shift sought."""
@@ -101,7 +103,7 @@ def _shift(groups: Groups, known: Array, logit: Array) -> Array:
         return others_successes - (xp.take_along_axis(expected, place, axis=-1) - own)
 
     # Bisection for the number of places at which there is an excess: nothing but the bracket of the shift is looked at.
-    passed = xp.zeros(others_count.shape, dtype=xp.int64, device=device(logit))
+    passed = xp.zeros((*leading, 1), dtype=xp.int64, device=device(logit))
     for size in 2 ** np.arange(len(grid).bit_length() - 1, -1, -1):
         further = passed + int(size)
         there = excess(xp.clip(further, None, len(grid)) - 1) > 0

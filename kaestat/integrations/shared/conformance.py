@@ -7,12 +7,14 @@ Wrap your adapter in an object with the three methods of `Adapter`, then let pyt
         check(lambda estimator: MyWrapper(estimator))
 
 or call `run_checks`, which collects what fails. The checks give your adapter an estimator to use, feed the adapter rows
-as a trainer would, and compare with a second estimator that is fed by hand.
+as a trainer would, and compare with a second estimator that is fed by hand. What only some trainers have (ranks, a
+filter, late rows, drawn prompts, states of earlier steps) is checked where your wrapper has the methods of
+`FullAdapter` for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -20,6 +22,7 @@ import numpy as np
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.prompt_ids import RETURNS_BEFORE_REFUSAL
+from kaestat.sampling import PromptSampler
 
 TOLERANCE = 1e-5  # frameworks hold advantages in float32
 
@@ -41,6 +44,8 @@ class Rows:
     rewards : ndarray of float, shape (N,)
     padding : ndarray of bool, shape (N,)
         True for rows that only fill up the batch: copies of row 0.
+    version : ndarray of int, shape (N,), or None
+        Step of the policy that sampled each row; None where it is that of the step.
     """
 
     step: int
@@ -49,13 +54,14 @@ class Rows:
     uids: tuple[str, ...]
     rewards: np.ndarray
     padding: np.ndarray
+    version: np.ndarray | None = None
 
     def take(self, order: np.ndarray) -> Rows:
         """The rows at these positions."""
         prompts, ids, uids = (tuple(column[k] for k in order) for column in (self.prompts, self.ids, self.uids))
-        return replace(
-            self, prompts=prompts, ids=ids, uids=uids, rewards=self.rewards[order], padding=self.padding[order]
-        )
+        rewards, padding = self.rewards[order], self.padding[order]
+        version = None if self.version is None else self.version[order]
+        return Rows(self.step, prompts, ids, uids, rewards, padding, version)
 
 
 class Adapter(Protocol):
@@ -71,11 +77,29 @@ class Adapter(Protocol):
         """Go on from a checkpoint; called on a fresh adapter."""
 
 
-class RankedAdapter(Adapter, Protocol):
-    """An adapter that also runs on several ranks, each of which holds a part of the rows."""
+class FullAdapter(Adapter, Protocol):
+    """What an adapter may have besides; what it leaves out is not checked."""
 
     def advantages_on_ranks(self, parts: list[Rows]) -> list[np.ndarray]:
-        """Advantages of each rank's rows of one step."""
+        """On several ranks, each of which holds a part of the rows: advantages of each rank's rows of one step."""
+
+    def advantages_beside(self, rows: Rows, dropped: Rows) -> np.ndarray:
+        """As `advantages`, where the trainer has dropped other groups of the same step."""
+
+    def late_advantages(self, rows: Rows) -> np.ndarray:
+        """As `advantages`, for rows with versions and an estimator of ``order="any"``."""
+
+    def names(self, prompts: tuple[str, ...]) -> list[Hashable]:
+        """What the history knows these prompts by, whose ids are 0, 1, ...; they are the trainer's data set."""
+
+    def draw_from(self, sampler: PromptSampler) -> None:
+        """Let this sampler draw them; called after `names`, before all else."""
+
+    def drawn(self, step: int) -> list[Hashable]:
+        """The name of each completion's prompt at a step, which is drawn now; groups side by side."""
+
+    def state_after(self, step: int) -> Any:
+        """What a checkpoint of a step holds that is written after the next step."""
 
 
 MakeAdapter = Callable[[AdvantageEstimator], Adapter]
@@ -114,10 +138,8 @@ def padded_rows(make: MakeAdapter) -> None:
 def split_over_ranks(make: MakeAdapter) -> None:
     """Two ranks with half of the rows each, groups cut through: the same advantages as one rank with all."""
     adapter, plain = make(_estimator()), _estimator()
-    on_ranks = getattr(adapter, "advantages_on_ranks", None)
-    if on_ranks is None:
-        return  # runs on one rank alone, and says so by leaving the method out
-    for rows in _run():
+    on_ranks: Any = getattr(adapter, "advantages_on_ranks", None)
+    for rows in _run() if on_ranks is not None else ():  # else it runs on one rank alone
         parts = [rows.take(np.arange(rank, len(rows.ids), 2)) for rank in (0, 1)]
         found = np.empty(len(rows.ids))
         found[0::2], found[1::2] = on_ranks(parts)
@@ -143,9 +165,8 @@ def changing_batches(make: MakeAdapter) -> None:
     """The trainer's group names are new at every step, and the estimator's past must not hang on them."""
     adapter, plain = make(_estimator()), _estimator()
     for rows in _run():
-        _agree(
-            adapter.advantages(rows), _expected(plain, rows), "the history is lost or kept by random names", rows.step
-        )
+        found = adapter.advantages(rows)
+        _agree(found, _expected(plain, rows), "the history is lost or kept by random names", rows.step)
 
 
 def replayed_step(make: MakeAdapter) -> None:
@@ -206,6 +227,80 @@ def one_text_in_many_rows(make: MakeAdapter) -> None:
             raise NotConforming(f"stable ids were refused within an epoch, at step {rows.step}: {error}") from error
 
 
+def filtered_groups(make: MakeAdapter) -> None:
+    """Dropped groups enter the history; of a prompt that is also trained on at the step, the trained rows alone."""
+    adapter, plain = make(_estimator()), _estimator()
+    beside: Any = getattr(adapter, "advantages_beside", None)
+    for rows in _run() if beside is not None else ():
+        kept, gone = rows.take(np.arange(12)), rows.take(np.arange(12, 24))
+        dropped = rows.take(np.r_[np.arange(8, 12), np.arange(12, 24)])
+        dropped = replace(dropped, uids=tuple(f"dropped {uid}" for uid in dropped.uids))
+        _agree(beside(kept, dropped), _expected(plain, kept), "dropped groups are not in the history", rows.step)
+        plain.observe(gone.prompts, gone.rewards, rows.step)
+
+
+def late_rows(make: MakeAdapter) -> None:
+    """Rows of earlier policies are recorded under these, and looked at from there."""
+    adapter, plain = make(_estimator(order="any")), _estimator(order="any")
+    late: Any = getattr(adapter, "late_advantages", None)
+    rng = np.random.default_rng(2)
+    for rows in _run() if late is not None else ():
+        rows = replace(rows, version=np.repeat(np.maximum(rows.step - rng.integers(0, 3, 6), 0), 4))
+        _agree(late(rows), _expected(plain, rows), "rows are recorded under another policy", rows.step)
+
+
+def drawn_prompts(make: MakeAdapter) -> None:
+    """Prompts are those that the sampler draws from all rewards before; advantages have their own draw's correction."""
+    if not hasattr(make(_estimator()), "draw_from"):
+        return
+    prompts = tuple(f"What is {prompt} + 1?" for prompt in range(8))
+
+    def fresh() -> tuple[Any, list[Hashable]]:
+        made: Any = make(estimator := _estimator())
+        names = made.names(prompts)
+        made.draw_from(PromptSampler(names, 16, predictor=estimator, group_size=4))
+        return made, names
+
+    (adapter, names), plain, rng = fresh(), _estimator(), np.random.default_rng(3)
+    sampler = PromptSampler(names, 16, predictor=plain, group_size=4)
+    for step in range(6):
+        if step == 3:
+            state = adapter.state()
+            adapter, _ = fresh()
+            adapter.restore(state)
+        draw, found = sampler.draw(step), adapter.drawn(step)
+        if sorted(map(str, found)) != sorted(map(str, draw.rows())):
+            raise NotConforming(
+                f"drawn prompts: those of step {step} are not the sampler's; it was told other rewards."
+            )
+        ids = [names.index(name) for name in found]
+        rewards = (rng.random(16) < (np.array(ids) + 1) / 9).astype(float)
+        texts = tuple(prompts[key] for key in ids)
+        rows = Rows(step, texts, tuple(ids), tuple(f"{step}-{key}" for key in ids), rewards, np.zeros(16, dtype=bool))
+        expected = plain.step(found, rewards, step) * draw.correction_of(found)
+        sampler.observe(found, rewards, step)
+        _agree(adapter.advantages(rows), expected, "drawn prompts: advantages lack their draw's correction", step)
+
+
+def earlier_state(make: MakeAdapter) -> None:
+    """A checkpoint of a step that is written after the next step holds nothing of that one."""
+    adapter, whole = make(_estimator()), make(_estimator())
+    state_after = getattr(adapter, "state_after", None)
+    if state_after is None:
+        return
+    complaint, steps = "a checkpoint holds later steps", list(_run())
+    expected = [whole.advantages(rows) for rows in steps]
+    for rows in steps[:4]:
+        adapter.advantages(rows)
+    state, adapter = state_after(2), make(_estimator())
+    adapter.restore(state)
+    for rows in steps[3:]:
+        try:
+            _agree(adapter.advantages(rows), expected[rows.step], complaint, rows.step, tolerance=0.0)
+        except ValueError as error:
+            raise NotConforming(f"{complaint}: {error}") from error
+
+
 CHECKS: tuple[Callable[[MakeAdapter], None], ...] = (
     reordered_rows,
     ragged_groups,
@@ -220,21 +315,20 @@ CHECKS: tuple[Callable[[MakeAdapter], None], ...] = (
     one_id_for_all,
     new_id_at_each_visit,
     one_text_in_many_rows,
+    filtered_groups,
+    late_rows,
+    drawn_prompts,
+    earlier_state,
 )
 
 
 def run_checks(make: MakeAdapter) -> dict[str, str]:
-    """Run every check.
+    """Name of each check that an adapter fails, and why; empty if it conforms.
 
     Parameters
     ----------
     make : callable
         Gets an `AdvantageEstimator` and returns a fresh `Adapter` around it.
-
-    Returns
-    -------
-    dict
-        Name of each check that failed, and why; empty if the adapter conforms.
     """
     failures = {}
     for check in CHECKS:
@@ -245,8 +339,8 @@ def run_checks(make: MakeAdapter) -> dict[str, str]:
     return failures
 
 
-def _estimator() -> AdvantageEstimator:
-    return AdvantageEstimator("kae", bandwidth=5.0)
+def _estimator(**options: Any) -> AdvantageEstimator:
+    return AdvantageEstimator("kae", bandwidth=5.0, **options)
 
 
 def _run(n_steps: int = 6, n_prompts: int = 8) -> Iterator[Rows]:
@@ -268,7 +362,7 @@ def _run(n_steps: int = 6, n_prompts: int = 8) -> Iterator[Rows]:
 
 def _expected(plain: AdvantageEstimator, rows: Rows) -> np.ndarray:
     """What the estimator itself says of the rows, each prompt known by its text."""
-    return plain.step(rows.prompts, rows.rewards, rows.step, mask=~rows.padding)
+    return plain.step(rows.prompts, rows.rewards, rows.step, mask=~rows.padding, version=rows.version)
 
 
 def _compare(make: MakeAdapter, complaint: str, change: Callable[[Rows, np.random.Generator], Rows]) -> None:

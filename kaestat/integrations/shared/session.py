@@ -16,44 +16,29 @@ An adapter reads its trainer's fields and calls its hooks; everything else happe
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
+from kaestat.core.checks import check_whole
+from kaestat.core.storage import save_state, unpack_arrays
 from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.estimator.held_state import Call
 from kaestat.estimator.several_rewards import SeveralRewards
+from kaestat.history.delta import HistoryDelta
+from kaestat.integrations.shared.held_states import HeldStates
+from kaestat.integrations.shared.session_files import NEW_RUN, SAMPLER, Path, lost_state, save_whole, state_in
 from kaestat.integrations.shared.tracked_estimator import tracked
 from kaestat.integrations.shared.tracked_rows import TrackedRows
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler, sampler_of
 from kaestat.integrations.shared.weights import LENGTH_ONLY, check_weights
 from kaestat.sampling import Policy, PromptSampler
 
-Path = str | os.PathLike[str]
-NEW_RUN = "begin a new run"
-
-
-class LostState(FileNotFoundError, ValueError):
-    """A run goes on, but its checkpoint has no history, or no prompt sampler, to go on with."""
-
-
-def lost_state(path: Path, what: str, remedy: str = NEW_RUN, *, anew: bool = False) -> None:
-    """Raise a `LostState`, or with ``anew`` warn, for a checkpoint that lacks what the run would go on with."""
-    if not anew:
-        raise LostState(
-            f"{os.fspath(path)}: this checkpoint was saved without {what}, which would begin anew in the middle of the "
-            f"run. Resume from one that has it, or {remedy}."
-        )
-    # No logger: a dependency of vLLM sets the root logger to ERROR.
-    warnings.warn(f"{os.fspath(path)} does not exist: {what} begins here.", stacklevel=4)
-
 
 class TrainerSession:
-    """An estimator inside a trainer.
-
-    Another thread than the one that trains may ask for its states.
+    """An estimator inside a trainer; other threads than the one that trains may ask for its states.
 
     Parameters
     ----------
@@ -65,15 +50,8 @@ class TrainerSession:
     option : str
         What the trainer's user calls ``weights``, for messages.
     states_kept : int
-        After how many of the last steps states are held for `save`, for trainers that save a step after they have seen
-        later ones: one more than the number of steps that they may be ahead.
-
-    Attributes
-    ----------
-    history : TrackedEstimator
-        The estimator with its rows tracked.
-    drawn : TrackedSampler or None
-        Where prompts are drawn; set by the adapter, made from `sampler`.
+        After how many of the last steps states are held, for trainers that save a step after they have seen later
+        ones: one more than the number of steps that they may be ahead.
 
     Raises
     ------
@@ -86,8 +64,8 @@ class TrainerSession:
     >>> session.advantages([1.0, 0.0], 0, prompts=["2+2=", "2+2="]).tolist()
     [1.0, -1.0]
     >>> session.observe([1.0, 1.0], 0, prompts=["2+3=", "2+3="])  # a group that the trainer drops
-    >>> session.advantages([0.0, 1.0], 1, prompts=["2+3=", "2+3="]).round(3).tolist()
-    [-1.0, 0.0]
+    >>> session.advantages([0.0, 1.0], 1, prompts=["2+3=", "2+3="]).round(2).tolist()
+    [-1.0, 0.36]
     """
 
     def __init__(
@@ -99,67 +77,64 @@ class TrainerSession:
         option: str = "weights",
         states_kept: int = 0,
     ):
-        self.history = tracked(estimator, states_kept)
-        for each in self.history.parts().values():
+        check_whole("states_kept", states_kept, least=0)
+        self._tracked = tracked(estimator)
+        for each in self._tracked.parts().values():
             check_weights(each, weights, choices, option=option)
-        self.weights, self.states_kept = weights, states_kept
-        self.drawn: TrackedSampler | None = None
-        self._no_weights = choices[0]
+        self.weights, self._no_weights = weights, choices[0]
+        self._drawn: TrackedSampler | None = None
+        self._states = HeldStates(states_kept)
         self._trained: tuple[int, frozenset[Hashable]] = (-1, frozenset())  # the last step, and its prompts
 
     @property
     def estimator(self) -> Any:
         """The estimator that the session was made with."""
-        return self.history.estimator
+        return self._tracked.estimator
+
+    @property
+    def drawn(self) -> TrackedSampler | None:
+        """Where prompts are drawn; set by the adapter, made from `sampler`."""
+        return self._drawn
+
+    @drawn.setter
+    def drawn(self, drawn: TrackedSampler) -> None:
+        drawn.lock = self.estimator.lock  # one for both: a state is of one moment
+        self._drawn = drawn
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy has locks of its own."""
+        vars(self).update(state)
+        if self._drawn is not None:
+            self.drawn = self._drawn
 
     @property
     def stateful(self) -> bool:
         """Whether values depend on earlier steps."""
-        return self.history.stateful
+        return self._tracked.stateful
 
     @property
     def any_order(self) -> bool:
         """Whether completions are recorded under the policy that sampled them, whenever they come."""
-        return self.history.any_order
+        return self._tracked.any_order
+
+    @property
+    def _remembers(self) -> bool:
+        return self.stateful or self.drawn is not None
+
+    @property
+    def weighs(self) -> bool:
+        """Whether completions have weights."""
+        return self.weights != self._no_weights
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures of the last step, ``baseline/NAME`` and ``sampling/NAME``."""
-        return self.history.metrics | ({} if self.drawn is None else self.drawn.metrics)
+        """Figures of the last step, ``baseline/NAME`` and ``sampling/NAME``; none before it."""
+        own = self._tracked.metrics
+        return {**own, **(self.drawn.metrics if own and self.drawn is not None else {})}
 
-    def sampler(
-        self, given: str | Policy | PromptSampler, ids: Sequence[Hashable], *, filtered: str = "", **sizes: Any
-    ) -> PromptSampler:
-        """A sampler of the data set's prompts for this estimator, for a `TrackedSampler` in `drawn`.
-
-        Parameters
-        ----------
-        given : str, Policy or PromptSampler
-            A policy's name, a policy, or a sampler that fits.
-        ids : sequence of hashables
-            Prompt of each row.
-        filtered : str
-            The trainer's option that drops groups, where it is on.
-        **sizes
-            ``budget``, ``group_size``, ``seed``, ``repeats`` and ``params``, as `sampler_of`.
-
-        Raises
-        ------
-        ValueError
-            If the sampler does not fit, the estimator has several rewards or turns, or a filter chooses once more among
-            the prompts whose choice is corrected.
-        """
-        if not isinstance(self.estimator, AdvantageEstimator):
-            raise ValueError(
-                f"prompt_sampler is of one reward per completion, not of {type(self.estimator).__name__}; leave it out."
-            )
-        sampler = sampler_of(given, ids, estimator=self.estimator, **sizes)
-        if filtered and sampler.correction != "none":
-            raise ValueError(
-                f"{filtered} chooses among the prompts that were drawn, which their correction does not know of. Leave "
-                'it or prompt_sampler out, or draw with correction="none".'
-            )
-        return sampler
+    def sampler(self, given: str | Policy | PromptSampler, ids: Sequence[Hashable], **options: Any) -> PromptSampler:
+        """A sampler of the data set's prompts for this estimator; parameters and errors as `sampler_of`."""
+        return sampler_of(given, ids, estimator=self.estimator, **options)
 
     def advantages(
         self,
@@ -174,16 +149,28 @@ class TrainerSession:
         version: Sequence[int] | np.ndarray | None = None,
         correction: np.ndarray | None = None,
     ) -> Any:
-        """Advantages of one step's completions; records their rewards.
+        """Advantages of one step's completions, all of them in one call; records their rewards.
 
         Parameters
         ----------
-        rewards, step, prompts, ids, groups, mask
-            As `TrackedEstimator.advantages` takes them.
+        rewards : sequence of float, shape (N,)
+            With several rewards a row of them for each completion, with turns a list of them.
+        step : int or None
+            Training step; None if the trainer does not tell, which only methods without a history can do with.
+        prompts : sequence, length N
+            Each completion's prompt, as `hash_prompt` takes it.
+        ids : sequence of hashables, length N, optional
+            What the history is kept by; they are checked against the prompts. None takes the prompts' hashes.
+        groups : sequence of hashables, length N, optional
+            The trainer's own name of each completion's group; it may change from step to step. Only tells several
+            groups of one prompt at one step apart: its k-th group, in the order of the rows, is its stream k.
+        mask : sequence of bool, shape (N,), optional
+            False for rows that are no completions (padding): advantage 0, and nothing of them is recorded.
         weights : sequence of float, shape (N,), optional
-            Not looked at in a session without weights.
+            Where the session has weights (`weighs`), and only there.
         version : sequence of int, shape (N,), optional
-            Step of the policy that sampled each completion; not looked at in strict order.
+            Step of the policy that sampled each completion, in any order alone; a step may then come in several calls,
+            and after later ones.
         correction : ndarray of float, shape (N,), optional
             Factor of each advantage, where it travels with the rows and prompts are drawn. None takes those of the draw
             of this step.
@@ -194,22 +181,29 @@ class TrainerSession:
 
         Raises
         ------
-        UnstablePromptIds, ValueError, TypeError
-            As `TrackedEstimator.advantages`; or if weights are missing, or prompts were not drawn.
+        UnstablePromptIds
+            If a prompt or an id is missing, an id names two prompts, or ids change from visit to visit.
+        ValueError
+            If a method with a history is given no step, weights are missing, prompts were not drawn, and as
+            `AdvantageEstimator.step`.
+        TypeError
+            If an id is no string, number, bytes or tuple of these, which a checkpoint can hold.
         """
-        given = self._given(weights)
+        given, call = self._given(weights), Call()
         if self.drawn is not None and step is None:
             raise ValueError("prompt_sampler: a draw belongs to a training step, but the trainer gave none.")
-        rows = self.history.rows(len(rewards), step, prompts, ids, groups, mask)
-        kept = [key for key, keep in zip(rows.ids, rows.keep.tolist(), strict=True) if keep]
-        factor = None
-        if self.drawn is not None:
-            factor = self.drawn.corrections(kept, rows.step) if correction is None else correction[rows.keep]
-        found = self.history.of_rows("step", rewards, rows, given, version if self.any_order else None)
-        self._trained = rows.step, frozenset(kept)
-        if self.drawn is None:
+        rows = self._tracked.rows(len(rewards), step, prompts, ids, groups, mask)
+        kept, factor = rows.kept(), None
+        with self.estimator.lock:
+            if self.drawn is not None:
+                factor = self.drawn.corrections(kept, rows.step) if correction is None else correction[rows.keep]
+            found = self._tracked.recorded("step", call, rewards, rows, given, version)
+            self._trained = rows.step, frozenset(kept)
+            self._tell_sampler(kept, rewards, rows)
+            self._keep_state()
+        found = call.finish(found)
+        if factor is None:
             return found
-        self.drawn.observe(kept, np.asarray(rewards, dtype=np.float64)[rows.keep], rows.step)
         corrected = np.zeros_like(found)
         corrected[rows.keep] = found[rows.keep] * factor
         return corrected
@@ -228,24 +222,54 @@ class TrainerSession:
     ) -> None:
         """Record completions of groups that the trainer drops, after the `advantages` of their step.
 
-        Parameters and errors as `advantages`. Nothing happens where neither history nor sampler would learn of it.
+        Without them a history holds what the filter lets through, groups of mixed outcomes, and its values are pulled
+        towards 1/2. `metrics` stay those of the last `advantages`. Parameters and errors as there.
         """
-        if not (self.stateful or self.drawn is not None) or len(rewards) == 0:
+        if not self._remembers or len(rewards) == 0:
             return
-        given, rows = self._given(weights), self.history.rows(len(rewards), step, prompts, ids, groups, mask)
-        rows = rows if self.any_order else self._of_untrained(rows)
-        if not rows.keep.any():
-            return
-        if self.stateful:
-            self.history.of_rows("observe", rewards, rows, given, version if self.any_order else None)
-        if self.drawn is not None:
-            kept = [key for key, keep in zip(rows.ids, rows.keep.tolist(), strict=True) if keep]
-            self.drawn.observe(kept, np.asarray(rewards, dtype=np.float64)[rows.keep], rows.step)
+        given, call = self._given(weights), Call()
+        rows = self._tracked.rows(len(rewards), step, prompts, ids, groups, mask)
+        with self.estimator.lock:
+            rows = rows if self.any_order else self._of_untrained(rows)
+            if not rows.keep.any():
+                return
+            if self.stateful:
+                self._tracked.recorded("observe", call, rewards, rows, given, version)
+            self._tell_sampler(rows.kept(), rewards, rows)
+            self._keep_state()
+        call.finish(None)
+
+    def merge(self, delta: HistoryDelta) -> None:
+        """Add what came in elsewhere; as `AdvantageEstimator.merge`."""
+        with self.estimator.lock:
+            self.estimator.merge(delta)
+            self._keep_state()
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
-        """History and sampler as plain data, as of after ``step`` (None: as they are); errors as `save`."""
-        drawn = {} if self.drawn is None else {"sampler": self.drawn.sampler_state(step)}
-        return {"history": self.history.state_dict(step), **drawn}
+        """History and sampler as plain data (bytes, numbers, text), as of after one step.
+
+        Beside a step that another thread computes, a state that is held comes at once; any other waits for the step.
+
+        Parameters
+        ----------
+        step : int, optional
+            The last step that belongs to the checkpoint: asynchronous trainers have rewards of later steps already, and
+            see those steps again after a resume. None takes everything up to now.
+
+        Raises
+        ------
+        ValueError
+            If the state after that step is held no more.
+        """
+        state = None if step is None else self._states.of(step)
+        if state is None:
+            with self.estimator.lock:
+                last = self.estimator.last_step
+                if step is None or not self._remembers or last <= step:
+                    state = self._snapshot()
+                else:
+                    state = self._states.after(step, last)
+        return state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of `state_dict`.
@@ -256,11 +280,17 @@ class TrainerSession:
             If it is without the sampler's.
         """
         if self.drawn is not None and "sampler" not in state:
-            lost_state("state", "a prompt sampler")
-        self.history.load_state_dict(state["history"])
-        self._trained = -1, frozenset()
+            lost_state("state", SAMPLER)
+        self.load_history(state["history"])
         if self.drawn is not None:
-            self.drawn.load_sampler_state(state["sampler"])
+            self._load_sampler(state["sampler"])
+
+    def load_history(self, state: dict[str, Any]) -> None:
+        """Go on from the history of a state, for trainers that keep the sampler's elsewhere."""
+        with self.estimator.lock:
+            self.estimator.load_state_dict(state)
+            self._tracked.forget()
+            self._begin()
 
     def save(
         self, path: Path, sampler_path: Path | None = None, step: int | None = None, *, whole: bool = False
@@ -274,7 +304,7 @@ class TrainerSession:
         sampler_path : path, optional
             Of the sampler, if there is one; None leaves it out.
         step : int, optional
-            The last step that belongs to the checkpoint; None takes everything up to now.
+            As in `state_dict`.
         whole : bool
             Whether the history's file is one that `AdvantageEstimator.load` reads, of any method.
 
@@ -283,12 +313,14 @@ class TrainerSession:
         ValueError
             If the state after that step is held no more.
         """
-        if whole:
-            self.history.save_estimator(path)
-        elif self.stateful:
-            self.history.save(path, step)
-        if self.drawn is not None and sampler_path is not None:
-            self.drawn.save(sampler_path, step)
+        with self.estimator.lock:
+            state = self.state_dict(step)
+            if whole:
+                save_whole(path, self.estimator, state["history"])
+        if self.stateful and not whole:
+            save_state(path, {self._tracked.keys[0]: unpack_arrays(state["history"])})
+        if "sampler" in state and sampler_path is not None:
+            save_state(sampler_path, {"sampler": unpack_arrays(state["sampler"])})
 
     def load(
         self, path: Path | None, sampler_path: Path | None = None, *, remedy: str = NEW_RUN, anew: bool = False
@@ -311,36 +343,58 @@ class TrainerSession:
         ValueError
             If one is torn, or of another method.
         """
-        self._trained = -1, frozenset()
-        for owner, file, needed, what in (
-            (self.history, path, self.stateful, self._what),
-            (self.drawn, sampler_path, True, "a prompt sampler"),
-        ):
-            if owner is None or file is None:
-                continue
-            if os.path.exists(file):
-                owner.load(file)
-            elif needed:
-                lost_state(file, what, remedy, anew=anew)
+        if path is not None and os.path.exists(path):
+            self.load_history(state_in(path, self._tracked.keys, self._tracked.kind.__name__))
+        elif path is not None and self.stateful:
+            self.lost(path, remedy, anew=anew)
+        if self.drawn is None or sampler_path is None:
+            return
+        if os.path.exists(sampler_path):
+            self._load_sampler(state_in(sampler_path, ("sampler",), "a prompt sampler"))
+        else:
+            lost_state(sampler_path, SAMPLER, remedy, anew=anew)
 
-    def lost(self, path: Path, remedy: str = NEW_RUN) -> None:
-        """Raise a `LostState` for a checkpoint without the history, for trainers with files of their own."""
-        lost_state(path, self._what, remedy)
-
-    @property
-    def _what(self) -> str:
-        return f"the history of {next(iter(self.history.parts().values())).method!r}"
+    def lost(self, path: Path, remedy: str = NEW_RUN, *, anew: bool = False) -> None:
+        """`lost_state` for the history, for trainers with files of their own."""
+        lost_state(path, f"the history of {next(iter(self._tracked.parts().values())).method!r}", remedy, anew=anew)
 
     def _given(self, weights: Any) -> Any:
-        if self.weights == self._no_weights:
-            return None
-        if weights is None:
+        if self.weighs and weights is None:
             raise ValueError(f"weights={self.weights}: the trainer gave no weights for the completions of this step.")
+        if weights is not None and not self.weighs:
+            raise ValueError(f"weights: given to a session made with weights={self.weights!r}; make it with weights.")
         return weights
+
+    def _load_sampler(self, state: Any) -> None:
+        assert self.drawn is not None  # its callers have seen it
+        with self.estimator.lock:
+            self.drawn.sampler.load_state_dict(state)
+            self.drawn.forget()
+            self._begin()
+
+    def _begin(self) -> None:
+        """What has been loaded is the state of all steps before the first that comes from here on."""
+        self._trained = -1, frozenset()
+        self._states.clear()
+        self._keep_state()
+
+    def _tell_sampler(self, kept: list[Hashable], rewards: Any, rows: TrackedRows) -> None:
+        if self.drawn is not None:
+            self.drawn.sampler.observe(kept, np.asarray(rewards, dtype=np.float64)[rows.keep], rows.step)
+
+    def _keep_state(self) -> None:
+        if self._states.kept and self._remembers:
+            # A call that comes late is in no state of the steps before the newest.
+            self._states.put(self.estimator.last_step, self._snapshot())
+
+    def _snapshot(self) -> Callable[[], dict[str, Any]]:
+        history = self.estimator.state_snapshot()
+        sampler = {} if self.drawn is None else {"sampler": self.drawn.sampler.state_dict()}
+        return lambda: {"history": history(), **sampler}
 
     def _of_untrained(self, rows: TrackedRows) -> TrackedRows:
         """The rows without those of prompts that are trained on at the same step."""
-        step, trained = self._trained
-        if rows.step != step:
+        if rows.step != self._trained[0]:
             return rows
-        return rows._replace(keep=rows.keep & np.array([key not in trained for key in rows.ids], dtype=bool))
+        untrained = [key not in self._trained[1] for key in rows.ids]
+        return rows._replace(keep=rows.keep & np.array(untrained, dtype=bool))

@@ -31,6 +31,10 @@ class TrackedRows(NamedTuple):
     keep: np.ndarray
     streams: list[int] | None
 
+    def kept(self) -> list[Any]:
+        """Ids of the rows that count."""
+        return [key for key, keep in zip(self.ids, self.keep.tolist(), strict=True) if keep]
+
 
 def tracked_rows(
     watch: IdentityCheck,
@@ -50,7 +54,7 @@ def tracked_rows(
     size : int
         Number of rows, N.
     step, prompts, ids, groups, mask
-        As `kaestat.integrations.shared.tracked_estimator.TrackedEstimator.advantages` takes them.
+        As `kaestat.integrations.shared.session.TrainerSession.advantages` takes them.
 
     Raises
     ------

@@ -1,8 +1,7 @@
-"""A `PromptSampler` as trainers need it: made to fit their data, its draws and states held by step."""
+"""A `PromptSampler` as trainers need it: made to fit their data, its draws held by step."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -11,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from kaestat.core.locked import Locked
-from kaestat.core.storage import save_state, unpack_arrays
+from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.integrations.shared.held_states import HeldStates
+from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.sampling import Draw, Policy, PromptSampler
 
 SAMPLER_PARAMS = ("floor", "correction", "most")  # that a trainer's configuration can set
@@ -22,32 +21,28 @@ NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 
 
 class TrackedSampler(Locked):
-    """The sampler of a run: its draws by step, the rows of the data set that they mean, and its states.
-
-    It may be saved by another thread than the one that draws and observes.
+    """The sampler of a run: its draws by step, and the rows of the data set that they mean.
 
     Parameters
     ----------
     sampler : PromptSampler
     ids : sequence of hashables
         Prompt of each row of the data set. Of several rows with one prompt the first stands for all.
-    states_kept : int
-        After how many of the last steps the state is held for `save`, as in `TrackedEstimator`.
 
     Attributes
     ----------
     row : dict
         Row of each prompt in the data set.
-    last_step : int
-        Newest step that was observed, -1 for none.
     """
 
-    def __init__(self, sampler: PromptSampler, ids: Sequence[Hashable], *, states_kept: int = 0):
+    def __init__(self, sampler: PromptSampler, ids: Sequence[Hashable]):
         super().__init__()
         self.sampler = sampler
         self.row = {key: row for row, key in reversed(list(enumerate(ids)))}
-        self.last_step = -1
-        self._states = HeldStates(states_kept)
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with what the sampler's state says, as after a resume."""
         self._draws: dict[int, Draw] = {}  # of the last steps
         self._corrected: Draw | None = None
 
@@ -56,13 +51,6 @@ class TrackedSampler(Locked):
         """Figures, as ``sampling/NAME``, of the draw that advantages were last corrected for, else of the last one."""
         draw = self._corrected or self.sampler.last_draw
         return {} if draw is None else draw.metrics()
-
-    def observe(self, prompt_ids: Sequence[Hashable], rewards: Sequence[float] | np.ndarray, step: int) -> None:
-        """Take note of a step's scored completions; as `PromptSampler.observe`."""
-        with self.lock:
-            self.sampler.observe(prompt_ids, rewards, step)
-            self.last_step = max(self.last_step, step)
-            self._keep_state(step)
 
     def draw(self, step: int, *, budget: int | None = None) -> Draw:
         """Prompts for a step; as `PromptSampler.draw`."""
@@ -105,52 +93,6 @@ class TrackedSampler(Locked):
         known = {**self._draws, draw.step: draw}
         self._draws = {step: known[step] for step in list(known)[-DRAWS_KEPT:]}
         return draw
-
-    def sampler_state(self, step: int | None = None) -> dict[str, Any]:
-        """The state as of after ``step`` (None: as it is), for `load_sampler_state`.
-
-        Raises
-        ------
-        ValueError
-            If the state after that step is held no more.
-        """
-        with self.lock:
-            if step is None or self.last_step <= step:
-                return self.sampler.state_dict()
-            return self._states.after(step, self.last_step)()
-
-    def load_sampler_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state of `sampler_state`."""
-        with self.lock:
-            self.sampler.load_state_dict(state)
-            self._begin_anew()
-
-    def save(self, path: str | os.PathLike[str], step: int | None = None) -> None:
-        """Write the state as of after ``step`` (None: as it is) to a file that `PromptSampler.load` reads.
-
-        Raises
-        ------
-        ValueError
-            If the state after that step is held no more.
-        """
-        save_state(path, {"sampler": unpack_arrays(self.sampler_state(step))})
-
-    def load(self, path: str | os.PathLike[str]) -> None:
-        """Go on from a file of `save`."""
-        with self.lock:
-            self.sampler.load(path)
-            self._begin_anew()
-
-    def _begin_anew(self) -> None:
-        """What has been loaded is the state of all steps before the first that is observed from here on."""
-        self.last_step, self._draws, self._corrected = -1, {}, None
-        self._states.clear()
-        self._keep_state(-1)
-
-    def _keep_state(self, step: int) -> None:
-        if self._states.kept:
-            state = self.sampler.state_dict()
-            self._states.put(step, lambda: state)
 
 
 class DrawnLoader(TrackedSampler):
@@ -195,7 +137,8 @@ class DrawnLoader(TrackedSampler):
 
     def state_dict(self) -> dict[str, Any]:
         """What the trainer saves with its checkpoints: the place in the epoch, and the sampler's state."""
-        return {"done": self._done % self._length, "sampler": self.sampler_state()}
+        with self.lock:
+            return {"done": self._done % self._length, "sampler": self.sampler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of `state_dict`.
@@ -210,8 +153,10 @@ class DrawnLoader(TrackedSampler):
                 "prompt_sampler: this checkpoint was saved without one, so that its sampler would begin anew. Resume "
                 "from one that has it, or leave prompt_sampler out."
             )
-        self.load_sampler_state(state["sampler"])
-        self._done = state["done"]
+        with self.lock:
+            self.sampler.load_state_dict(state["sampler"])
+            self.forget()
+            self._done = state["done"]
 
 
 def sampler_of(
@@ -220,10 +165,11 @@ def sampler_of(
     *,
     budget: int,
     group_size: int,
-    estimator: AdvantageEstimator,
+    estimator: AdvantageEstimator | SeveralRewards | TurnEstimator,
     seed: int,
     repeats: bool = True,
     params: Mapping[str, Any] = NO_PARAMS,
+    filtered: str = "",
 ) -> PromptSampler:
     """The sampler of a policy's name, with the estimator's own history if it has one; or the one given, checked.
 
@@ -241,13 +187,39 @@ def sampler_of(
         Whether numbers of completions are free where groups are of one: a prompt may have several groups a step.
     params : mapping
         Further parameters of the sampler of a policy's name, of `SAMPLER_PARAMS`.
+    filtered : str
+        The trainer's option that drops groups, where it is on.
 
     Raises
     ------
     ValueError
         If a sampler is given whose prompts, budget or group size are not the trainer's, or with parameters beside it;
-        or as `PromptSampler`.
+        if the estimator has several rewards or turns; if a filter chooses once more among the prompts whose choice is
+        corrected; or as `PromptSampler`.
     """
+    if not isinstance(estimator, AdvantageEstimator):
+        raise ValueError(
+            f"prompt_sampler is of one reward per completion, not of {type(estimator).__name__}; leave it out."
+        )
+    sampler = _fitting(given, ids, budget, group_size, estimator, seed, repeats, params)
+    if filtered and sampler.correction != "none":
+        raise ValueError(
+            f"{filtered} chooses among the prompts that were drawn, which their correction does not know of. Leave "
+            'it or prompt_sampler out, or draw with correction="none".'
+        )
+    return sampler
+
+
+def _fitting(
+    given: str | Policy | PromptSampler,
+    ids: Sequence[Hashable],
+    budget: int,
+    group_size: int,
+    estimator: AdvantageEstimator,
+    seed: int,
+    repeats: bool,
+    params: Mapping[str, Any],
+) -> PromptSampler:
     free = group_size == 1 and repeats
     if isinstance(given, PromptSampler):
         if params:

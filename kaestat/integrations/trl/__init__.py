@@ -8,7 +8,8 @@ here carry a leading underscore and may change; a TRL without them is refused on
 from __future__ import annotations
 
 from kaestat.integrations.trl.checkpoints import SAMPLER_FILE, STATE_FILE
+from kaestat.integrations.trl.config import BaselineGRPOConfig
 from kaestat.integrations.trl.trainer import BaselineGRPOTrainer
 from kaestat.integrations.trl.turn_trainer import TurnGRPOTrainer
 
-__all__ = ["SAMPLER_FILE", "STATE_FILE", "BaselineGRPOTrainer", "TurnGRPOTrainer"]
+__all__ = ["SAMPLER_FILE", "STATE_FILE", "BaselineGRPOConfig", "BaselineGRPOTrainer", "TurnGRPOTrainer"]

@@ -109,7 +109,7 @@ class BaselineAsyncGRPOTrainer(AsyncGRPOTrainer):
         scorer = GroupScorer(self.session, prompt_id, self.check_prompts)
         worker._loop_cls = partial(baseline_loop, worker._loop_cls, scorer)  # pickled as the worker starts
         worker.stop = partial(_stop, worker, worker.stop)
-        self.rollout_queue = RecordingQueue(self.rollout_queue, self.session.history.merge)
+        self.rollout_queue = RecordingQueue(self.rollout_queue, self.session.merge)
         self._go_on_counting()
 
     @property

@@ -98,7 +98,7 @@ class GroupScorer:
             prompts=hashes if self.check_prompts else [repr(key) for key in ids],
             ids=ids,
             mask=scored,
-            weights=lengths,
+            weights=lengths if self.session.weighs else None,
             version=np.full(len(rewards), group.model_version),
         )
 

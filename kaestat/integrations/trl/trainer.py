@@ -73,8 +73,8 @@ class BaselineGRPOTrainer(GRPOTrainer):
     Parameters
     ----------
     *args, **kwargs
-        Those of ``GRPOTrainer``. For one completion per prompt, which ``GRPOConfig`` refuses, set
-        ``config.num_generations = 1`` after it has been made.
+        Those of ``GRPOTrainer``. For one completion per prompt, which ``GRPOConfig`` refuses, give a
+        `BaselineGRPOConfig`.
     advantage_estimator : AdvantageEstimator or SeveralRewards
         With its state, which goes into every checkpoint (file `STATE_FILE`) and comes back on resume. `SeveralRewards`
         takes the reward functions one by one, in their order, and its own weights in place of
@@ -93,7 +93,7 @@ class BaselineGRPOTrainer(GRPOTrainer):
         Draws the prompts of each generation by their predicted values in place of TRL's order, and corrects the
         advantages for it: the name of a policy such as ``"neyman"`` (`kaestat.sampling.POLICIES`), which then predicts
         from the estimator's own history where it has one; or a sampler of your own for the data set's prompt ids and
-        ``generation_batch_size``. With one completion per prompt (``config.num_generations = 1``) numbers of
+        ``generation_batch_size``. With one completion per prompt (``num_generations=1``) numbers of
         completions are free, otherwise prompts get whole groups. Its state goes into every checkpoint (file
         `SAMPLER_FILE`).
     prior_columns : pair of str, optional

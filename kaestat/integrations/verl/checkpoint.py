@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from kaestat.integrations.shared.session import TrainerSession, lost_state
+from kaestat.integrations.shared.session import TrainerSession
+from kaestat.integrations.shared.session_files import lost_state
 from kaestat.integrations.verl.options import Options
 from kaestat.integrations.verl.token_baseline import TrackedTokens
 

@@ -138,7 +138,7 @@ def _completions(
 ) -> dict[str, Any]:
     """What a session takes of rows beside their rewards: each session's final output is a completion."""
     of_sessions, known = None, session.stateful or session.drawn is not None
-    if weights is not None:
+    if weights is not None and session.weighs:
         of_rows = np.where(rows.padding, 0.0, weights)
         of_sessions = np.bincount(rows.final, of_rows, minlength=len(of_rows))
     return {

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import array_api_compat
 import numpy as np
-import pandas as pd
 
 from kaestat.core.arrays import Array, Visits, steps_like
 from kaestat.core.bootstrap import cluster_bootstrap
@@ -82,6 +81,8 @@ class DataDriven(Selector):
         grid = self._candidates(smoother)
         contributions = self.statistics(smoother, kernel, grid)
         resolution = self.resolution(smoother)
+        import pandas as pd
+
         mean = contributions.mean(axis=0)
         risk = self.risk(mean, kernel, grid)
         bandwidth = float(self.bandwidth(mean, kernel, grid, resolution))

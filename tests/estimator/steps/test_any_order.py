@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator, methods
+from kaestat import AdvantageEstimator
+from kaestat.baselines.registry import METHODS as REGISTERED
 from kaestat.history.unordered import visits_known
 from kaestat.smoothing.kernels import as_kernel
 from tests.helpers.arrivals import LEARNED, METHODS, WEIGHTED, make, mixed, run, visits_of
@@ -216,7 +217,7 @@ def test_completions_of_one_call_are_one_group_whatever_their_versions():
 @pytest.mark.parametrize("name", UNWEIGHTED)
 def test_every_method_takes_any_order_or_says_what_does(name):
     given = PARAMETERS.get(name, {})
-    if name in ("bayes_filter", "cluster_blend", "critic", "ebpo", "spo"):
+    if REGISTERED[name].order == "strict":
         with pytest.raises(ValueError, match=f'order="any": method {name!r} streams .*rho=|such as kae, kae_eb'):
             AdvantageEstimator(name, order="any", **given)
         return
@@ -225,11 +226,6 @@ def test_every_method_takes_any_order_or_says_what_does(name):
         advantages = estimator.step(["a", "a", "b"], [1.0, 0.0, 1.0], 3, version=[version] * 3)
         assert np.isfinite(advantages).all()
     assert estimator.last_step == 3
-
-
-def test_methods_listed_here_are_all_that_keep_a_history():
-    keep = {name for name in methods() if name not in PARAMETERS and AdvantageEstimator(name).baseline.horizon > 0}
-    assert keep - {method for method, _ in METHODS.values()} == {"bayes_filter"}
 
 
 def test_padding_is_neither_used_nor_recorded():

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from kaestat import methods
+from kaestat.baselines.registry import METHODS
 from kaestat.smoothing.selectors import Auto
 from tests.helpers.estimators import make
 
-PAGE = Path(__file__).parents[3] / "docs" / "guide" / "late-rewards.md"
 IDS = ["a", "a", "b", "b", "c", "c"]
 STEPS = 7  # learned bandwidths need a few visits of each prompt
 WEIGHTS = np.array([1.0, 2.0, 0.5, 1.5, 1.0, 3.0])
@@ -24,14 +20,6 @@ WEIGHTINGS = {
     "both": {"weights": WEIGHTS, "importance": RATIOS},
 }
 NO_SCALE = {"scale": "none"}  # whitening refuses weights
-
-
-def said_of_any_order() -> dict[str, bool]:
-    """Method: whether the page's table says yes."""
-    rows = re.findall(r"^\| (.*`.*) \| (yes|no):", PAGE.read_text(), flags=re.MULTILINE)
-    said = {name: answer == "yes" for cell, answer in rows for name in re.findall(r"`([a-z0-9_+]+)`", cell)}
-    del said["rho"]
-    return said | {"spo": False}  # two rows: no with the adaptive rho, its default
 
 
 def rewards_at(step: int) -> np.ndarray:
@@ -54,19 +42,15 @@ def run(name: str, order: str, given: dict, **params) -> list[np.ndarray]:
     return found
 
 
-def test_the_page_names_every_method():
-    assert set(said_of_any_order()) == set(methods())
-
-
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
-@pytest.mark.parametrize("name", methods())
+@pytest.mark.parametrize("name", METHODS)
 def test_every_combination_runs_or_is_refused(name, weighting):
     given, plain = WEIGHTINGS[weighting], make(name).baseline
     taken = (
         plain.takes_weights and (not plain.needs_weights or "weights" in given) if given else not plain.needs_weights
     )
     for order in ("strict", "any"):
-        if order == "any" and not said_of_any_order()[name]:
+        if order == "any" and METHODS[name].order == "strict":
             with pytest.raises(ValueError, match='order="any"'):
                 make(name, order=order)
             continue

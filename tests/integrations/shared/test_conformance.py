@@ -1,5 +1,7 @@
 """The conformance kit: a right adapter passes every check, and each typical fault is found by the check for it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,84 @@ class OneRank(ByText):
     """Right: on one rank only."""
 
     advantages_on_ranks = None
+
+
+class Whole(ByText):
+    """Right: with a filter, late rows, drawn prompts and states of earlier steps."""
+
+    def __init__(self, estimator):
+        super().__init__(estimator)
+        self.states, self.sampler = {}, None
+
+    def advantages(self, rows):
+        found = self.estimator.step(self.keys(rows), rows.rewards, rows.step, mask=~rows.padding, version=rows.version)
+        if self.sampler is not None:
+            found = found * self.factor(rows)
+            self.sampler.observe(rows.prompts, rows.rewards, rows.step)
+        self.states[rows.step] = self.estimator.state_dict()
+        return found
+
+    def factor(self, rows):
+        return self.sampler.last_draw.correction_of(rows.prompts)
+
+    late_advantages = advantages
+
+    def advantages_beside(self, rows, dropped):
+        found = self.advantages(rows)
+        untrained = [prompt not in rows.prompts for prompt in dropped.prompts]
+        self.estimator.observe(dropped.prompts, dropped.rewards, dropped.step, mask=untrained)
+        return found
+
+    def names(self, prompts):
+        return list(prompts)
+
+    def draw_from(self, sampler):
+        self.sampler = sampler
+
+    def drawn(self, step):
+        return self.sampler.draw(step).rows()
+
+    def state(self):
+        return self.estimator.state_dict(), None if self.sampler is None else self.sampler.state_dict()
+
+    def state_after(self, step):
+        return self.states[step], None
+
+    def restore(self, state):
+        self.estimator.load_state_dict(state[0])
+        if self.sampler is not None:
+            self.sampler.load_state_dict(state[1])
+
+
+class ForgetsDropped(Whole):
+    def advantages_beside(self, rows, dropped):
+        return self.advantages(rows)
+
+
+class RecordsUnderTheStep(Whole):
+    def late_advantages(self, rows):
+        return self.advantages(replace(rows, version=None))
+
+
+class ForgetsTheCorrection(Whole):
+    def factor(self, rows):
+        return 1.0
+
+
+class ForgetsTheDraws(Whole):
+    def restore(self, state):
+        self.estimator.load_state_dict(state[0])
+
+
+class TellsTheSamplerNothing(Whole):
+    def draw_from(self, sampler):
+        self.sampler = sampler
+        sampler.observe = lambda *rows: None
+
+
+class SavesTheNewest(Whole):
+    def state_after(self, step):
+        return self.state()
 
 
 class ByUid(ByText):
@@ -145,7 +225,7 @@ class SilentMessage(ById):
             raise ValueError("bad batch") from None
 
 
-@pytest.mark.parametrize("adapter", [ByText, ById, OneRank])
+@pytest.mark.parametrize("adapter", [ByText, ById, OneRank, Whole])
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_a_right_adapter_passes(check, adapter):
     check(adapter)
@@ -170,6 +250,12 @@ def test_a_right_adapter_passes(check, adapter):
         (CountsGroups, "dropped_group"),
         (RefusesOtherIds, "one_text_in_many_rows"),
         (SilentMessage, "one_id_for_all"),
+        (ForgetsDropped, "filtered_groups"),
+        (RecordsUnderTheStep, "late_rows"),
+        (ForgetsTheCorrection, "drawn_prompts"),
+        (ForgetsTheDraws, "drawn_prompts"),
+        (TellsTheSamplerNothing, "drawn_prompts"),
+        (SavesTheNewest, "earlier_state"),
     ],
 )
 def test_a_fault_is_found_by_its_check(adapter, found_by):
@@ -182,6 +268,7 @@ def test_every_check_finds_some_fault():
     """Else a check could pass anything."""
     adapters = ByUid, TrustsIds, SortsRows, AssumesGroupsOfFour, IgnoresPadding, EachRankAlone
     adapters += RecordsReplays, ForgetsTheState, OneGroupPerUid, CountsGroups, RefusesOtherIds
+    adapters += ForgetsDropped, RecordsUnderTheStep, ForgetsTheDraws, SavesTheNewest
     found = set().union(*(conformance.run_checks(adapter) for adapter in adapters))
     assert found == {check.__name__ for check in conformance.CHECKS}
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.logged import LOGGED, panels
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.sampling import PromptSampler
 
@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "frameworks"
 
 def logged_names() -> set[str]:
     """All that a step with weights, a history and a sampler logs."""
-    watched = TrackedEstimator(AdvantageEstimator("kae", bandwidth=10))
+    watched = TrainerSession(AdvantageEstimator("kae", bandwidth=10), weights="length")
     sampler = TrackedSampler(PromptSampler(["a", "b"], budget=4, group_size=2), ["a", "b"])
     for step in range(2):
         drawn = sampler.draw(step).rows()

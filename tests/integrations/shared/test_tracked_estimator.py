@@ -1,4 +1,4 @@
-"""`TrackedEstimator`, which the flat adapters and the recipes stand on: ids, steps, copies, states by step, metrics."""
+"""`TrainerSession`, which the flat adapters and the recipes stand on: ids, steps, copies, states by step, metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kaestat import AdvantageEstimator, RewardHistory
 from kaestat.core.storage import encode_keys, load_state, save_state, unpack_arrays
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
-from kaestat.integrations.shared.tracked_estimator import TrackedEstimator
+from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_rows import copies
 
 
@@ -24,7 +24,7 @@ class ByPrompt:
     """Rows as they come, the prompt's hash for an id."""
 
     def __init__(self, estimator):
-        self.watched = TrackedEstimator(estimator)
+        self.watched = TrainerSession(estimator)
 
     def ids(self, rows):
         return None
@@ -75,12 +75,12 @@ def step_of(watched, step, **given):
 
 
 def test_integration_watched_state_as_of_an_earlier_step():
-    plain, watched = TrackedEstimator(kae()), TrackedEstimator(kae(), states_kept=3)
+    plain, watched = TrainerSession(kae()), TrainerSession(kae(), states_kept=3)
     step_of(plain, 0)
     step_of(plain, 1)
     for step in range(4):
         step_of(watched, step)
-    resumed = TrackedEstimator(kae())
+    resumed = TrainerSession(kae())
     resumed.load_state_dict(watched.state_dict(1))
     np.testing.assert_array_equal(step_of(resumed, 2), step_of(plain, 2))
     assert watched.state_dict(3) == watched.state_dict() == watched.state_dict(9)
@@ -91,7 +91,7 @@ def test_integration_watched_state_as_of_an_earlier_step():
 
 
 def test_integration_watched_step_that_raised_is_not_among_the_states():
-    watched = TrackedEstimator(kae(), states_kept=2)
+    watched = TrainerSession(kae(), states_kept=2)
     step_of(watched, 0)
     before = watched.state_dict()
     with pytest.raises(ValueError):
@@ -102,7 +102,7 @@ def test_integration_watched_step_that_raised_is_not_among_the_states():
 def test_integration_watched_states_taken_beside_running_steps_are_those_between_them():
     n_steps, prompts = 60, np.arange(4_000)
     drawn = [np.random.default_rng(step).choice(prompts, 500, replace=False).astype(str) for step in range(n_steps)]
-    watched, plain, expected = TrackedEstimator(kae()), kae(), {-1: kae().state_dict()}
+    watched, plain, expected = TrainerSession(kae()), kae(), {-1: kae().state_dict()}
     for step, ids in enumerate(drawn):
         plain.step(ids, np.ones(len(ids)), step)
         expected[step] = plain.state_dict()
@@ -117,7 +117,7 @@ def test_integration_watched_states_taken_beside_running_steps_are_those_between
         with ThreadPoolExecutor(1) as pool:
             training = pool.submit(train)
             while not training.done():
-                states.append(watched.state_dict())
+                states.append(watched.state_dict()["history"])
             training.result()
     finally:
         sys.setswitchinterval(interval)
@@ -127,7 +127,7 @@ def test_integration_watched_states_taken_beside_running_steps_are_those_between
 
 
 def test_integration_watched_held_state_does_not_wait_for_the_step_that_is_running(monkeypatch):
-    watched = TrackedEstimator(kae(), states_kept=2)
+    watched = TrainerSession(kae(), states_kept=2)
     step_of(watched, 0)
     held, amid, go_on = watched.state_dict(0), threading.Event(), threading.Event()
     take_step = watched.estimator.recorded
@@ -151,11 +151,11 @@ def test_integration_watched_held_state_does_not_wait_for_the_step_that_is_runni
         assert present.result(60) == watched.state_dict(1) != held
 
 
-@pytest.mark.parametrize("save", ["save", "save_estimator"])
-def test_integration_watched_save_waits_for_the_visits_that_another_thread_merges(save, monkeypatch, tmp_path):
+@pytest.mark.parametrize("whole", [False, True])
+def test_integration_watched_save_waits_for_the_visits_that_another_thread_merges(whole, monkeypatch, tmp_path):
     of_worker, watched = (AdvantageEstimator("kae", bandwidth=5, order="any", keep_deltas=True) for _ in range(2))
     of_worker.observe(["a", "b"], [1.0, 0.0], 3)
-    watched = TrackedEstimator(watched)
+    watched = TrainerSession(watched)
     amid, go_on, write = threading.Event(), threading.Event(), RewardHistory.carry_out
 
     def slow(history, given):
@@ -167,22 +167,22 @@ def test_integration_watched_save_waits_for_the_visits_that_another_thread_merge
     with ThreadPoolExecutor(2) as pool:
         merging = pool.submit(watched.merge, of_worker.take_delta())
         assert amid.wait(60)
-        saving = pool.submit(getattr(watched, save), tmp_path / "state")
+        saving = pool.submit(watched.save, tmp_path / "state", whole=whole)
         done, _ = wait([saving], timeout=0.2)
         go_on.set()
         assert not done
         merging.result(60), saving.result(60)
     saved = load_state(tmp_path / "state")
-    assert saved["watched" if save == "save" else "state"]["history"]["keys"] == encode_keys(["a", "b"])
+    assert saved["state" if whole else "watched"]["history"]["keys"] == encode_keys(["a", "b"])
 
 
 def test_integration_watched_estimator_is_saved_whole_or_where_it_cannot_be_its_state_alone(tmp_path):
-    of_name = TrackedEstimator(kae())
-    of_function = TrackedEstimator(AdvantageEstimator("kae", bandwidth=5, kernel=lambda u: 2 * (1 - u) * (u < 1)))
+    of_name = TrainerSession(kae())
+    of_function = TrainerSession(AdvantageEstimator("kae", bandwidth=5, kernel=lambda u: 2 * (1 - u) * (u < 1)))
     for watched in (of_name, of_function):
         step_of(watched, 0)
-        watched.save_estimator(tmp_path / "state")
-        np.testing.assert_equal(load_state(tmp_path / "state")["state"], unpack_arrays(watched.state_dict()))
+        watched.save(tmp_path / "state", whole=True)
+        np.testing.assert_equal(load_state(tmp_path / "state")["state"], unpack_arrays(watched.state_dict()["history"]))
         if watched is of_name:
             assert AdvantageEstimator.load(tmp_path / "state").last_step == 0
         else:
@@ -191,7 +191,7 @@ def test_integration_watched_estimator_is_saved_whole_or_where_it_cannot_be_its_
 
 
 def test_integration_watched_state_that_was_loaded_is_held_as_that_of_its_step():
-    first, resumed = TrackedEstimator(kae()), TrackedEstimator(kae(), states_kept=2)
+    first, resumed = TrainerSession(kae()), TrainerSession(kae(), states_kept=2)
     for step in range(3):
         step_of(first, step)
     resumed.load_state_dict(first.state_dict())
@@ -203,7 +203,7 @@ def test_integration_watched_state_that_was_loaded_is_held_as_that_of_its_step()
 
 
 def test_integration_watched_pickled_one_goes_on():
-    watched = TrackedEstimator(kae())
+    watched = TrainerSession(kae())
     step_of(watched, 0)
     moved = pickle.loads(pickle.dumps(watched))
     np.testing.assert_array_equal(step_of(moved, 1), step_of(watched, 1))
@@ -211,7 +211,7 @@ def test_integration_watched_pickled_one_goes_on():
 
 @pytest.mark.parametrize(("method", "stateful"), [("kae", True), ("ebpo", True), ("spo", True), ("rloo", False)])
 def test_integration_watched_method_with_a_history_or_a_carry_needs_the_step(method, stateful):
-    watched = TrackedEstimator(AdvantageEstimator(method), states_kept=2)
+    watched = TrainerSession(AdvantageEstimator(method), states_kept=2)
     assert watched.stateful == stateful
     if stateful:
         with pytest.raises(ValueError, match="training step"):
@@ -223,14 +223,14 @@ def test_integration_watched_method_with_a_history_or_a_carry_needs_the_step(met
 
 def test_integration_watched_groups_of_a_prompt_stay_apart_for_group_methods_and_pool_for_the_others():
     names, groups, rewards = ["p"] * 4, ["a", "b", "a", "b"], [1.0, 1.0, 0.0, 1.0]
-    apart = TrackedEstimator(AdvantageEstimator("dr_grpo")).advantages(rewards, 0, prompts=names, groups=groups)
+    apart = TrainerSession(AdvantageEstimator("dr_grpo")).advantages(rewards, 0, prompts=names, groups=groups)
     np.testing.assert_allclose(apart, [0.5, 0.0, -0.5, 0.0])
-    pooled = TrackedEstimator(kae()).advantages(rewards, 0, prompts=names, groups=groups)
+    pooled = TrainerSession(kae()).advantages(rewards, 0, prompts=names, groups=groups)
     np.testing.assert_allclose(pooled, kae().step(names, rewards, 0))
 
 
 def test_integration_watched_streams_do_not_hang_on_the_groups_random_names():
-    watched, plain = TrackedEstimator(AdvantageEstimator("kae_stream")), AdvantageEstimator("kae_stream")
+    watched, plain = TrainerSession(AdvantageEstimator("kae_stream")), AdvantageEstimator("kae_stream")
     rng = np.random.default_rng(0)
     for step in range(3):
         rewards = rng.random(6)
@@ -245,7 +245,7 @@ def test_integration_watched_copies_leave_masked_rows_out():
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor])
 def test_integration_watched_token_ids_are_one_prompt_in_every_container(kind):
-    watched, plain = TrackedEstimator(kae()), kae()
+    watched, plain = TrainerSession(kae()), kae()
     for step in range(3):
         prompts = [kind([5, 6, 7]), kind([5, 6, 7]), kind([5, 6, 8])]
         expected = plain.step(["p", "p", "q"], [1.0, 0.0, 1.0], step)
@@ -254,35 +254,35 @@ def test_integration_watched_token_ids_are_one_prompt_in_every_container(kind):
 
 def test_integration_watched_missing_or_moving_ids_are_refused():
     with pytest.raises(UnstablePromptIds, match="row 1"):
-        TrackedEstimator(kae()).advantages([1.0, 0.0], 0, prompts=["p", ""])
+        TrainerSession(kae()).advantages([1.0, 0.0], 0, prompts=["p", ""])
     with pytest.raises(UnstablePromptIds, match="two prompts"):
-        TrackedEstimator(kae()).advantages([1.0, 0.0], 0, prompts=["p", "q"], ids=[0, 0])
+        TrainerSession(kae()).advantages([1.0, 0.0], 0, prompts=["p", "q"], ids=[0, 0])
     with pytest.raises(UnstablePromptIds, match="missing"):
-        TrackedEstimator(kae()).advantages([1.0, 0.0], 0, prompts=["p", "q"], ids=[0, None])
+        TrainerSession(kae()).advantages([1.0, 0.0], 0, prompts=["p", "q"], ids=[0, None])
     with pytest.raises(ValueError, match="prompts has 1 entries for 2 rewards"):
-        TrackedEstimator(kae()).advantages([1.0, 0.0], 0, prompts=["p"])
+        TrainerSession(kae()).advantages([1.0, 0.0], 0, prompts=["p"])
     with pytest.raises(TypeError, match="AdvantageEstimator"):
-        TrackedEstimator("kae")
+        TrainerSession("kae")
     with pytest.raises(ValueError, match="states_kept"):
-        TrackedEstimator(kae(), states_kept=-1)
+        TrainerSession(kae(), states_kept=-1)
 
 
 @pytest.mark.parametrize("key", [["x"], {"split": "train"}, datetime.date(2026, 1, 1)])
 def test_integration_watched_ids_that_no_checkpoint_can_hold_are_refused_at_once(key):
     with pytest.raises(TypeError, match=r"prompt id .* cannot be saved"):
-        TrackedEstimator(kae()).advantages([1.0, 0.0], 0, prompts=["p", "p"], ids=[key, key])
+        TrainerSession(kae()).advantages([1.0, 0.0], 0, prompts=["p", "p"], ids=[key, key])
 
 
 @pytest.mark.parametrize("kind", [np.int64, torch.tensor])
 def test_integration_watched_ids_of_arrays_and_tensors_are_those_of_plain_numbers(kind):
-    watched = TrackedEstimator(kae())
+    watched = TrainerSession(kae())
     for step, number in enumerate([int, kind, kind]):
         watched.advantages([1.0, 0.0], step, prompts=["p", "p"], ids=[number(7), number(7)])
     assert watched.metrics["baseline/past_completions"] == 4.0
 
 
 def test_integration_watched_metrics_by_hand():
-    watched = TrackedEstimator(AdvantageEstimator("kae", kernel="triangular", bandwidth=4.0))
+    watched = TrainerSession(AdvantageEstimator("kae", kernel="triangular", bandwidth=4.0))
     step_of(watched, 0)
     assert watched.metrics == {
         "baseline/squared_error": pytest.approx(0.5),  # values 0, 1 and 1, 1 against 1, 0 and 1, 1
@@ -302,14 +302,14 @@ def test_integration_watched_metrics_by_hand():
 
 def test_integration_watched_metrics_know_the_weights_and_the_streams():
     groups, weights = ["x", "x", "y", "y"], [3.0, 1.0, 1.0, 1.0]
-    watched = TrackedEstimator(AdvantageEstimator("dr_grpo"))
+    watched = TrainerSession(AdvantageEstimator("dr_grpo"), weights="length")
     watched.advantages([1.0, 0.0, 1.0, 1.0], 0, prompts=["p"] * 4, groups=groups, weights=weights)
     own = 0.5 * (0.75 + 0.25)  # mean derivative of the weighted mean 3/4 in a reward of group x
     assert watched.metrics["baseline/error"] == pytest.approx(((1 / 16 + 9 / 16) / 2 - (1 - 2 * own) * 0.5) / 2)
 
 
 def test_integration_watched_repeated_step_is_refused_by_the_estimators_own_message():
-    watched = TrackedEstimator(kae())
+    watched = TrainerSession(kae())
     step_of(watched, 1)
     with pytest.raises(ValueError, match="count twice"):
         step_of(watched, 1)
@@ -320,13 +320,13 @@ def test_integration_watched_repeated_step_is_refused_by_the_estimators_own_mess
 def test_integration_watched_file_of_something_else_is_refused(tmp_path):
     save_state(tmp_path / "other", {"sampler": {}})
     with pytest.raises(ValueError, match="no state of AdvantageEstimator"):
-        TrackedEstimator(kae()).load(tmp_path / "other")
+        TrainerSession(kae()).load(tmp_path / "other")
 
 
 def test_integration_watched_file_of_the_estimator_itself_is_taken_up(tmp_path):
-    first, second = TrackedEstimator(kae()), TrackedEstimator(kae())
+    first, second = TrainerSession(kae()), TrainerSession(kae())
     first.advantages([1.0, 0.0], 0, prompts=["p", "p"])
-    first.save_estimator(tmp_path / "estimator")
+    first.save(tmp_path / "estimator", whole=True)
     second.load(tmp_path / "estimator")
     expected = first.advantages([1.0, 0.0], 1, prompts=["p", "p"])
     assert second.advantages([1.0, 0.0], 1, prompts=["p", "p"]).tolist() == expected.tolist()
@@ -335,7 +335,7 @@ def test_integration_watched_file_of_the_estimator_itself_is_taken_up(tmp_path):
 @pytest.mark.parametrize("ids", [None, ["a", "a", "b", "b"]])
 def test_integration_watched_observed_groups_are_history_as_if_they_had_been_trained_on(ids):
     prompts, rewards = ["p", "p", "q", "q"], [1.0, 1.0, 0.0, 1.0]
-    whole, filtered, resumed = TrackedEstimator(kae()), TrackedEstimator(kae(), states_kept=2), TrackedEstimator(kae())
+    whole, filtered, resumed = TrainerSession(kae()), TrainerSession(kae(), states_kept=2), TrainerSession(kae())
     whole.advantages(rewards, 0, prompts=prompts, ids=ids)
     filtered.advantages(rewards[2:], 0, prompts=prompts[2:], ids=ids and ids[2:])
     metrics = dict(filtered.metrics)
@@ -350,7 +350,7 @@ def test_integration_watched_observed_groups_are_history_as_if_they_had_been_tra
 
 
 def test_integration_watched_observed_rows_are_checked_as_those_trained_on():
-    watched = TrackedEstimator(kae())
+    watched = TrainerSession(kae())
     with pytest.raises(ValueError, match="training step"):
         watched.observe([1.0], None, prompts=["p"])
     with pytest.raises(UnstablePromptIds, match="missing or empty"):
@@ -361,7 +361,7 @@ def test_integration_watched_observed_rows_are_checked_as_those_trained_on():
 
 
 def test_tracked_versions_are_those_of_the_estimator_and_late_completions_are_in_no_earlier_state():
-    watched = TrackedEstimator(AdvantageEstimator("kae", bandwidth=5, order="any"), states_kept=3)
+    watched = TrainerSession(AdvantageEstimator("kae", bandwidth=5, order="any"), states_kept=3)
     plain = AdvantageEstimator("kae", bandwidth=5, order="any")
     calls = [(3, "ab", [1.0, 0.0], [2, 3]), (5, "ba", [1.0, 1.0], [3, 5]), (4, "aa", [0.0, 1.0], [1, 4])]
     for step, prompts, rewards, version in calls:
@@ -369,17 +369,17 @@ def test_tracked_versions_are_those_of_the_estimator_and_late_completions_are_in
         np.testing.assert_array_equal(found, plain.step(list(prompts), rewards, step, version=version))
     watched.observe([1.0], 5, prompts=["b"], ids=["b"], version=[4])
     assert watched.any_order
-    resumed = TrackedEstimator(AdvantageEstimator("kae", bandwidth=5, order="any"))
+    resumed = TrainerSession(AdvantageEstimator("kae", bandwidth=5, order="any"))
     resumed.load_state_dict(watched.state_dict(4))
     assert resumed.estimator.history.visits(["a", "b"], 6).count.sum() == 2  # of the call at step 3 alone
     resumed.load_state_dict(watched.state_dict(5))
     assert resumed.estimator.history.visits(["a", "b"], 6).count.sum() == 7
     with pytest.raises(ValueError, match='order="any"'):
-        TrackedEstimator(AdvantageEstimator("kae")).advantages([1.0], 0, prompts=["a"], version=[0])
+        TrainerSession(AdvantageEstimator("kae")).advantages([1.0], 0, prompts=["a"], version=[0])
 
 
 def test_integration_watched_versions_are_handed_on_by_advantages_and_by_observe():
-    watched = TrackedEstimator(AdvantageEstimator("kae", bandwidth=5, order="any"))
+    watched = TrainerSession(AdvantageEstimator("kae", bandwidth=5, order="any"))
     plain = AdvantageEstimator("kae", bandwidth=5, order="any")
     prompts = ["p"] * 2
     watched.observe([1.0, 1.0], 4, prompts=prompts, ids=["a", "a"], version=[1, 2])
@@ -387,4 +387,4 @@ def test_integration_watched_versions_are_handed_on_by_advantages_and_by_observe
     found = watched.advantages([1.0, 0.0], 4, prompts=prompts, ids=["a", "a"], version=[3, 2])
     assert found.tolist() == plain.step(["a", "a"], [1.0, 0.0], 4, version=[3, 2]).tolist()
     with pytest.raises(ValueError, match='order="any"'):
-        TrackedEstimator(AdvantageEstimator("kae")).advantages([1.0], 1, prompts=["p"], version=[0])
+        TrainerSession(AdvantageEstimator("kae")).advantages([1.0], 1, prompts=["p"], version=[0])

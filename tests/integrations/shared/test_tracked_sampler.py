@@ -1,4 +1,4 @@
-"""`TrackedSampler`, which the adapters that draw prompts stand on: states by step."""
+"""Sessions that draw prompts: history and sampler as of one step, and of one moment."""
 
 from __future__ import annotations
 
@@ -11,21 +11,30 @@ import pytest
 
 from kaestat import AdvantageEstimator
 from kaestat.core.storage import load_state, unpack_arrays
-from kaestat.integrations.shared.tracked_sampler import TrackedSampler, sampler_of
+from kaestat.integrations.shared.session import TrainerSession
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler
+
+
+def files(folder):
+    return folder / "history", folder / "sampler"
+
 
 IDS = [f"q{k}" for k in range(10)]
 
 
-def watched(states_kept=2):
-    sampler = sampler_of("neyman", IDS, budget=8, group_size=2, estimator=AdvantageEstimator("rloo"), seed=1)
-    return TrackedSampler(sampler, IDS, states_kept=states_kept)
+def watched(states_kept=2, method="rloo"):
+    session = TrainerSession(AdvantageEstimator(method), states_kept=states_kept)
+    sampler = session.sampler("neyman", IDS, budget=8, group_size=2, seed=1)
+    session.drawn = TrackedSampler(sampler, IDS)
+    return session
 
 
 def go(run, steps):
     draws = []
     for step in steps:
-        rows = run.sampler.draw(step).rows()
-        run.observe(rows, np.random.default_rng(step).integers(0, 2, len(rows)), step)
+        rows = run.drawn.draw(step).rows()
+        rewards = np.random.default_rng(step).integers(0, 2, len(rows))
+        run.advantages(rewards, step, prompts=rows, ids=rows)
         draws.append(rows)
     return draws
 
@@ -34,23 +43,24 @@ def test_integration_sampler_saved_as_of_an_earlier_step_goes_on_from_there(tmp_
     whole, ahead, resumed = watched(), watched(), watched()
     expected = go(whole, range(8))
     go(ahead, range(6))
-    ahead.save(tmp_path / "state", 4)
-    resumed.load(tmp_path / "state")
+    ahead.save(*files(tmp_path), 4)
+    resumed.load(*files(tmp_path))
     assert go(resumed, range(5, 8)) == expected[5:]
     assert resumed.metrics["sampling/prompts"] == len(set(expected[-1]))
     with pytest.raises(ValueError, match="states_kept"):
-        ahead.save(tmp_path / "state", 3)
-    ahead.save(tmp_path / "newest")
-    resumed.load(tmp_path / "newest")
+        ahead.save(*files(tmp_path), 3)
+    ahead.save(*files(tmp_path))
+    resumed = watched()
+    resumed.load(*files(tmp_path))
     assert go(resumed, range(6, 8)) == expected[6:]
 
 
 def test_integration_sampler_that_holds_no_states_saves_the_newest_alone(tmp_path):
     run = watched(states_kept=0)
     go(run, range(2))
-    run.save(tmp_path / "state", 1)
+    run.save(*files(tmp_path), 1)
     with pytest.raises(ValueError, match="states_kept"):
-        run.save(tmp_path / "state", 0)
+        run.save(*files(tmp_path), 0)
 
 
 def test_integration_sampler_that_was_loaded_is_held_as_of_before_the_next_step(tmp_path):
@@ -58,37 +68,43 @@ def test_integration_sampler_that_was_loaded_is_held_as_of_before_the_next_step(
     expected = go(whole, range(8))
     first = watched()
     go(first, range(5))
-    first.save(tmp_path / "state")
-    resumed.load(tmp_path / "state")
+    first.save(*files(tmp_path))
+    resumed.load(*files(tmp_path))
     go(resumed, [5])
-    resumed.save(tmp_path / "again", 4)
-    resumed.load(tmp_path / "again")
+    resumed.save(*files(tmp_path), 4)
+    resumed.load(*files(tmp_path))
     assert go(resumed, range(5, 8)) == expected[5:]
 
 
-@pytest.mark.parametrize(("step", "given"), [("observe", (IDS[:4], np.ones(4), 2)), ("draw", (3,))])
-def test_integration_sampler_is_saved_before_or_after_what_another_thread_does(step, given, monkeypatch, tmp_path):
-    run = watched()
+@pytest.mark.parametrize("what", ["observe", "draw"])
+def test_integration_session_is_saved_before_or_after_what_another_thread_does(what, monkeypatch, tmp_path):
+    run = watched(method="kae")
     go(run, range(2))
-    run.draw(2)
+    ids = run.drawn.draw(2).rows()
     amid, go_on = threading.Event(), threading.Event()
-    inner = getattr(run.sampler, step)
+    inner = getattr(run.drawn.sampler, what)
 
     def slow(*given, **named):
         amid.set()
         assert go_on.wait(60)
         return inner(*given, **named)
 
-    monkeypatch.setattr(run.sampler, step, slow)
+    monkeypatch.setattr(run.drawn.sampler, what, slow)
     with ThreadPoolExecutor(2) as pool:
-        running = pool.submit(getattr(run, step), *given)
+        if what == "draw":
+            running = pool.submit(run.drawn.draw, 3)
+        else:
+            running = pool.submit(run.advantages, np.ones(8), 2, prompts=ids, ids=ids)
         assert amid.wait(60)
-        saving = pool.submit(run.save, tmp_path / "state")
+        saving = pool.submit(run.save, *files(tmp_path))
         done, _ = wait([saving], timeout=0.2)
         go_on.set()
         assert not done
         running.result(60), saving.result(60)
-    np.testing.assert_equal(load_state(tmp_path / "state")["sampler"], unpack_arrays(run.sampler.state_dict()))
+    history, sampler = (load_state(path) for path in files(tmp_path))
+    state = run.state_dict()
+    np.testing.assert_equal(history["watched"], unpack_arrays(state["history"]))
+    np.testing.assert_equal(sampler["sampler"], unpack_arrays(state["sampler"]))
 
 
 def test_integration_sampler_that_is_pickled_goes_on():

@@ -6,6 +6,7 @@ import pytest
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
+from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_estimator import TrackedTurns
 
 PROMPTS = ["2+2=", "2+2=", "2+3=", "2+3="]
@@ -13,7 +14,7 @@ REWARDS = [[0.0, 1.0], [0.5], [0.0, 0.0, 1.0], [0.0, 0.0]]
 
 
 def watched(method="kae", **params):
-    return TrackedTurns(TurnEstimator(method, **({"bandwidth": 3.0} if method == "kae" else {}) | params))
+    return TrainerSession(TurnEstimator(method, **({"bandwidth": 3.0} if method == "kae" else {}) | params))
 
 
 @pytest.mark.parametrize("method", ["kae", "rloo"])

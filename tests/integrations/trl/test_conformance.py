@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared import conformance
+from kaestat.integrations.shared.prompt_ids import hash_prompts
 from kaestat.integrations.shared.session import TrainerSession
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler
+from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from tests.helpers.tiny_trl import questions, tiny_trainer
 
 
@@ -46,6 +51,18 @@ class OneTrainer:
         self._trainer.generation = rows.step  # a trainer that comes to a step twice
         return self._trainer._generate_and_score_completions(batch)["advantages"].numpy()
 
+    def names(self, prompts):
+        return hash_prompts(prompts) if self._trainer.prompt_id is None else list(range(len(prompts)))
+
+    def draw_from(self, sampler):
+        drawn = self._trainer.session.drawn = TrackedSampler(sampler, sampler._ids)
+        self._order = DrawnPrompts(drawn, repeat_count=1, generation=lambda: self._trainer.generation)
+
+    def drawn(self, step):
+        self._trainer.generation = step
+        ids = self._trainer.session.drawn.sampler._ids
+        return [ids[row] for row in islice(iter(self._order), 16)]
+
     def state(self):
         return self._trainer.session.state_dict()
 
@@ -72,4 +89,4 @@ def test_the_kit_finds_a_trainer_that_loses_its_history(tmp_path):
 
     assert "changing_batches" in conformance.run_checks(lambda estimator: Forgets(str(tmp_path), estimator, "id"))
     failures = conformance.run_checks(lambda estimator: ForgetsOnResume(str(tmp_path), estimator, "id"))
-    assert set(failures) == {"resumed_run"}
+    assert set(failures) == {"resumed_run", "drawn_prompts"}

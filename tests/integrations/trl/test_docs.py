@@ -16,8 +16,9 @@ from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.integrations.shared.logged import LOGGED
 from kaestat.integrations.trl import STATE_FILE, TurnGRPOTrainer
 from llm_experiments.policies.tiny import tiny_model, tiny_tokenizer
+from tests.helpers.small_policies import small_model
 from tests.helpers.tiny_tools import CALLS, tool_trainer
-from tests.helpers.tiny_trl import SIZE, parity_reward, tiny_trainer
+from tests.helpers.tiny_trl import SIZE, tiny_trainer
 
 PAGES = Path(__file__).parents[3] / "docs" / "frameworks"
 TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
@@ -61,20 +62,18 @@ def test_every_metric_of_the_table_is_logged_and_no_other(tmp_path):
     assert logged == of_table - {"baseline/gradient_noise"}  # the script weighs nothing
 
 
-def test_the_readmes_lines_train(tmp_path):
+def test_the_readmes_lines_train(tmp_path, monkeypatch):
     readme = (PAGES.parents[1] / "README.md").read_text()
     (code,) = re.findall(r"```python\n([^`]*BaselineGRPOTrainer[^`]*)```", readme)
-    template = tiny_trainer(tmp_path, AdvantageEstimator("kae"))  # has what a reader has: model, configuration, data
-    names = {
-        "model": template.model,
-        "reward": parity_reward,
-        "config": template.args,
-        "dataset": template.train_dataset,
-    }
-    template.model.config._name_or_path = str(template.args.output_dir)  # where its tokenizer is looked for
-    template.processing_class.save_pretrained(template.args.output_dir)
+    model, tokenizer = small_model()
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    here = "use_cpu=True, bf16=False, report_to='none', max_steps=4"  # a small machine, few steps
+    code = code.replace("Qwen/Qwen2.5-0.5B-Instruct", str(tmp_path / "model")).replace("max_steps=200", here)
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
     exec(code, names)
-    assert names["trainer"].advantage_estimator.last_step == 3
+    assert names["trainer"].session.estimator.last_step == 3
 
 
 def test_the_environment_with_a_value_for_every_turn_trains(tmp_path, monkeypatch):

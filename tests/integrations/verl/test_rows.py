@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator
+from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.session import TrainerSession
-from kaestat.integrations.verl.prompts import Prompt
-from kaestat.integrations.verl.rows import BatchRows, row_advantages, row_weights
+from kaestat.integrations.verl.prompts import Prompt, read_prompt
+from kaestat.integrations.verl.rows import BatchRows, observe_rows, row_advantages, row_weights
 
 METHODS = ("kae", "kae_eb", "spo", "ebpo", "local_linear", "rloo", "james_stein")
 
@@ -56,6 +57,42 @@ def test_each_row_has_the_advantage_of_its_completion(method, steps, n_padding, 
         expected = plain.step([f"id{prompt}" for prompt in prompts], plain_rewards, step)
         for number, advantage in zip(numbers, found.tolist(), strict=True):
             assert advantage == pytest.approx(0.0 if number is None else expected[number], rel=1e-5, abs=1e-6)
+
+
+class RowsAdapter:
+    """Conformance rows as verl's batches hold them; what a batch needs of verl itself is tested where verl is."""
+
+    def __init__(self, estimator):
+        self.session = TrainerSession(estimator)
+
+    def rows(self, rows):
+        prompts = [
+            None if padding else read_prompt("extra_info.id", "", {} if key is None else {"id": key}, text)
+            for text, key, padding in zip(rows.prompts, rows.ids, rows.padding, strict=True)
+        ]
+        return BatchRows(rows.uids, tuple(prompts), np.arange(len(prompts)), rows.padding)
+
+    def advantages(self, rows):
+        given = self.rows(rows), rows.step, list(rows.uids), torch.tensor(rows.rewards), None, rows.version
+        return row_advantages(self.session, *given).numpy()
+
+    late_advantages = advantages
+
+    def advantages_beside(self, rows, dropped):
+        found = self.advantages(rows)
+        observe_rows(self.session, self.rows(dropped), dropped.step, dropped.rewards, None, dropped.version)
+        return found
+
+    def state(self):
+        return self.session.state_dict()
+
+    def restore(self, state):
+        self.session.load_state_dict(state)
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_rows_conform(check):
+    check(RowsAdapter)
 
 
 def test_advantages_come_back_as_verl_gave_the_rewards():

@@ -90,7 +90,7 @@ def finished(tmp_path_factory):
 def test_every_table_says_when_and_by_which_code_it_was_made(finished):
     results = finished[0].results
     tables = json.loads((results / "provenance.json").read_text())["tables"]
-    assert set(tables) == {path.name for path in results.glob("*.csv")} >= {"curves.csv", "rates.csv"}
+    assert set(tables) == {path.name for path in results.glob("*.csv*")} >= {"curves.csv.gz", "rates.csv"}
     assert all(set(own) == {"time", "commit", "device"} for own in tables.values())
 
 
@@ -103,7 +103,7 @@ def test_what_is_written_again_unchanged_keeps_its_origin(finished):
     (study.results / "rates.csv").write_text("other\n")
     study.rates()
     tables = json.loads(path.read_text())["tables"]
-    assert tables["curves.csv"] == tables["rate_curves.csv"] == old
+    assert tables["curves.csv.gz"] == tables["rate_curves.csv.gz"] == old
     assert tables["rates.csv"]["time"] != "then" and set(tables["rates.csv"]) == {"time", "commit", "device"}
     path.write_text(json.dumps(first))
 
@@ -139,6 +139,7 @@ def test_answers_at_temperature_1_are_sampled_once_for_both_columns(finished, mo
     ]
 
 
+@pytest.mark.slow
 def test_base_models_may_begin_with_a_language_model(finished, tmp_path):
     """Each is taught its own world's examples, and then goes through the study as one from scratch does."""
     start = finished[0].bases()[0]
@@ -167,6 +168,7 @@ def test_what_is_done_is_not_done_again(finished, monkeypatch):
     pd.testing.assert_frame_equal(again.compare(), table)
 
 
+@pytest.mark.slow
 def test_runs_in_small_stacks_are_those_of_one_and_go_on_in_any_other(finished, tmp_path, monkeypatch):
     _, table = finished
     train, begun = study_run.learning_curves, []
@@ -207,6 +209,7 @@ def test_one_design_is_run_without_the_others(tmp_path):
         study.compare(["nothing"])
 
 
+@pytest.mark.slow
 def test_tables_have_the_designs_that_another_process_has_finished_meanwhile(tmp_path, monkeypatch):
     here, there = (Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent) for _ in "ab")
     train, met = here._completed, []
@@ -221,7 +224,7 @@ def test_tables_have_the_designs_that_another_process_has_finished_meanwhile(tmp
     here.compare(["grpo_4"])
     counts = met[0].groupby("design")["base"].nunique()
     assert counts.to_dict() == {"grpo_4": 1, "kae_eb_1": 2}
-    assert set(pd.read_csv(here.results / "curves.csv")["design"]) == {"grpo_4", "kae_eb_1"}
+    assert set(pd.read_csv(here.results / "curves.csv.gz")["design"]) == {"grpo_4", "kae_eb_1"}
 
 
 def test_several_updates_are_made_of_each_batch(tmp_path):
@@ -258,7 +261,7 @@ def test_figure_and_tables_come_from_the_results_alone(finished):
     study, _ = finished
     build(study.results)
     tables = ("speed", "area", "end", "rates")
-    for name in ("speed.csv", "differences.csv", *(f"tables/{each}.md" for each in tables)):
+    for name in ("speed.csv", "differences.csv.gz", *(f"tables/{each}.md" for each in tables)):
         assert (study.results / name).stat().st_size > 0
     assert (study.results / "figures" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "KAE-EB, G = 1, Neyman sampling" in (study.results / "tables" / "speed.md").read_text()

@@ -13,6 +13,7 @@ from simulations.bandits.paths import PATHS, START_MEAN, START_WITHIN, start_val
 from simulations.bandits.softmax import SoftmaxBandit, one_hot_bandit
 from simulations.harness import Streams
 from tests.helpers.statistical import Discrepancy, check_mean, generator
+from tests.helpers.tiers import slow_after
 
 
 def streams(replicates: int, key: str = "ab") -> Streams:
@@ -250,7 +251,7 @@ def test_the_filter_never_sees_the_completion_itself_nor_the_future():
     assert (others[:, 2, 0, 0] != values[:, 2, 0, 0]).all() and (others[:, 3, 0] != values[:, 3, 0]).all()
 
 
-@pytest.mark.parametrize("step_sd", [0.0, 0.3])
+@pytest.mark.parametrize("step_sd", slow_after(1, [0.3, 0.0]))
 def test_no_estimator_beats_the_filter(step_sd):
     n_steps, n_prompts, group_size = 8, 4, 2
     drawn = streams(600, "cd")

@@ -300,6 +300,7 @@ def test_no_method_beats_the_bayes_filter_and_kae_beats_grpo():
         check_mean(samples["kae|mse"] / samples["grpo|mse"], target=0.6, detect=0.1, side="at most")
 
 
+@pytest.mark.slow
 def test_every_group_size_and_path_gives_numbers_for_the_methods_that_can():
     for cell in all_methods.STUDY.cells:
         samples = simulated(all_methods.STUDY, cell, 2)
@@ -327,6 +328,7 @@ def test_a_single_completion_has_no_group_mean():
 # --- reuse_schedule
 
 
+@pytest.mark.slow
 def test_reuse_brings_visits_within_the_bandwidth_and_with_them_kaes_gain():
     ratio = {}
     for schedule in ("reuse", "uniform", "epochs"):

@@ -1,4 +1,4 @@
-"""What the shell's ``kaestat`` calls. It stands beside the package, to be loaded before NumPy and pandas are.
+"""What the shell's ``kaestat`` calls. It is loaded before NumPy and pandas are.
 
 While these are imported, an interruption ends the process at once: extension modules turn exceptions into errors of
 their own. From then on it is Python's, and `kaestat.report.cli` tells what was written.
@@ -25,12 +25,16 @@ def main() -> None:
         interrupted.append(number)
         raise KeyboardInterrupt
 
+    def listen() -> None:
+        if heard:
+            signal.signal(signal.SIGINT, interrupt)
+
     if heard:
         signal.signal(signal.SIGINT, leave)
     from kaestat.report.cli import run
 
     try:
-        status = run(sys.argv[1:], imported=lambda: heard and signal.signal(signal.SIGINT, interrupt))
+        status = run(sys.argv[1:], imported=listen)
     except KeyboardInterrupt:
         status = INTERRUPTED
     if heard:

@@ -1,0 +1,46 @@
+"""The files of a `TrainerSession`, and what is said where one is missing."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from kaestat.core.storage import load_state, save_state, unpack_arrays
+
+Path = str | os.PathLike[str]
+NEW_RUN = "begin a new run"
+SAMPLER = "a prompt sampler"
+
+
+class LostState(FileNotFoundError, ValueError):
+    """A run goes on, but its checkpoint has no history, or no prompt sampler, to go on with."""
+
+
+def lost_state(path: Path, what: str, remedy: str = NEW_RUN, *, anew: bool = False) -> None:
+    """Raise a `LostState`, or with ``anew`` warn, for a checkpoint that lacks what the run would go on with."""
+    if not anew:
+        raise LostState(
+            f"{os.fspath(path)}: this checkpoint was saved without {what}, which would begin anew in the middle of the "
+            f"run. Resume from one that has it, or {remedy}."
+        )
+    # No logger: a dependency of vLLM sets the root logger to ERROR.
+    warnings.warn(f"{os.fspath(path)} does not exist: {what} begins here.", stacklevel=4)
+
+
+def save_whole(path: Path, estimator: Any, state: dict[str, Any]) -> None:
+    """Write an estimator; its state alone, where a kernel or baseline of the user's own can be in no file."""
+    try:
+        estimator.save(path)
+    except TypeError:
+        save_state(path, {"state": unpack_arrays(state)})
+
+
+def state_in(path: Path, keys: Sequence[str], what: str) -> dict[str, Any]:
+    """The state that stands under one of some keys of a file; a ValueError if none does, or the file is torn."""
+    content = load_state(path)
+    states = [content[key] for key in keys if isinstance(content.get(key), dict)]
+    if not states:
+        raise ValueError(f"{os.fspath(path)}: holds no state of {what}, as a trainer saves it.")
+    return states[0]

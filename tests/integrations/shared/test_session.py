@@ -1,0 +1,246 @@
+"""`TrainerSession`: what every adapter stands on, through the conformance kit and by hand."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator
+from kaestat.credit.turn_estimator import TurnEstimator
+from kaestat.estimator.several_rewards import SeveralRewards
+from kaestat.integrations.shared import conformance
+from kaestat.integrations.shared.prompt_ids import hash_prompt
+from kaestat.integrations.shared.session import TrainerSession
+from kaestat.integrations.shared.session_files import LostState
+from kaestat.integrations.shared.tracked_sampler import DrawnLoader, TrackedSampler
+from kaestat.sampling import PromptSampler
+
+PROMPTS = ["a", "a", "b", "b"]
+
+
+def kae(**options):
+    return AdvantageEstimator("kae", bandwidth=5.0, **options)
+
+
+class Wrapped:
+    """A session in the kit's words, with all that the kit can ask for."""
+
+    def __init__(self, estimator):
+        self.session = TrainerSession(estimator, states_kept=3)
+
+    def columns(self, rows):
+        return {"prompts": rows.prompts, "groups": rows.uids, "mask": ~rows.padding, "version": rows.version}
+
+    def advantages(self, rows):
+        return self.session.advantages(rows.rewards, rows.step, **self.columns(rows))
+
+    late_advantages = advantages
+
+    def advantages_beside(self, rows, dropped):
+        found = self.advantages(rows)
+        self.session.observe(dropped.rewards, dropped.step, **self.columns(dropped))
+        return found
+
+    def names(self, prompts):
+        return [hash_prompt(prompt) for prompt in prompts]
+
+    def draw_from(self, sampler):
+        ids = [*sampler._ids, sampler._ids[0]]  # a data set in which a prompt stands twice
+        self.session.drawn = TrackedSampler(sampler, ids)
+
+    def drawn(self, step):
+        return self.session.drawn.draw_of(step).rows()
+
+    def state(self):
+        return self.session.state_dict()
+
+    def state_after(self, step):
+        return self.session.state_dict(step)
+
+    def restore(self, state):
+        self.session.load_state_dict(state)
+
+
+class OverFiles(Wrapped):
+    """The same by way of files."""
+
+    folder = None
+
+    def files(self):
+        return self.folder / "history", self.folder / "sampler"
+
+    def state(self):
+        self.session.save(*self.files())
+
+    def state_after(self, step):
+        self.session.save(*self.files(), step)
+
+    def restore(self, state):
+        self.session.load(*self.files())
+
+
+@pytest.mark.parametrize("adapter", [Wrapped, OverFiles])
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_integration_session_conforms(check, adapter, tmp_path, monkeypatch):
+    monkeypatch.setattr(OverFiles, "folder", tmp_path)
+    check(adapter)
+
+
+def drawing(correction="full", estimator=None, ids=("a", "b", "c")):
+    session = TrainerSession(estimator or kae())
+    sampler = session.sampler("neyman", ids, budget=4, group_size=2, seed=1, params={"correction": correction})
+    session.drawn = TrackedSampler(sampler, ids)
+    return session
+
+
+def test_integration_session_of_several_rows_with_one_prompt_the_first_stands_for_all():
+    session = drawing(ids=("a", "b", "a", "c", "b"))
+    assert session.drawn.row == {"a": 0, "b": 1, "c": 3}
+    assert session.drawn.sampler.draw(0).plan.share.tolist() == [0.4, 0.4, 0.2]
+
+
+def test_integration_session_filter_beside_drawn_prompts_is_refused_where_they_are_corrected():
+    given = {"budget": 4, "group_size": 2, "seed": 0}
+    with pytest.raises(ValueError, match=r"--filter chooses among the prompts .* correction=\"none\""):
+        TrainerSession(kae()).sampler("neyman", ["a", "b"], filtered="--filter", **given)
+    params = {"correction": "none"}
+    sampler = TrainerSession(kae()).sampler("neyman", ["a", "b"], filtered="--filter", params=params, **given)
+    assert sampler.correction == "none"
+
+
+def test_integration_session_prompts_that_were_not_drawn_for_the_step_are_refused_and_nothing_is_recorded():
+    session = drawing()
+    drawn = session.drawn.draw(0).rows()
+    for prompts, ids in ((["z"] * 4, ["z"] * 4), ([*drawn, drawn[0]], [*drawn, drawn[0]])):
+        with pytest.raises(ValueError, match="not those that were drawn"):
+            session.advantages(np.ones(len(ids)), 0, prompts=prompts, ids=ids)
+    with pytest.raises(ValueError, match="step 1 are not those"):
+        session.advantages(np.ones(4), 1, prompts=drawn, ids=drawn)
+    with pytest.raises(ValueError, match="draw belongs to a training step"):
+        session.advantages(np.ones(4), None, prompts=drawn, ids=drawn)
+    assert session.estimator.history is None
+    assert session.advantages(np.ones(3), 0, prompts=drawn[:3], ids=drawn[:3]).shape == (3,)  # one was masked
+
+
+def test_integration_session_sampler_without_correction_leaves_advantages_alone_and_learns():
+    session, plain = drawing("none"), kae()
+    for step in range(3):
+        ids = session.drawn.draw(step).rows()
+        rewards = np.array([1.0, 0.0, 1.0, 1.0])
+        found = session.advantages(rewards, step, prompts=ids, ids=ids)
+        assert found.tolist() == plain.step(ids, rewards, step).tolist()
+    assert "sampling/prompts" in session.metrics
+
+
+def test_integration_session_corrections_that_travel_with_the_rows_are_taken():
+    session, plain = drawing(), kae()
+    ids, rewards = ["a", "a", "b", "b"], np.array([1.0, 0.0, 1.0, 1.0])
+    factor = np.array([2.0, 2.0, 0.5, 0.5])
+    mask = np.array([True, True, True, False])
+    found = session.advantages(rewards, 0, prompts=ids, ids=ids, correction=factor, mask=mask)
+    assert found.tolist() == (plain.step(ids, rewards, 0, mask=mask) * factor).tolist()
+
+
+def test_integration_session_answer_of_the_estimator_is_not_changed_by_a_correction():
+    session, ids = drawing(), ["a", "a", "b", "b"]
+    found = session.advantages(np.arange(4.0), 0, prompts=ids, ids=ids, correction=np.full(4, 2.0))
+    assert (2 * session.estimator.record.advantages.ravel()).tolist() == found.tolist() == [-2.0, 2.0, -2.0, 2.0]
+
+
+@pytest.mark.parametrize("order", ["strict", "any"])
+def test_integration_session_dropped_rows_of_a_trained_prompt_count_in_any_order_alone(order):
+    session = TrainerSession(kae(order=order))
+    session.advantages([1.0, 0.0], 0, prompts=["a", "a"], version=[0, 0] if order == "any" else None)
+    session.observe([1.0, 1.0, 0.0, 0.0], 0, prompts=PROMPTS, version=[0] * 4 if order == "any" else None)
+    session.observe([], 0, prompts=[])
+    visits = session.estimator.history.visits([hash_prompt("a"), hash_prompt("b")], 1)
+    assert visits.count.sum(-1).tolist() == [4 if order == "any" else 2, 2]
+
+
+def test_integration_session_method_without_a_history_has_nothing_to_observe():
+    session = TrainerSession(AdvantageEstimator("rloo"))
+    session.observe([1.0, 1.0], None, prompts=["a", "a"])
+    assert session.estimator.history is None and not session.stateful
+
+
+def test_integration_session_weights_are_one_choice_for_the_run():
+    weighted, plain = TrainerSession(AdvantageEstimator("opo"), weights="length"), AdvantageEstimator("opo")
+    given = [1.0, 0.0, 1.0, 0.0], [3.0, 1.0, 2.0, 2.0]
+    found = weighted.advantages(given[0], 0, prompts=PROMPTS, weights=given[1])
+    assert found.tolist() == plain.step(PROMPTS, given[0], 0, weights=given[1]).tolist()
+    with pytest.raises(ValueError, match="weights=length: the trainer gave no weights"):
+        weighted.advantages(given[0], 1, prompts=PROMPTS)
+    with pytest.raises(ValueError, match=r"my\.option=none: method 'opo'"):
+        TrainerSession(AdvantageEstimator("opo"), option="my.option")
+    with pytest.raises(ValueError, match="given to a session made with weights='none'"):
+        TrainerSession(kae()).advantages(given[0], 0, prompts=PROMPTS, weights=given[1])
+
+
+def test_integration_session_of_turns_and_of_several_rewards():
+    turns = TrainerSession(TurnEstimator("kae", bandwidth=5.0))
+    assert [each.tolist() for each in turns.advantages([[0.0, 1.0], [0.0]], 0, prompts=["a", "a"])] == [[1, 1], [-1]]
+    several = TrainerSession(SeveralRewards({"x": kae(), "y": kae()}))
+    several.advantages([[1.0, 0.0], [0.0, 0.0]], 0, prompts=["a", "a"])
+    assert {"baseline/x/error", "baseline/y/error"} <= set(several.metrics)
+    for session in (turns, several):
+        with pytest.raises(ValueError, match=f"not of {type(session.estimator).__name__}"):
+            session.sampler("neyman", ["a", "b"], budget=4, group_size=2, seed=0)
+    with pytest.raises(TypeError, match="AdvantageEstimator, got str"):
+        TrainerSession("kae")
+
+
+def test_integration_session_lost_states_are_refused_or_begin_with_a_warning(tmp_path):
+    session, files = drawing(), (tmp_path / "history", tmp_path / "sampler")
+    with pytest.raises(LostState, match=r"history: this checkpoint was saved without the history of 'kae'.*or say so"):
+        session.load(*files, remedy="say so")
+    with pytest.warns(UserWarning, match="history does not exist: the history of 'kae' begins here"):
+        session.load(*files, anew=True)
+    session.save(*files)
+    files[1].unlink()
+    with pytest.raises(LostState, match="without a prompt sampler"):
+        session.load(*files)
+    with pytest.raises(LostState, match="without a prompt sampler"):
+        session.load_state_dict(TrainerSession(kae()).state_dict())
+    TrainerSession(AdvantageEstimator("rloo")).load(tmp_path / "nothing", files[1])  # needs neither
+    assert issubclass(LostState, FileNotFoundError) and issubclass(LostState, ValueError)
+
+
+def test_integration_session_file_of_the_whole_estimator_is_taken_up_by_both(tmp_path):
+    session = TrainerSession(kae())
+    session.advantages([1.0, 0.0], 0, prompts=["a", "a"])
+    session.save(tmp_path / "whole", whole=True)
+    again = TrainerSession(kae())
+    again.load(tmp_path / "whole")
+    of_file = AdvantageEstimator.load(tmp_path / "whole")
+    expected = session.advantages([1.0, 0.0], 1, prompts=["a", "a"]).tolist()
+    assert again.advantages([1.0, 0.0], 1, prompts=["a", "a"]).tolist() == expected
+    assert of_file.step([hash_prompt("a")] * 2, [1.0, 0.0], 1).tolist() == expected
+
+
+def test_integration_session_that_is_pickled_goes_on():
+    session = TrainerSession(kae())
+    session.advantages([1.0, 0.0], 0, prompts=["a", "a"])
+    moved = pickle.loads(pickle.dumps(session))
+    call = {"rewards": [1.0, 0.0], "step": 1, "prompts": ["a", "a"]}
+    assert moved.advantages(**call).tolist() == session.advantages(**call).tolist()
+
+
+def test_integration_session_loader_of_drawn_prompts_goes_on_amid_an_epoch():
+    def loader():
+        sampler = PromptSampler(["a", "b", "c"], 4, group_size=2)
+        return DrawnLoader(
+            sampler, ["a", "b", "c"], length=6, step=lambda: 0, items=lambda draw, row: map(row.get, draw.rows()[::2])
+        )
+
+    whole = loader()
+    expected = list(whole)
+    assert len(whole) == len(expected) == 6 and len(list(whole)) == 6
+    first, second = loader(), loader()
+    items = iter(first)
+    begun = [next(items) for _ in range(4)]
+    second.load_state_dict(first.state_dict())
+    assert begun + list(second) == expected
+    with pytest.raises(ValueError, match="saved without one"):
+        second.load_state_dict({"position": 3})
