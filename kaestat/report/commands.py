@@ -27,6 +27,7 @@ from kaestat.smoothing.kernels import KERNELS
 from kaestat.smoothing.selectors import SELECTORS
 
 SIMULATED = "simulated run"
+MAIN_ROWS = 10
 
 
 def _show_version(wanted: bool) -> None:
@@ -63,6 +64,7 @@ def analyze(
     sampling: Annotated[
         bool, typer.Option("--sampling", help="Also tell what drawing prompts by predicted values would be worth.")
     ] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Show a row for every method, not for ten.")] = False,
     n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts, at least 40; 0: none.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     min_visits: Annotated[int, typer.Option(min=0, help="Score visits with at least this many earlier ones.")] = 1,
@@ -99,7 +101,8 @@ def analyze(
     if as_json:
         print(to_json(analysis_document(analysis, provenance)))
     else:
-        console.show_analysis(analysis, source=provenance.source, with_paths=bandwidth_grid)
+        rows = None if show_all or method else MAIN_ROWS
+        console.show_analysis(analysis, source=provenance.source, with_paths=bandwidth_grid, rows=rows)
     if out is None:
         return
     with console.stage(f"Writing to {out}", quiet=as_json):

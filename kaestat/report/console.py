@@ -70,14 +70,37 @@ def stage(what: str, *, quiet: bool = False) -> Iterator[None]:
         yield
 
 
-def show_analysis(analysis: Analysis, *, source: str, with_paths: bool) -> None:
-    """Facts, tables and notes."""
+def show_analysis(analysis: Analysis, *, source: str, with_paths: bool, rows: int | None = None) -> None:
+    """The answer, then facts, tables and notes.
+
+    Parameters
+    ----------
+    analysis : Analysis
+    source : str
+    with_paths : bool
+        Also show the risk of KAE along the bandwidth.
+    rows : int, optional
+        So many of the main table, with those that the answer names; None shows all.
+    """
     terminal = screen()
     terminal.print(Text(source, style="bold"))
     for line in fact_lines(analysis.facts):
         terminal.print(Text(line))
     terminal.print()
-    terminal.print(_table(*comparison(analysis)))
+    for part in headline_parts(analysis):
+        terminal.print(Text(part, style="bold"))
+    for where, line in paste_lines(analysis):
+        terminal.print(Text(f"{where}:"))
+        terminal.print(Text(f"  {line}"), soft_wrap=True)
+    for note in filter(None, (*paste_notes(analysis), sampling_hint(analysis))):
+        terminal.print(Text(note))
+    terminal.print()
+    header, every = comparison(analysis)
+    named = (analysis.recommendation.row, analysis.recommendation.rival)
+    shown = [row for k, row in enumerate(every) if rows is None or k < rows or row[0] in named]
+    terminal.print(_table(header, shown))
+    if len(shown) < len(every):
+        terminal.print(Text(f"{len(every) - len(shown)} more methods with --all.", style="dim"))
     terminal.print(Text(unit_line(analysis), style="dim"))
     terminal.print()
     if analysis.gradient is not None:
@@ -101,14 +124,6 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool) -> None:
             _show_path(terminal, selection, title, unit_of(analysis))
     for note in analysis.notes:
         terminal.print(Text(note, style="dim"))
-    terminal.print()
-    for part in headline_parts(analysis):
-        terminal.print(Text(part, style="bold"))
-    for where, line in paste_lines(analysis):
-        terminal.print(Text(f"{where}:"))
-        terminal.print(Text(f"  {line}"), soft_wrap=True)
-    for note in filter(None, (*paste_notes(analysis), sampling_hint(analysis))):
-        terminal.print(Text(note))
 
 
 def show_comparison(found: RunComparison) -> None:

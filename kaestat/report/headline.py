@@ -14,6 +14,8 @@ from kaestat.report.tables import unit_of
 RIVALS = {"grpo": "GRPO's group mean", "reinforce++": "REINFORCE++'s batch mean"}  # both leave the completion out
 MANY_DEAD = 0.25  # of the groups
 NAMED = 4  # tied rows; the others are counted
+FEW_PROMPTS = 40  # up to here an interval over prompts says little of how large a reduction is
+NEARLY_ALL = 0.99  # an unbiased estimate of a small error may be negative: such a reduction is no number to quote
 
 
 def headline(analysis: Analysis) -> str:
@@ -34,22 +36,66 @@ def headline_parts(analysis: Analysis) -> list[str]:
 
 
 def _on_value(analysis: Analysis) -> str:
-    found = analysis.recommendation
+    found, facts = analysis.recommendation, analysis.facts
+    if facts.dead_groups == 1 and facts.reward_start == facts.reward_end:
+        return (
+            f"All rewards that can be compared are {facts.reward_end:g}: no baseline matters, and these prompts have "
+            "nothing left to teach. Retire them, or check the reward function."
+        )
+    once = "" if facts.return_gap is not None else "Every prompt occurs once: a history cannot help. "
+    if once and facts.group_size[1] == 1:
+        once = (
+            "Every prompt occurs once, with one completion: if that is not so, the ids are unique per completion, and "
+            "must be those of prompts. "
+        )
     if not found.better:
-        return _keep(analysis)
-    once = "" if analysis.facts.return_gap is not None else "Every prompt occurs once: a history cannot help. "
-    reduction = _share_with_interval(found.reduction, found.reduction_low, found.reduction_high)
-    worth = f"{reduction} lower" if reduction else f"lower by {_difference(analysis)}"
-    sentences = [
-        f"{once}Use {_setting(analysis)}: its value error (MSE) is {worth} than that of {RIVALS[found.rival]}."
-    ]
-    if found.tied:
-        which = "Tied with it" if found.row == found.lowest else "It is the simplest of those tied for the lowest error"
-        sentences.append(f"{which}: {_in_words(found.tied)}.")
+        return once + (_undecided(analysis) if _has_method(analysis) else _keep(analysis))
+    sentences = [f"{once}Use {_setting(analysis)}: {_worth(analysis)} than that of {RIVALS[found.rival]}."]
+    if _one_sided(analysis):
+        sentences.append("The log is too small to say how much lower.")
+    if found.row != found.lowest:
+        sentences.append(f"{found.lowest} has the lowest error here, but the log cannot tell the two apart.")
+    elif found.tied:
+        sentences.append(f"The log cannot tell it apart from {_in_words(found.tied)}.")
     sentences += _noise(analysis)
     if analysis.risk is None:
         sentences.append("With one completion per visit levels are not identified, only differences.")
     return " ".join(sentences)
+
+
+def _undecided(analysis: Analysis) -> str:
+    """Where the log shows neither that a method is better than the rival nor that they are level."""
+    found, facts = analysis.recommendation, analysis.facts
+    prompts = f"{facts.n_prompts:,} prompt{'s' if facts.n_prompts != 1 else ''}"
+    return (
+        f"Use {_setting(analysis)}: this log ({prompts}) is too small to show which method has the lowest value error "
+        f"(MSE), or a lower one than {RIVALS[found.rival]}."
+    )
+
+
+def _has_method(analysis: Analysis) -> bool:
+    """Whether there is a method to set up: better than the rival, or not shown to be level with it."""
+    found = analysis.recommendation
+    return bool(found.method) and (found.better or not (found.level or math.isnan(found.difference_low)))
+
+
+def _one_sided(analysis: Analysis) -> bool:
+    """Whether only the lower end of the reduction is worth a number."""
+    found = analysis.recommendation
+    return analysis.facts.n_prompts < FEW_PROMPTS or max(found.reduction, found.reduction_high) >= NEARLY_ALL
+
+
+def _worth(analysis: Analysis) -> str:
+    """How much lower the MSE is, with its interval; the lower end alone where no more can be said."""
+    found = analysis.recommendation
+    low = found.reduction_low
+    if math.isnan(found.reduction) or not low > 0:
+        return f"its value error (MSE) is lower by {_difference(analysis)}"
+    if _one_sided(analysis):
+        return f"its value error (MSE) is at least {math.floor(100 * min(low, NEARLY_ALL))} % lower"
+    digits = 0 if found.reduction_high - low > 0.02 else 1
+    interval = f"{100 * low:.{digits}f} to {_percent(found.reduction_high, digits)}"
+    return f"its value error (MSE) is {_percent(found.reduction, digits)} (95 % interval {interval}) lower"
 
 
 def paste_lines(analysis: Analysis) -> list[tuple[str, str]]:
@@ -68,7 +114,7 @@ def _lines_of_method(analysis: Analysis) -> list[tuple[str, str]]:
             ("A loop of your own", f"{line}.step(prompt_ids, rewards, step, weights={weights}s)"),
         ]
         return lines + [("verl", gradient.setting.verl_line(axis, weights))] * (weights in VERL_WEIGHTS)
-    if not (found.method and found.better) or (gradient is not None and gradient.misled):
+    if not _has_method(analysis) or (gradient is not None and gradient.misled):
         return []
     return [("TRL, or a loop of your own", found.python_line(axis)), ("verl", found.verl_line(axis))]
 
@@ -107,18 +153,10 @@ def sampling_hint(analysis: Analysis) -> str:
 def _keep(analysis: Analysis) -> str:
     """Where nothing is shown to be better than what everybody has."""
     found = analysis.recommendation
-    once = "" if analysis.facts.return_gap is not None else "Every prompt occurs once: a history cannot help. "
     rival = RIVALS[found.rival]
     if math.isnan(found.difference_low):
-        return (
-            f"{once}Keep {rival}: with one prompt there are no intervals, and no method is shown to have a lower error."
-        )
-    lowest = (
-        f"; {found.lowest} is the lowest, but within the error of this log"
-        if found.lowest not in (found.row, found.rival)
-        else ""
-    )
-    return f"{once}Keep {rival}: no method here is shown to have a lower value error (MSE){lowest}."
+        return f"Keep {rival}: with one prompt there are no intervals, and no method is shown to have a lower error."
+    return f"Keep {rival}: the value errors (MSE) of {_setting(analysis)} and of it differ by less than a tenth."
 
 
 def _setting(analysis: Analysis) -> str:
@@ -139,27 +177,14 @@ def _noise(analysis: Analysis) -> Iterator[str]:
     if math.isnan(found.noise_reduction) or analysis.gradient is not None:  # then it is measured
         return
     variance = "p(1-p)" if analysis.facts.binary else "the reward variance"
-    told = (
-        f"The noise of the gradient, {variance} + MSE per completion, falls by {_percent(found.noise_reduction)} with "
-        "it where score norms do not matter"
-    )
-    if math.isnan(found.mse_share):
-        yield f"{told}."
+    told = f"The noise of the gradient per completion, {variance} + MSE, falls by {_percent(found.noise_reduction)}"
+    if math.isnan(found.mse_share) or _one_sided(analysis):
+        yield f"{told} if completions have equal score norms."
         return
-    share = _percent(max(found.mse_share, 0.0))
-    yield f"{told}: the MSE is {share} of {variance}, and was {_percent(found.rival_mse_share)}."
-
-
-def _share_with_interval(share: float, low: float, high: float) -> str:
-    """Such as ``86 % (95 % interval 84 to 87 %)``; empty where the shares are none.
-
-    An unbiased estimate of a small error may be negative; no error is lower by more than the whole.
-    """
-    if math.isnan(share) or not low > 0:
-        return ""
-    top = min(high, 1.0)
-    digits = 0 if top - low > 0.02 else 1
-    return f"{_percent(min(share, 1.0), digits)} (95 % interval {100 * low:.{digits}f} to {_percent(top, digits)})"
+    yield (
+        f"{told} if completions have equal score norms: the MSE falls from {_percent(found.rival_mse_share)} of "
+        f"{variance} to {_percent(found.mse_share)}."
+    )
 
 
 def _percent(share: float, digits: int | None = None) -> str:

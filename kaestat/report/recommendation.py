@@ -10,14 +10,15 @@ import numpy as np
 import pandas as pd
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import METHODS, parse_method
-from kaestat.baselines.reward_range import RangedBaseline
+from kaestat.baselines.registry import DEFAULT_METHOD, METHODS, parse_method
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import eligible_visits, risk_baseline
 from kaestat.logs.tuning import MARK
 from kaestat.report.setting import Setting, returns
 
+DEFAULT_WITHOUT_HISTORY = "james_stein"
+MARGIN = 0.1  # of an MSE
 UNRANKED = 1 + max(method.simplicity for method in METHODS.values() if method.simplicity is not None)
 
 
@@ -49,6 +50,8 @@ class Recommendation(Setting):
         (one prompt) there are none.
     better : bool
         Whether the interval of the difference to the rival is below 0.
+    level : bool
+        Whether the interval shows that the two differ by less than `MARGIN` of the rival's MSE.
     """
 
     row: str
@@ -65,14 +68,20 @@ class Recommendation(Setting):
     lowest: str
     tied: tuple[str, ...]
     better: bool
+    level: bool
 
 
 def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: int, seed: int) -> Recommendation:
-    """The simplest method among those that cannot be told apart from the one of lowest MSE.
+    """The default, unless the log shows another method to have a lower MSE.
+
+    An interval that contains 0 does not show two methods to be equal: on a small log it contains 0 for nearly all of
+    them. So a tie with the lowest leads to `DEFAULT_METHOD`, which is near the best in every regime of the study of
+    efficiency. Where it is not among the methods, or has a higher MSE, the simplest is taken of those that are tied
+    with the lowest and within `MARGIN` of it, but none without a history where the lowest has one.
 
     Passed over, unless there are no others, are methods whose values contain the completion's own reward, as their
-    gradient is biased, and in a log where every prompt occurs once those that would have nothing but the prior that
-    they were given.
+    gradient is biased, and in a log where every prompt occurs once all that keep a history: there
+    `DEFAULT_WITHOUT_HISTORY` is preferred.
 
     Parameters
     ----------
@@ -87,7 +96,11 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
     rows = [k for k in range(rival) if _recommendable(scored.methods[k], log)] or list(range(rival))
     mean = scored.per_prompt.mean(axis=0)
     lowest, tied, open_to, to_rival = lowest_of(scored, rows, rival, n_boot=n_boot, seed=seed)
-    chosen = min(open_to, key=lambda k: (complexity(scored.methods[k]), mean[k]))
+    preferred = DEFAULT_METHOD if returns(log) else DEFAULT_WITHOUT_HISTORY
+    near = [k for k in open_to if mean[k] <= (1 + MARGIN) * mean[lowest] or k == lowest]
+    near = [k for k in near if _looks_back(scored.methods[k]) or not _looks_back(scored.methods[lowest])]
+    chosen = min(near, key=lambda k: (complexity(scored.methods[k]), mean[k]))
+    chosen = next((k for k in open_to if scored.methods[k] == preferred), chosen)
 
     gap: Any = next(to_rival.iloc[[rows.index(chosen)]].itertuples())
     variance = _reward_variance(log, min_visits) if scored.absolute else 0.0
@@ -114,6 +127,7 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
         lowest=str(scored.methods[lowest]),
         tied=tuple(dict.fromkeys(str(scored.methods[k]) for k in tied if k != chosen)),
         better=bool(gap.ci_high < 0),
+        level=bool(max(abs(gap.ci_low), abs(gap.ci_high)) <= MARGIN * abs(mean[rival])),
     )
 
 
@@ -162,10 +176,18 @@ def complexity(row: Any) -> tuple[int, int]:
 
 
 def _recommendable(row: str | Baseline, log: RewardLog) -> bool:
-    baseline = risk_baseline(row.removesuffix(MARK) if isinstance(row, str) else row)
+    baseline = _baseline(row)
     if not baseline.estimates_mean or baseline.includes_own:  # however near it may be in a log
         return False
-    return returns(log) or not isinstance(baseline, RangedBaseline)
+    return returns(log) or baseline.horizon == 0
+
+
+def _looks_back(row: str | Baseline) -> bool:
+    return _baseline(row).horizon > 0
+
+
+def _baseline(row: str | Baseline) -> Baseline:
+    return risk_baseline(row.removesuffix(MARK) if isinstance(row, str) else row)
 
 
 def _reward_variance(log: RewardLog, min_visits: int) -> float:

@@ -6,7 +6,7 @@ from functools import cache
 
 import pandas as pd
 
-from paper_figures.audit import counts, pool_sizes, recomputed, sampling_error
+from paper_figures.audit import counts, recomputed, sampling_error
 from paper_figures.shared import paper
 
 CAPTIONS = {
@@ -19,10 +19,6 @@ CAPTIONS = {
     "as there are entries would all be.",
     "audit_differences": "KAE's differences in the paper's Tables 3 and 4 with their sampling errors, under two sets "
     "of assumptions; the variation between training runs is in neither.",
-    "audit_oracle_pool": "How far the expected predictions of Table 1 are from the paper, by the size of the oracle "
-    "pool.",
-    "audit_reference_pool": "How far the expected predictions of Table 2 are from the paper (percentage points), by "
-    "the size of the reference pool.",
     "configurations": "Training configurations of the paper's appendix.",
 }
 
@@ -34,8 +30,6 @@ _MAKE = {
     "audit_counts": counts.accuracy_counts,
     "audit_chance": counts.coverage,
     "audit_differences": sampling_error.difference_errors,
-    "audit_oracle_pool": pool_sizes.oracle_pool_sizes,
-    "audit_reference_pool": pool_sizes.reference_pool_sizes,
     "configurations": paper.configurations,
 }
 TABLES = {name: cache(make) for name, make in _MAKE.items()}

@@ -18,7 +18,7 @@ def entries(frame: pd.DataFrame) -> pd.DataFrame:
             "MC error": _milli(frame["mcse"], 3),
             "Paper": (1000 * frame["paper"]).map("{:g}".format),
             "Off (%)": frame["off_pct"].map("{:+.1f}".format),
-            "Verdict": frame["verdict"],
+            "Off (sd of one run)": frame["z"].map("{:+.1f}".format),
             "Ours, debiased": _milli(frame["mse_debiased"]),
             "Sd of one run": _milli(frame["one_run_sd"]),
         }
@@ -51,7 +51,7 @@ def reductions(frame: pd.DataFrame) -> pd.DataFrame:
             "MC error": frame["mcse"].map("{:.3f}".format),
             "Paper (%)": frame["paper"].map("{:g}".format),
             "Off (points)": frame["off"].map("{:+.1f}".format),
-            "Verdict": frame["verdict"],
+            "Off (sd of one run)": frame["z"].map("{:+.1f}".format),
             "95 % interval": [f"{row.low:.2f} to {row.high:.2f}" for row in frame.itertuples()],
             "Sd of one run": frame["one_run_sd"].map("{:.2f}".format),
         }

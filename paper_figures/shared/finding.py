@@ -11,7 +11,6 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
 LEVEL = 0.05
@@ -29,12 +28,15 @@ class Finding:
         The numbers behind the verdict.
     source : {"paper", "ours"}
         Whose claim it is.
+    settles : tuple of str
+        Keys of the paper's claims that it speaks to, as in `paper_figures.report.claims`.
     """
 
     claim: str
     verdict: str
     evidence: str
     source: Literal["paper", "ours"] = "ours"
+    settles: tuple[str, ...] = ()
 
 
 def below(estimate: Sequence[float], mcse: Sequence[float], limit: float = 0.0) -> str:
@@ -59,10 +61,10 @@ def equal(estimate: Sequence[float], mcse: Sequence[float], target: Sequence[flo
     return HOLDS if np.all(distance <= margin) else OPEN
 
 
-def counted(claim: str, verdicts: pd.Series, evidence: str, source: Literal["paper", "ours"] = "ours") -> Finding:
-    """A finding from verdicts on single numbers, all of which must hold."""
-    good = int((verdicts == HOLDS).sum())
-    return Finding(claim, HOLDS if good == len(verdicts) else FAILS, f"{good} of {len(verdicts)}; {evidence}", source)
+def both(first: str, second: str) -> str:
+    """A verdict on two things that must both hold."""
+    verdicts = {first, second}
+    return FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
 
 
 def critical(tests: int) -> float:

@@ -9,9 +9,8 @@ The mean follows from ``mu (1 - mu) = sigma2 + tau2``: the upper root, since the
 rightly. No prediction depends on the root. Success rates are Beta-distributed with that mean and variance.
 
 Inputs are these twelve numbers, N_oracle, the number of prompts and the shape of the distribution. The paper tells
-none of the last three. N_oracle is one constant for all cells, 48, a plausible size that is not fitted; it is the only
-one of 48, 56 and 64 at which all predictions come within their limits (the least-squares fit to the paper's six KAE
-entries is 42; `paper_figures.audit.pool_sizes` shows what depends on it).
+none of the last three. N_oracle is one constant for all cells, fitted by likelihood to the paper's six KAE entries;
+`paper_figures.studies.pool_sizes` gives its interval, and the fits with cells held out.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def calibrate(reinforce_mse: float, grpo_mse: float, diagnostic: ValueDiagnostic
     --------
     >>> population = calibrate(78.8e-3, 19.4e-3, ValueDiagnostic())
     >>> round(population.mean, 3), round(population.reward_variance, 3), round(population.value_variance, 3)
-    (0.734, 0.119, 0.076)
+    (0.737, 0.118, 0.076)
     """
     weights = diagnostic.weights()
     # Both entries are linear in sigma2 and tau2, and GRPO's has no tau2.

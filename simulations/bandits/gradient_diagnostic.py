@@ -37,14 +37,15 @@ class GradientDiagnostic:
     value : ValueDiagnostic
         Gives group size, prompts and past steps; its pools and repeats are not used here.
     n_reference : int
-        Completions of each pool, N_ref, at the current step and at each past step. The paper does not tell it; a small
-        pool's mean score is far from zero, which works against REINFORCE++ (see `expected_mse`).
+        Completions of each pool, N_ref, at the current step and at each past step. The paper does not tell it;
+        `paper_figures.studies.pool_sizes` fits it. A small pool's mean score is far from zero, which works against
+        REINFORCE++ (see `expected_mse`).
     repeats : int
         M.
     """
 
     value: ValueDiagnostic
-    n_reference: int = 512
+    n_reference: int = 61
     repeats: int = 4
 
     def __post_init__(self):
@@ -97,7 +98,10 @@ class GradientDiagnostic:
         """
         prompts, steps, g = rates.shape[-1], self.value.past_steps, self.value.group_size
         pools = per_replicate(
-            streams, "pools", rates, lambda rng, p: rng.binomial(self.n_reference, p[:, None], (prompts, steps + 1))
+            streams,
+            "reference pools",
+            rates,
+            lambda rng, p: rng.binomial(self.n_reference, p[:, None], (prompts, steps + 1)),
         )
         drawn = streams.each("draws", lambda rng: rng.integers(self.n_reference, size=(self.repeats, prompts, g)))
         right = pools[:, None, :, :1]

@@ -69,7 +69,7 @@ class ValueDiagnostic:
         In steps.
     """
 
-    n_oracle: int = 48
+    n_oracle: int = 45
     n_estimation: int = 16
     group_size: int = 8
     prompts: int = 256

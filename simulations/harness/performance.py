@@ -137,6 +137,15 @@ def paired_difference(name: str, left: np.ndarray, right: np.ndarray) -> Estimat
     return average(name, left - right)
 
 
+def correlation(name: str, left: np.ndarray, right: np.ndarray) -> Estimate:
+    """Correlation r of paired columns over replicates, error ``(1 - r^2) / sqrt(R)``; nan if one is constant."""
+    n = len(left)
+    if n < 3 or np.ptp(left) == 0 or np.ptp(right) == 0:
+        return _named(name, math.nan, math.nan, n)
+    r = float(np.corrcoef(left, right)[0, 1])
+    return _named(name, r, (1 - r**2) / math.sqrt(n), n)
+
+
 def function_of_means(name: str, function: Callable[..., np.ndarray], *columns: np.ndarray) -> Estimate:
     """Any smooth function of the columns' means, with a jackknife standard error.
 

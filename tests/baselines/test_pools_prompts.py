@@ -8,15 +8,8 @@ import pytest
 from kaestat import RewardLog, make_baseline
 from kaestat.logs.replay import replay
 from kaestat.smoothing.selectors import SELECTORS
-from tests.helpers.estimators import UNWEIGHTED
+from tests.helpers.estimators import PARAMETERS, UNWEIGHTED
 
-PARAMETERS = {
-    "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)},
-    "cluster_blend": {"clusters": lambda prompts: [int(p) % 2 for p in prompts]},
-    "outside_value": {"outside": lambda prompts, step: [0.25] * len(prompts)},
-    "remax": {"greedy": lambda prompts, step: [1.0] * len(prompts)},
-    "critic": {"features": lambda prompts: np.array([[float(p)] for p in prompts])},
-}
 PROMPTS, STEPS, GROUP = 12, 10, 4
 CASES = [(name, {}) for name in UNWEIGHTED] + [("kae", {"bandwidth": name}) for name in SELECTORS]
 

@@ -7,6 +7,7 @@ import pytest
 
 from kaestat import AdvantageEstimator, RewardLog
 from kaestat.baselines.registry import METHODS, make_baseline
+from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Groups
 from kaestat.core.digits import FARTHEST, SMALLEST, lost_digits
 from kaestat.estimator import scaling
@@ -20,8 +21,9 @@ def takes_rewards_alone(name):
 
 
 NAMES = [name for name in METHODS if takes_rewards_alone(name)]
-BINARY = {"bnpo", "spo", "logit_shift", "bayes_filter"}  # take rewards between 0 and 1
 OF_THEIR_ZERO = {"none", "krpo", "kalman", "maxrl"}  # begin from, or divide by, what counts from 0
+RANGED = {name for name in NAMES if issubclass(METHODS[name].baseline, RangedBaseline)}
+BINARY = {"bnpo", *RANGED} - OF_THEIR_ZERO  # take rewards between 0 and 1
 BY_HISTORY = [name for name in NAMES if make_baseline(name).horizon > 0 and name not in BINARY]
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 
 from kaestat import read_log, risk_differences, select_bandwidth, value_risk
+from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.datasets import simulated_run
 from kaestat.report.analysis import default_methods
 from kaestat.report.cli import run
@@ -52,13 +54,20 @@ def command(capsys):
 
 
 def test_analyze_prints_every_method_lowest_first(command, log_file):
-    status, out, err = command("analyze", log_file, "--n-boot", 40)
+    status, out, err = command("analyze", log_file, "--n-boot", 40, "--all")
     assert (status, err) == (0, "")
     names = [line.split()[0] for line in out.splitlines() if line and line.split()[0] in default_methods()]
     expected = value_risk(read_log(log_file), default_methods(), n_boot=0).sort_values("mse", kind="stable")
     assert names[: len(expected)] == expected["method"].tolist()
     assert "5,760 completions of 60 prompts" not in out  # some prompts sit out an epoch: not 60 * 12 * 8
     assert f"{len(read_log(log_file).frame):,} completions of 60 prompts" in out
+
+
+def test_ten_rows_are_shown_with_those_that_the_answer_names(command, log_file):
+    _, out, _ = command("analyze", log_file, "--n-boot", 40)
+    shown = [line.split()[0] for line in out.splitlines() if line and line.split()[0] in default_methods()]
+    assert 10 <= len(shown) <= 12 and {DEFAULT_METHOD, "grpo"} <= set(shown)
+    assert re.search(r"\d+ more methods with --all", out)
 
 
 def test_default_methods_are_all_that_need_rewards_alone():
@@ -75,7 +84,7 @@ def test_json_holds_what_the_library_computes(command, log_file):
     expected = value_risk(log, specifications, n_boot=50, seed=3, min_visits=2).sort_values("mse", ignore_index=True)
     pd.testing.assert_frame_equal(pd.DataFrame(found["risk"]), expected)
     differences = pd.DataFrame(found["differences"])
-    for reference in ("kae", "grpo"):
+    for reference in (DEFAULT_METHOD, "grpo"):
         mine = differences[differences["reference"] == reference].sort_values("method", ignore_index=True)
         library = risk_differences(log, specifications, reference, n_boot=50, seed=3, min_visits=2)
         pd.testing.assert_frame_equal(mine, library.sort_values("method", ignore_index=True))
@@ -114,11 +123,11 @@ def test_bandwidth_agrees_with_select_bandwidth(command, log_file):
 def test_one_completion_per_visit_gives_differences_with_an_explanation(command, singles_file):
     status, out, err = command("analyze", singles_file, "--n-boot", 40)
     assert (status, err) == (0, "")
-    assert "MSE less kae's" in out and "One completion per visit (G = 1)" in out
+    assert f"MSE less {DEFAULT_METHOD}'s" in out and "One completion per visit (G = 1)" in out
     assert "Left out" in out and "krpo" in out
     _, text, _ = command("analyze", singles_file, "--method", "spo", "--n-boot", 40, "--json")
     found = json.loads(text)
-    expected = risk_differences(read_log(singles_file), ["spo"], "kae", n_boot=40)
+    expected = risk_differences(read_log(singles_file), ["spo"], DEFAULT_METHOD, n_boot=40)
     assert found["risk"] is None
     assert found["differences"][0]["difference"] == expected["difference"].item()
 

@@ -74,8 +74,11 @@ def test_it_is_better_than_the_rival_and_nothing_is_clearly_better_than_it(made)
         assert found.reduction == pytest.approx(1 - table[found.row] / table["grpo"], rel=1e-12)
         assert f"is {100 * found.reduction:.0f} % (95 % interval {100 * found.reduction_low:.0f} to " in text
         assert found.reduction_low < found.reduction < found.reduction_high
-        assert table[found.row] <= 1.2 * table.drop(["ebpo", "dr_grpo", "gpg", "maxrl", "bnpo", "krpo"]).min()
-    assert not re.search(r"nan|inf\b|-\d|None|- times", text)
+        fair = table.drop(["ebpo", "dr_grpo", "gpg", "maxrl", "bnpo", "krpo"])
+        if analysis.facts.return_gap is None:  # what keeps a history is no answer there, however its prior helps
+            fair = fair[["grpo", "rloo", "james_stein", "reinforce++"]]
+        assert table[found.row] <= 1.2 * fair.min()
+    assert not re.search(r"nan|inf\b|(?<!=)-\d|None|- times|(?:is|least|and) 100 %", text)
 
 
 def test_the_noise_of_the_gradient_is_that_of_the_rewards_about_the_value(made):
@@ -90,8 +93,9 @@ def test_the_noise_of_the_gradient_is_that_of_the_rewards_about_the_value(made):
     frame, noise = log.frame, []
     first = frame.groupby("prompt")["step"].transform("min")
     scored = (frame["step"] > first) | (analysis.min_visits == 0)
-    for method in (found.row, found.rival):
-        squared = (frame["reward"] - replay(log, risk_baseline(method))[0]) ** 2
+    (_, line), *_ = paste_lines(analysis)
+    for baseline in (estimator_of(line).baseline, risk_baseline(found.rival)):
+        squared = (frame["reward"] - replay(log, baseline)[0]) ** 2
         visits = squared[scored].groupby([frame["prompt"], frame["step"]]).mean()
         noise.append(visits.groupby("prompt").mean().mean())
     assert found.noise_reduction == pytest.approx(1 - noise[0] / noise[1], rel=1e-9)
@@ -117,12 +121,12 @@ def test_sparse_epochs_are_told_a_bandwidth_that_reaches_over_an_epoch():
 
 def test_one_epoch_is_told_what_can_help_without_a_history():
     _, analysis = analysed("one epoch")
-    assert headline(analysis).startswith("Every prompt occurs once: a history cannot help. Use kae_eb: ")
+    assert headline(analysis).startswith("Every prompt occurs once: a history cannot help. Use james_stein: ")
     assert analysis.min_visits == 0 and analysis.notes[0].startswith("Every prompt occurs once")
     ratio = analysis.risk.set_index("method")["vs_grpo"]
     assert ratio["kae_eb"] < ratio["james_stein"] < 0.75 and ratio["kae"] == ratio["rloo"] == 1
     assert "kae:bandwidth=20" not in ratio.index and not analysis.tuned and not analysis.out_of_reach
-    assert paste_lines(analysis)[0][1] == 'AdvantageEstimator("kae_eb")'
+    assert paste_lines(analysis)[0][1] == 'AdvantageEstimator("james_stein")'
 
 
 def test_rewards_of_another_range_are_named_and_lead_to_the_same_recommendation():
@@ -152,16 +156,36 @@ def test_any_finite_rewards_can_be_analysed(scale, shift):
     assert np.isfinite(analyze(log, n_boot=40).risk["mse"]).all()
 
 
-def test_where_nothing_is_better_the_group_mean_is_kept_and_there_is_nothing_to_paste():
+def test_where_all_are_shown_to_be_level_the_group_mean_is_kept_and_there_is_nothing_to_paste():
     rng = np.random.default_rng(0)
     prompt, step = np.repeat(np.arange(12), 8), np.tile(np.repeat(np.arange(2), 4), 12)
     log = RewardLog(prompt, step, rng.integers(0, 2, 96) * 1.0)
-    analysis = analyze(log, ["grpo", "krpo", "local_linear"], n_boot=100)
-    assert not analysis.recommendation.better and paste_lines(analysis) == []
-    assert headline(analysis).startswith("Keep GRPO's group mean: no method here is shown to have a lower value error")
+    analysis = analyze(log, ["grpo", "krpo", "rloo"], n_boot=100)
+    assert analysis.recommendation.level and paste_lines(analysis) == []
+    assert headline(analysis).startswith("Keep GRPO's group mean: the value errors (MSE) of rloo and of it differ by")
+
+
+def test_a_log_that_is_too_small_to_tell_leads_to_the_default_and_says_so():
+    log = small_run(n_prompts=4, n_epochs=3, group_size=2)
+    analysis = analyze(log, ["rloo", "none", "bayes_filter", "kae"], n_boot=200)
+    assert not analysis.recommendation.better and not analysis.recommendation.level
+    said = headline(analysis)
+    assert said.startswith("Use bayes_filter") and "this log (4 prompts) is too small to show" in said
+    assert paste_lines(analysis)[0][1].startswith('AdvantageEstimator("bayes_filter"')
+
+
+def test_rewards_that_are_all_alike_lead_to_the_next_action():
     constant = analyze(RewardLog(["a", "a", "b", "b"] * 3, np.repeat(range(3), 4), [1.0] * 12), n_boot=40)
-    assert headline(constant).startswith("Keep GRPO's group mean")
+    assert headline(constant).startswith("All rewards that can be compared are 1: no baseline matters")
+    assert "Retire them" in headline(constant) and paste_lines(constant) == []
     assert not re.search(r"nan", headline(constant) + str(comparison(constant)))
+
+
+def test_few_prompts_get_a_one_sided_statement():
+    analysis = analyze(small_run(n_prompts=20, n_epochs=20), ["grpo", "bayes_filter"], n_boot=200)
+    found, said = analysis.recommendation, headline(analysis)
+    assert f"is at least {int(100 * found.reduction_low)} % lower than that of GRPO's group mean" in said
+    assert "The log is too small to say how much lower." in said and "interval" not in said
 
 
 def test_one_prompt_has_no_intervals_and_no_claim():

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from paper_figures.audit import counts, pool_sizes, recomputed, sampling_error
+from paper_figures.audit import counts, recomputed, sampling_error
 from paper_figures.audit.recomputed import Printed, reduction_range
 from paper_figures.shared import paper
 from simulations.bandits.calibration import INPUTS
@@ -193,30 +193,6 @@ def test_error_of_the_average_is_that_of_six_independent_benchmarks():
     frame = sampling_error.difference_errors().set_index(["table", "versus", "benchmark"])["se_binomial"].sort_index()
     parts = frame[3, "gpg"].drop("average")
     assert frame[3, "gpg", "average"] == pytest.approx(np.sqrt(np.sum(parts**2)) / 6, abs=1e-15)
-
-
-# --- pool sizes
-
-
-def test_predictions_hold_at_the_chosen_pools_and_not_at_larger_or_smaller_ones():
-    oracle = pool_sizes.oracle_pool_sizes(sizes=(48, 64), bandwidths=(10.0,)).set_index("n_oracle")
-    assert abs(oracle.loc[48, "worst_entry_pct"]) <= 25 and abs(oracle.loc[48, "worst_reduction_points"]) <= 8
-    assert abs(oracle.loc[64, "worst_entry_pct"]) > 25 and abs(oracle.loc[64, "worst_reduction_points"]) > 8
-    reference = pool_sizes.reference_pool_sizes(sizes=(64, 512)).set_index("n_reference").abs().max(axis=1)
-    assert reference[512] <= 6 < reference[64]
-
-
-def test_least_squares_oracle_pool_has_the_least_loss_among_its_neighbours():
-    best = pool_sizes.least_squares_oracle_pool()
-    stated = paper.table1().query("method == 'kae'")["mse"].to_numpy()
-
-    def loss(n_oracle: int) -> float:
-        # The KAE / GRPO ratio is the same in all cells: (25.4 / 31^2 + 1/N) / (1/7 + 1/N).
-        ratio = (25.4 / 31**2 + 1 / n_oracle) / (1 / 7 + 1 / n_oracle)
-        grpo = paper.table1().query("method == 'grpo'")["mse"].to_numpy()
-        return float(np.sum((ratio * grpo / stated - 1) ** 2))
-
-    assert loss(best) < min(loss(best - 1), loss(best + 1))
 
 
 def test_frames_hold_no_missing_numbers():

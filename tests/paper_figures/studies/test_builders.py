@@ -2,7 +2,6 @@
 
 from dataclasses import asdict
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -41,12 +40,6 @@ def sensitivity_summary():
     return summary_of(sensitivity_study.STUDY, 4)
 
 
-def scaled(summary: pd.DataFrame, measure: str, method: str, factor: float) -> pd.DataFrame:
-    """The summary with some estimates multiplied."""
-    changed = (summary["measure"] == measure) & (summary["method"] == method)
-    return summary.assign(estimate=np.where(changed, factor * summary["estimate"], summary["estimate"]))
-
-
 def test_table_1_has_the_machine_readable_columns(value_summary):
     frame = table1.table(value_summary)
     assert frame.columns.tolist() == ["dataset", "step", "method", "mse", "mcse", "mse_debiased", "paper", "role"]
@@ -59,34 +52,11 @@ def test_table_1_has_the_machine_readable_columns(value_summary):
     assert kae["paper"] == 5.80e-3
 
 
-def test_table_1_holds_at_a_small_scale_at_step_10(value_summary):
-    # There five Monte Carlo standard errors fit between the expected numbers and their limits.
-    for frame in (table1.entries(value_summary), table1.reductions(value_summary)):
-        assert set(frame.query("step == 10")["verdict"]) == {"holds"}
-
-
 def test_table_2_has_the_machine_readable_columns(gradient_summary):
     assert table2.table(gradient_summary).columns.tolist() == ["dataset", "step", "method", "gradient_mse", "mcse"]
     frame = table2.reduction_table(gradient_summary)
     assert frame.columns.tolist() == ["dataset", "step", "versus", "reduction_pct", "mcse", "paper"]
     assert len(frame) == 12 and set(frame["versus"]) == {"grpo", "reinforce++"}
-
-
-def test_an_entry_that_misses_says_by_how_much(value_summary):
-    frame = table1.entries(scaled(value_summary, "mse", "kae", 1.5)).query("method == 'kae'")
-    assert frame["verdict"].str.startswith("misses: off by +").any()
-    assert "misses" in table1.shown(scaled(value_summary, "mse", "kae", 1.5)).iloc[-1].tolist()
-
-
-def test_a_reduction_that_misses_says_by_how_much(gradient_summary):
-    frame = table2.reductions(scaled(gradient_summary, "reduction_gradient_mse", "grpo", 3.0))
-    assert frame.query("versus == 'grpo'")["verdict"].str.contains("points, limit 6").all()
-
-
-def test_an_advantage_whose_interval_holds_0_is_no_success(gradient_summary):
-    changed = (gradient_summary["measure"] == "advantage_gradient_mse") & (gradient_summary["method"] == "grpo")
-    noisy = gradient_summary.assign(mcse=np.where(changed, 1.0, gradient_summary["mcse"]))
-    assert set(table2.reductions(noisy).query("versus == 'grpo'")["verdict"]) == {"advantage not clear of 0"}
 
 
 def test_a_summary_of_another_study_is_refused(gradient_summary):

@@ -1,0 +1,137 @@
+"""The two pool sizes that the paper does not tell, fitted by likelihood to its Tables 1 and 2, with cells held out.
+
+Predictions are closed forms. The simulations give the standard deviations of one run, which the likelihood needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from paper_figures.shared import paper
+from paper_figures.shared.agreement import Fit, fit, held_out, losses
+from paper_figures.shared.comparison import CELL, pick
+from simulations.bandits.calibration import INPUTS
+from simulations.bandits.gradient_diagnostic import GradientDiagnostic
+from simulations.bandits.value_diagnostic import ValueDiagnostic
+from simulations.studies.table2 import DIAGNOSTIC, PROMPTS, RIVALS, expected_reduction
+
+SIZES = np.unique(np.rint(np.geomspace(8, 4096, 300)))
+BANDWIDTHS = (5.0, 10.0)
+RIVAL_SETS = {"grpo": ("grpo",), "reinforce++": ("reinforce++",), "both": RIVALS}
+COLUMNS = ["fitted_to", "size", "low", "high", "chi2", "df", "p", "held_out_chi2", "held_out_df", "held_out_p"]
+
+
+def oracle_pool(summary: pd.DataFrame) -> pd.DataFrame:
+    """N_oracle from KAE's row of Table 1.
+
+    The other two rows give each cell's reward variance and value variance, and KAE's reduction against GRPO is the one
+    number left; it depends on N_oracle alone. Bandwidth 5 is here because the paper says that four past steps remain
+    "due to truncation", which is where the triangular kernel of that bandwidth ends.
+
+    Parameters
+    ----------
+    summary : DataFrame
+        Of the study ``table1``.
+
+    Returns
+    -------
+    DataFrame
+        ``bandwidth``, then `COLUMNS`: ``fitted_to`` is "all", "math" or "gsm8k", and the cells held out are the others.
+    """
+    loss = {bandwidth: _oracle_loss(summary, bandwidth) for bandwidth in BANDWIDTHS}
+    return pd.concat([_table(part, 1).assign(bandwidth=h) for h, part in loss.items()])[["bandwidth", *COLUMNS]]
+
+
+def oracle_fit(summary: pd.DataFrame) -> Fit:
+    """N_oracle from all cells, at the paper's bandwidth."""
+    return fit(_oracle_loss(summary, ValueDiagnostic().bandwidth).sum(axis=1), SIZES, len(INPUTS))
+
+
+def reference_pool(summary: pd.DataFrame) -> pd.DataFrame:
+    """N_ref from the percentage rows of Table 2.
+
+    Parameters
+    ----------
+    summary : DataFrame
+        Of the study ``table2``.
+
+    Returns
+    -------
+    DataFrame
+        ``prompts``, whether Table 1's are "separate" or "shared"; ``versus``, "grpo", "reinforce++" or "both"; then
+        `COLUMNS`.
+    """
+    parts = [
+        _table(_reference_loss(summary, names, prompts), len(names)).assign(prompts=prompts, versus=versus)
+        for prompts in PROMPTS
+        for versus, names in RIVAL_SETS.items()
+    ]
+    return pd.concat(parts)[["prompts", "versus", *COLUMNS]]
+
+
+def reference_fit(summary: pd.DataFrame, versus: str = "both", prompts: str = "separate") -> Fit:
+    """N_ref from all cells: from one percentage row, or from both rows together."""
+    names = RIVAL_SETS[versus]
+    return fit(_reference_loss(summary, names, prompts).sum(axis=1), SIZES, len(INPUTS) * len(names))
+
+
+def _oracle_loss(summary: pd.DataFrame, bandwidth: float) -> np.ndarray:
+    """Shape (sizes, cells)."""
+    ours = pick(summary, "reduction_mse").query("method == 'grpo'").set_index(CELL).loc[list(INPUTS)]
+    stated = paper.table1_reductions().query("versus == 'grpo'").set_index(CELL)["reduction_pct"].loc[list(INPUTS)]
+    predicted = np.array(
+        [_value_reduction(replace(ValueDiagnostic(), n_oracle=int(n), bandwidth=bandwidth)) for n in SIZES]
+    )
+    residual = stated.to_numpy() - predicted[:, None]
+    variance = (ours["mcse"] ** 2 * ours["n"]).to_numpy()
+    return losses(residual[..., None], variance[:, None, None])
+
+
+def _value_reduction(diagnostic: ValueDiagnostic) -> float:
+    """Against GRPO, in per cent; the same for every population."""
+    weights = diagnostic.weights()
+    return 100 * (
+        1 - diagnostic.expected_mse(weights["kae"], 1.0, 0.0) / diagnostic.expected_mse(weights["grpo"], 1.0, 0.0)
+    )
+
+
+def _reference_loss(summary: pd.DataFrame, versus: tuple[str, ...], prompts: str) -> np.ndarray:
+    """Shape (sizes, cells)."""
+    sd = pick(summary, f"residual_sd_{prompts}").set_index([*CELL, "method"])["estimate"]
+    correlation = pick(summary, f"residual_correlation_{prompts}").set_index(CELL)["estimate"].fillna(0.0)
+    stated = paper.table2_reductions().set_index([*CELL, "versus"])["reduction_pct"]
+    residual = np.array([[[stated[(*cell, v)] for v in versus] for cell in INPUTS]]) - np.array(
+        [[[expected_reduction(_sized(n), *INPUTS[cell], v) for v in versus] for cell in INPUTS] for n in SIZES]
+    )
+    covariance = np.empty((len(INPUTS), len(versus), len(versus)))
+    for k, cell in enumerate(INPUTS):
+        spread = np.array([sd[(*cell, v)] for v in versus])
+        together = np.where(np.eye(len(versus), dtype=bool), 1.0, correlation[cell])
+        covariance[k] = together * np.outer(spread, spread)
+    return losses(residual, covariance)
+
+
+def _sized(n_reference: float) -> GradientDiagnostic:
+    return replace(DIAGNOSTIC, n_reference=int(n_reference))
+
+
+def _table(loss: np.ndarray, numbers: int) -> pd.DataFrame:
+    """Fits to all cells and to each dataset's; ``numbers`` is how many each cell has."""
+    dataset = np.array([cell[0] for cell in INPUTS])
+    whole = fit(loss.sum(axis=1), SIZES, numbers * len(dataset))
+    rows = [("all", whole, None)]
+    for name in paper.DATASETS:
+        chosen = dataset == name
+        part = fit(loss[:, chosen].sum(axis=1), SIZES, numbers * int(chosen.sum()))
+        rows.append((name, part, held_out(whole.agreement, part.agreement)))
+    return pd.DataFrame(
+        [
+            (name, f.size, f.low, f.high, f.agreement.chi2, f.agreement.df, f.agreement.p)
+            + ((np.nan, np.nan, np.nan) if rest is None else (rest.chi2, rest.df, rest.p))
+            for name, f, rest in rows
+        ],
+        columns=COLUMNS,
+    )
