@@ -13,16 +13,13 @@ import numpy as np
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
 from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD
-from kaestat.core.arrays import Groups
-from kaestat.core.samples import Packing, StepSamples
 from kaestat.core.visit_error import unbiased_error
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.reach import effective_history, reached
-from kaestat.estimator.steps.serving import grouped
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_baseline
 from kaestat.watch.prompt_sums import PromptSums
-from kaestat.watch.step_rows import StepRows, StepVisits
+from kaestat.watch.step_rows import StepRows
 from kaestat.watch.summary import Recent, RunSummary, method_figures
 
 DEFAULT_METHODS = (DEFAULT_METHOD, SECOND_METHOD, "kae")
@@ -139,12 +136,11 @@ class RunMonitor:
         eligible = earlier > 0
         several = eligible & (visits.count > 1)
         weight, self._measure = _weights(rows, self._measure)
-        shared = _Shared(rows, weight)
         raw, errors, noises = np.empty((3, len(self._methods), len(visits.prompt)))
         for at, method in enumerate(self._methods):
-            values, own = shared.served(method, visits)
+            values, own = _served(method, rows, weight)
             squares = (rows.reward - values) ** 2
-            loss = visits.mean(squares)
+            loss, own = visits.mean(squares), visits.mean(own)
             raw[at] = unbiased_error(loss, own, visits.variance, absolute=False)
             errors[at] = unbiased_error(loss, own, visits.variance)
             noises[at] = np.nan if weight is None else visits.mean(weight * squares)
@@ -221,39 +217,18 @@ def _weights(rows: StepRows, measure: str) -> tuple[np.ndarray | None, str]:
     return (rows.weights.get(found), found)
 
 
-class _Shared:
-    """The samples of one step as methods take them, checked and packed once for all that take them alike.
-
-    Parameters
-    ----------
-    rows : StepRows
-    weight : ndarray, shape (N,), or None
-        For methods that need weights.
-    """
-
-    def __init__(self, rows: StepRows, weight: np.ndarray | None):
-        self._rows, self._weight = rows, weight
-        self._made: dict[tuple[bool, bool], tuple[StepSamples, tuple[Packing, Groups]]] = {}
-
-    def served(self, method: _Method, visits: StepVisits) -> tuple[np.ndarray, np.ndarray]:
-        """Values of the step's completions; mean derivative in its own reward of each visit's, shapes (N,) and (P,)."""
-        baseline, rows = method.baseline, self._rows
-        kind = baseline.unit == "group", baseline.needs_weights
-        if kind not in self._made:
-            weight = self._weight if baseline.needs_weights else None
-            # Arrays of whole numbers are the quickest ids.
-            given = rows.prompt, rows.reward, None, rows.stream, weight
-            samples = StepSamples.of(*given, by_stream=kind[0])
-            self._made[kind] = samples, grouped(samples)
-        samples, packed = self._made[kind]
-        outcome = method.estimator.followed(samples, packed, rows.step)
-        record = outcome.record
-        assert record is not None  # a step has completions
-        own = record.baseline.own_derivative(record.groups, record.visits, step=record.step, carry=record.carry)
-        if isinstance(own, float):
-            return outcome.values, np.full(len(visits.prompt), own)
-        of_each = np.broadcast_to(np.asarray(own, dtype=float), record.groups.reward.shape)
-        return outcome.values, visits.mean(record.packing.unpack(of_each))
+def _served(method: _Method, rows: StepRows, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Values of the step's completions, and their derivatives in their own rewards."""
+    estimator, baseline = method.estimator, method.baseline
+    given = weight if baseline.needs_weights else None
+    prompts: Any = rows.prompt  # arrays of whole numbers are the quickest ids
+    streams: Any = rows.stream
+    estimator.step(prompts, rows.reward, rows.step, stream_ids=streams, weights=given)
+    record = estimator.record
+    assert record is not None and estimator.values is not None  # a step has completions
+    own = record.baseline.own_derivative(record.groups, record.visits, step=record.step, carry=record.carry)
+    packed = np.broadcast_to(np.asarray(own, dtype=float), record.groups.reward.shape)
+    return np.asarray(estimator.values), record.packing.unpack(packed)
 
 
 def _reach(method: _Method) -> tuple[float, float]:

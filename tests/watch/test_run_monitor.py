@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kaestat import AdvantageEstimator, RewardLog, gradient_risk, risk_differences, value_risk
-from kaestat.core.storage import dump_state
+from kaestat import RewardLog, gradient_risk, risk_differences, value_risk
 from kaestat.datasets import simulated_run
 from kaestat.watch import RunMonitor
 
@@ -55,24 +54,6 @@ def test_value_errors_are_those_of_the_whole_log(groups):
     np.testing.assert_allclose([row.error_se for row in summary.methods], expected["se"], rtol=1e-4)
     np.testing.assert_allclose([row.ratio for row in summary.methods], expected["vs_grpo"], rtol=1e-5)
     assert [row.error for row in summary.methods] == sorted(row.error for row in summary.methods)
-
-
-@pytest.mark.parametrize(("groups", "weight"), [(False, False), (True, True)])
-def test_estimators_that_share_samples_are_where_their_own_steps_would_have_brought_them(groups, weight):
-    log = made_log(groups=groups, weight=weight)
-    methods = ["bayes_filter", "kae_eb", "kae_stream:bandwidth=5", "dr_grpo", *(["opo"] if weight else [])]
-    monitor, frame = RunMonitor(methods), log.frame
-    monitor.add(log, whole_steps=True)
-    for method in monitor._methods:
-        alone = AdvantageEstimator(method.baseline)
-        weights = log.completion_weights("weight") if method.baseline.needs_weights else None
-        for step, rows in frame.groupby("step").groups.items():
-            at = frame.index.get_indexer(rows)
-            numbers = np.array([monitor._number[log.prompts[code]] for code in frame["prompt"].iloc[at]])
-            streams = [monitor._stream[log.groups[code]] for code in frame["group"].iloc[at]] if groups else None
-            given = None if weights is None else weights[at]
-            alone.step(numbers, frame["reward"].to_numpy()[at], int(step), stream_ids=streams, weights=given)
-        assert dump_state(method.estimator.content()["state"]) == dump_state(alone.content()["state"]), method.name
 
 
 def test_with_one_completion_per_visit_differences_are_those_of_the_whole_log():
