@@ -132,7 +132,7 @@ STUDY = Study(
     methods=METHODS,
     measures=("gap", "ratio_to_oracle", "kae_ahead", "pl_ratio", "gradient_noise"),
     cells=grid(steps=(1000,)),
-    replicates=4800,
+    replicates=9600,
     shard=240,
     simulate=simulate,
     summarise=summarise,
