@@ -97,8 +97,8 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             tends(local, GROWTH),
             f"slope {with_error(at_random['slope'], at_random['se'])} simulated and {at_random['exact_slope']:.3f} "
             f"exactly at N up to {_size(STEPS[0] * 16):,}, which is finite size: exactly from one N to {GROWTH} times "
-            f"it {', '.join(f'{value:.3f}' for value in local)}, at N up to {_size(STEPS[-1]):,}. Visited at every step, "
-            f"{exact.loc['kae mse in N (sample size)', 'exact_slope']:.3f}",
+            f"it {', '.join(f'{value:.3f}' for value in local)}, at N up to {_size(STEPS[-1]):,}. Visited at every "
+            f"step, {exact.loc['kae mse in N (sample size)', 'exact_slope']:.3f}",
             "paper",
             ("corollary1_rate",),
         ),
