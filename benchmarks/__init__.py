@@ -4,6 +4,7 @@
 BENCHMARKS = (
     "advantage_step",
     "untuned_step",
+    "default_step",
     "array_formula",
     "risk_path",
     "analyze",

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from array_api_compat import device
 
 from kaestat.baselines.base import Served
+from kaestat.baselines.filter_arrays import as_type_of, elapsed, joined, of_rows, summed
 from kaestat.baselines.filter_belief import PARTS, TINY, Belief, Moving, log_evidence
 from kaestat.baselines.filter_population import Population, first_carry, moments
 from kaestat.baselines.filter_range import lies_outside, plain_means, say_widened, widened
 from kaestat.baselines.filter_rates import AGES, Rates, plain_rates
 from kaestat.baselines.filter_shock import common_shock, posterior_mean, shocked
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.core.arrays import Array, Groups, Visits, namespace, not_negative
+from kaestat.core.arrays import Array, Groups, Visits, not_negative
 
 BLOCK = 2048  # prompts whose arrays fit the processor's cache
 
@@ -117,7 +117,7 @@ class BayesFilter(RangedBaseline):
             belief = now.belief(known, rows)
             size = posterior_mean(belief, known, belief.probabilities(known))[1]
             found.append(size * known.dispersion[..., 0, :])
-        return groups.xp.astype(_joined(found), groups.reward.dtype)[..., None]
+        return groups.xp.astype(joined(found), groups.reward.dtype)[..., None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +171,7 @@ class _Now:
             newest = newest[..., 0] if newest.shape[-1] == 1 else xp.min(newest, axis=-1)
         returning = newest < np.inf
         scored = returning if groups.among is None else returning & groups.among[..., 0]
-        elapsed, returns = _elapsed(step, newest, scored, before["last_scored"])
+        since, returns = elapsed(step, newest, scored, before["last_scored"])
         low, width = before["range"][..., :1], before["range"][..., 1:] - before["range"][..., :1]
         unit = groups.reward if groups.mask is None else xp.where(groups.mask, reward, low[..., None])
         if bool(xp.any((low != 0) | (width != 1))) or lies_outside(groups, before["range"]):
@@ -184,7 +184,7 @@ class _Now:
             low=low,
             width=width,
             rates=rates,
-            population=Population.of(rates, before, elapsed),
+            population=Population.of(rates, before, since),
             returning=returning,
             scored=scored,
             shape=shape,
@@ -243,16 +243,16 @@ class _Now:
     def served(self, baseline: BayesFilter, beliefs: list[Belief], known: Moving) -> Served:
         """Values, carry and state."""
         groups, xp, unit = self.groups, self.groups.xp, self.unit
-        count, total = groups.count[..., 0], _summed(unit, groups.times)
-        own = [(self.coarse(_rows(count, rows)), self.coarse(_rows(total, rows))) for rows in self.blocks]
+        count, total = groups.count[..., 0], summed(unit, groups.times)
+        own = [(self.coarse(of_rows(count, rows)), self.coarse(of_rows(total, rows))) for rows in self.blocks]
         likely = [belief.probabilities(known) for belief in beliefs]
         past = self.past_of(beliefs, likely)
         each = moments(past[0] + count, past[1] + total, self.population.dispersion[..., 0])
-        sums, prior = self.population.joined(each, groups)
+        sums, prior = self.population.with_prompts(each, groups)
         shock = self.shock(beliefs, known, likely, count, total)
         values, packed, learned, afterwards = [], [], [], []
         for rows, belief, weight, (n, s) in zip(self.blocks, beliefs, likely, own, strict=True):
-            here = replace(known, a=self.coarse(_rows(prior[0], rows)), b=self.coarse(_rows(prior[1], rows)))
+            here = replace(known, a=self.coarse(of_rows(prior[0], rows)), b=self.coarse(of_rows(prior[1], rows)))
             asked = belief, here
             if shock is not None:
                 asked = shocked(belief, known, here, self.coarse(shock[..., :-1][..., rows]))
@@ -265,17 +265,23 @@ class _Now:
             packed.append(self.as_they_came(after, rows, s).packed())
         if shock is not None:  # the values are spread in another way now
             n, s = self.past_of(afterwards, [belief.probabilities(known) for belief in afterwards])
-            sums = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
+            shifted = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
+            sums = xp.where(shock[..., -1:] != 0, shifted, sums)
         of_all = {name: sum(part[name] for part in learned) for name in learned[0]}
         carry = self.population.after(of_all | {"dispersion": self.dispersion_sums(past)})
         carry |= {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
-        value = self.low[..., None] + self.width[..., None] * xp.astype(_joined(values, -2), unit.dtype)
+        value = self.low[..., None] + self.width[..., None] * xp.astype(joined(values, -2), unit.dtype)
         if lies_outside(groups, self.carry["range"]):
             value = plain_means(groups, carry["range"], value, past[0], self.width * past[1] + self.low * past[0])
             carry |= {"range": widened(groups, carry["range"]), "population": xp.zeros_like(sums)}
             say_widened(baseline.low, baseline.high, self.carry["range"], carry["range"])
         value = baseline.low + (baseline.high - baseline.low) * value
-        return Served(values=value, carry=carry, settled=baseline, state=_joined(packed, -2))
+        came = groups.pooled(each)[..., 0, 0] > 0  # nothing changes where nobody is there for the others
+        carry = {
+            name: xp.where(came if name == "last_scored" else came[..., None], array, self.carry[name])
+            for name, array in carry.items()
+        }
+        return Served(values=value, carry=carry, settled=baseline, state=joined(packed, -2))
 
     def past_of(self, beliefs: list[Belief], likely: list[Array]) -> tuple[Array, Array]:
         """Completions that each prompt's past counts as, and the sum of their rewards; (..., P) each."""
@@ -287,7 +293,7 @@ class _Now:
 
     def fine(self, parts: list[Array]) -> Array:
         """Of all prompts, in the floating type of the rewards."""
-        return self.groups.xp.astype(_joined(parts), self.unit.dtype)
+        return self.groups.xp.astype(joined(parts), self.unit.dtype)
 
     def shock(
         self, beliefs: list[Belief], known: Moving, likely: list[Array], count: Array, total: Array
@@ -308,7 +314,7 @@ class _Now:
         columns = 2 if binary else unit.shape[-1]
         a, b = belief.beta(known)
         times = None if self.groups.times is None else self.groups.times[..., rows, :]
-        fine_total = _summed(unit, times)
+        fine_total = summed(unit, times)
         alone = bool(xp.max(count) <= 1) if count.shape[-1] else True
         others = not_negative(count - 1) / known.dispersion
         found = []
@@ -330,7 +336,7 @@ class _Now:
         xp = self.groups.xp
         ways = evidence[..., :-AGES, :]
         gained = xp.exp(ways - xp.max(ways, axis=-2, keepdims=True))
-        here = self.coarse(xp.astype(_rows(self.scored, rows), self.unit.dtype))
+        here = self.coarse(xp.astype(of_rows(self.scored, rows), self.unit.dtype))
         jumped = after.odds[..., -1, :]
         jumped = xp.where(jumped > 0, jumped, xp.ones_like(jumped))
         probability = after.probabilities(known)[..., :-AGES, :]
@@ -357,11 +363,11 @@ class _Now:
         groups, unit, xp = self.groups, self.unit, self.groups.xp
         count = groups.count[..., 0]
         size = 1 + not_negative(count - 1)
-        total = _summed(unit, groups.times)
+        total = summed(unit, groups.times)
         off = unit - (total / size)[..., None]
         off = off if groups.mask is None else off * groups.present
-        within = _summed(off * off, groups.times)
-        mixed = (count - 1) / size * (total - _summed(unit * unit, groups.times))
+        within = summed(off * off, groups.times)
+        mixed = (count - 1) / size * (total - summed(unit * unit, groups.times))
         known = past[0] > 0
         n = xp.where(known, past[0], 1.0)
         share = xp.where(known & (count == 1), n / (n + 1), 0.0)
@@ -370,38 +376,6 @@ class _Now:
         return groups.pooled(xp.stack([within, mixed], axis=-1))[..., 0, :]
 
 
-def as_type_of(array: Any, model: Array) -> Array:
-    """``array`` in the kind, floating type and device of the model."""
-    return namespace(model).asarray(array, dtype=model.dtype, device=device(model))
-
-
 def _updated(belief: Belief, known: Moving, count: Array, total: Array) -> Belief:
     evidence = log_evidence(*belief.beta(known), count / known.dispersion, total / known.dispersion)
     return belief.with_group(count, total, evidence, known)
-
-
-def _elapsed(step: Array, newest: Array, scored: Array, last: Array) -> tuple[Array, Array]:
-    """Returns of the prompts since the last step at which some returned, and how many return now."""
-    xp = namespace(newest)
-    lag = xp.where(scored, newest, xp.zeros_like(newest))
-    returns = xp.sum(xp.astype(scored, lag.dtype), axis=-1)
-    mean_lag = xp.where(returns > 0, xp.sum(lag, axis=-1) / (1 + not_negative(returns - 1)), 1.0)
-    since = xp.where((last >= 0) & (returns > 0), not_negative(step - last), 0.0)
-    return since / mean_lag, returns
-
-
-def _summed(column: Array, times: Array | None) -> Array:
-    """Sums over completions of what is 0 in the padding; faster than sum."""
-    xp = namespace(column)
-    if not column.shape[-1]:
-        return xp.sum(column, axis=-1)
-    return xp.vecdot(column, xp.ones_like(column[..., :1, :]) if times is None else times)
-
-
-def _rows(array: Array, rows: slice) -> Array:
-    """Of some prompts, (..., P); an array that is the same for all prompts has one."""
-    return array if array.shape[-1] == 1 else array[..., rows]
-
-
-def _joined(parts: list[Array], axis: int = -1) -> Array:
-    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=axis)

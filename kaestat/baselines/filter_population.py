@@ -17,6 +17,7 @@ MIN_OTHERS = 5.0  # degrees of freedom given up in the spread of values
 FIRST_SIZE = 0.7  # completions that a prior counts as while the spread is unknown
 SMALLEST_SIZE, LARGEST_SIZE = 0.05, 2000.0
 SMALLEST_DISPERSION = 0.01
+PSEUDO_SQUARES = 0.05  # of binary rewards, while little is known
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +49,7 @@ class Population:
         """After so many returns of the prompts, shape (...,)."""
         xp = namespace(elapsed)
         within, between = carry["dispersion"][..., 0], carry["dispersion"][..., 1]
-        some = within > 0
-        dispersion = xp.where(some, within / xp.where(some, within + between, 1.0), 1.0)
+        dispersion = (within + PSEUDO_SQUARES) / (within + between + PSEUDO_SQUARES)
         switched = (1 - SWITCH) ** (1 + not_negative(elapsed - 1))[..., None]
         return cls(
             rates=rates,
@@ -76,7 +76,7 @@ class Population:
         parts = a[..., None, :], b[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
         return Moving(*(xp.astype(part, like, copy=False) for part in parts))
 
-    def joined(self, each: Array, groups: Groups) -> tuple[Array, tuple[Array, Array]]:
+    def with_prompts(self, each: Array, groups: Groups) -> tuple[Array, tuple[Array, Array]]:
         """Sums behind the prior after the step, and the prior of each prompt from the others.
 
         Parameters
@@ -134,7 +134,7 @@ class Population:
         jump = xp.astype(self.rates.jump, odds.dtype, copy=False)[:, None]
         terms = {
             "mixture": xp.log(ratio),
-            "jumps": xp.log(1 + jump * ((1e6 - not_negative(1e6 - jumped))[..., None, :] - 1)),
+            "jumps": xp.log(1 + jump * (xp.minimum(jumped, xp.full_like(jumped, 1e6))[..., None, :] - 1)),
             "each": after,
         }
         fine = self.learned.dtype

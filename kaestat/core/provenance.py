@@ -16,8 +16,8 @@ from typing import Any
 
 from kaestat.core.version import __version__
 
-SOURCES = ("*.py", "*.yaml", "*.toml")
-"""Files that a result depends on, as git's patterns."""
+SOURCES = ("*.py", "*.yaml", "*.toml", ":(exclude)tests")
+"""Files that a result depends on, as git's patterns: no tests."""
 
 
 @dataclass(frozen=True)

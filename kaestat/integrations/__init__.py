@@ -2,6 +2,6 @@
 
 Nothing here is imported by ``import kaestat``. Every adapter wraps a `kaestat.AdvantageEstimator`, adds no formula of
 its own, and passes the checks of `kaestat.integrations.shared.conformance`. What they share imports no framework:
-`tracked_estimator` (what every adapter calls), `prompt_ids` (names of prompts, and a watch over them), `metrics` (what
-is logged) and `conformance`.
+`session` (what every adapter calls), `prompt_ids` (names of prompts, and a watch over them), `metrics` (what is logged)
+and `conformance`. An adapter's first lines are a table of what is its trainer's own.
 """

@@ -1,4 +1,4 @@
-"""Worlds that no method here was tuned on, each with the Bayes filter that knows its parameters."""
+"""Worlds in which values do more than walk, each with the Bayes filter that knows its parameters."""
 
 from __future__ import annotations
 

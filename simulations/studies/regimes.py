@@ -1,4 +1,4 @@
-"""The default in regimes that no method was tuned on, against the filter that knows their parameters."""
+"""The default where values do more than walk, against the filter that knows the parameters of each regime."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def conclude(summary: pd.DataFrame) -> pd.DataFrame:
 
 STUDY = Study(
     name="regimes",
-    aims="How far the default is from what can be known in regimes that no method was tuned on, and what soft rewards "
+    aims="How far the default is from what can be known where values do not merely walk, and what soft rewards "
     "at the first visit do to it later.",
     mechanisms="64 prompts, all visited together; walks, jumps, a shock to all, drifts of each prompt's own, three "
     "visits with and without dead prompts, continuous rewards, uneven gaps, two states.",

@@ -25,8 +25,10 @@ def test_a_commit_without_changes_stands_alone(checkout):
     assert len(commit) == 40 and checked_out_commit(checkout / "package") == commit
 
 
-def test_results_and_links_to_environments_are_no_changes(checkout):
+def test_results_tests_and_links_to_environments_are_no_changes(checkout):
     commit = checked_out_commit(checkout)
+    (checkout / "tests").mkdir()
+    (checkout / "tests" / "test_code.py").write_text("1\n")
     (checkout / "results.csv").write_text("1\n")
     (checkout / ".venv").symlink_to(checkout / "package")
     assert checked_out_commit(checkout) == commit

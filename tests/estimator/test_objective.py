@@ -67,8 +67,14 @@ def mean_update(make, slope_of=None):
     return update, promised
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("objective", ["log", "pass@8", "arcsin", "bnpo"])
+@pytest.mark.parametrize(
+    ("method", "objective"),
+    [
+        (method, ("log", "pass@8", "arcsin", "bnpo")[(k + more) % 4])
+        for k, method in enumerate(METHODS)
+        for more in (0, 1)
+    ],
+)
 def test_the_mean_update_is_the_mean_slope_times_the_gradient_of_the_success_rate(method, objective):
     update, promised = mean_update(
         lambda: AdvantageEstimator(method, scale="none", objective=objective), objective_slope(objective)

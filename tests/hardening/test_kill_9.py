@@ -18,6 +18,7 @@ import yaml
 
 from kaestat.datasets import simulated_run
 from tests.helpers.small_diagnosis import CONFIG
+from tests.helpers.tiers import slow_after
 
 ROOT = Path(__file__).parents[2]
 # Files that hold the command, the time or the seconds that something took. Of a diagnosis, the tables are made from the
@@ -55,7 +56,7 @@ def log(tmp_path) -> None:
     frame[["prompt", "step", "reward"]].to_csv(tmp_path / "log.csv", index=False)
 
 
-@pytest.mark.parametrize("command", ["analyze", "simulations"])
+@pytest.mark.parametrize("command", slow_after(1, ["simulations", "analyze"]))
 def test_a_command_killed_in_the_middle_ends_as_if_it_had_never_been_killed(tmp_path, log, command):
     check(kill_and_resume(command, tmp_path, "once"), kills=1)
 

@@ -56,7 +56,7 @@ class SlowFilter:
         lags = [step - self.newest[name] for name in groups if name in self.newest]
         elapsed = (step - self.last) / (sum(lags) / len(lags)) if lags and self.last is not None else 0.0
         within, between = self.dispersion
-        phi = min(max(within / (within + between), 0.01), 1.0) if within > 0 else 1.0
+        phi = max((within + 0.05) / (within + between + 0.05), 0.01)
         switched = 0.98 ** max(elapsed, 1.0)
         mixture = [switched * w + (1 - switched) * p for w, p in zip(softmax(self.mixture), MIXTURE, strict=True)]
         learned = normalised(self.each)

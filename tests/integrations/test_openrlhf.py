@@ -309,12 +309,6 @@ def test_integration_openrlhf_same_text_with_other_images_is_another_prompt(open
     assert len(trainer.estimator.history) == 3
 
 
-def test_integration_openrlhf_history_without_a_step_is_refused(openrlhf):
-    trainer = make_trainer(kae())
-    with pytest.raises(ValueError, match="training step"):
-        trainer.experience_maker.make_experience_batch(rollout(openrlhf, [1.0, 0.0], ["p", "p"]))
-
-
 def test_integration_openrlhf_install_puts_the_trainer_where_its_command_looks(openrlhf, monkeypatch):
     asynchronous = importlib.import_module("openrlhf.trainer.ppo_trainer_async")
     for module, name in ((openrlhf.trainer, "PPOTrainer"), (asynchronous, "PPOTrainerAsync")):
@@ -466,29 +460,6 @@ def test_integration_openrlhf_weights_that_do_not_fit_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             install(AdvantageEstimator(method), weights=weights)
-
-
-def test_integration_openrlhf_weighted_history_resumes_bit_for_bit(tmp_path, openrlhf):
-    rng = np.random.default_rng(1)
-    args, never = arguments(ckpt={"path": str(tmp_path), "save_steps": 2}), arguments(ckpt={"save_steps": 100})
-    rewards, prompts = rng.random((4, 24)), [f"p{k // 4}" for k in range(24)]
-
-    def run(trainer, steps):
-        found = []
-        for step in steps:
-            found.append(advantages_of(trainer, rollout(openrlhf, rewards[step], prompts), step))
-            trainer.save_logs_and_checkpoints(step + 1, {}, {})
-        return found
-
-    expected = run(make_trainer(kae(), never, weights="length"), range(4))
-    run(make_trainer(kae(), args, weights="length"), range(2))
-    second, unweighted = make_trainer(kae(), args, weights="length"), make_trainer(kae(), args)
-    for trainer in (second, unweighted):
-        trainer.actor_model_group.states = {"global_step": 2, "episode": 0}
-        trainer.init_checkpoint_states()
-    with pytest.raises(ValueError, match="weights must be given at every step or at none"):
-        run(unweighted, range(2, 3))
-    np.testing.assert_array_equal(run(second, range(2, 4)), expected[2:])
 
 
 @pytest.mark.parametrize("order", ["strict", "any"])

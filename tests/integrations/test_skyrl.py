@@ -410,27 +410,3 @@ def test_integration_skyrl_weights_that_do_not_fit_are_refused(skyrl):
     rewards, mask = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.ones(2, 2)
     with pytest.raises(ValueError, match=r"weights=.length. needs .*BaselineTrainer"):
         skyrl.registry.get("alone")(token_level_rewards=rewards, response_mask=mask, index=["0", "0"])
-
-
-def test_integration_skyrl_weighted_history_resumes_bit_for_bit(tmp_path):
-    rng = np.random.default_rng(1)
-    batches = [(rng.random(8), list("00112233"), [[int(u) + 1] for u in "00112233"]) for _ in range(4)]
-
-    def run(trainer, steps):
-        found = []
-        for step in steps:
-            trainer.global_step = step + 1
-            found.append(train_step(trainer, *batches[step]))
-        return found
-
-    expected = run(make_trainer(kae(), name="whole", weights="length"), range(4))
-    first = make_trainer(kae(), name="first", ckpt_path=tmp_path, weights="length")
-    run(first, range(2))
-    first.save_checkpoints()
-    second = make_trainer(kae(), name="second", ckpt_path=tmp_path, weights="length")
-    second.load_checkpoints()
-    np.testing.assert_array_equal(run(second, range(2, 4)), expected[2:])
-    unweighted = make_trainer(kae(), name="unweighted", ckpt_path=tmp_path)
-    unweighted.load_checkpoints()
-    with pytest.raises(ValueError, match="weights must be given at every step or at none"):
-        run(unweighted, range(2, 3))

@@ -566,30 +566,3 @@ def test_integration_slime_weights_come_from_the_config_file_too():
             RewardPostProcess()(slime_args(kaestat_method="opo", kaestat_weights=weights), samples)
     with pytest.raises(ValueError, match="weights=length: method 'spo'"):
         RewardPostProcess(AdvantageEstimator("spo"), weights="length")
-
-
-def test_integration_slime_run_with_lengths_resumes_bit_for_bit_and_not_without_them(manager):
-    def hook(weights="length"):
-        return RewardPostProcess(AdvantageEstimator("kae", bandwidth=5.0), weights=weights)
-
-    def ragged(args, rollout_id, data_source, evaluation=False):
-        output = generate_rollout(args, rollout_id, data_source)
-        for group in output.samples:
-            for place, sample in enumerate(group):
-                sample.response_length = 1 + 7 * place
-        return output
-
-    def run(manager, steps):
-        manager.rollout = manager.post_process.with_step(ragged)
-        return [manager.generate(step) for step in steps]
-
-    expected = run(manager(hook()), range(6))
-    assert expected != run(manager(hook("none")), range(6))
-    first, second, changed = manager(hook()), manager(hook()), manager(hook("none"))
-    run(first, range(3))
-    first.data_source.save(2)
-    for resumed in (second, changed):
-        resumed.data_source.load(2)
-    assert run(second, range(3, 6)) == expected[3:]
-    with pytest.raises(ValueError, match="weights must be given at every step or at none"):
-        run(changed, range(3, 4))

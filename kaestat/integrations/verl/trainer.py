@@ -8,12 +8,21 @@ kaestat_colocate_async       colocate_async
 kaestat_separate_async       separate_async
 ===========================  =============================================
 
-They are verl's trainers in everything, except that an ``algorithm.adv_estimator`` of ours learns what verl does not
-pass on: the prompts' ids, the step, which rows are padding, and which are the final output of a session. One batch of
-the actor is one step of the estimator: a training step, or a part of it where ``parameter_sync_step`` cuts it up.
+They are verl's trainers in everything, except that a `TrainerSession` gives the advantages. What is verl's own:
 
-Under the asynchronous modes, and with ``algorithm.filter_groups``, a completion is recorded under the version of the
-weights that ended it, and groups that verl's replay buffer drops are recorded as well
+=========  =============================================================================================================
+ids        data source, split and index, a key of ``extra_info``, or a hash of the prompt (`Options.prompt_id`)
+step       batches of the actor, from ``global_steps``, which starts at 1 and comes back on resume
+versions   ``max_global_steps`` of an output's tag, the weights that ended it
+weights    tokens of the response mask, or their norms, from the actor's probabilities; a session's together
+filter     the replay buffer is watched, where the reward is known by the time it drops a group
+draw       in the place of a batch of prompts; a correction is that of verl's group name, applied in verl's precision
+state      in verl's checkpoint folder, before verl declares it complete
+padding    rows that say so in their tag
+=========  =============================================================================================================
+
+One batch of the actor is one step of the estimator: a training step, or a part of it where ``parameter_sync_step`` cuts
+it up. Versions count under the asynchronous modes, and with ``algorithm.filter_groups``
 (`kaestat.integrations.verl.versions`).
 
 Where an agent loop gives several outputs in a session, the final one carries the reward: it alone counts as a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator
@@ -54,6 +54,7 @@ def test_calls_in_order_give_the_bits_of_the_strict_mode(name, seed):
 
 
 @every_method
+@settings(max_examples=6)
 @given(seed=seeds)
 def test_any_order_split_and_lateness_give_the_visits_and_later_values_of_the_run_in_order(name, seed):
     steps = run(seed)
@@ -72,6 +73,7 @@ def test_any_order_split_and_lateness_give_the_visits_and_later_values_of_the_ru
 
 @weighted_or_not
 @pytest.mark.parametrize("name", WEIGHTED)
+@settings(max_examples=4)
 @given(seed=seeds)
 def test_so_do_rewards_and_weights_that_are_rounded_to_1e_12(name, weighted, seed):
     steps = run(seed, binary=False)
@@ -89,6 +91,7 @@ def test_so_do_rewards_and_weights_that_are_rounded_to_1e_12(name, weighted, see
 
 
 @every_method
+@settings(max_examples=4)
 @given(seed=seeds)
 def test_a_run_resumed_in_the_middle_goes_on_as_if_it_had_not_stopped(name, seed, tmp_path_factory):
     steps, now = run(seed), 13

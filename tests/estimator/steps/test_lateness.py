@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator
@@ -52,6 +52,7 @@ def check_calls(name: str, calls: list[tuple[int, int, Arrival]], seed: int, est
 
 
 @pytest.mark.parametrize("name", LIMITED)
+@settings(max_examples=4)
 @given(seed=seeds)
 def test_late_parts_have_the_values_of_the_run_in_order(name, seed):
     estimator = make(name, order="any")
@@ -61,6 +62,7 @@ def test_late_parts_have_the_values_of_the_run_in_order(name, seed):
 
 
 @pytest.mark.parametrize("name", ["kae", "kae_eb"])
+@settings(max_examples=6)
 @given(seed=seeds, late=st.sampled_from([0, 3, 40]))
 def test_so_they_have_with_an_allowance_that_is_given(name, seed, late):
     check_calls(name, late_calls(run(seed, 50), late, seed), seed, make(name, order="any", late=late))

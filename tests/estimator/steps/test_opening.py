@@ -15,6 +15,8 @@ from tests.helpers.arrivals import METHODS, WEIGHTED, run
 SERVED = {"bayes_filter": ("bayes_filter", {})}
 STRICT = METHODS | SERVED | {"spo, adaptive": ("spo", {"scale": "none"})}
 
+KINDS = [(order, {given: "weight"}) for order in ("strict", "any") for given in ("weights", "importance")]
+PAIRS = [(name, *KINDS[kind]) for k, name in enumerate(WEIGHTED) for kind in ((0, 3), (1, 2))[k % 2]]
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -79,9 +81,7 @@ def test_only_the_time_since_a_prior_matters(name, seed):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("columns", [{"weights": "weight"}, {"importance": "weight"}], ids=" ".join)
-@pytest.mark.parametrize("order", ["strict", "any"])
-@pytest.mark.parametrize("name", WEIGHTED)
+@pytest.mark.parametrize(("name", "order", "columns"), PAIRS)
 @settings(max_examples=6)
 @given(seed=seeds)
 def test_weighted_priors_are_weighted_visits_and_ratios_of_a_prior_are_1(name, order, columns, seed):

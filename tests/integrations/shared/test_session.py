@@ -63,6 +63,16 @@ class Wrapped:
         self.session.load_state_dict(state)
 
 
+class ById(Wrapped):
+    """The same with the data set's ids."""
+
+    def columns(self, rows):
+        return super().columns(rows) | {"ids": rows.ids}
+
+    def names(self, prompts):
+        return list(range(len(prompts)))
+
+
 class OverFiles(Wrapped):
     """The same by way of files."""
 
@@ -81,7 +91,7 @@ class OverFiles(Wrapped):
         self.session.load(*self.files())
 
 
-@pytest.mark.parametrize("adapter", [Wrapped, OverFiles])
+@pytest.mark.parametrize("adapter", [Wrapped, ById, OverFiles])
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_integration_session_conforms(check, adapter, tmp_path, monkeypatch):
     monkeypatch.setattr(OverFiles, "folder", tmp_path)

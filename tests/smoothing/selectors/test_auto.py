@@ -16,6 +16,7 @@ from kaestat.logs.replay import replay
 from kaestat.smoothing.selectors import Auto
 from tests.helpers import references as ref
 from tests.helpers.strategies import case_at, groups_of, runs, visits_of
+from tests.helpers.tiers import slow_after
 from tests.helpers.weighted_references import kae_eb_from_values
 
 CANDIDATES = [2 ** (2 * k / 3) for k in range(-12, 56)]
@@ -135,9 +136,10 @@ def flat(rows):
     return np.array([value for row in rows for value in row])
 
 
-@pytest.mark.parametrize("name", ["kae", "kae_eb"])
-@pytest.mark.parametrize("weighted", [False, True])
-@settings(max_examples=15)
+@pytest.mark.parametrize(
+    ("name", "weighted"), slow_after(2, [("kae", False), ("kae_eb", True), ("kae", True), ("kae_eb", False)])
+)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_values_are_those_of_plain_loops_over_all_steps(name, weighted, data):
     run = data.draw(runs(weighted=weighted, max_steps=5))

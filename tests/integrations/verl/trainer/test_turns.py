@@ -155,7 +155,7 @@ def test_a_run_resumes_where_it_stopped(queue, tmp_path):
     resumed._load_checkpoint()
     for found, expected in zip(train(resumed, range(2, 4)), whole[2:], strict=True):
         assert all(torch.equal(found[key], expected[key]) for key in expected)
-    with pytest.raises(ValueError, match="state of a trainer's adapter"):
+    with pytest.raises(ValueError, match="holds no state of AdvantageEstimator"):
         ordinary._load_checkpoint()
 
 

@@ -14,56 +14,9 @@ import torch
 
 from kaestat import AdvantageEstimator, RewardHistory
 from kaestat.core.storage import encode_keys, load_state, save_state, unpack_arrays
-from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_rows import copies
-
-
-class ByPrompt:
-    """Rows as they come, the prompt's hash for an id."""
-
-    def __init__(self, estimator):
-        self.watched = TrainerSession(estimator)
-
-    def ids(self, rows):
-        return None
-
-    def advantages(self, rows):
-        return self.watched.advantages(
-            rows.rewards, rows.step, prompts=rows.prompts, ids=self.ids(rows), groups=rows.uids, mask=~rows.padding
-        )
-
-    def state(self):
-        return self.watched.state_dict()
-
-    def restore(self, state):
-        self.watched.load_state_dict(state)
-
-
-class ById(ByPrompt):
-    def ids(self, rows):
-        return rows.ids
-
-
-class ByFile(ByPrompt):
-    """Checkpoints as files."""
-
-    folder = None
-
-    def state(self):
-        self.watched.save(self.folder / "state")
-        return self.folder / "state"
-
-    def restore(self, state):
-        self.watched.load(state)
-
-
-@pytest.mark.parametrize("adapter", [ByPrompt, ById, ByFile])
-@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-def test_integration_watched_conforms(check, adapter, tmp_path, monkeypatch):
-    monkeypatch.setattr(ByFile, "folder", tmp_path)
-    check(adapter)
 
 
 def kae():

@@ -1,0 +1,73 @@
+"""A training step of the default method against KAE with a fixed bandwidth, and the price of ``order="any"``.
+
+Timed: all of ``AdvantageEstimator.step`` of prompts that all return at every step, 0/1 rewards of single precision,
+after so many visits, with integer and with string ids; in turns, in processor time. For the committed numbers BLAS had
+one thread (``OPENBLAS_NUM_THREADS=1``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import count, cycle
+
+import numpy as np
+
+from benchmarks.report import show
+from benchmarks.rows import Row
+from benchmarks.timing import estimate, interleaved, ratio
+from kaestat import AdvantageEstimator
+from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD
+
+FIXED = "kae:bandwidth=10"
+CLAIM = f"A step of the default, {DEFAULT_METHOD}, costs less than 6 times one of KAE with a fixed bandwidth"
+AT_MOST = 6.0
+SIZES = {"full": ((256, (10, 60, 300), 60), (16_384, (10, 60, 300), 7)), "tiny": ((4, (2,), 2),)}
+GROUP, ANY_AFTER = 8, 30
+
+
+def run(size: str = "full") -> list[Row]:
+    """Milliseconds and ratios by number of prompts, kind of ids and visits behind them."""
+    rows: list[Row] = []
+    for n_prompts, visits, repetitions in SIZES[size]:
+        for kind in ("integer", "string"):
+            for before in visits:
+                rows += _against(DEFAULT_METHOD, FIXED, n_prompts, kind, before, repetitions, AT_MOST)
+    n_prompts, visits, repetitions = SIZES[size][0]
+    after = min(ANY_AFTER, max(visits))
+    return rows + _against(f"{SECOND_METHOD}, any order", SECOND_METHOD, n_prompts, "string", after, repetitions, None)
+
+
+def _against(
+    name: str, other: str, n_prompts: int, kind: str, before: int, repetitions: int, at_most: float | None
+) -> list[Row]:
+    case = f"{n_prompts:,} × {GROUP}, {kind} ids, {before} visits"
+    pieces = {each: _stepper(each, n_prompts, kind, before) for each in (other, name)}
+    seconds = interleaved(pieces, repetitions=repetitions, clock=time.process_time)
+    return [
+        *(Row(case, f"{each} step", "ms", estimate(1e3 * sample)) for each, sample in seconds.items()),
+        Row(case, f"{name} / {other}", "ratio", ratio(seconds[name], seconds[other]), at_most),
+    ]
+
+
+def _stepper(name: str, n_prompts: int, kind: str, before: int) -> Callable[[], object]:
+    method, _, order = name.partition(", ")
+    estimator = AdvantageEstimator(method, order="any" if order else "strict")
+    rng, step = np.random.default_rng(1), count()
+    keys = 7 * np.arange(n_prompts) + 3
+    ids = np.repeat(
+        keys if kind == "integer" else np.array([f"prompt-{key:012d}" for key in keys], dtype=object), GROUP
+    )
+    value = np.repeat(rng.random(n_prompts), GROUP)
+    rewards = cycle([(rng.random(len(ids)) < value).astype(np.float32) for _ in range(10)])
+
+    def once() -> object:
+        return estimator.step(ids, next(rewards), step=next(step))
+
+    for _ in range(before):
+        once()
+    return once
+
+
+if __name__ == "__main__":
+    show(CLAIM, run())

@@ -1,0 +1,41 @@
+"""Small operations on arrays of prompts, for `kaestat.baselines.bayes_filter`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from array_api_compat import device
+
+from kaestat.core.arrays import Array, namespace, not_negative
+
+
+def as_type_of(array: Any, model: Array) -> Array:
+    """``array`` in the kind, floating type and device of the model."""
+    return namespace(model).asarray(array, dtype=model.dtype, device=device(model))
+
+
+def elapsed(step: Array, newest: Array, scored: Array, last: Array) -> tuple[Array, Array]:
+    """Returns of the prompts since the last step at which some returned, and how many return now."""
+    xp = namespace(newest)
+    lag = xp.where(scored, newest, xp.zeros_like(newest))
+    returns = xp.sum(xp.astype(scored, lag.dtype), axis=-1)
+    mean_lag = xp.where(returns > 0, xp.sum(lag, axis=-1) / (1 + not_negative(returns - 1)), 1.0)
+    since = xp.where((last >= 0) & (returns > 0), not_negative(step - last), 0.0)
+    return since / mean_lag, returns
+
+
+def summed(column: Array, times: Array | None) -> Array:
+    """Sums over completions of what is 0 in the padding; faster than sum."""
+    xp = namespace(column)
+    if not column.shape[-1]:
+        return xp.sum(column, axis=-1)
+    return xp.vecdot(column, xp.ones_like(column[..., :1, :]) if times is None else times)
+
+
+def of_rows(array: Array, rows: slice) -> Array:
+    """Of some prompts, (..., P); an array that is the same for all prompts has one."""
+    return array if array.shape[-1] == 1 else array[..., rows]
+
+
+def joined(parts: list[Array], axis: int = -1) -> Array:
+    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=axis)
