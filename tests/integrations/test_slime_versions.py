@@ -65,7 +65,7 @@ def test_slime_late_and_mixed_groups_are_those_of_an_estimator_told_the_policies
         expected = plain.step(ids, [row[2] for row in rows], number, version=policies, stream_ids=groups)
         np.testing.assert_array_equal(found, expected)
     keys = [hash_prompt(prompt) for prompt in "abc"]
-    found, expected = (e.history.visits(keys, 7) for e in (hook.watched.estimator, plain))
+    found, expected = (e.history.visits(keys, 7) for e in (hook.session(args).estimator, plain))
     assert found.lag.tolist() == expected.lag.tolist() and found.count.tolist() == expected.count.tolist()
     assert sorted({7 - lag for lag, count in zip(found.lag.flat, found.count.flat, strict=True) if count}) == [
         3,
@@ -84,7 +84,7 @@ def test_slime_segments_and_resumed_completions_are_of_the_newest_policy_among_t
     ]
     hook.with_step(lambda *_, **options: samples)(args, 5, None)
     hook(args, samples)
-    visits = hook.watched.estimator.history.visits([hash_prompt("p")], 6)
+    visits = hook.session(args).estimator.history.visits([hash_prompt("p")], 6)
     assert [(6 - lag, n) for lag, n in zip(visits.lag[0], visits.count[0], strict=True) if n] == [(1, 2), (2, 1)]
 
 
@@ -102,7 +102,7 @@ def test_slime_dropped_groups_are_recorded_under_their_policies_beside_kept_ones
         sample.metadata = dict(kept[0].metadata)
     hook.observe_all(args, [every[:2], every[2:4], every[4:6], every[6:]], None)
     hook(args, kept)
-    visits = hook.watched.estimator.history.visits([hash_prompt("p0"), hash_prompt("p1")], 6)
+    visits = hook.session(args).estimator.history.visits([hash_prompt("p0"), hash_prompt("p1")], 6)
     held = [
         [(6 - lag, n, total) for lag, n, total in zip(*rows, strict=True) if n]
         for rows in zip(visits.lag, visits.count, visits.total, strict=True)
@@ -119,7 +119,7 @@ def test_slime_completions_of_unknown_policies_are_refused_and_nothing_is_record
     ):
         with pytest.raises(ValueError, match=message):
             rollout(hook, args, 2, [(0, "a", 1.0, ["1"]), (0, "a", 1.0, versions)])
-    assert hook.watched.estimator.history is None
+    assert hook.session(args).estimator.history is None
     with pytest.raises(ValueError, match="counted from the first rollout"):
         fresh = RewardPostProcess()
         fresh(args, [Sample(0, 0, prompt="a", reward=1.0, weight_versions=["1"], metadata={"kaestat_step": 0})])

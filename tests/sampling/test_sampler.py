@@ -7,11 +7,15 @@ import pytest
 
 from kaestat import AdvantageEstimator
 from kaestat.estimator.prediction import Population
-from kaestat.sampling import POLICIES, PromptSampler
+from kaestat.sampling import POLICIES, PromptSampler, systematic
+from tests.helpers.tiers import slow_after
 
 IDS = [f"p{k}" for k in range(12)]
 VALUES = np.linspace(0.0, 1.0, 12)
 CASES = [(name, None) for name in POLICIES] + [(name, 4) for name, kind in POLICIES.items() if kind.takes_groups]
+
+ONCE = [(name, 4 if k % 2 and kind.takes_groups else None) for k, (name, kind) in enumerate(POLICIES.items())]
+PAIRED = slow_after(len(ONCE), [*ONCE, *(case for case in CASES if case not in ONCE)])
 
 
 def train(sampler: PromptSampler, steps: int, seed: int = 0, start: int = 0) -> list:
@@ -38,7 +42,7 @@ def test_budgets_are_exact_and_corrections_bounded_by_the_floor(policy, group_si
             assert set(draw.counts.tolist()) == {4}
 
 
-@pytest.mark.parametrize(("policy", "group_size"), CASES)
+@pytest.mark.parametrize(("policy", "group_size"), PAIRED)
 def test_the_corrected_mean_is_unbiased_under_every_policy(policy, group_size):
     """Sum over prompts of count times correction times f(prompt) has the expectation B times the mean of f.
 
@@ -60,6 +64,35 @@ def test_the_corrected_mean_is_unbiased_under_every_policy(policy, group_size):
         assert abs(plain.mean() - truth) > 5 * plain.std() / np.sqrt(1_000)
 
 
+@pytest.mark.parametrize("group_size", [None, 4])
+def test_greso_is_corrected_exactly_for_unequal_shares_whichever_prompts_it_keeps(group_size):
+    """Given the prompts kept, expected completions times corrections are the budget times the shares.
+
+    Expectations are exact: numbers change where the start passes a fraction of the cumulative expectations alone.
+    """
+
+    class At:
+        def __init__(self, start: float):
+            self.random, self.permutation = (lambda: start), np.arange
+
+    share = np.random.default_rng(0).dirichlet(np.ones(12))
+    unit = group_size or 1
+    sampler = PromptSampler(IDS, 16, policy="greso", group_size=group_size, share=share, floor=0.1, seed=3)
+    train(sampler, 6)
+    kept = set()
+    for _ in range(100):
+        draw = sampler.draw(6)
+        expected = draw.plan.expected
+        kept.add(tuple(expected > 0.1 * 16 * share * (1 + 1e-9)))
+        assert (expected >= 0.1 * 16 * share * (1 - 1e-9)).all()
+        here = [IDS.index(key) for key in draw.prompt_ids]
+        np.testing.assert_allclose(draw.correction * expected[here], 16 * share[here], rtol=1e-12)
+        starts = np.unique(np.r_[0, 1 - np.cumsum(expected / unit) % 1, 1])
+        counts = [systematic(expected / unit, At(start)) for start in (starts[1:] + starts[:-1]) / 2]
+        np.testing.assert_allclose(unit * np.diff(starts) @ np.array(counts), expected, atol=1e-9)
+    assert len(kept) > 3
+
+
 def test_completions_go_where_rewards_vary():
     draws = train(PromptSampler(IDS, 24, floor=0.1, seed=1), 60)
     got = {key: 0 for key in IDS}
@@ -70,8 +103,7 @@ def test_completions_go_where_rewards_vary():
     assert min(got.values()) > 0
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("policy", "shared"), [(name, k % 2 == 1) for k, name in enumerate(POLICIES)])
 def test_a_resumed_sampler_draws_the_same_to_the_last_bit(policy, shared, tmp_path):
     def make():
         predictor = AdvantageEstimator("kae_eb") if shared else "kae_eb"
