@@ -218,13 +218,8 @@ def settle(cell: Cell[Held]) -> Held:
 def changes_together(call: Call, prepare: Callable[[], list[Change]]) -> list[Change]:
     """What a call computes for several estimators, all of which repeat the same earlier call, or none.
 
-    Another call may have some samples in common with an interrupted one, such as one column of several rewards.
-
-    Parameters
-    ----------
-    call : Call
-    prepare : callable
-        Computes the changes; without an effect, so that it can be called twice.
+    Another call may have some samples in common with an interrupted one, such as one column of several rewards. Then
+    ``prepare``, which has no effect, is called twice.
     """
     changes = prepare()
     call.parts = len(changes)
