@@ -279,18 +279,11 @@ class AdvantageEstimator(PromptValues):
         return as_type_of(change.advantages, rewards)
 
     def prepared(
-        self,
-        name: str,
-        call: Call,
-        ids: Sequence[Hashable],
-        rewards: Any,
-        step: int,
-        *columns: Any,
-        template: Any = None,
+        self, name: str, call: Call, ids: Sequence[Hashable], rewards: Any, step: int, *more: Any, template: Any = None
     ) -> Change:
         """`recorded` without its effect; `values` are of the type of the template, or of the rewards."""
         step, template = whole_step(step), rewards if template is None else template
-        samples = StepSamples.of(ids, rewards, *columns, by_stream=self.baseline.unit == "group")
+        samples = StepSamples.of(ids, rewards, *more, by_stream=self.baseline.unit == "group")
         held, said = handed_over(self.held, samples)
         last, order, serving = held.answer, held.plan.order, held.plan.serving
         if last is not None and last.is_kept_back(name, step) and samples.same_as(last.samples):
