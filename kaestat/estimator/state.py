@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,6 +109,8 @@ class EstimatorState:
                 f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
                 f"{baseline.horizon:g}; build it with the parameters that were saved."
             )
+        if history is not None and baseline.cuts_history and history.max_visits == math.inf:
+            history.columns.keep_newest(baseline.max_visits)
         if history is not None and history.max_visits != baseline.max_visits:
             raise ValueError(
                 f"state: its history keeps the {history.max_visits:g} newest visits, this estimator needs "

@@ -109,6 +109,10 @@ class Columns:
         state = np.take(self.state, rows, axis=0) if self.state.shape[1] else None
         return Visits(lag=lag, **sums, state=state)
 
+    def keep_newest(self, visits: float) -> None:
+        """From now on look back that many newest visits of a prompt; `keep_for_late` drops those before."""
+        self.max_visits, self.shown = visits, int(min(self.shown, visits))
+
     def keep_for_late(self, late: int | None) -> None:
         """From now on keep what visits that come late by so many steps reach; None for a history in order."""
         if late is None and self.shown < self.width:
