@@ -59,6 +59,8 @@ class Baseline(ABC):
         Whether the value depends on the past visits alone, and not on the rest of the group.
     estimates_mean : bool
         Whether the value estimates the prompt's mean reward.
+    cuts_history : bool
+        Whether a stored history with more visits than `max_visits` is cut to them: earlier versions kept them all.
     counts_suffice : bool
         Whether of a group's rewards only how often each occurs matters, and is read as `Groups.times` has it: then a
         log whose rewards take few values is served without going through all completions.
@@ -72,6 +74,7 @@ class Baseline(ABC):
     knows_unseen: ClassVar[bool] = False
     past_only: ClassVar[bool] = False
     estimates_mean: ClassVar[bool] = True
+    cuts_history: ClassVar[bool] = False
     counts_suffice: ClassVar[bool] = False
 
     @abstractmethod

@@ -38,4 +38,5 @@ def of_rows(array: Array, rows: slice) -> Array:
 
 
 def joined(parts: list[Array], axis: int = -1) -> Array:
+    """The parts one after the other along an axis; a single part as it is."""
     return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=axis)

@@ -12,6 +12,10 @@ from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Namespace, Visits
 from kaestat.core.checks import check_finite_number, check_positive
 
+FAINT = 1e-12  # weight of a visit next to that of the newest
+LARGEST_VARIANCE = 0.25  # of rewards in [0, 1]
+MOST_VISITS = 2**31
+
 
 @dataclass(frozen=True)
 class Kalman(RangedBaseline):
@@ -25,7 +29,9 @@ class Kalman(RangedBaseline):
     the completion itself is left out.
 
     With constant group size and one visit a step the gain settles, and the filter is the exponential kernel:
-    ``rho = 1 - K`` with ``K^2 / (1 - K) = drift_variance * n / s2``.
+    ``rho = 1 - K`` with ``K^2 / (1 - K) = drift_variance * n / s2``. No visit is forgotten more slowly than at n = 1
+    and the largest s2 (1/4, or the number given), so visits whose weight has then fallen to 1e-12 are dropped: with the
+    default parameters those before the newest 1,002. s2 is that of the rewards of the visits that are left.
 
     Parameters
     ----------
@@ -43,6 +49,7 @@ class Kalman(RangedBaseline):
 
     shrinks: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
+    cuts_history: ClassVar[bool] = True
 
     drift_variance: float = 2e-4
     initial_mean: float = 0.5
@@ -62,6 +69,15 @@ class Kalman(RangedBaseline):
     @property
     def horizon(self) -> float:
         return math.inf
+
+    @property
+    def max_visits(self) -> float:
+        ratio = self.drift_variance / (LARGEST_VARIANCE if self.reward_variance is None else self.reward_variance)
+        gain = (math.sqrt(ratio * (ratio + 4)) - ratio) / 2  # K^2 / (1 - K) = ratio
+        most = (
+            math.log(FAINT / 2) / math.log1p(-gain) if 0 < gain < 1 else math.inf
+        )  # the gain starts lower: twice 1e-12
+        return math.ceil(most) if most < MOST_VISITS else math.inf
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp

@@ -1,4 +1,4 @@
-"""Sieve least squares: a spline or polynomial in the step, fitted to the prompt's whole past."""
+"""Sieve least squares: a spline or polynomial in the step, fitted to the prompt's past."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import cold_start_value
 from kaestat.core.arrays import Array, Groups, Namespace, Visits, ratio
 from kaestat.core.checks import check_whole
+
+MAX_VISITS = 1024
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Sieve(Baseline):
     A prompt gets as many basis functions as it has distinct past visits, at most ``n_basis`` (one visit gives a
     constant), and no more than let the visits determine the value now: after a long gap the last spline has no data.
     Without any past it is the leave-one-out mean of the group, or the mean of the other prompts.
-    The fit may leave [0, 1].
+    The fit may leave [0, 1]. Of a prompt's visits the newest 1,024 are fitted, so that a step's cost stays bounded; the
+    first of these is then the start of time.
 
     Parameters
     ----------
@@ -42,6 +45,7 @@ class Sieve(Baseline):
 
     takes_weights: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
+    cuts_history: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_whole("n_basis", self.n_basis, most=20)
@@ -52,6 +56,10 @@ class Sieve(Baseline):
     @property
     def horizon(self) -> float:
         return math.inf
+
+    @property
+    def max_visits(self) -> float:
+        return MAX_VISITS
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp

@@ -10,12 +10,15 @@ from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Namespace, Visits
 from kaestat.core.checks import check_positive, check_share
 
+FAINT = 2.0**-60  # weight of a visit next to that of the newest, below rounding
+
 
 @dataclass(frozen=True)
 class Spo(RangedBaseline):
     """``v = a / (a + b)`` from the past visits alone; then ``a <- rho a + r``, ``b <- rho b + 1 - r``.
 
-    A visit with several completions forgets once and adds them all. Rewards must lie in [0, 1], or in the range given.
+    A visit with several completions forgets once and adds them all. Visits of which less than 2^-60 is left are
+    dropped: with the default bounds those before the newest 1,019. Rewards must lie in [0, 1], or in the range given.
     The method whitens its advantages over the batch unless another scaling is asked for.
 
     Parameters
@@ -43,6 +46,7 @@ class Spo(RangedBaseline):
     shrinks: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
     past_only: ClassVar[bool] = True
+    cuts_history: ClassVar[bool] = True
 
     rho: float | None = None
     half_life: float = 0.06
@@ -67,6 +71,11 @@ class Spo(RangedBaseline):
     @property
     def horizon(self) -> float:
         return math.inf
+
+    @property
+    def max_visits(self) -> float:
+        slowest = self.rho_max if self.rho is None else self.rho
+        return math.ceil(math.log(FAINT) / math.log(slowest)) if slowest < 1 else math.inf
 
     @property
     def in_order_only(self) -> bool:

@@ -356,8 +356,10 @@ def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Na
     """``numerator / denominator`` where the denominator is positive, elsewhere ``otherwise``; never warns."""
     positive = denominator > 0
     if type(positive) is np.ndarray and positive.all():  # elsewhere the question would wait for the device
-        shape = np.broadcast_shapes(np.shape(numerator), positive.shape, np.shape(otherwise))
         found = numerator / denominator
+        if type(otherwise) is float:
+            return found
+        shape = np.broadcast_shapes(np.shape(numerator), positive.shape, np.shape(otherwise))
         return found if found.shape == shape else np.broadcast_to(found, shape)
     return xp.where(positive, numerator / xp.where(positive, denominator, 1.0), otherwise)
 

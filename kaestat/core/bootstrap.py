@@ -1,4 +1,9 @@
-"""Bootstrap over clusters (prompts), and the intervals of means that come from it."""
+"""Bootstrap over clusters (prompts), and the intervals of means that come from it.
+
+A mean of skewed contributions goes with its standard error: where the few large ones are missing from a sample, both
+are too small, and a symmetric interval misses on one side. Every interval here is therefore longer on that side
+(`skewed_ends`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ import numpy as np
 from kaestat.core.checks import check_factors, check_seed, check_whole
 
 NORMAL_975 = 1.959963984540054
+ROUNDING = 1e-9  # of a skewness that is 0
 
 
 def cluster_bootstrap(samples: np.ndarray, *, n_boot: int, seed: int) -> np.ndarray:
@@ -54,7 +60,7 @@ def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarr
 
     Of C clusters both intervals are as wide as Student's with C - 1 degrees of freedom: percentiles of a bootstrap,
     whose spread is that of divisor C, are moved away from the mean by ``sqrt(C / (C - 1)) t_(C-1) / z`` (Hesterberg,
-    2015, on why percentile intervals of small samples are too short).
+    2015, on why percentile intervals of small samples are too short). `skewed_ends` then moves one end out.
 
     Parameters
     ----------
@@ -84,24 +90,77 @@ def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarr
     se = samples.std(axis=0, ddof=1) / np.sqrt(n_clusters)
     if len(draws) == 0:
         reach = _student_975(n_clusters) * se
-        return mean, se, mean - reach, mean + reach
+        return mean, se, *skewed_ends(mean, mean - reach, mean + reach, samples)
     lowest, highest = np.quantile(draws, [0.025, 0.975], axis=0)
-    low, high = widened(mean, lowest, highest, n_clusters)
-    return mean, se, low, high
+    return mean, se, *widened(mean, lowest, highest, samples)
 
 
-def widened(center: np.ndarray, low: np.ndarray, high: np.ndarray, n_clusters: int) -> tuple[np.ndarray, np.ndarray]:
+def widened(
+    center: np.ndarray, low: np.ndarray, high: np.ndarray, contributions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Ends of a 95 % percentile interval moved away from ``center`` as `mean_with_interval` says; NaN for one cluster.
 
     Parameters
     ----------
     center, low, high : ndarray, shape (M,)
-    n_clusters : int
+    contributions : ndarray, shape (C, M)
+        See `skewed_ends`.
     """
+    n_clusters = len(contributions)
     if n_clusters < 2:
         return np.full_like(center, np.nan), np.full_like(center, np.nan)
     factor = math.sqrt(n_clusters / (n_clusters - 1)) * _student_975(n_clusters) / NORMAL_975
-    return center + factor * (low - center), center + factor * (high - center)
+    return skewed_ends(center, center + factor * (low - center), center + factor * (high - center), contributions)
+
+
+def skewed_ends(
+    center: np.ndarray, low: np.ndarray, high: np.ndarray, contributions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of an interval of a mean, the one on the side of the long tail moved out.
+
+    A standard error s of C contributions with kurtosis k has itself the standard error ``s / 2 sqrt((k - 1) / C)``.
+    The end on the side to which the contributions are skewed reaches as far as if s were two of these larger, which is
+    ``1 + sqrt((k - 1) / C)`` times as far. The other end stays.
+
+    Of the mean of 40 contributions with a skewness of 3.8 (value MSE where nearly all rewards are 1), 95 % intervals
+    cover .945 instead of .906 at 1.24 times the median length, as `simulations.studies.interval_skewed` shows, which
+    has the cases where this is not enough as well. A bootstrap-t and Hall's transformation (1992) cover .92 there.
+
+    Parameters
+    ----------
+    center, low, high : ndarray, shape (M,)
+    contributions : ndarray, shape (C, M)
+        Of each cluster to the estimate, up to scale and shift: its linear part, where it is no mean.
+
+    References
+    ----------
+    Hall, P. (1992), On the removal of skewness by transformation.
+    """
+    deviation = contributions - contributions.mean(axis=0)
+    largest = np.abs(deviation).max(axis=0)
+    deviation = np.divide(deviation, largest, out=np.zeros_like(deviation), where=largest > 0)
+    second, third, fourth = (np.mean(deviation**power, axis=0) for power in (2, 3, 4))
+    kurtosis = np.divide(fourth, second**2, out=np.ones_like(second), where=second > 0)
+    factor = 1 + np.sqrt(np.maximum(kurtosis - 1, 0) / len(contributions))
+    below, above = (np.where(sign * third > ROUNDING * second**1.5, factor, 1.0) for sign in (-1, 1))
+    return center + below * (low - center), center + above * (high - center)
+
+
+def effective_number(contributions: np.ndarray) -> np.ndarray:
+    """How many contributions of equal size would carry as much, ``(sum |x|)^2 / sum x^2``, shape (M,); at least 1.
+
+    Parameters
+    ----------
+    contributions : ndarray, shape (C, M)
+
+    References
+    ----------
+    Kish, L. (1965), Survey Sampling.
+    """
+    size = np.abs(contributions)
+    largest = size.max(axis=0)
+    size = np.divide(size, largest, out=np.ones_like(size), where=largest > 0)
+    return np.asarray(size.sum(axis=0) ** 2 / (size**2).sum(axis=0))
 
 
 def _student_975(n_clusters: int) -> float:

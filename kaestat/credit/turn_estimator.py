@@ -15,7 +15,7 @@ from kaestat.core.locked import Locked
 from kaestat.core.storage import load_state, save_state, unpack_arrays
 from kaestat.credit.turns import check_counts, padded_turns, ragged, returns_of_padded
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.estimator.held_state import Call, Change, Commit, Pending, changes_together, make_changes
+from kaestat.estimator.held_state import Call, Cell, Change, Commit, changes_together, make_changes
 from kaestat.history.delta import HistoryDelta
 
 _OF_THE_PROMPT = ("objective", "prior")
@@ -94,7 +94,7 @@ class TurnEstimator(Locked):
         self.gamma = check_share("gamma", gamma, allow_zero=True)
         super().__init__()
         self._make = partial(AdvantageEstimator, method, scale=scale, **params)
-        self._swapped: _Turns | Pending[_Turns] = self._longer((), 1)
+        self._turns = Cell(self._longer((), 1))
         self.values: list[np.ndarray] = []
 
     def __repr__(self) -> str:
@@ -103,8 +103,7 @@ class TurnEstimator(Locked):
     @property
     def estimators(self) -> _Turns:
         """Of each turn that has been seen."""
-        held = self._swapped
-        return held.valid if isinstance(held, Pending) else held
+        return self._turns.value
 
     @property
     def last_step(self) -> int:
@@ -236,7 +235,8 @@ class TurnEstimator(Locked):
             estimators = self._longer((), len(of_turns))
             for estimator, each in zip(estimators, of_turns, strict=True):
                 estimator.load_state_dict(each)
-            self._swapped, self.values = estimators, []
+            self._turns.put(estimators)
+            self.values = []
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, atomically and without pickle."""
@@ -273,7 +273,7 @@ class TurnEstimator(Locked):
     def _make_changes(self, estimators: _Turns, changes: list[Change]) -> None:
         """Change the estimators of all turns, some of which may be new, or none."""
         commit = Commit()
-        self._swapped = Pending(self.estimators, estimators, commit)
+        self._turns.wait(estimators, commit)
         make_changes(changes, commit, stacklevel=5)
 
     def _calls(

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import changed_parameters, get_method, make_baseline, with_specified
 from kaestat.core.arrays import Array
-from kaestat.core.checks import check_ids, whole_step
-from kaestat.core.samples import as_type_of
-from kaestat.estimator.default_method import default_for
-from kaestat.estimator.held_state import Call, Held, make_changes
-from kaestat.estimator.objective import check_objective
-from kaestat.estimator.prediction import Prediction
-from kaestat.estimator.prepared_calls import PreparedCalls
-from kaestat.estimator.reach import ReturnWatch
-from kaestat.estimator.scaling import make_scaling
-from kaestat.estimator.state import EstimatorState
-from kaestat.estimator.steps import any_order, strict_order
-from kaestat.estimator.stored_estimator import StoredEstimator
+from kaestat.core.checks import whole_step
+from kaestat.core.samples import StepSamples, as_type_of, largest_like, scatter
+from kaestat.core.storage import load_state
+from kaestat.estimator.held_state import Answer, Call, Change, make_changes
+from kaestat.estimator.notices import default_for, handed_over, noticed
+from kaestat.estimator.plan import Plan, arguments
+from kaestat.estimator.prompt_values import PromptValues
+from kaestat.estimator.record import StepRecord
+from kaestat.estimator.steps.call import advance
+from kaestat.estimator.stored import loaded
 from kaestat.history.prior import Prior
 
 
-class AdvantageEstimator(PreparedCalls, StoredEstimator):
+class AdvantageEstimator(PromptValues):
     """Advantages ``reward - value`` for the samples of each training step, with the history kept inside.
 
     Parameters
@@ -97,48 +93,25 @@ class AdvantageEstimator(PreparedCalls, StoredEstimator):
         prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str] | None = None,
         **params: Any,
     ):
-        self._by_default = method is None
-        if method is None:
-            method = default_for(order)
-        if isinstance(method, Baseline):
-            if params:
-                raise ValueError(f"{', '.join(params)}: a Baseline object has its parameters already; leave them out.")
-            self.method, self.baseline, own_scale = type(method).__name__, method, "none"
-        else:
-            method, params = with_specified(method, params)
-            known = get_method(method)
-            self.method, self.baseline = method, make_baseline(method, **params)
-            own_scale = known.scale
-        if scale is not None:
-            make_scaling(scale if isinstance(scale, str) else repr(scale))
-        if self.baseline.missing_input is not None:
-            raise ValueError(f"method {self.method!r} needs {self.baseline.missing_input}.")
-        check_objective(objective, self.method, self.baseline)
-        self.objective = objective
-        self._named, self._params, self._scale = isinstance(method, str), params, scale
-        self.scale = own_scale if scale is None else scale
-        any_order.check_options(order, keep_deltas, late)
-        self.order = order
-        if order == "any":
-            any_order.check_method(self._serving)
-        self._late, self.late = late, any_order.allowance(self.baseline, late) if order == "any" else None
-        self._keep_deltas = keep_deltas
-        state = EstimatorState(self.baseline.initial_carry() if order == "strict" else None, late=self.late)
-        returns = ReturnWatch(self.method, self.baseline)
-        super().__init__(Held(state, returns, deltas=() if keep_deltas else None))
+        chosen = default_for(order) if method is None else method
+        super().__init__(Plan.of(chosen, params, scale, objective, order, late, keep_deltas, method is None))
         if prior is not None:
             self.add_prior(prior)
 
     def __repr__(self) -> str:
-        given = [repr(self.method if self._named else self.baseline)]
-        given += [f"{name}={value!r}" for name, value in changed_parameters(self.baseline, self._params).items()]
-        given += [] if self._scale is None else [f"scale={self._scale!r}"]
-        given += [] if self.objective == "mean" else [f"objective={self.objective!r}"]
-        given += [] if self.order == "strict" else [f"order={self.order!r}"]
-        given += [] if self._late is None else [f"late={self._late}"]
         when = "before its first step" if self.last_step < 0 else f"after step {self.last_step}"
         known = "" if self.history is None else f", {len(self.history):,} prompts known"
-        return f"AdvantageEstimator({', '.join(given)}) {when}{known}"
+        return f"AdvantageEstimator({self.plan}) {when}{known}"
+
+    @property
+    def record(self) -> StepRecord | None:
+        """What the last `step` or `advantages` did; None before the first."""
+        return self.held.record
+
+    @property
+    def values(self) -> Array | None:
+        """Values of the samples of the last `step` or `advantages`; None before the first."""
+        return self.held.values
 
     def step(
         self,
@@ -255,13 +228,8 @@ class AdvantageEstimator(PreparedCalls, StoredEstimator):
         TypeError
             As `step`.
         """
-        self._any_order_only("advantages")
-        samples = self._samples(prompt_ids, rewards, mask, stream_ids, weights, importance, None, version)
-        now = whole_step(now)
-        with self.lock:
-            change = self._asked(samples, now, rewards)
-            make_changes([change])
-        return as_type_of(change.advantages, rewards)
+        columns = mask, stream_ids, weights, importance, None, version
+        return self.recorded("advantages", Call(), prompt_ids, rewards, now, *columns)
 
     def observe(
         self,
@@ -296,49 +264,68 @@ class AdvantageEstimator(PreparedCalls, StoredEstimator):
         self.recorded("observe", call, prompt_ids, rewards, step, *columns)
         call.finish(None)
 
-    def predict(self, prompt_ids: Sequence[Hashable], step: int) -> Prediction:
-        """Values of prompts before they are sampled; nothing is recorded.
+    def recorded(
+        self, name: str, call: Call, prompt_ids: Sequence[Hashable], rewards: Any, step: int, *columns: Any
+    ) -> Array:
+        """`step`, `observe` or `advantages` as a part of a call that does more.
 
-        Parameters
-        ----------
-        prompt_ids : sequence of hashables, length P
-            Distinct prompts, known or not; pairs of prompt and stream for ``kae_stream`` with stream ids. Methods that
-            pool prompts borrow from the others that are asked for.
-        step : int
-            The step at which the prompts would be sampled, after their last visits. With ``order="any"`` visits at it
-            and after it are left out.
+        Until the call is finished, the same arguments are taken for a repetition of it: they give the same result, and
+        nothing is recorded again. The caller finishes it (`Call.finish`), and gives the columns in the order of
+        `step`.
+        """
+        with self.lock:
+            change = self.prepared(name, call, prompt_ids, rewards, step, *columns)
+            make_changes([change], stacklevel=4)
+        return as_type_of(change.advantages, rewards)
 
-        Returns
-        -------
-        Prediction
-            Arrays of shape (P,), in the order of the ids. Always of the expected reward, also where completions have
-            weights.
+    def prepared(
+        self, name: str, call: Call, ids: Sequence[Hashable], rewards: Any, step: int, *more: Any, template: Any = None
+    ) -> Change:
+        """`recorded` without its effect; `values` are of the type of the template, or of the rewards."""
+        step, template = whole_step(step), rewards if template is None else template
+        samples = StepSamples.of(ids, rewards, *more, by_stream=self.baseline.unit == "group")
+        held, said = handed_over(self.held, samples)
+        last, order, serving = held.answer, held.plan.order, held.plan.serving
+        if last is not None and last.is_kept_back(name, step) and samples.same_as(last.samples):
+            after = held._replace(answer=last._replace(call=call))
+            return Change(self.cell, after, last.advantages, last.values, repeats=last.call)
+        if name == "step":
+            outcome = advance(order, held.state, serving, samples, step)
+        else:
+            outcome = (order.observe if name == "observe" else order.advantages)(held.state, serving, samples, step)
+        after, warnings = noticed(held, outcome, samples, new=name != "advantages")
+        found = (np.zeros(len(samples.reward)),) * 2 if outcome.record is None else outcome.record.of_samples
+        advantages, values = (scatter(each, samples.keep) for each in found)
+        serving.check_finite(advantages, values, largest=largest_like(template))
+        if name != "observe":
+            after = after._replace(record=outcome.record, values=as_type_of(values, template))
+        if name != "advantages":
+            answer = Answer(call, name, step, samples.copied(), advantages, values)
+            after = after.keeping(outcome.delta, self.sender)._replace(answer=answer)
+        return Change(self.cell, after, advantages, values, warnings=(*said, *warnings))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Rebuild an estimator written by `save`; it goes on bit for bit as if it had never stopped.
 
         Raises
         ------
         ValueError
-            If the method has no history, an id comes twice, or a prompt was visited at ``step`` or later.
-        TypeError
-            For unhashable ids.
-
-        Examples
-        --------
-        >>> estimator = AdvantageEstimator("kae", bandwidth=10)
-        >>> _ = estimator.step(["a"] * 4 + ["b"] * 4, [1.0, 0, 0, 0, 1, 1, 1, 0], step=0)
-        >>> prediction = estimator.predict(["b", "a", "new"], step=1)
-        >>> prediction.value.tolist(), prediction.standard_error.round(2).tolist()
-        ([0.75, 0.25, 0.5], [0.22, 0.22, 0.25])
+            If the file is torn, or holds something else.
         """
-        if self.baseline.horizon == 0:
-            raise ValueError(
-                f"method {self.method!r} keeps no history, so it predicts nothing; take one that does, such as "
-                "'kae_eb'."
-            )
-        listed = prompt_ids.tolist() if isinstance(prompt_ids, np.ndarray) else prompt_ids
-        keys, step = check_ids("prompt_ids", listed), whole_step(step)
-        if len(set(keys)) < len(keys):
-            twice = next(key for key, times in Counter(keys).items() if times > 1)
-            raise ValueError(f"prompt_ids: {twice!r} comes twice; ask for each prompt once.")
-        of_order = any_order if self.order == "any" else strict_order
-        with self.lock:
-            return of_order.predicted(self._state, self.baseline, keys, step)
+        return cls.of_content(load_state(path), path)
+
+    @classmethod
+    def of_content(cls, content: dict[str, Any], path: str | os.PathLike[str]) -> Self:
+        """`load`, from what has been read of the file at ``path``."""
+        plan = content.get("estimator")
+        if not isinstance(plan, dict):
+            raise ValueError(f"{path}: holds no AdvantageEstimator.")
+        try:
+            method, options = arguments(plan)
+            estimator = cls(method, **options)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{path}: its estimator cannot be built ({error}).") from error
+        held = loaded(content.get("state"), estimator.plan, estimator.sender)
+        make_changes([Change(estimator.cell, held)])
+        return estimator

@@ -8,6 +8,8 @@ the entries of its log (`kaestat.history.columns.HistoryWrite`).
 
 from __future__ import annotations
 
+import os
+import secrets
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,13 +19,12 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from kaestat.core.arrays import Array
-from kaestat.core.locked import Locked
 from kaestat.core.samples import StepSamples
+from kaestat.estimator.plan import Plan
 from kaestat.estimator.reach import ReturnWatch
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.state import EstimatorState
 from kaestat.history.delta import HistoryDelta
-from kaestat.history.history import RewardHistory
 
 T = TypeVar("T")
 
@@ -57,18 +58,7 @@ class Call:
 
 
 class Answer(NamedTuple):
-    """The last call that recorded samples, and its result.
-
-    Attributes
-    ----------
-    call : Call
-    name : str
-        "step" or "observe".
-    step : int
-    samples : StepSamples
-        With arrays of their own.
-    advantages, values : ndarray of float64, shape (N,)
-    """
+    """The last call that recorded samples, "step" or "observe" by name, and its result; all arrays are its own."""
 
     call: Call
     name: str
@@ -77,10 +67,10 @@ class Answer(NamedTuple):
     advantages: np.ndarray
     values: np.ndarray
 
-    def is_repeated(self, name: str, samples: StepSamples, step: int) -> bool:
-        """Whether the user makes the same call again because an interrupt has kept its result back."""
+    def is_kept_back(self, name: str, step: int) -> bool:
+        """Whether this is the result of such a call, and an interrupt has kept it back: the user may call again."""
         interrupted = not self.call.finished and self.call.thread == threading.get_ident()
-        return interrupted and (self.name, self.step) == (name, step) and self.samples.same_as(samples)
+        return interrupted and (self.name, self.step) == (name, step)
 
 
 class Held(NamedTuple):
@@ -88,6 +78,7 @@ class Held(NamedTuple):
 
     Attributes
     ----------
+    plan : Plan
     state : EstimatorState
     returns : ReturnWatch
     record : StepRecord or None
@@ -100,6 +91,7 @@ class Held(NamedTuple):
         Whether a warning about late completions has been given.
     """
 
+    plan: Plan
     state: EstimatorState
     returns: ReturnWatch
     record: StepRecord | None = None
@@ -107,6 +99,38 @@ class Held(NamedTuple):
     deltas: tuple[HistoryDelta, ...] | None = None
     answer: Answer | None = None
     told_late: bool = False
+
+    def kept_deltas(self, name: str) -> tuple[HistoryDelta, ...]:
+        """The deltas to be sent; a ValueError for the call of that name if they are not kept."""
+        if self.deltas is None:
+            raise ValueError(f"{name}: what comes in is kept only by an estimator made with keep_deltas=True.")
+        return self.deltas
+
+    def keeping(self, delta: HistoryDelta | None, sender: Sender) -> Held:
+        """With one more delta to be sent, under the sender's next number."""
+        if self.deltas is None or delta is None:
+            return self
+        origin = self.state.received.next_of(sender.name)
+        state = replace(self.state, received=self.state.received.joined([origin]))
+        return self._replace(state=state, deltas=(*self.deltas, delta.from_sender(origin)))
+
+
+class Sender:
+    """The name under which an estimator numbers its deltas in a process.
+
+    Copies, forks and estimators that are loaded get names of their own: two that counted on under one name would give
+    one number to two deltas, and one of them would be lost.
+    """
+
+    def __init__(self) -> None:
+        self._named = 0, ""
+
+    @property
+    def name(self) -> str:
+        """The name, made up when it is first asked for."""
+        if self._named[0] != os.getpid():
+            self._named = os.getpid(), secrets.token_hex(8)
+        return self._named[1]
 
 
 @dataclass(eq=False)
@@ -116,17 +140,33 @@ class Commit:
     made: bool = False
 
 
-class Pending(NamedTuple, Generic[T]):
-    """A value before and after a commit."""
-
+class _Pending(NamedTuple, Generic[T]):
     before: T
     after: T
     commit: Commit
 
+
+class Cell(Generic[T]):
+    """A value that changes when a commit is made, together with those of other cells that wait for it."""
+
+    def __init__(self, value: T):
+        self._now: T | _Pending[T] = value
+
     @property
-    def valid(self) -> T:
+    def value(self) -> T:
         """The one that counts now."""
-        return self.after if self.commit.made else self.before
+        now = self._now
+        if isinstance(now, _Pending):
+            return now.after if now.commit.made else now.before
+        return now
+
+    def put(self, value: T) -> None:
+        """Change it at once."""
+        self._now = value
+
+    def wait(self, after: T, commit: Commit) -> None:
+        """Change it once the commit is made."""
+        self._now = _Pending(self.value, after, commit)
 
 
 class Change(NamedTuple):
@@ -134,8 +174,9 @@ class Change(NamedTuple):
 
     Attributes
     ----------
-    estimator : HoldsState
-    before, after : Held
+    cell : Cell
+        Of the estimator.
+    after : Held
     advantages, values : ndarray of float64, shape (N,), optional
         Of the call's samples; 0 where masked.
     repeats : Call, optional
@@ -144,8 +185,7 @@ class Change(NamedTuple):
         For the user, once the change is made.
     """
 
-    estimator: HoldsState
-    before: Held
+    cell: Cell[Held]
     after: Held
     advantages: np.ndarray = np.zeros(0)
     values: np.ndarray = np.zeros(0)
@@ -153,65 +193,22 @@ class Change(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-class HoldsState(Locked):
-    """The part of `kaestat.AdvantageEstimator` that holds its state."""
-
-    def __init__(self, held: Held) -> None:
-        super().__init__()
-        self._swapped: Held | Pending[Held] = held
-
-    def settle(self) -> Held:
-        """What is valid now, after a repeat of any write that was interrupted; for callers that have the lock."""
-        held = self._swapped.valid if isinstance(self._swapped, Pending) else self._swapped
-        write = held.state.write
-        if write is not None:
-            write.history.carry_out(write)
-            held = held._replace(state=replace(held.state, write=None))
-        self._swapped = held
-        return held
-
-    def forget_answer(self) -> None:
-        """Take the next call for another one than the last, whatever its arguments."""
-        self._swapped = self.settle()._replace(answer=None)
-
-    @property
-    def _state(self) -> EstimatorState:
-        with self.lock:
-            return self.settle().state
-
-    @property
-    def history(self) -> RewardHistory | None:
-        """The record of past visits; None before the first step, and for memoryless methods."""
-        return self._state.history
-
-    @property
-    def last_step(self) -> int:
-        """The last step recorded; -1 before the first."""
-        return self._state.last_step
-
-    @property
-    def record(self) -> StepRecord | None:
-        """What the last `step` or `advantages` did; None before the first."""
-        with self.lock:
-            return self.settle().record
-
-    @property
-    def values(self) -> Array | None:
-        """Values of the samples of the last `step` or `advantages`; None before the first."""
-        with self.lock:
-            return self.settle().values
+def settle(cell: Cell[Held]) -> Held:
+    """What is valid now, after a repeat of any write that was interrupted; for callers that have the lock."""
+    held = cell.value
+    write = held.state.write
+    if write is not None:
+        write.columns.carry_out(write)
+        held = held._replace(state=replace(held.state, write=None))
+    cell.put(held)
+    return held
 
 
 def changes_together(call: Call, prepare: Callable[[], list[Change]]) -> list[Change]:
     """What a call computes for several estimators, all of which repeat the same earlier call, or none.
 
-    Another call may have some samples in common with an interrupted one, such as one column of several rewards.
-
-    Parameters
-    ----------
-    call : Call
-    prepare : callable
-        Computes the changes; without an effect, so that it can be called twice.
+    Another call may have some samples in common with an interrupted one, such as one column of several rewards. Then
+    ``prepare``, which has no effect, is called twice.
     """
     changes = prepare()
     call.parts = len(changes)
@@ -219,29 +216,22 @@ def changes_together(call: Call, prepare: Callable[[], list[Change]]) -> list[Ch
     before = next(iter(repeated))
     if len(repeated) > 1 or (before is not None and before.parts != call.parts):
         for change in changes:
-            change.estimator.forget_answer()
+            change.cell.put(settle(change.cell)._replace(answer=None))
         changes = prepare()
     return changes
 
 
 def make_changes(changes: Sequence[Change], commit: Commit | None = None, *, stacklevel: int = 3) -> None:
-    """Change several estimators, all of them or none, and give their warnings.
+    """Change distinct estimators, whose locks the caller has, all of them or none, and give their warnings.
 
-    Parameters
-    ----------
-    changes : sequence of Change
-        Of distinct estimators, whose locks the caller has.
-    commit : Commit, optional
-        One that other objects wait for as well.
-    stacklevel : int
-        Where warnings point to, seen from here; as `warnings.warn` counts.
+    Other objects may wait for the same commit. Warnings point to ``stacklevel``, as `warnings.warn` counts from here.
     """
     commit = Commit() if commit is None else commit
     for change in changes:
-        change.estimator._swapped = Pending(change.before, change.after, commit)
+        change.cell.wait(change.after, commit)
     commit.made = True
     for change in changes:
-        change.estimator.settle()
+        settle(change.cell)
     for change in changes:
         for text in change.warnings:
             warnings.warn(text, stacklevel=stacklevel)

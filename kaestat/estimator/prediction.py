@@ -12,7 +12,8 @@ import numpy as np
 from kaestat.baselines.base import Baseline
 from kaestat.core.arrays import Groups, Visits
 from kaestat.core.weighted_noise import SUMS, moments, weighted_noise
-from kaestat.history.history import WEIGHTED_FIELDS, RewardHistory
+from kaestat.history.fields import WEIGHTED_FIELDS
+from kaestat.history.history import RewardHistory
 
 ENOUGH_PROMPTS = 2  # to have a spread
 MOST_PROMPTS = 2**16  # whose visits are looked at: more would tell no more

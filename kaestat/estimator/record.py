@@ -44,3 +44,8 @@ class StepRecord:
     carry: dict[str, np.ndarray] | Any
     values: np.ndarray
     advantages: np.ndarray
+
+    @property
+    def of_samples(self) -> tuple[np.ndarray, np.ndarray]:
+        """Advantages and values of the step's samples, shape (N,) each, in their order."""
+        return self.packing.unpack(self.advantages), self.packing.unpack(self.values)

@@ -170,28 +170,3 @@ def cancels_weights(baseline: Baseline, scale: str) -> bool:
     One mean over the step, however it is weighted, is a constant; a scaling that re-centres the step takes it out.
     """
     return baseline.one_mean and recentres(scale)
-
-
-def check_not_cancelled(given: str, method: str, baseline: Baseline, scale: str) -> None:
-    """Refuse weights that `cancels_weights` says change no advantage.
-
-    Parameters
-    ----------
-    given : str
-        How the message names what was given.
-    method : str
-        Name in the message.
-    baseline : Baseline
-    scale : str
-        As `make_scaling` takes it, or "deviation".
-
-    Raises
-    ------
-    ValueError
-        If the baseline is one mean for all and the scaling re-centres.
-    """
-    if cancels_weights(baseline, scale):
-        raise ValueError(
-            f"{given}: method {method!r} subtracts one mean from all completions of the step, and scale {scale!r} "
-            f"re-centres them, so the advantages are the same without {given}; set scale='none', or leave it out."
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +12,11 @@ import numpy as np
 from kaestat.baselines.base import Baseline
 from kaestat.core.storage import decode_keys, encode_keys
 from kaestat.history.columns import HistoryWrite
-from kaestat.history.history import RewardHistory, stored_step
+from kaestat.history.fields import stored_step
+from kaestat.history.history import RewardHistory
 from kaestat.history.prior import Prior
 from kaestat.history.received_deltas import Received
+from kaestat.history.stored import snapshot
 
 PARTS = {"method", "last_step", "carry", "history", "recorded", "with_streams"}
 
@@ -43,7 +46,7 @@ class EstimatorState:
     received : Received
         Which numbered deltas it holds, its own among them.
     write : HistoryWrite or None
-        Rows of the history that are still to be written (`kaestat.estimator.held_state.HoldsState.settle`).
+        Rows of the history that are still to be written (`kaestat.estimator.held_state.settle`).
     """
 
     carry: Any
@@ -57,24 +60,17 @@ class EstimatorState:
     received: Received = field(default_factory=Received)
     write: HistoryWrite | None = None
 
-    @property
-    def value_is_reweighted(self) -> bool:
-        """Whether the expected reward is the weighted mean of rewards: the weights are importance ratios alone."""
-        return self.weighting == "importance"
-
-    def plain(self, method: str) -> dict[str, Any]:
-        """As plain data and NumPy arrays (copies).
-
-        Raises
-        ------
-        TypeError
-            If a prompt id cannot be stored.
-        """
-        return self.snapshot(method)()
+    @classmethod
+    def first(cls, baseline: Baseline, late: int | None) -> EstimatorState:
+        """That before the first step; with ``late`` there is no carry (`of`)."""
+        return cls(baseline.initial_carry() if late is None else None, late=late)
 
     def snapshot(self, method: str) -> Callable[[], dict[str, Any]]:
-        """`plain` as of now, for when it is called."""
-        history = None if self.history is None else self.history.snapshot()
+        """The state as of now, as plain data and NumPy arrays (copies) for when it is called.
+
+        That raises a TypeError if a prompt id cannot be stored.
+        """
+        history = None if self.history is None else snapshot(self.history.columns)
         carry = None if self.carry is None else {name: np.array(a) for name, a in self.carry.items()}
 
         def plain() -> dict[str, Any]:
@@ -96,7 +92,7 @@ class EstimatorState:
 
     @classmethod
     def of(cls, state: Any, method: str, baseline: Baseline, *, late: int | None = None) -> EstimatorState:
-        """The inverse of `plain`; with ``late`` there is no carry: what it would tell follows from the visits.
+        """The inverse of `snapshot`; with ``late`` there is no carry: what it would tell follows from the visits.
 
         Raises
         ------
@@ -113,6 +109,8 @@ class EstimatorState:
                 f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
                 f"{baseline.horizon:g}; build it with the parameters that were saved."
             )
+        if history is not None and baseline.cuts_history and history.max_visits == math.inf:
+            history.columns.keep_newest(baseline.max_visits)
         if history is not None and history.max_visits != baseline.max_visits:
             raise ValueError(
                 f"state: its history keeps the {history.max_visits:g} newest visits, this estimator needs "
@@ -125,7 +123,7 @@ class EstimatorState:
                 "Go on with that version, or start the history anew."
             )
         if history is not None:
-            history.keep_for_late(late)
+            history.columns.keep_for_late(late)
         carry = _stored_carry(state["carry"]) if late is None else None
         if late is None and not baseline.accepts_carry(carry):
             raise ValueError(

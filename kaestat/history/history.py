@@ -5,37 +5,28 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from kaestat.core.arrays import Visits
 from kaestat.core.checks import check_ids, check_whole, whole_step
-from kaestat.history.columns import HistoryWrite
+from kaestat.core.storage import load_state, save_state
+from kaestat.history.columns import Columns
+from kaestat.history.delta import HistoryDelta
 from kaestat.history.fields import (
     PLAIN_FIELDS,
     SQUARED_FIELDS,
     WEIGHTED_FIELDS,
     checked_sums,
     dtype_of,
-    stored_step,
-    visit_sums,
+    stored_columns,
 )
-from kaestat.history.late_visits import push
-from kaestat.history.stored import StoredHistory
-from kaestat.history.unordered import UnorderedHistory
-
-__all__ = [
-    "PLAIN_FIELDS",
-    "SQUARED_FIELDS",
-    "WEIGHTED_FIELDS",
-    "RewardHistory",
-    "stored_step",
-    "visit_sums",
-]
+from kaestat.history.stored import restore, snapshot
+from kaestat.history.unordered import added, as_delta
 
 
-class RewardHistory(StoredHistory, UnorderedHistory):
+class RewardHistory:
     """Per-prompt sufficient statistics of past visits, oldest first, within a horizon of steps.
 
     Rows are prompts (or streams of a prompt), columns are visits, right-aligned: the newest visit stands in the last
@@ -58,13 +49,6 @@ class RewardHistory(StoredHistory, UnorderedHistory):
     late : int, optional
         For visits that come in any order (`add`): those are kept, too, that a step so many steps before the last can
         reach. None for a history that is recorded in order.
-
-    Attributes
-    ----------
-    last_step : int
-        Of the newest visit, -1 for none since step 0: visits of a prior may stand at negative steps.
-    records : int
-        How many times visits were recorded in this object: what was computed of it is out of date if this has moved on.
 
     Examples
     --------
@@ -89,41 +73,64 @@ class RewardHistory(StoredHistory, UnorderedHistory):
             raise ValueError(f"horizon must be positive (steps), got {horizon!r}.")
         if isinstance(max_visits, bool) or not isinstance(max_visits, int | float) or not max_visits >= 1:
             raise ValueError(f"max_visits must be at least 1, got {max_visits!r}.")
-        self.horizon = math.inf if isinstance(horizon, int) and horizon > sys.float_info.max else float(horizon)
-        self.max_visits = max_visits
-        self.late = None if late is None else check_whole("late", late, least=0)
-        self.last_step = -1
-        self.records = 0
-        self._row: dict[Hashable, int] = {}
-        self._shown = 1
-        self._state = np.zeros((1, state_size), dtype=np.float32)
         names = [*PLAIN_FIELDS, *((*WEIGHTED_FIELDS, *SQUARED_FIELDS) if weighted else ())]
         names += ["divergence"] if with_divergence else []
-        self._fields: dict[str, np.ndarray] = {name: np.zeros((1, 1), dtype=dtype_of(name)) for name in names}
+        self.columns = Columns(
+            math.inf if isinstance(horizon, int) and horizon > sys.float_info.max else float(horizon),
+            max_visits,
+            None if late is None else check_whole("late", late, least=0),
+            {name: np.zeros((1, 1), dtype=dtype_of(name)) for name in names},
+            np.zeros((1, state_size), dtype=np.float32),
+        )
 
     def __len__(self) -> int:
         """Number of prompts seen."""
-        return len(self._row)
+        return len(self.columns.row)
+
+    @property
+    def horizon(self) -> float:
+        """Steps that a value looks back."""
+        return self.columns.horizon
+
+    @property
+    def max_visits(self) -> float:
+        """Visits of a prompt that a value looks back at most."""
+        return self.columns.max_visits
+
+    @property
+    def last_step(self) -> int:
+        """Of the newest visit, -1 for none since step 0: visits of a prior may stand at negative steps."""
+        return self.columns.last_step
+
+    @property
+    def records(self) -> int:
+        """How many times visits were recorded here: what was computed of them is out of date if this has moved on."""
+        return self.columns.records
+
+    @property
+    def width(self) -> int:
+        """Number of visit columns at present."""
+        return self.columns.width
 
     @property
     def weighted(self) -> bool:
         """Whether weighted sums are kept."""
-        return "weight" in self._fields
+        return "weight" in self.columns.fields
 
     @property
     def with_divergence(self) -> bool:
         """Whether policy divergences are kept."""
-        return "divergence" in self._fields
+        return "divergence" in self.columns.fields
 
     @property
     def state_size(self) -> int:
         """Numbers kept of each prompt beside its visits."""
-        return self._state.shape[1]
+        return self.columns.state.shape[1]
 
     @property
     def nbytes(self) -> int:
         """Bytes in the arrays; the ids come on top."""
-        return sum(field.nbytes for field in (*self._fields.values(), self._state))
+        return sum(field.nbytes for field in (*self.columns.fields.values(), self.columns.state))
 
     def visits(self, keys: Sequence[Hashable], step: int) -> Visits:
         """Past visits of ``keys`` as seen from ``step``; shape (P, V).
@@ -134,25 +141,19 @@ class RewardHistory(StoredHistory, UnorderedHistory):
             If one of them was visited at ``step`` or later: a value must not see its own step or the future.
         """
         rows = self.rows(keys)
-        seen = self._fields["count"][rows, -1] > 0
-        if (seen & (self._fields["step"][rows, -1] >= step)).any():
+        seen = self.columns.fields["count"][rows, -1] > 0
+        if (seen & (self.columns.fields["step"][rows, -1] >= step)).any():
             raise ValueError(f"step {step} is not after the last visit of every prompt asked for; visits are the past.")
-        return self.visits_of_rows(rows, step)
+        return self.columns.visits(rows, step)
 
-    def visits_of_rows(self, rows: np.ndarray, step: int | np.ndarray, first: int = 0) -> Visits:
-        """`visits` for rows already looked up, of the columns from ``first`` on."""
-        gathered = {name: np.take(field, rows, axis=0) for name, field in self._fields.items()}
-        if first:
-            gathered = {name: np.ascontiguousarray(taken[:, first:]) for name, taken in gathered.items()}
-        lag = np.subtract(step, gathered.pop("step"), dtype=np.float64)
-        sums = {name: taken.astype(np.float64, copy=False) for name, taken in gathered.items()}
-        state = np.take(self._state, rows, axis=0) if self._state.shape[1] else None
-        return Visits(lag=lag, **sums, state=state)
+    def rows(self, keys: Sequence[Hashable]) -> np.ndarray:
+        """Row of each key, 0 for a key never seen."""
+        return self.columns.rows(keys)
 
     def newest_step(self, keys: Sequence[Hashable]) -> np.ndarray:
         """Step of the newest visit of each key, -1 for a key never seen; shape (P,)."""
         rows = self.rows(keys)
-        return np.where(self._fields["count"][rows, -1] > 0, self._fields["step"][rows, -1], -1)
+        return np.where(self.columns.fields["count"][rows, -1] > 0, self.columns.fields["step"][rows, -1], -1)
 
     def newest(self, visits: int, most: int) -> dict[str, np.ndarray]:
         """The newest visits of prompts, newest last: ``step, count, total, total_sq``, shape (P, ``visits``) each.
@@ -161,9 +162,9 @@ class RewardHistory(StoredHistory, UnorderedHistory):
         Of every prompt seen, or of every k-th, so that there are at most ``most``. Where a prompt has fewer visits, the
         first columns have count 0.
         """
-        rows = slice(1, len(self._row) + 1, max(1, math.ceil(len(self._row) / most)))
+        rows = slice(1, len(self.columns.row) + 1, max(1, math.ceil(len(self.columns.row) / most)))
         names = (*PLAIN_FIELDS, *(WEIGHTED_FIELDS if self.weighted else ()))
-        wanted = {name: self._fields[name][rows, -visits:].astype(np.float64) for name in names}
+        wanted = {name: self.columns.fields[name][rows, -visits:].astype(np.float64) for name in names}
         missing = visits - min(visits, self.width)
         return {name: np.pad(field, ((0, 0), (missing, 0))) for name, field in wanted.items()} if missing else wanted
 
@@ -180,7 +181,7 @@ class RewardHistory(StoredHistory, UnorderedHistory):
                 f"step went backwards: got {step} after {self.last_step}. To resume or replay from step {step}, load "
                 "the state that was saved before it."
             )
-        newest_step, newest_count = self._fields["step"][rows, -1], self._fields["count"][rows, -1]
+        newest_step, newest_count = self.columns.fields["step"][rows, -1], self.columns.fields["count"][rows, -1]
         again = (newest_step == step) & (newest_count > 0)
         if again.any():
             key = keys[int(np.argmax(again))]
@@ -210,7 +211,7 @@ class RewardHistory(StoredHistory, UnorderedHistory):
             If a key is not hashable, or a sum no number.
         """
         keys, step = check_ids("keys", keys), whole_step(step)
-        expected = set(self._fields) - {"step"}
+        expected = set(self.columns.fields) - {"step"}
         if set(sums) != expected:
             raise ValueError(f"this history records {', '.join(sorted(expected))}; got {', '.join(sorted(sums))}.")
         columns = checked_sums(sums, len(keys))
@@ -223,31 +224,85 @@ class RewardHistory(StoredHistory, UnorderedHistory):
         if not present.all():
             keys = [key for key, here in zip(keys, present, strict=True) if here]
             rows, columns = rows[present], {name: column[present] for name, column in columns.items()}
-        self.append(keys, rows, step, columns)
+        self.columns.append(keys, rows, step, columns)
 
-    def append(
-        self,
-        keys: Sequence[Hashable],
-        rows: np.ndarray,
-        step: int,
-        columns: dict[str, np.ndarray],
-        state: np.ndarray | None = None,
-    ) -> None:
-        """`record` without checks, for rows already looked up."""
-        self.carry_out(self.appended(keys, rows, step, columns, state))
+    def add(self, delta: HistoryDelta) -> None:
+        """Add completions of any step, late ones among them: to the visit of that step, or as one in between.
 
-    def appended(
-        self,
-        keys: Sequence[Hashable],
-        rows: np.ndarray,
-        step: int,
-        columns: dict[str, np.ndarray],
-        state: np.ndarray | None = None,
-    ) -> HistoryWrite:
-        """The write of `append`; the history is unchanged."""
-        part = self._part(rows)
-        part._make_room(np.arange(len(rows)), np.broadcast_to(step, rows.shape), step)
-        part._retyped(columns)
-        push(part._fields, slice(None), step, columns)
-        part.last_step = max(self.last_step, step)
-        return self._write(part, keys, rows, state)
+        Whatever the order of such calls, and however the completions of a visit are spread over them, the visits are
+        the same afterwards, up to the rounding of sums. Visits that no step after the last can reach, nor a completion
+        that is ``late`` by as much as it may be, are left out.
+
+        Parameters
+        ----------
+        delta : HistoryDelta
+            With what this history keeps. None of its completions may have been recorded before.
+
+        Raises
+        ------
+        ValueError
+            If the delta has other sums, or the history keeps what cannot be added to: policy divergences between
+            visits, or numbers of each prompt beside its visits. The history is then unchanged.
+        """
+        self.columns.carry_out(added(self.columns, delta))
+
+    def merge(self, other: Self) -> None:
+        """Add all visits of another history, of other completions: associative and commutative, up to rounding.
+
+        Raises
+        ------
+        ValueError
+            As `add`.
+        """
+        self.add(other.as_delta())
+
+    def as_delta(self) -> HistoryDelta:
+        """All visits that are kept, as what an empty history would have to add."""
+        return as_delta(self.columns)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on, as plain data and NumPy arrays (copies)."""
+        return snapshot(self.columns)()
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> Self:
+        """A history from `state_dict`.
+
+        Weighted histories of earlier versions lack ``sum W^2 Z`` and ``sum W^2 Z^2``: filled in as `Visits` has them.
+
+        Raises
+        ------
+        ValueError
+            If the parts of the state do not fit together.
+        """
+        fields, keys, last_step = stored_columns(state)
+        try:
+            history = cls(
+                state["horizon"],
+                weighted="weight" in fields,
+                with_divergence="divergence" in fields,
+                max_visits=state.get("max_visits", math.inf),
+                late=state.get("late"),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
+        restore(history.columns, state, fields, keys, last_step)
+        return history
+
+    def save(self, path: Any) -> None:
+        """Write the history to a file, atomically and without pickle."""
+        save_state(path, {"history": self.state_dict()})
+
+    @classmethod
+    def load(cls, path: Any) -> Self:
+        """Read a history written by `save`.
+
+        Raises
+        ------
+        ValueError
+            If the file is torn or holds something else.
+        """
+        state = load_state(path)
+        if not isinstance(state.get("history"), dict):
+            raise ValueError(f"{path}: holds no reward history.")
+        return cls.from_state_dict(state["history"])

@@ -17,7 +17,9 @@ def score_interval(
 
         (m - p)^2 <= z^2 p (1 - p) / n       p = [m + c +- sqrt(2 c m (1 - m) + c^2)] / (1 + 2 c),   c = z^2 / (2 n)
 
-    and so has a width where all rewards are alike, unlike an interval whose standard error is estimated.
+    and so has a width where all rewards are alike, unlike an interval whose standard error is estimated. The lower end
+    is computed as the equal ``m^2 / [m + c + sqrt(...)]``, and the upper one as the lower one of failures, so that an
+    end at 0 or 1 is exact.
 
     Parameters
     ----------
@@ -39,5 +41,6 @@ def score_interval(
     mean = xp.clip((fit.estimate - low) / width, 0.0, 1.0)
     half = quantile**2 / 2 * xp.sum(fit.weight**2 * fit.sample.count, axis=-1)
     spread = xp.sqrt(2 * half * mean * (1 - mean) + half**2)
-    lower, upper = ((mean + half + sign * spread) / (1 + 2 * half) for sign in (-1, 1))
+    lower, failing = (share**2 / (share + half + spread) for share in (mean, 1 - mean))
+    upper = 1 - failing
     return xp.clip(low + width * lower - bias, low, None), xp.clip(low + width * upper + bias, None, high)

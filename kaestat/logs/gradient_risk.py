@@ -21,7 +21,7 @@ import pandas as pd
 
 from kaestat.baselines import Zero
 from kaestat.baselines.base import Baseline
-from kaestat.logs.prompt_risks import PromptRisks
+from kaestat.logs.prompt_risks import PromptRisks, warn_of_few
 from kaestat.logs.reward_log import WEIGHTINGS, RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
 from kaestat.logs.risk import draws_of, eligible_visits, listed, risk_baseline, scored_prompts
@@ -107,6 +107,11 @@ def gradient_risk(
     `value_risk`: it is the noise of the run's gradient. Prompts are the clusters of the errors; where they have
     different numbers of completions, errors are those of a ratio of two sums over prompts.
 
+    Warns
+    -----
+    FewPromptsWarning
+        As in `kaestat.value_risk`.
+
     Raises
     ------
     ValueError
@@ -167,6 +172,11 @@ def gradient_differences(
         leaves less noise), its ``se`` over prompts and 95 % interval ``ci_low, ci_high``; ``ratio`` of the noises with
         its interval ``ratio_low, ratio_high``; ``n_prompts, n_visits``.
 
+    Warns
+    -----
+    FewPromptsWarning
+        As in `gradient_risk`, of differences.
+
     Raises
     ------
     ValueError, TypeError
@@ -176,6 +186,7 @@ def gradient_differences(
     log = as_log(log)
     rows = [*rows_of(log, listed(methods)), Row(reference)]
     scored = gradient_scores(log, rows, weights=weights, min_visits=min_visits, again=n_boot > 0, seed=seed)
+    warn_of_few(rows[:-1], scored.per_prompt[:, :-1] - scored.per_prompt[:, -1:])
     table = scored.difference_table(n_boot=n_boot, seed=seed)
     names: Any = [reference] * len(table)
     return _in_two_columns(table).assign(reference=names)

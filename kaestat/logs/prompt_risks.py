@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval, widened
+from kaestat.core.bootstrap import cluster_bootstrap, effective_number, mean_with_interval, skewed_ends, widened
 from kaestat.logs.jackknife import jackknife_interval
 
 RISK_COLUMNS = ["method", "mse", "se", "ci_low", "ci_high", "vs_grpo", "n_prompts", "n_visits"]
@@ -26,6 +27,11 @@ DIFFERENCE_COLUMNS = [
     "n_prompts",
     "n_visits",
 ]
+FEW = 8.0  # prompts that carry an estimate; with fewer, 95 % intervals cover .90 and less
+
+
+class FewPromptsWarning(UserWarning):
+    """So few prompts carry an estimate that its interval may be too short."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +82,19 @@ class PromptRisks:
         return np.array(self.pooled, dtype=bool), self.left_out
 
     def risk_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
-        """The table of `value_risk` for all methods but the last, which must be GRPO."""
+        """The table of `value_risk` for all methods but the last, which must be GRPO.
+
+        Warns
+        -----
+        FewPromptsWarning
+            If fewer than 8 prompts carry a risk (`warn_of_few`).
+        """
+        warn_of_few(self.methods[:-1], self.per_prompt[:, :-1])
         draws = cluster_bootstrap(self.per_prompt, n_boot=n_boot, seed=seed)
         mean, se, low, high = mean_with_interval(self.per_prompt, draws)
         again, left_out = self._jackknifed()
         if again.any():
-            se[again], low[again], high[again] = jackknife_interval(mean[again], left_out[:, again])
+            se[again], low[again], high[again] = _jackknife(mean[again], left_out[:, again], self.per_prompt[:, again])
         return pd.DataFrame(
             {
                 "method": list(self.methods[:-1]),
@@ -107,18 +120,19 @@ class PromptRisks:
         again = pooled[:-1] | pooled[-1]
         if again.any():
             left = left_out[:, :-1] - left_out[:, -1:]
-            se[again], low[again], high[again] = jackknife_interval(mean[again], left[:, again])
+            se[again], low[again], high[again] = _jackknife(mean[again], left[:, again], paired[:, again])
         ratio = np.full((3, len(methods)), np.nan)
         if self.absolute:
             level = self.per_prompt.mean(axis=0)
             ratio[0] = np.divide(level[:-1], level[-1], out=np.full(len(methods), np.nan), where=level[-1] != 0)
             if n_boot:
+                linear = np.sign(level[-1]) * (self.per_prompt[:, :-1] - ratio[0] * self.per_prompt[:, -1:])
                 with np.errstate(invalid="ignore", divide="ignore"):  # a reference whose risk is 0 has no ratio
                     lowest, highest = np.quantile(drawn_risks[:, :-1] / drawn_risks[:, -1:], [0.025, 0.975], axis=0)
-                    ratio[1:] = widened(ratio[0], lowest, highest, len(self.per_prompt))
+                    ratio[1:] = widened(ratio[0], lowest, highest, linear)
                     if again.any():
                         left = left_out[:, :-1][:, again] / left_out[:, -1:]
-                        ratio[1:, again] = jackknife_interval(ratio[0, again], left)[1:]
+                        ratio[1:, again] = _jackknife(ratio[0, again], left, linear[:, again])[1:]
         return pd.DataFrame(
             {
                 "method": methods,
@@ -134,6 +148,34 @@ class PromptRisks:
                 "n_visits": self.n_visits,
             },
             columns=DIFFERENCE_COLUMNS,
+        )
+
+
+def warn_of_few(names: Sequence[Any], contributions: np.ndarray) -> None:
+    """Warn if few prompts carry an estimate that is their mean.
+
+    Parameters
+    ----------
+    names : sequence, length M
+    contributions : ndarray, shape (C, M)
+
+    Warns
+    -----
+    FewPromptsWarning
+        If the `effective_number` of contributions is below 8 for one of them, which it names with its number. A single
+        prompt has no interval, and no warning.
+    """
+    if len(contributions) < 2 or not len(names):
+        return
+    number = np.where(np.isfinite(contributions).all(axis=0), effective_number(contributions), np.inf)
+    least = int(np.argmin(number))
+    if number[least] < FEW:
+        warnings.warn(
+            f"{names[least]}: few of the {len(contributions)} prompts carry the estimate, as many as "
+            f"{number[least]:.1f} prompts with equal contributions would. With fewer than {FEW:g}, a 95 % interval may "
+            "cover 90 % or less. Log more prompts; a larger n_boot does not help.",
+            FewPromptsWarning,
+            stacklevel=3,
         )
 
 
@@ -157,3 +199,11 @@ def contributions(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
         return risk
     mean = sized_mean(risk, size[:, None])
     return np.asarray(mean + (size / size.mean())[:, None] * (risk - mean))
+
+
+def _jackknife(
+    estimate: np.ndarray, left_out: np.ndarray, contributions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Standard error and ends of `jackknife_interval`, the end on the side of the prompts' longer tail moved out."""
+    se, low, high = jackknife_interval(estimate, left_out)
+    return se, *skewed_ends(estimate, low, high, contributions)

@@ -25,7 +25,7 @@ from kaestat.core.spelling import named
 from kaestat.history.prior import Prior
 from kaestat.logs.jackknife import jackknife_groups
 from kaestat.logs.prior_visits import log_with_prior
-from kaestat.logs.prompt_risks import PromptRisks, contributions, sized_mean
+from kaestat.logs.prompt_risks import PromptRisks, contributions, sized_mean, warn_of_few
 from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
 from kaestat.logs.scoring import Measure, Scored, batches, visit_risks
@@ -80,6 +80,14 @@ def value_risk(
     prompts too, all at once, and the interval is Student's with 9 degrees of freedom. What a whole run shares, such as
     a walk of all values together, is not in it. Such a method takes up to ten times as long as without intervals. With
     fewer prompts each is a group, and with a single one there is no interval (NaN).
+
+    Where contributions of prompts are skewed, every interval is longer on the side of their long tail
+    (`kaestat.core.bootstrap.skewed_ends`).
+
+    Warns
+    -----
+    FewPromptsWarning
+        If few prompts carry a risk, so that its interval may be too short (`kaestat.logs.prompt_risks.warn_of_few`).
 
     Raises
     ------
@@ -141,6 +149,7 @@ def risk_differences(
             f"{scored.methods[int(np.argmax(unidentified))]}: contains the completion's own reward, and with one "
             "completion per visit its risk is not identified, not even differences."
         )
+    warn_of_few(scored.methods[:-1], scored.per_prompt[:, :-1] - scored.per_prompt[:, -1:])
     return scored.difference_table(n_boot=n_boot, seed=seed)
 
 

@@ -155,8 +155,9 @@ def _worth(uniform: np.ndarray, noise: np.ndarray, n_boot: int, seed: int) -> tu
     drawn = cluster_bootstrap(np.column_stack([uniform, noise]), n_boot=n_boot, seed=seed)
     worths = drawn[:, 0] / drawn[:, 1]
     lowest, highest = np.quantile(worths, [0.025, 0.975])
-    low, high = widened(np.array(worth), lowest, highest, len(noise))
-    return worth, float(worths.std(ddof=1)), float(low), float(high)
+    linear = (uniform - worth * noise)[:, None]
+    low, high = widened(np.array([worth]), lowest[None], highest[None], linear)
+    return worth, float(worths.std(ddof=1)), float(low[0]), float(high[0])
 
 
 def _visits(log: RewardLog) -> _Visits:

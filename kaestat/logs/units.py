@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat.core.arrays import BLOCK_NUMBERS, Groups, Visits
-from kaestat.history.history import PLAIN_FIELDS, visit_sums
+from kaestat.history.fields import PLAIN_FIELDS, visit_sums
 
 DISTINCT_VALUES = 4  # of rewards, up to which those of a visit are counted instead of listed
 

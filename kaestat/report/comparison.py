@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from kaestat.core.bootstrap import NORMAL_975, cluster_bootstrap, mean_with_interval
+from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import draws_of, value_risk
 from kaestat.report.facts import LogFacts
@@ -136,25 +136,29 @@ def _figure(
     return _row(quantity, sides, _independent(sides), 0)
 
 
-Found = tuple[float, float, float, float]  # mean, standard error, and the ends of an interval
+Found = tuple[float, float, float]  # mean, and the ends of an interval
 
 
 def _row(quantity: str, sides: Sequence[Found], gap: Found, n_common: int) -> tuple[str | float, ...]:
-    shown = [(mean, low, high) for mean, _, low, high in (*sides, gap)]
-    return (quantity, *(number for three in shown for number in three), n_common)
+    return (quantity, *(number for three in (*sides, gap) for number in three), n_common)
 
 
 def _mean(samples: np.ndarray, n_boot: int, seed: int) -> Found:
     column = samples[:, None]
     draws = cluster_bootstrap(column, n_boot=n_boot, seed=seed)
-    mean, se, low, high = (float(part[0]) for part in mean_with_interval(column, draws))
-    return mean, se, low, high
+    mean, _, low, high = (float(part[0]) for part in mean_with_interval(column, draws))
+    return mean, low, high
 
 
 def _independent(sides: Sequence[Found]) -> Found:
-    """The difference of two means that share nothing."""
-    gap, se = sides[1][0] - sides[0][0], math.hypot(sides[0][1], sides[1][1])
-    return gap, se, gap - NORMAL_975 * se, gap + NORMAL_975 * se
+    """The difference of two means that share nothing, whose interval is as skewed as theirs (Zou and Donner, 2008)."""
+    (before, before_low, before_high), (after, after_low, after_high) = sides
+    gap = after - before
+    below, above = (
+        math.hypot(after - after_low, before_high - before),
+        math.hypot(after_high - after, before - before_low),
+    )
+    return gap, gap - below, gap + above
 
 
 def _errors(before: RewardLog, after: RewardLog, n_boot: int, seed: int) -> pd.DataFrame:
@@ -163,7 +167,7 @@ def _errors(before: RewardLog, after: RewardLog, n_boot: int, seed: int) -> pd.D
         tables = [value_risk(log, METHODS, n_boot=n_boot, seed=seed) for log in (before, after)]
     except ValueError:  # one completion per visit, or no prompt that comes back
         return pd.DataFrame([], columns=COLUMNS)
-    sides = [table[["mse", "se", "ci_low", "ci_high"]].to_numpy().tolist() for table in tables]
+    sides = [table[["mse", "ci_low", "ci_high"]].to_numpy().tolist() for table in tables]
     return pd.DataFrame(
         [
             _row(method, pair, _independent(pair), 0)

@@ -11,7 +11,7 @@ import numpy as np
 
 from kaestat.core.storage import decode_keys, encode_keys
 from kaestat.estimator.prediction import Prediction
-from kaestat.history.history import stored_step
+from kaestat.history.fields import stored_step
 
 ARRAYS = ("counts", "expected", "inclusion", "correction")
 CORRECTIONS = ("full", "clipped", "none")

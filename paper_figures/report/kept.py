@@ -18,9 +18,9 @@ from kaestat.core.storage import write_atomically
 KEPT = Path("results/reproduced")
 DIGITS = 8
 QUOTED = (
-    "rates", "gradient", "assumption6", "regret", "table1", "table2_reductions", "sensitivity", "one_shot", "schedule",
-    "methods", "selectors", "efficiency", "efficiency_worst", "best_baselines", "sampling", "sampling_learning",
-    "sampling_optima", "audit_claims", "audit_differences",
+    "claims", "rates", "gradient", "assumption6", "regret", "table1", "table1_pool", "table2_reductions", "table2_pool",
+    "sensitivity", "one_shot", "schedule", "methods", "selectors", "efficiency", "efficiency_worst", "best_baselines",
+    "sampling", "sampling_learning", "sampling_optima", "coverage_skewed", "audit_claims", "audit_differences",
 )  # fmt: skip
 LONG = ("gradient", "methods", "efficiency", "best_baselines")
 

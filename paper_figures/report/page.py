@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from kaestat.report.html_page import MEDIA_TYPES, Cell, Download, environment
+from paper_figures.report.claims import GPUS, REVERSED, claims
+from paper_figures.report.claims import VERDICTS as CLAIM_VERDICTS
 from paper_figures.report.outcome import Failure, Report
 from paper_figures.report.sections import PageTable
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding
 from simulations import studies
 
 GOOD = (HOLDS, "exact", "within rounding", "k/n", "both", "near")
-BAD = ("misses", "differs", FAILS, "advantage not clear", "no multiple", "off by")
+BAD = ("differs", FAILS, REVERSED, "advantage not clear", "no multiple", "off by")
 PIXELS = 96  # per inch
 VERDICTS = (HOLDS, FAILS, OPEN)
 
@@ -75,9 +77,11 @@ def page(report: Report, provenance: dict[str, Any]) -> str:
     templates = environment("paper_figures.report")
     templates.filters |= {"mood": mood, "cells": cells}
     findings = report.findings()
+    table = claims(findings)
     return templates.get_template("reproduce.html").render(
         parts=[*_sections(report), *_logs(report)],
         headline=headline(findings, report.failures),
+        claims=PageTable("", table.rename(columns=str.capitalize)),
         findings=findings,
         verdicts=VERDICTS,
         scale=report.settings.scale,
@@ -87,11 +91,16 @@ def page(report: Report, provenance: dict[str, Any]) -> str:
 
 
 def headline(findings: Sequence[Finding], failures: Sequence[Failure]) -> str:
-    """Counts of verdicts in a sentence or two."""
-    text = []
-    for source, whose in (("paper", "The paper's claims"), ("ours", "Our further checks")):
-        counts = Counter(finding.verdict for finding in findings if finding.source == source)
-        text.append(f"{whose}: {counts[HOLDS]} hold, {counts[FAILS]} do not hold, {counts[OPEN]} undecided.")
+    """Counts of verdicts, over all of the paper's claims and over our own checks."""
+    stated = claims(findings)
+    counts = Counter(stated["verdict"])
+    words = {HOLDS: "hold", FAILS: "do not hold"}
+    told = ", ".join(f"{counts[verdict]} {words.get(verdict, verdict)}" for verdict in CLAIM_VERDICTS)
+    ours = Counter(finding.verdict for finding in findings if finding.source == "ours")
+    text = [
+        f"The paper's claims: {told}, of {len(stated)}.",
+        f"Our further checks: {ours[HOLDS]} hold, {ours[FAILS]} do not hold, {ours[OPEN]} undecided.",
+    ]
     if failures:
         text.append(f"{len(failures)} {'parts' if len(failures) > 1 else 'part'} failed and could not be judged.")
     return " ".join(text)
@@ -99,7 +108,7 @@ def headline(findings: Sequence[Finding], failures: Sequence[Failure]) -> str:
 
 def mood(cell: str) -> str:
     """CSS class of a verdict: "good", "bad", "open" or none."""
-    if cell in (OPEN, "not checkable"):
+    if cell in (OPEN, "not checkable", GPUS):
         return "open"
     if cell in GOOD:
         return "good"

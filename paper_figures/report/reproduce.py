@@ -15,10 +15,12 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from kaestat.core.storage import write_atomically
+from paper_figures.report.claims import claims
 from paper_figures.report.logs import analyse, log_sources
 from paper_figures.report.outcome import Failure, Report
 from paper_figures.report.page import page
 from paper_figures.report.sections import SECTIONS, Section
+from paper_figures.shared.output import write_csv
 from simulations import studies
 from simulations.harness import RunSettings, Store, Study, StudyResult, run
 from simulations.harness.provenance import provenance
@@ -55,7 +57,8 @@ def reproduce(
     Parameters
     ----------
     out : path
-        Gets ``index.html``, tables, figures, ``provenance.json``, and the studies' samples below ``runs``.
+        Gets ``index.html``, ``claims.csv``, tables, figures, ``provenance.json``, and the studies' samples below
+        ``runs``.
     seed, scale, jobs
         As in `simulations.harness.RunSettings`.
     data : str, optional
@@ -101,6 +104,7 @@ def reproduce(
             report.logs[source.name] = found
     record = provenance(seed=seed) | _record(report)
     write_atomically(out / "provenance.json", json.dumps(record, indent=1) + "\n")
+    write_csv(claims(report.findings()), out, "claims")
     write_atomically(out / "index.html", page(report, record))
     return report
 

@@ -21,6 +21,7 @@ from paper_figures.studies import (
     best_baselines,
     coverage,
     coverage_few,
+    coverage_skewed,
     efficiency,
     gradient,
     methods,
@@ -308,6 +309,7 @@ SECTIONS = (
     _simple("Bandwidth selectors", "bandwidth_selectors", selectors),
     _simple("Confidence intervals for a value", "interval_coverage", coverage),
     _simple("Confidence intervals from few visits", "interval_few_visits", coverage_few),
+    _simple("Intervals of risk tables where few prompts carry them", "interval_skewed", coverage_skewed),
     Section(
         "audit",
         "Audit of the paper's own numbers",

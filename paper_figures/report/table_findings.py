@@ -42,6 +42,7 @@ def of_table1(summary: pd.DataFrame) -> list[Finding]:
             _farthest(roles["input"], "off_pct", "%"),
         ),
         _smallest(reductions, "value", "table1_smallest"),
+        _later_steps(),
         Finding(
             "KAE lowers REINFORCE++'s value MSE by over 90 % in every cell",
             above(*_of(reductions, "reinforce++"), 90.0),
@@ -120,6 +121,7 @@ def of_sensitivity(summary: pd.DataFrame) -> list[Finding]:
                 below(difference, error),
                 f"{span(ratio)} times it",
                 "paper",
+                (f"sensitivity_{name}",),
             )
         )
     return found
@@ -188,6 +190,19 @@ def _smallest(reductions: pd.DataFrame, kind: str, claim: str) -> Finding:
         f"smaller by {span(reductions['reduction_pct'], '.1f')} % than the other two's",
         "paper",
         (claim,),
+    )
+
+
+def _later_steps() -> Finding:
+    """From the paper's own entries."""
+    entries = paper.table1().query("dataset == 'gsm8k'").pivot_table(index="method", columns="step", values="mse")
+    later = entries[[90, 170]].div(entries[10], axis=0)
+    return Finding(
+        "On GSM8K every method's printed value MSE is smaller at steps 90 and 170 than at step 10",
+        HOLDS if (later < 1).all(axis=None) else FAILS,
+        f"{span(later.to_numpy().ravel())} times it; from step 90 to 170 REINFORCE++'s does not fall",
+        "paper",
+        ("table1_steps",),
     )
 
 

@@ -80,6 +80,15 @@ def claims() -> pd.DataFrame:
     return pd.read_csv(DATA / "claims.csv", dtype=str, keep_default_na=False)
 
 
+def claim_list() -> pd.DataFrame:
+    """All other claims: ``key, place, claim, decided_by, verdict, evidence``.
+
+    ``decided_by`` is "report" (by findings), "small:NAME" (by training runs of a small model) or "fixed", and only then
+    verdict and evidence are filled.
+    """
+    return pd.read_csv(DATA / "claim_list.csv", dtype=str, keep_default_na=False)
+
+
 def configurations() -> pd.DataFrame:
     """Training configurations of the appendix, one row per experiment; NaN where the paper says nothing."""
     return _read("configurations")

@@ -9,7 +9,7 @@ import pandas as pd
 from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import BLACK, BLUE, GREEN, LABELS, Mark, dot_plot, key, line_key
 from paper_figures.shared.comparison import NORMAL_975
-from paper_figures.shared.finding import Finding, above, below
+from paper_figures.shared.finding import Finding, above, below, equal
 from paper_figures.shared.tidy import by_measure, with_error
 from simulations.studies.gradient_mse import BASE
 
@@ -66,12 +66,20 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
     worst = max(cells.index.get_level_values("wrong_norm2"))
     ratio, error = "ratio_to_oracle", "ratio_to_oracle_mcse"
     best = cells.loc[worst, "best_baseline", "plain"]
+    under = cells.loc[1, "best_baseline", "plain"]
     found = [
+        Finding(
+            "The value is the best baseline where Assumption 6 holds",
+            equal([under[ratio]], [under[error]], 1.0),
+            f"there the best baseline has {with_error(under[ratio], under[error])} of its gradient MSE",
+            "paper",
+            ("assumption6",),
+        ),
         Finding(
             "The value stays the best baseline where Assumption 6 fails",
             above([best[ratio]], [best[error]], 1.0),
             f"at norm ratio {worst:g} the best baseline has {with_error(best[ratio], best[error])} of its gradient MSE",
-        )
+        ),
     ]
     for name in METHODS:
         plain, weighted = (cells.loc[worst, name, form] for form in MARKS)

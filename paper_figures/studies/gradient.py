@@ -80,6 +80,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             equal(*identity, 1.0),
             f"largest of {len(frame)} deviations {z.max():.1f} standard errors, {critical(len(frame)):.1f} allowed",
             "paper",
+            ("theorem2",),
         )
     ]
     for other in ("grpo", "reinforce++"):
@@ -90,6 +91,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
                 below(difference, error),
                 f"relative to the oracle {span(ratio['kae'])} against {span(ratio[other])}",
                 "paper",
+                (f"corollary2_{other}",),
             )
         )
     first, last = _ends(frame[frame["method"] == "kae"])
@@ -103,6 +105,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             f"{with_error(first['ratio_to_oracle'], first['ratio_to_oracle_mcse'])} of it at step {first['step']:g}, "
             f"{with_error(last['ratio_to_oracle'], last['ratio_to_oracle_mcse'])} at step {last['step']:g}",
             "paper",
+            ("corollary2_oracle",),
         )
     )
     return found

@@ -76,6 +76,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             below(-gain["reduction_vs_grpo_pct"], gain["reduction_vs_grpo_pct_mcse"]),
             f"smaller by {span(gain['reduction_vs_grpo_pct'], '.1f')} %",
             "paper",
+            ("one_shot_value",),
         ),
         Finding(
             f"KAE by stream comes within {NEAR:g} times the pooled oracle's value MSE",

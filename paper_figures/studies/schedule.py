@@ -71,6 +71,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             _below(reused, 0.4),
             _text(reused),
             "paper",
+            ("schedule",),
         ),
         *(
             Finding(

@@ -152,15 +152,15 @@ def test_a_state_that_knew_one_way_goes_on_with_both():
     steps = a_run()
     estimator = AdvantageEstimator("kae_eb")
     served(estimator, steps[:9])
-    state = estimator._state
+    state = estimator.held.state
     n = len(Auto().running.candidates)
     assert set(state.carry) == {"loss", "scored", "ways"} and state.carry["loss"].shape == (2 * n,)
     one_way = replace(state, carry={"loss": state.carry["loss"][:n], "scored": state.carry["scored"]})
     other = AdvantageEstimator("kae_eb")
-    other.load_state_dict(pack_arrays(one_way.plain("kae_eb")))
+    other.load_state_dict(pack_arrays(one_way.snapshot("kae_eb")()))
     continued = served(other, steps[9:], 9)
     assert all(np.isfinite(values).all() for values in continued)
-    assert other._state.carry["loss"].shape == (2 * n,)
+    assert other.held.state.carry["loss"].shape == (2 * n,)
 
 
 def test_what_a_run_learns_does_not_depend_on_the_completions_own_reward():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval
+from kaestat.core.bootstrap import cluster_bootstrap, effective_number, mean_with_interval, skewed_ends
 
 SAMPLES = np.array([[0.0, 1.0], [1.0, 3.0], [1.0, 3.0], [0.0, 1.0]])
 
@@ -27,6 +27,19 @@ def test_the_interval_is_of_the_draws_or_students_without_any():
     ends = [mean + factor * (draw - mean) for draw in (draws[1], draws[39])]
     np.testing.assert_allclose([low, high], ends, rtol=1e-6)
     assert np.isnan(mean_with_interval(SAMPLES[:1], draws)[1:]).all()
+
+
+def test_the_end_on_the_side_of_the_long_tail_alone_is_moved_out():
+    # Of 0, 0, 0, 1 the fourth moment over the squared second is 7/3; 1 + sqrt((7/3 - 1) / 4) = 1 + sqrt(1/3).
+    columns = np.array([[0, 0, 0, 1.0], [1, 1, 1, 0.0], [-1, -1, 1, 1.0], [2, 2, 2, 2.0], [0, 0, 0, 1e150]]).T
+    low, high = skewed_ends(np.zeros(5), -np.ones(5), np.ones(5), columns)
+    far = 1 + 3**-0.5
+    np.testing.assert_allclose([low, high], [[-1, -far, -1, -1, -1], [far, 1, 1, 1, far]], rtol=1e-12)
+
+
+def test_as_many_contributions_count_as_equal_ones_would():
+    columns = np.array([[1, 1, 1, 1.0], [5, 0, 0, 0.0], [3, -3, 0, 0.0], [0, 0, 0, 0.0], [1e150, 1e150, 0, 0]]).T
+    np.testing.assert_allclose(effective_number(columns), [4, 1, 2, 4, 2])
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ TURNS = ["a", "b"], [[1.0, 0.0, 1.0], [0.0, 1.0]]  # the third turn is new
 @pytest.fixture(autouse=True)
 def one_sender(monkeypatch):
     """Estimators number their deltas under one name, so that their states can be compared."""
-    monkeypatch.setattr("kaestat.estimator.imported_visits.secrets.token_hex", lambda size: "sender")
+    monkeypatch.setattr("kaestat.estimator.held_state.secrets.token_hex", lambda size: "sender")
 
 
 def estimator_of(method: str, params: dict) -> AdvantageEstimator:

@@ -49,7 +49,7 @@ def test_the_old_states_differ_from_a_fresh_start():
         estimator = loaded(name)
         assert estimator.last_step == 12
         kept = estimator.history is not None and len(estimator.history) >= 6
-        assert kept or estimator._state.carry is not None, name
+        assert kept or estimator.held.state.carry is not None, name
         assert [row["step"] for row in rows] == [14, 17]
 
 
@@ -101,7 +101,7 @@ def test_a_state_of_a_fixed_bandwidth_is_refused_by_one_that_learns_it_and_says_
 
 def test_a_weighted_history_without_sums_of_squared_weights_fills_them_in():
     history = AdvantageEstimator.load(STATES / "kae_eb_weighted.state").history
-    visits = history.visits(list(history._row), step=13)
+    visits = history.visits(list(history.columns.row), step=13)
     filled = np.where(
         visits.weight > 0, visits.weight_sq * visits.weighted_total / np.where(visits.weight, visits.weight, 1), 0
     )

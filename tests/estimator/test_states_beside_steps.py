@@ -16,7 +16,7 @@ from kaestat import AdvantageEstimator
 from kaestat.core.storage import load_state
 from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.several_rewards import SeveralRewards
-from kaestat.history.history import RewardHistory
+from kaestat.history.columns import Columns
 
 STEPS, SNAPSHOTS = 60, 150
 MAKERS = {
@@ -41,7 +41,7 @@ def take_step(held, step: int) -> None:
 @pytest.fixture(autouse=True)
 def one_sender(monkeypatch):
     """Estimators number their deltas under one name, so that their states can be compared."""
-    monkeypatch.setattr("kaestat.estimator.imported_visits.secrets.token_hex", lambda size: "sender")
+    monkeypatch.setattr("kaestat.estimator.held_state.secrets.token_hex", lambda size: "sender")
 
 
 @pytest.fixture
@@ -75,17 +75,17 @@ def test_every_snapshot_is_a_state_after_a_whole_step(name, quick_switches):
 def test_a_state_waits_for_the_step_that_another_thread_records(name, ask, monkeypatch, tmp_path):
     held = MAKERS[name]()
     take_step(held, 0)
-    amid, go_on, write, path = threading.Event(), threading.Event(), RewardHistory.carry_out, tmp_path / "state"
+    amid, go_on, write, path = threading.Event(), threading.Event(), Columns.carry_out, tmp_path / "state"
     whole = copy.deepcopy(held)
     take_step(whole, 1)
     whole.save(tmp_path / "whole")
 
-    def slow(history, given):
+    def slow(columns, given):
         amid.set()
         assert go_on.wait(60)
-        write(history, given)
+        write(columns, given)
 
-    monkeypatch.setattr(RewardHistory, "carry_out", slow)
+    monkeypatch.setattr(Columns, "carry_out", slow)
     with ThreadPoolExecutor(2) as pool:
         training = pool.submit(take_step, held, 1)
         assert amid.wait(60)

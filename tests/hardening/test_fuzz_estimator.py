@@ -206,4 +206,4 @@ def test_any_record_enters_the_history_whole_or_not_at_all(keys, step, sums, pla
     if done is REFUSED:
         assert pack_arrays(history.state_dict()) == before, "a refused record has changed the history"
     else:
-        assert history.last_step == step and all(np.isfinite(field).all() for field in history._fields.values())
+        assert history.last_step == step and all(np.isfinite(field).all() for field in history.columns.fields.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kaestat import Groups, Visits
-from kaestat.history.history import SQUARED_FIELDS, WEIGHTED_FIELDS
+from kaestat.history.fields import SQUARED_FIELDS, WEIGHTED_FIELDS
 
 
 def groups(*rows, weights=None, prompt_ids=None) -> Groups:

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from kaestat import Groups, Visits
-from kaestat.history.history import SQUARED_FIELDS, WEIGHTED_FIELDS
+from kaestat.history.fields import SQUARED_FIELDS, WEIGHTED_FIELDS
 from tests.helpers.references import Case, PastVisit
 
 # Multiples of 1/4: sums are exact, so that "does not depend on" can be tested to the last bit.

@@ -409,7 +409,7 @@ def test_what_is_kept_of_a_prompt_comes_back_with_its_visits_and_from_a_file(tmp
     sums = {"count": np.ones(2), "total": np.ones(2), "total_sq": np.ones(2)}
     for step in range(2):
         keys = ["a", f"b{step}"]
-        history.append(keys, history.rows(keys), step, sums, state=np.array([[step, 1], [step, 2]]))
+        history.columns.append(keys, history.rows(keys), step, sums, np.array([[step, 1], [step, 2]]))
     history.save(tmp_path / "history")
     for one in (history, RewardHistory.load(tmp_path / "history")):
         assert one.visits(["b0", "never", "a", "b1"], 2).state.tolist() == [[0, 2], [0, 0], [1, 1], [1, 2]]
@@ -421,7 +421,7 @@ def test_what_is_kept_of_a_prompt_comes_back_with_its_visits_and_from_a_file(tmp
 )
 def test_an_altered_state_of_prompts_is_refused(altered):
     history = RewardHistory(state_size=2)
-    history.append(
+    history.columns.append(
         ["a"], history.rows(["a"]), 0, dict.fromkeys(("count", "total", "total_sq"), np.ones(1)), np.ones((1, 2))
     )
     with pytest.raises(ValueError, match="the state was altered"):

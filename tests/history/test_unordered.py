@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kaestat import RewardHistory
 from kaestat.history.delta import HistoryDelta
+from kaestat.history.unordered import visits_known
 
 KEYS = ["a", "b", "c"]
 horizons = st.sampled_from([0.5, 1.0, 2.5, 3.0, 8.0, math.inf])
@@ -46,7 +47,7 @@ def looked_back_on(arrived, row, version, horizon, most):
 
 
 def shown(history, row, version):
-    visits = history.visits_known(history.rows([KEYS[row]]), np.array([version]))
+    visits = visits_known(history.columns, history.rows([KEYS[row]]), np.array([version]))
     here = visits.count[0] > 0
     np.testing.assert_array_equal(visits.total[0], (version - visits.lag[0]) * visits.count[0])
     return dict(zip((version - visits.lag[0][here]).astype(int).tolist(), visits.count[0][here].tolist(), strict=True))
@@ -93,10 +94,10 @@ def test_what_is_kept_for_late_visits_widens_nothing_that_a_step_in_order_is_sho
         free.add(delta_of([(0, step)], step))
         sums = {name: [value] for name, value in (("count", 1), ("total", step), ("total_sq", step**2))}
         strict.record(["a"], step=step, **sums)
-        late = free.visits_known(free.rows(["a"]), np.array([step + 1]))
+        late = visits_known(free.columns, free.rows(["a"]), np.array([step + 1]))
         np.testing.assert_array_equal(strict.visits(["a"], step + 1).count.shape, late.count.shape)
     assert free.width >= 34 and strict.width == 4
-    free.keep_for_late(None)
+    free.columns.keep_for_late(None)
     np.testing.assert_array_equal(free.visits(["a"], 60).total, strict.visits(["a"], 60).total)
 
 

@@ -164,7 +164,7 @@ def test_integration_rllm_asynchronous_groups_are_recorded_under_the_policies_th
         now = max(now, policies[-1])
         found, _ = collect(rllm, [group(task, rewards.tolist(), version=policies)])
         np.testing.assert_array_equal(found, plain.step([task] * 4, rewards, now, version=[policies[-1]] * 4))
-    totals = [e.history.visits(list(e.history._row), 4).count.sum() for e in (baseline.session.estimator, plain)]
+    totals = [e.history.visits(list(e.history.columns.row), 4).count.sum() for e in (baseline.session.estimator, plain)]
     assert totals[0] == totals[1] == 28
 
 
@@ -178,7 +178,7 @@ def test_integration_rllm_saved_history_goes_on_with_its_policies_counted_on(rll
     collect(rllm, [group("a", [1.0, 1.0], version=0)], estimator="second")
     collect(rllm, [group("a", [0.0, 1.0], version=1)], estimator="second")
     history = second.session.estimator.history
-    visits = history.visits(list(history._row), 5)
+    visits = history.visits(list(history.columns.row), 5)
     steps = {5 - int(lag): int(n) for lag, n in zip(visits.lag[0], visits.count[0], strict=True) if n}
     assert steps == {0: 2, 2: 2, 3: 4, 4: 2}  # a new process begins with policy 0, the newest there was
     strict = register(kae(), "strict")
@@ -275,4 +275,5 @@ def test_integration_rllm_own_buffer_records_late_groups_and_those_that_it_filte
 
     trained = asyncio.run(run())
     assert coordinator.filtered == 8 - trained >= 1
-    assert baseline.session.estimator.history.visits(list(baseline.session.estimator.history._row), 4).count.sum() == 24
+    history = baseline.session.estimator.history
+    assert history.visits(list(history.columns.row), 4).count.sum() == 24

@@ -102,9 +102,9 @@ def recorded(trainer):
     """Completions of each prompt and policy, as the history has them."""
     estimator = trainer.baseline.session.estimator
     history, now = estimator.history, estimator.last_step + 1
-    visits = history.visits(list(history._row), now)
+    visits = history.visits(list(history.columns.row), now)
     found = Counter()
-    for row, key in enumerate(history._row):
+    for row, key in enumerate(history.columns.row):
         for lag, count in zip(visits.lag[row], visits.count[row], strict=True):
             if count:
                 found[key, int(now - lag)] += int(count)

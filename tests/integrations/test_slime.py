@@ -288,7 +288,7 @@ def test_integration_slime_segments_with_prompts_of_their_own_are_known_by_the_d
         np.testing.assert_allclose(found, [of_rollout[s.index] for group in samples for s in group], atol=1e-12)
         assert len(found) > len(rewards)
     if method == "kae":
-        assert set(hook.session(args).estimator.history._row) == {hash_prompt(prompt) for prompt in args.prompts}
+        assert set(hook.session(args).estimator.history.columns.row) == {hash_prompt(prompt) for prompt in args.prompts}
 
 
 def test_integration_slime_segments_with_prompts_of_their_own_need_the_data_source():

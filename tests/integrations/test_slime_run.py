@@ -192,12 +192,12 @@ def recorded(hook):
     """Completions of each prompt and policy, as the history has them."""
     estimator = hook.session(None).estimator
     history = estimator.history
-    visits = history.visits(list(history._row), estimator.last_step + 1)
+    visits = history.visits(list(history.columns.row), estimator.last_step + 1)
     lags = estimator.last_step + 1 - visits.lag
     return Counter(
         {
             (key, int(step)): (int(count), float(total))
-            for row, key in enumerate(history._row)
+            for row, key in enumerate(history.columns.row)
             for step, count, total in zip(lags[row], visits.count[row], visits.total[row], strict=True)
             if count
         }

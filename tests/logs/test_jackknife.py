@@ -69,8 +69,8 @@ def covered(scored, risks) -> dict[tuple[str, str], np.ndarray]:
 @pytest.mark.parametrize("method", METHODS[:-1])
 @pytest.mark.parametrize("kind", ["mse", "difference", "ratio"])
 def test_the_jackknife_covers(covered, kind, method):
-    # ebpo's own error is covered in .89 with so few prompts, whether there are 10 groups or 20; with 100, in .92.
-    target = 0.87 if (kind, method) == ("mse", "ebpo") else 0.93
+    # ebpo's own error is covered in .92 with so few prompts.
+    target = 0.90 if (kind, method) == ("mse", "ebpo") else 0.93
     check_mean(covered[kind, method], target=target, detect=0.08, side="at least")
 
 

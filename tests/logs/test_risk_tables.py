@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 from kaestat import RewardLog, risk_differences, value_risk
 from kaestat.baselines import GroupMean, Oracle
-from kaestat.logs.prompt_risks import DIFFERENCE_COLUMNS, RISK_COLUMNS
+from kaestat.logs.prompt_risks import DIFFERENCE_COLUMNS, RISK_COLUMNS, FewPromptsWarning
 from kaestat.logs.risk import prompt_risks, visit_risk
 
 STUDENT_975 = {1: 12.706204736432095, 2: 4.302652729749462}  # by degrees of freedom
@@ -35,6 +37,15 @@ def widened(center, end, n_prompts=2):
     """A percentile, as far from the centre as Student's distribution wants it."""
     factor = np.sqrt(n_prompts / (n_prompts - 1)) * STUDENT_975[n_prompts - 1] / 1.959963984540054
     return center + factor * np.subtract(end, center)
+
+
+def skewed(center, ends, contributions):
+    """The end on the side of the longer tail, further off by two standard errors of the standard error."""
+    deviation = [one - sum(contributions) / len(contributions) for one in contributions]
+    second, third, fourth = (sum(d**k for d in deviation) / len(deviation) for k in (2, 3, 4))
+    factor = 1 + np.sqrt((fourth / second**2 - 1) / len(deviation))
+    low, high = ends
+    return (center + factor * (low - center), high) if third < 0 else (low, center + factor * (high - center))
 
 
 def standard_error(risks):
@@ -104,14 +115,14 @@ def test_differences_by_default_count_visits_with_a_past():
     assert prompt_risks(LOG, ["none", "grpo"]).n_visits == 2
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_method_without_error_has_ratio_zero_to_grpo():
     halves = log_of(*((prompt, step, [1, 0]) for prompt in "ab" for step in (0, 1)))
     table = value_risk(halves, ["grpo", "none"])  # grpo: 1 - 1/2; none: 1/2 - 1/2
     assert table["mse"].tolist() == [0.5, 0] and table["vs_grpo"].tolist() == [1, 0]
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_reference_without_error_has_no_ratio():
     certain = log_of(*((prompt, step, [1, 1]) for prompt in "ab" for step in (0, 1)))
     assert np.isnan(value_risk(certain, ["none"])["vs_grpo"].item())
@@ -127,6 +138,8 @@ def test_the_interval_of_a_ratio_cuts_off_a_fortieth_at_each_end():
     table = risk_differences(log, ["none"], n_boot=4000, min_visits=0)
     np.testing.assert_allclose(table["ratio"], (0.5 + 0 + 0.75) / (0.25 + 0.5 + 0.125), rtol=1e-12)
     ends = [widened(table["ratio"].item(), end, n_prompts=3) for end in (0, 0.75 / 0.125)]
+    ratio = table["ratio"].item()
+    ends = skewed(ratio, ends, [0.5 - ratio * 0.25, 0 - ratio * 0.5, 0.75 - ratio * 0.125])
     np.testing.assert_allclose(table[["ratio_low", "ratio_high"]], [ends], rtol=1e-9, atol=1e-12)
 
 
@@ -247,14 +260,16 @@ def test_methods_that_pool_prompts_have_the_interval_of_replays_without_each_gro
     levels = value_risk(whole, methods, n_boot=50, min_visits=0)
     less = [log_of(*(visit for visit in visits if visit[0] != gone)) for gone in "abc"]
     parts = np.array([value_risk(log, [*methods, "grpo"], n_boot=0, min_visits=0)["mse"] for log in less])
-    for left, row, name in (
-        (parts[:, 0] - parts[:, 3], table, "difference"),
-        (parts[:, 0] / parts[:, 3], table, "ratio"),
-        (parts[:, 0], levels, "mse"),
+    ours, theirs = prompt_risks(whole, ["james_stein", "grpo"], min_visits=0).per_prompt.T
+    for left, row, name, contributions in (
+        (parts[:, 0] - parts[:, 3], table, "difference", ours - theirs),
+        (parts[:, 0] / parts[:, 3], table, "ratio", ours - ours.mean() / theirs.mean() * theirs),
+        (parts[:, 0], levels, "mse", ours),
     ):
         se = np.sqrt(2 / 3 * np.sum((left - left.mean()) ** 2))
         ends = row.loc[0, ["ratio_low", "ratio_high"] if name == "ratio" else ["ci_low", "ci_high"]]
-        np.testing.assert_allclose(ends.astype(float), row[name][0] + STUDENT_975[2] * se * np.array([-1, 1]))
+        student = row[name][0] + STUDENT_975[2] * se * np.array([-1, 1])
+        np.testing.assert_allclose(ends.astype(float), skewed(row[name][0], student, contributions))
         if name != "ratio":
             assert row["se"][0] == pytest.approx(se)
     others = ["none", "kae:bandwidth=10"]
@@ -291,3 +306,14 @@ def test_only_methods_that_pool_prompts_are_replayed_without_groups():
     np.testing.assert_allclose(np.sort(scored.left_out[:, apart], axis=0), np.sort(alone[:, apart], axis=0))
     assert not np.allclose(np.sort(scored.left_out[:, 1]), np.sort(alone[:, 1]))
     assert prompt_risks(whole, ["none", "james_stein", "grpo"], min_visits=0).left_out is None
+
+
+def test_a_table_carried_by_few_prompts_warns_of_its_intervals_by_name():
+    one_hard = [(f"p{k}", step, [1, 0] if k == 0 else [1, 1]) for k in range(30) for step in (0, 1)]
+    with pytest.warns(FewPromptsWarning, match=r"^grpo: few of the 30 prompts .* 1\.0 prompts"):
+        value_risk(log_of(*one_hard), ["grpo"], n_boot=0)
+    with pytest.warns(FewPromptsWarning, match=r"^rloo: few of the 30 prompts"):
+        risk_differences(log_of(*one_hard), ["rloo"], "kae", n_boot=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FewPromptsWarning)
+        value_risk(log_of(*((f"p{k}", step, [1, 0]) for k in range(8) for step in (0, 1))), ["grpo"], n_boot=0)

@@ -150,7 +150,7 @@ def test_large_rewards_are_shown_in_a_unit_of_their_size():
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(1.0, 1e9), (1e-150, 0.0), (5e69, 0.0), (0.0, -3.0)])
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::kaestat.logs.prompt_risks.FewPromptsWarning")
 def test_any_finite_rewards_can_be_analysed(scale, shift):
     log = relabelled(several_rewards(small_run(n_prompts=15, n_epochs=5)), scale=scale, shift=shift)
     assert np.isfinite(analyze(log, n_boot=40).risk["mse"]).all()

@@ -7,7 +7,7 @@ import pytest
 
 from kaestat import AdvantageEstimator
 from kaestat.estimator.prediction import Population
-from kaestat.sampling import POLICIES, PromptSampler
+from kaestat.sampling import POLICIES, PromptSampler, systematic
 from tests.helpers.tiers import slow_after
 
 IDS = [f"p{k}" for k in range(12)]
@@ -62,6 +62,35 @@ def test_the_corrected_mean_is_unbiased_under_every_policy(policy, group_size):
     assert abs(corrected.mean() - truth) < 5 * corrected.std() / np.sqrt(1_000) + 1e-12
     if policy not in ("uniform", "dapo"):
         assert abs(plain.mean() - truth) > 5 * plain.std() / np.sqrt(1_000)
+
+
+@pytest.mark.parametrize("group_size", [None, 4])
+def test_greso_is_corrected_exactly_for_unequal_shares_whichever_prompts_it_keeps(group_size):
+    """Given the prompts kept, expected completions times corrections are the budget times the shares.
+
+    Expectations are exact: numbers change where the start passes a fraction of the cumulative expectations alone.
+    """
+
+    class At:
+        def __init__(self, start: float):
+            self.random, self.permutation = (lambda: start), np.arange
+
+    share = np.random.default_rng(0).dirichlet(np.ones(12))
+    unit = group_size or 1
+    sampler = PromptSampler(IDS, 16, policy="greso", group_size=group_size, share=share, floor=0.1, seed=3)
+    train(sampler, 6)
+    kept = set()
+    for _ in range(100):
+        draw = sampler.draw(6)
+        expected = draw.plan.expected
+        kept.add(tuple(expected > 0.1 * 16 * share * (1 + 1e-9)))
+        assert (expected >= 0.1 * 16 * share * (1 - 1e-9)).all()
+        here = [IDS.index(key) for key in draw.prompt_ids]
+        np.testing.assert_allclose(draw.correction * expected[here], 16 * share[here], rtol=1e-12)
+        starts = np.unique(np.r_[0, 1 - np.cumsum(expected / unit) % 1, 1])
+        counts = [systematic(expected / unit, At(start)) for start in (starts[1:] + starts[:-1]) / 2]
+        np.testing.assert_allclose(unit * np.diff(starts) @ np.array(counts), expected, atol=1e-9)
+    assert len(kept) > 3
 
 
 def test_completions_go_where_rewards_vary():

@@ -9,28 +9,23 @@ import numpy as np
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Groups, Visits
-from kaestat.core.samples import StepSamples
 from kaestat.estimator.state import EstimatorState
 from kaestat.history.delta import HistoryDelta
 from kaestat.history.history import RewardHistory
 from kaestat.history.prior import Prior
+from kaestat.history.unordered import added
 
 
-def opened(state: EstimatorState, baseline: Baseline, samples: StepSamples) -> EstimatorState:
-    """The state with a history for what the samples hold, if the baseline keeps one; the state given is unchanged.
+def opened(
+    state: EstimatorState, baseline: Baseline, weighting: str = "none", *, with_divergence: bool = False
+) -> EstimatorState:
+    """The state with a history for such completions, if the baseline keeps one; the state given is unchanged.
 
     Raises
     ------
     ValueError
-        If the samples have weights, and a prior has none.
+        If they come with weights (``weighting``, as `StepSamples` has it), and a prior has none.
     """
-    return opened_for(state, baseline, samples.weighting, with_divergence=samples.divergence is not None)
-
-
-def opened_for(
-    state: EstimatorState, baseline: Baseline, weighting: str = "none", *, with_divergence: bool = False
-) -> EstimatorState:
-    """As `opened`, for completions that come with ``weighting`` (`StepSamples`)."""
     if state.history is not None or baseline.horizon == 0:
         return state
     history = RewardHistory(
@@ -47,11 +42,11 @@ def opened_for(
         rows = history.rows(prior.prompt_ids)
         if streams_through(baseline):
             groups = _completions(prior, baseline)
-            served = baseline.serve(groups, history.visits_of_rows(rows, prior.step), step=prior.step, carry=carry)
+            served = baseline.serve(groups, history.columns.visits(rows, prior.step), step=prior.step, carry=carry)
             carry, kept = served.carry, served.state
         if with_divergence:
             sums = sums | {"divergence": np.zeros(len(prior))}
-        history.append(prior.prompt_ids, rows, prior.step, sums, kept)
+        history.columns.append(prior.prompt_ids, rows, prior.step, sums, kept)
     return replace(state, history=history, carry=carry, priors=())
 
 
@@ -85,7 +80,9 @@ def with_prior(state: EstimatorState, baseline: Baseline, prior: Prior) -> Estim
     sums = prior_sums(prior, state.weighting or "none")
     n_prompts = len(prior)
     rows, steps = np.arange(n_prompts), np.full(n_prompts, prior.step)
-    return replace(state, write=history.added(HistoryDelta(prior.prompt_ids, rows, steps, sums, state.last_step)))
+    return replace(
+        state, write=added(history.columns, HistoryDelta(prior.prompt_ids, rows, steps, sums, state.last_step))
+    )
 
 
 def check_prior(baseline: Baseline, method: str, prior: Prior) -> None:

@@ -1,95 +1,98 @@
-"""A call of an estimator whose steps come in order: each once, and each prompt once a step."""
+"""Steps in order: each once, and each prompt once a step."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-
-import numpy as np
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn, Self
 
 from kaestat.baselines.base import Baseline
-from kaestat.core.arrays import Groups, Visits
+from kaestat.core.arrays import Visits
 from kaestat.core.samples import StepSamples
-from kaestat.estimator.prediction import Prediction, predict
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.state import EstimatorState
-from kaestat.estimator.steps.opening import opened, opened_for
-from kaestat.estimator.steps.serving import Outcome, Serving, check_inputs, grouped, without_samples
+from kaestat.estimator.steps.call import Batch, Computed, Outcome, Past, Serving, advance
 from kaestat.history.history import RewardHistory
 
 
-def advance(
-    state: EstimatorState,
-    serving: Serving,
-    samples: StepSamples,
-    step: int,
-    largest: float,
-) -> Outcome:
-    """Advantages and values of one step, and the state after it; the state given is unchanged.
+@dataclass(frozen=True)
+class StrictOrder:
+    """The `kaestat.estimator.steps.call.Order` of an estimator that refuses as a fault what is out of order."""
 
-    Parameters
-    ----------
-    state : EstimatorState
-    serving : Serving
-    samples : StepSamples
-    step : int
-    largest : float
-        That advantages and values may be.
+    name: ClassVar[str] = "strict"
+    late: None = None
 
-    Returns
-    -------
-    Outcome
-        Its state holds the step once the write in it is carried out.
+    @classmethod
+    def of(cls, serving: Serving, late: int | None, keep_deltas: bool) -> Self:
+        """The order; a ValueError if options are given that it has no use for."""
+        if keep_deltas:
+            raise ValueError('keep_deltas: only with order="any"; what is added to in order cannot be merged.')
+        if late is not None:
+            raise ValueError('late: only with order="any"; in order nothing is.')
+        return cls()
 
-    Raises
-    ------
-    ValueError
-        As `kaestat.AdvantageEstimator.step`.
-    """
-    if step < state.last_step:
-        raise ValueError(
-            f"step went backwards: got {step} after {state.last_step}. To resume or replay from step {step}, load "
-            'the state that was saved before it; rewards that come late take order="any".'
-        )
-    check_inputs(serving, state, samples)
-    if not samples.rows.keys:
-        return without_samples(state, step)
-    state = opened(state, serving.baseline, samples)
-    packing, groups = grouped(samples)
-    history, rows, visits = _look_back(state, serving.baseline, groups, packing.keys, step)
-    computed = serving.compute(packing, groups, visits, step, state.carry, largest)
+    def check(self, state: EstimatorState, samples: StepSamples, step: int) -> None:
+        """Raise a ValueError if steps go backwards, or samples have versions."""
+        if samples.version is not None:
+            _refuse("version")
+        if step < state.last_step:
+            raise ValueError(
+                f"step went backwards: got {step} after {state.last_step}. To resume or replay from step {step}, load "
+                'the state that was saved before it; rewards that come late take order="any".'
+            )
 
-    recorded, carry = state.recorded, computed.served.carry
-    if history is None and carry is not None:
-        recorded = (recorded if step == state.last_step else {}) | dict.fromkeys(packing.keys)
-    record = StepRecord(
-        step, computed.served.settled, packing, groups, visits, state.carry, computed.values, computed.advantages
-    )
-    kept_apart = state.with_streams if history is None else samples.with_streams
-    write = None
-    if history is not None:
-        write = history.appended(packing.keys, rows, step, computed.sums, computed.served.state)
-    after = EstimatorState(carry, history, step, recorded, kept_apart, samples.weighting, write=write)
-    return Outcome(after, record, *computed.of_samples)
+    def look_back(self, state: EstimatorState, baseline: Baseline, batch: Batch) -> Past:
+        """All visits; a ValueError if a prompt has been recorded at this step."""
+        state, keys, step = batch.opened(state, baseline), batch.packing.keys, batch.step
+        if state.history is None:
+            again = [key for key in keys if key in state.recorded] if step == state.last_step else []
+            if again:
+                raise ValueError(
+                    f"prompt {again[0]!r} was already recorded at step {step}: its rewards would count twice."
+                )
+            return Past(state, Visits.empty(batch.groups), state.carry)
+        rows = state.history.rows(keys)
+        state.history.check_new(keys, rows, step)
+        return Past(state, state.history.columns.visits(rows, step), state.carry, rows)
+
+    def recorded(self, past: Past, serving: Serving, batch: Batch, computed: Computed) -> Outcome:
+        """A visit of each prompt, and what the baseline carries on."""
+        before, samples, keys, step, served = past.state, batch.samples, batch.packing.keys, batch.step, computed.served
+        recorded, write = before.recorded, None
+        with_streams = before.with_streams if before.history is None else samples.with_streams
+        if before.history is None:
+            if served.carry is not None:
+                recorded = (recorded if step == before.last_step else {}) | dict.fromkeys(keys)
+        elif past.rows is not None:
+            write = before.history.columns.appended(keys, past.rows, step, computed.sums, served.state)
+        marks = recorded, with_streams, samples.weighting
+        return Outcome(EstimatorState(served.carry, before.history, step, *marks, write=write), computed.record)
+
+    def known(
+        self, history: RewardHistory, carry: Any, baseline: Baseline, keys: list[Hashable], step: int
+    ) -> tuple[Visits, Any]:
+        """All visits, which must be before the step."""
+        return history.visits(keys, step), carry
+
+    def observe(self, state: EstimatorState, serving: Serving, samples: StepSamples, step: int) -> Outcome:
+        """As a step: what a baseline carries on comes of serving."""
+        return advance(self, state, serving, samples, step)
+
+    def advantages(self, *args: Any) -> NoReturn:
+        """Raise: the history holds visits, whose completions cannot be told apart."""
+        _refuse("advantages")
+
+    def merged(self, *args: Any) -> NoReturn:
+        """Raise: what comes in elsewhere is out of order."""
+        _refuse("merge")
+
+    def newest(self, visits: Visits) -> Visits:
+        """The same visits, which are oldest first."""
+        return visits
+
+    def too_late(self, state: EstimatorState, method: str, samples: StepSamples, record: StepRecord) -> None:
+        """Nothing: late completions are refused."""
 
 
-def predicted(state: EstimatorState, baseline: Baseline, keys: list[Hashable], step: int) -> Prediction:
-    """What is known of prompts before they are sampled at a step, after their last visits."""
-    state = opened_for(state, baseline) if state.priors else state
-    history = state.history
-    visits = None if history is None else history.visits(keys, step)
-    return predict(baseline, history, visits, state.carry, keys, step, reweighted=state.value_is_reweighted)
-
-
-def _look_back(
-    state: EstimatorState, baseline: Baseline, groups: Groups, keys: list[Hashable], step: int
-) -> tuple[RewardHistory | None, np.ndarray, Visits]:
-    """The history (new at the first step, None for methods without), the prompts' rows in it, and their visits."""
-    history = state.history
-    if history is None:
-        again = [key for key in keys if key in state.recorded] if step == state.last_step else []
-        if again:
-            raise ValueError(f"prompt {again[0]!r} was already recorded at step {step}: its rewards would count twice.")
-        return None, np.zeros(0, dtype=np.intp), Visits.empty(groups)
-    rows = history.rows(keys)
-    history.check_new(keys, rows, step)
-    return history, rows, history.visits_of_rows(rows, step)
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f'{name}: this estimator takes steps in order; make it with order="any".')

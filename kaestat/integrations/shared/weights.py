@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.estimator.scaling import check_not_cancelled
+from kaestat.estimator.steps.call import check_not_cancelled
 
 LENGTH_ONLY = ("none", "length")  # of trainers that hand no logits on
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import METHODS as REGISTERED
+from kaestat.history.unordered import visits_known
 from kaestat.smoothing.kernels import as_kernel
 from tests.helpers.arrivals import LEARNED, METHODS, WEIGHTED, make, mixed, run, visits_of
 from tests.helpers.estimators import PARAMETERS, UNWEIGHTED
@@ -234,6 +235,8 @@ def test_padding_is_neither_used_nor_recorded():
     estimator = AdvantageEstimator("kae", bandwidth=5, order="any")
     advantages = estimator.step(["a", "a", "x"], [1.0, 0.0, np.nan], 2, version=[1, 0, 99], mask=[True, True, False])
     assert advantages.tolist() == [1.0, -1.0, 0.0] and set(visits_of(estimator, 3)) == {("a", 0), ("a", 1)}
+    estimator.observe(["b", "x"], [1.0, np.nan], 2, mask=[True, False])
+    assert set(visits_of(estimator, 3)) == {("a", 0), ("a", 1), ("b", 2)}
 
 
 def all_kept(estimator):
@@ -264,7 +267,7 @@ def test_the_newest_visits_are_kept_where_their_number_is_limited():
     kept = visits_of(estimator, 200)
     assert set(kept) == {("a", v) for v in range(199 - 64 - 64, 200)}  # 64 visits before a step late by 64
     assert all(sums["count"] == 2 for sums in kept.values())
-    seen = estimator.history.visits_known(estimator.history.rows(["a"]), np.array([200]))
+    seen = visits_known(estimator.history.columns, estimator.history.rows(["a"]), np.array([200]))
     assert sorted(seen.lag[seen.count > 0].tolist()) == list(range(1, 65))
 
 

@@ -27,7 +27,7 @@ def test_prompts_that_come_together_are_scored_as_along_their_run(name, binary, 
         estimator.step(ids, reward.reshape(-1), 3 * step)
     now = 3 * ROUNDS
     found = replayed_scores(baseline, estimator.history.visits(list(range(6)), now), now, range(6))
-    for part, numbers in estimator._state.carry.items():
+    for part, numbers in estimator.held.state.carry.items():
         np.testing.assert_allclose(found[part], numbers, rtol=1e-9, atol=1e-9)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kaestat import AdvantageEstimator, Groups, RewardHistory, Visits, make_baseline, methods
 from kaestat.core.arrays import Array
 from kaestat.estimator.scaling import SCALINGS
-from kaestat.history.history import visit_sums
+from kaestat.history.fields import visit_sums
 from tests.helpers.arrivals import run
 from tests.helpers.estimators import PARAMETERS
 
@@ -51,7 +51,7 @@ def loop(name: str, steps, weighted: bool) -> list[np.ndarray]:
             visits = history.visits(keys, step)
         served = baseline.serve(groups, visits, step=step, carry=carry)
         if history is not None:
-            history.append(keys, history.rows(keys), step, visit_sums(groups), served.state)
+            history.columns.append(keys, history.rows(keys), step, visit_sums(groups), served.state)
         carry = served.carry
         values = np.zeros(len(part))
         values[place[place >= 0]] = served.values[place >= 0]

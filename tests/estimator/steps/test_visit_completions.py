@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kaestat import Groups, Visits
 from kaestat.estimator.steps.visit_completions import completions_of, joined, split_now
-from kaestat.history.history import visit_sums
+from kaestat.history.fields import visit_sums
 
 rewards = st.lists(st.floats(-3, 3, allow_subnormal=False), min_size=1, max_size=9)
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator, RewardHistory
+from kaestat import AdvantageEstimator
 from kaestat.core.storage import encode_keys, load_state, save_state, unpack_arrays
+from kaestat.history.columns import Columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_rows import copies
@@ -109,14 +110,14 @@ def test_integration_watched_save_waits_for_the_visits_that_another_thread_merge
     of_worker, watched = (AdvantageEstimator("kae", bandwidth=5, order="any", keep_deltas=True) for _ in range(2))
     of_worker.observe(["a", "b"], [1.0, 0.0], 3)
     watched = TrainerSession(watched)
-    amid, go_on, write = threading.Event(), threading.Event(), RewardHistory.carry_out
+    amid, go_on, write = threading.Event(), threading.Event(), Columns.carry_out
 
     def slow(history, given):
         amid.set()
         assert go_on.wait(60)
         write(history, given)
 
-    monkeypatch.setattr(RewardHistory, "carry_out", slow)
+    monkeypatch.setattr(Columns, "carry_out", slow)
     with ThreadPoolExecutor(2) as pool:
         merging = pool.submit(watched.merge, of_worker.take_delta())
         assert amid.wait(60)

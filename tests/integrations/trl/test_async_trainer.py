@@ -14,8 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kaestat import AdvantageEstimator, RewardHistory
+from kaestat import AdvantageEstimator
 from kaestat.core.storage import encode_keys, load_state
+from kaestat.history.columns import Columns
 from kaestat.integrations.trl import STATE_FILE
 
 pytest.importorskip("trl.experimental.async_grpo.async_rollout_worker")
@@ -181,14 +182,14 @@ def test_a_checkpoint_waits_for_the_visits_that_are_being_merged(place, tmp_path
     sample = RecordedSample(**dict.fromkeys(of_sample.name for of_sample in fields(RolloutSample)))
     sample.delta = worker.take_delta().to_bytes()
     queue = RecordingQueue(SimpleNamespace(get=lambda: sample), trainer.recorded)
-    amid, go_on, carry_out = threading.Event(), threading.Event(), RewardHistory.carry_out
+    amid, go_on, carry_out = threading.Event(), threading.Event(), Columns.carry_out
 
     def slow(history, write):
         amid.set()
         assert go_on.wait(60)
         carry_out(history, write)
 
-    monkeypatch.setattr(RewardHistory, "carry_out", slow)
+    monkeypatch.setattr(Columns, "carry_out", slow)
     monkeypatch.setattr(AsyncGRPOTrainer, "_save_checkpoint", lambda *given: None)
     with ThreadPoolExecutor(2) as pool:
         taking = pool.submit(queue.get)

@@ -17,6 +17,7 @@ from simulations.studies import (
     gradient_mse,
     interval_coverage,
     interval_few_visits,
+    interval_skewed,
     one_shot,
     policy_regret,
     reuse_schedule,
@@ -404,7 +405,8 @@ def test_the_gaps_lie_below_the_recursion_of_theorem_3(learned):
 
 
 def test_every_study_refuses_what_it_must_and_names_its_measures():
-    for study in (interval_coverage.STUDY, interval_few_visits.STUDY, bandwidth_selectors.STUDY, value_rates.STUDY):
+    for module in (interval_coverage, interval_few_visits, interval_skewed, bandwidth_selectors, value_rates):
+        study = module.STUDY
         cell = study.cells[0]
         measures = {e.measure for e in study.summarise(cell, simulated(study, cell, 3))}
         assert measures == set(study.measures)

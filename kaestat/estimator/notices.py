@@ -1,0 +1,68 @@
+"""What an estimator tells its user: the default gives way, a history is of no use, a prior unmet, completions late."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD
+from kaestat.core.digits import lost_digits_of
+from kaestat.core.samples import StepSamples
+from kaestat.estimator.held_state import Held
+from kaestat.estimator.record import StepRecord
+from kaestat.estimator.steps.call import Outcome
+from kaestat.estimator.stored import opening
+from kaestat.history.prior import Prior
+
+
+def default_for(order: str) -> str:
+    """The method where none is named, with a warning where the default cannot serve."""
+    if order != "any":
+        return DEFAULT_METHOD
+    warnings.warn(_taken_over('order="any"'), stacklevel=3)
+    return SECOND_METHOD
+
+
+def handed_over(held: Held, samples: StepSamples) -> tuple[Held, tuple[str, ...]]:
+    """What is held, with `SECOND_METHOD` where the default cannot serve the first samples, and a warning then."""
+    if samples.weighting == "none" or held.state.history is not None or not held.plan.is_default:
+        return held, ()
+    plan = held.plan.with_second_method()
+    state = replace(held.state, carry=plan.serving.baseline.initial_carry())
+    return opening(state, plan), (_taken_over(f"completions come with {samples.weighting.replace('+', ' and ')}"),)
+
+
+def _taken_over(reason: str) -> str:
+    return (
+        f"method: none is named, and the default, {DEFAULT_METHOD!r}, cannot serve here ({reason}); "
+        f"{SECOND_METHOD!r} takes its place. Name a method to choose it."
+    )
+
+
+def noticed(held: Held, outcome: Outcome, samples: StepSamples, *, new: bool) -> tuple[Held, tuple[str, ...]]:
+    """What is held after a call, and its warnings; ``new`` if it recorded its samples."""
+    order, serving, record = held.plan.order, held.plan.serving, outcome.record
+    after = held._replace(state=outcome.state)
+    if record is None:
+        return after, ()
+    returns, said = held.returns, None
+    if new and outcome.state.history is not None:
+        returns = returns.copied()
+        said = returns.see(order.newest(record.visits))
+    unmet = unmet_prior(held.state.priors, record) if new else None
+    late = None if held.told_late else order.too_late(held.state, serving.method, samples, record)
+    lost = None if serving.baseline.horizon == 0 else lost_digits_of(record.groups, record.visits)
+    texts = said, unmet, late, None if lost is None else f"{serving.method}: {lost}"
+    after = after._replace(returns=returns, told_late=held.told_late or late is not None)
+    return after, tuple(text for text in texts if text is not None)
+
+
+def unmet_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:
+    """The warning if no prompt of the first step has a prior: then their ids are hardly those of the run."""
+    known = [key for prior in priors for key in prior.prompt_ids]
+    if not known or not set(known).isdisjoint(record.packing.keys):
+        return None
+    return (
+        f"prior: none of the {len(record.packing.keys):,} prompts of the first step has one. An id of the prior is "
+        f"{known[0]!r}, one of the step {record.packing.keys[0]!r}: they must be of the same kind."
+    )

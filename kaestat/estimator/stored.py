@@ -1,0 +1,45 @@
+"""What an estimator holds as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kaestat.baselines.registry import SECOND_METHOD
+from kaestat.estimator.held_state import Held, Sender
+from kaestat.estimator.plan import Plan
+from kaestat.estimator.reach import ReturnWatch
+from kaestat.estimator.state import EstimatorState
+from kaestat.history.delta import HistoryDelta, concat
+
+
+def opening(state: EstimatorState, plan: Plan) -> Held:
+    """What an estimator of this plan holds before its first call, with such a state."""
+    returns = ReturnWatch(plan.serving.method, plan.serving.baseline)
+    return Held(plan, state, returns, deltas=() if plan.keep_deltas else None)
+
+
+def snapshot(held: Held) -> Callable[[], dict[str, Any]]:
+    """The state as of now, and the deltas to be sent, as plain data and NumPy arrays for when it is called."""
+    plain, deltas, last_step = held.state.snapshot(held.plan.serving.method), held.deltas, held.state.last_step
+    return lambda: plain() | ({"pending": concat(deltas, last_step).plain()} if deltas else {})
+
+
+def loaded(state: Any, plan: Plan, sender: Sender) -> Held:
+    """The inverse of `snapshot`, for a plan; deltas are numbered under the sender's name.
+
+    Where the plan's method is the default, the state may be of the one that took its place.
+
+    Raises
+    ------
+    ValueError
+        As `EstimatorState.of`.
+    """
+    if plan.is_default and isinstance(state, dict) and state.get("method") == SECOND_METHOD:
+        plan = plan.with_second_method()
+    method, baseline = plan.serving.method, plan.serving.baseline
+    held = opening(EstimatorState.of(state, method, baseline, late=plan.order.late), plan)
+    if held.deltas is None or "pending" not in state:
+        return held
+    pending = HistoryDelta.of_plain(state["pending"])
+    return held._replace(deltas=(pending,)) if pending.origins else held.keeping(pending, sender)
