@@ -13,9 +13,8 @@ from kaestat.core.arrays import Array
 from kaestat.core.checks import whole_step
 from kaestat.core.samples import StepSamples, as_type_of, largest_like, scatter
 from kaestat.core.storage import load_state
-from kaestat.estimator.default_method import default_for, handed_over
 from kaestat.estimator.held_state import Answer, Call, Change, make_changes
-from kaestat.estimator.notices import noticed
+from kaestat.estimator.notices import default_for, handed_over, noticed
 from kaestat.estimator.plan import Plan, arguments
 from kaestat.estimator.prompt_values import PromptValues
 from kaestat.estimator.record import StepRecord
@@ -280,18 +279,11 @@ class AdvantageEstimator(PromptValues):
         return as_type_of(change.advantages, rewards)
 
     def prepared(
-        self,
-        name: str,
-        call: Call,
-        prompt_ids: Sequence[Hashable],
-        rewards: Any,
-        step: int,
-        *columns: Any,
-        template: Any = None,
+        self, name: str, call: Call, ids: Sequence[Hashable], rewards: Any, step: int, *more: Any, template: Any = None
     ) -> Change:
         """`recorded` without its effect; `values` are of the type of the template, or of the rewards."""
         step, template = whole_step(step), rewards if template is None else template
-        samples = StepSamples.of(prompt_ids, rewards, *columns, by_stream=self.baseline.unit == "group")
+        samples = StepSamples.of(ids, rewards, *more, by_stream=self.baseline.unit == "group")
         held, said = handed_over(self.held, samples)
         last, order, serving = held.answer, held.plan.order, held.plan.serving
         if last is not None and last.is_kept_back(name, step) and samples.same_as(last.samples):

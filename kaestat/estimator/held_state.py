@@ -58,18 +58,7 @@ class Call:
 
 
 class Answer(NamedTuple):
-    """The last call that recorded samples, and its result.
-
-    Attributes
-    ----------
-    call : Call
-    name : str
-        "step" or "observe".
-    step : int
-    samples : StepSamples
-        With arrays of their own.
-    advantages, values : ndarray of float64, shape (N,)
-    """
+    """The last call that recorded samples, "step" or "observe" by name, and its result; all arrays are its own."""
 
     call: Call
     name: str
@@ -218,13 +207,8 @@ def settle(cell: Cell[Held]) -> Held:
 def changes_together(call: Call, prepare: Callable[[], list[Change]]) -> list[Change]:
     """What a call computes for several estimators, all of which repeat the same earlier call, or none.
 
-    Another call may have some samples in common with an interrupted one, such as one column of several rewards.
-
-    Parameters
-    ----------
-    call : Call
-    prepare : callable
-        Computes the changes; without an effect, so that it can be called twice.
+    Another call may have some samples in common with an interrupted one, such as one column of several rewards. Then
+    ``prepare``, which has no effect, is called twice.
     """
     changes = prepare()
     call.parts = len(changes)
@@ -238,16 +222,9 @@ def changes_together(call: Call, prepare: Callable[[], list[Change]]) -> list[Ch
 
 
 def make_changes(changes: Sequence[Change], commit: Commit | None = None, *, stacklevel: int = 3) -> None:
-    """Change several estimators, all of them or none, and give their warnings.
+    """Change distinct estimators, whose locks the caller has, all of them or none, and give their warnings.
 
-    Parameters
-    ----------
-    changes : sequence of Change
-        Of distinct estimators, whose locks the caller has.
-    commit : Commit, optional
-        One that other objects wait for as well.
-    stacklevel : int
-        Where warnings point to, seen from here; as `warnings.warn` counts.
+    Other objects may wait for the same commit. Warnings point to ``stacklevel``, as `warnings.warn` counts from here.
     """
     commit = Commit() if commit is None else commit
     for change in changes:

@@ -27,12 +27,7 @@ from kaestat.history.received_deltas import Origin, Received
 
 
 class PromptValues(Locked):
-    """What an estimator knows of prompts between its steps.
-
-    Parameters
-    ----------
-    plan : Plan
-    """
+    """What an estimator of some plan knows of prompts between its steps."""
 
     def __init__(self, plan: Plan):
         super().__init__()

@@ -58,7 +58,9 @@ def as_delta(columns: Columns) -> HistoryDelta:
 def visits_known(
     columns: Columns, rows: np.ndarray, steps: np.ndarray, without: tuple[np.ndarray, np.ndarray] | None = None
 ) -> Visits:
-    """Visits at or before a step for each row, of a history that has been added to in any order.
+    """Visits at or before a step for each row, whatever the order they came in.
+
+    They are those within the horizon, and of these the newest ``max_visits``.
 
     Parameters
     ----------
@@ -67,12 +69,6 @@ def visits_known(
         As seen from there; visits at the step itself have lag 0.
     without : pair of ndarray of int, optional
         Positions in ``rows`` and steps of visits that are left out.
-
-    Returns
-    -------
-    Visits
-        Of those within the horizon alone, and of the newest ``max_visits`` of them, so that it does not matter in
-        what order they came.
     """
     stored, count = (np.take(columns.fields[name], rows, axis=0) for name in ("step", "count"))
     lag = np.subtract(steps[:, None], stored, dtype=np.float64)

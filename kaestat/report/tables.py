@@ -12,7 +12,7 @@ from kaestat.report.facts import LogFacts
 from kaestat.report.unit import Unit
 from kaestat.smoothing.selectors import BandwidthSelection
 
-DIFFERENCE = f"MSE less {DEFAULT_METHOD}'s"
+DIFFERENCE = "MSE less default's"
 RISK_HEADER = (
     "method", "MSE", "standard error", "95 % interval", "MSE over grpo's", DIFFERENCE, "its 95 % interval",
 )  # fmt: skip
