@@ -16,7 +16,7 @@ from llm_experiments.console import print_table, timed_progress
 from llm_experiments.diagnose.config import load_config
 from llm_experiments.evaluation.config import EvaluationConfig
 from llm_experiments.paper.command import paper
-from llm_experiments.training.diagnostics import diagnostics_of
+from llm_experiments.training.diagnostics import Prompts, diagnostics_of, gather
 from llm_experiments.training.verl.launch import launch_verl
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
@@ -66,6 +66,10 @@ def diagnose(
     data: Annotated[
         Path | None, typer.Option(envvar="KAESTAT_DATA", help="With --run: folder of local files of its task.")
     ] = None,
+    prompts: Annotated[
+        Prompts | None,
+        typer.Option(help="With --run: the minibatch before each step (default with reuse), or random."),
+    ] = None,
 ) -> None:
     """How wrong each baseline's value is, and how noisy the gradient, at the checkpoints of a run.
 
@@ -77,13 +81,28 @@ def diagnose(
 
     if (config is None) == (run is None):
         raise typer.BadParameter("give either --config, a file of diagnostics, or --run, the folder of a training run.")
-    asked = load_config(config) if run is None else diagnostics_of(run, data=data)
+    if run is None:
+        if prompts is not None:
+            raise typer.BadParameter("--prompts goes with --run; a file of diagnostics names its task's own prompts.")
+        asked = load_config(config)
+        name, parts = asked.name, {None: asked}
+    else:
+        name, parts = diagnostics_of(run, data=data, prompts=prompts)
     disable_progress_bar()  # those of loading and saving weights; ours tell what matters
     console = Console(stderr=True)
-    diagnosis = Diagnosis(asked, runs=runs, results=results, progress=partial(timed_progress, console))
-    for part in (Stage.pools, Stage.value, Stage.gradient, Stage.budget) if stage is Stage.all else (stage,):
-        getattr(diagnosis, part)()
-    console.print(f"Results: {diagnosis.results}", highlight=False, markup=False, soft_wrap=True)
+    stages = (Stage.pools, Stage.value, Stage.gradient, Stage.budget) if stage is Stage.all else (stage,)
+    done: dict[int, Path] = {}
+    drawn = stage is Stage.check and any(part.equal_budget.drawn_steps for part in parts.values())
+    for step, part in parts.items():
+        place = results if step is None else runs
+        diagnosis = Diagnosis(part, runs=runs, results=place, progress=partial(timed_progress, console))
+        for each in stages if part.equal_budget.drawn_steps or not drawn else ():
+            getattr(diagnosis, each)()
+        if step is not None:
+            done[step] = diagnosis.results
+    if done and stage is not Stage.pools:
+        gather(done, results / name)
+    console.print(f"Results: {results / name}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

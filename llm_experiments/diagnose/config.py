@@ -163,6 +163,8 @@ class Config(Section):
         The sections. Without ``training``, ``checkpoints`` names existing ones.
     checkpoints : str or None
         Model folders by step, such as ``runs/math7b/checkpoint-{step}``.
+    problem_ids : tuple of str or None
+        Ids of the task's problems to diagnose; None takes all that ``task`` gives.
     """
 
     name: str = Field(pattern=NAME)
@@ -172,6 +174,7 @@ class Config(Section):
     sampling: SamplingConfig = SamplingConfig()
     training: CheckpointUpdatesConfig | None = None
     checkpoints: str | None = None
+    problem_ids: tuple[str, ...] | None = None
     diagnostic: DiagnosticConfig
     gradient: GradientDiagnosticConfig = GradientDiagnosticConfig()
     equal_budget: EqualBudgetConfig = EqualBudgetConfig()

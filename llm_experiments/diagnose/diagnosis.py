@@ -27,6 +27,7 @@ from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import load_task, pretraining_examples
 from llm_experiments.tasks.base import Task
+from llm_experiments.tasks.selection import with_ids
 
 if TYPE_CHECKING:
     from llm_experiments.diagnose.updates import UpdateFolders
@@ -172,7 +173,8 @@ class Diagnosis:
 
     @cached_property
     def _task(self) -> Task:
-        return load_task(self.config.task, seed=seed_of(self.config.seed, "task"))
+        task = load_task(self.config.task, seed=seed_of(self.config.seed, "task"))
+        return task if self.config.problem_ids is None else with_ids(task, self.config.problem_ids)
 
     @cached_property
     def _policy(self) -> TransformersPolicy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -41,6 +42,27 @@ def select(task: Task, n: int | None, *, seed: int) -> Task:
         for i in rng.choice(len(stratum), size=share, replace=False)
     ]
     return replace(task, problems=tuple(task.problems[i] for i in rng.permutation(chosen)))
+
+
+def with_ids(task: Task, ids: Sequence[str]) -> Task:
+    """The same task with the problems of these ids, in this order.
+
+    Parameters
+    ----------
+    task : Task
+        A frozen dataclass with a field ``problems``, as all tasks here.
+    ids : sequence of str
+
+    Raises
+    ------
+    ValueError
+        If the task has no problem of an id.
+    """
+    by_id = {problem.id: problem for problem in task.problems}
+    strange = [each for each in ids if each not in by_id]
+    if strange:
+        raise ValueError(f"the task has no problem {strange[0]!r} ({len(strange)} of {len(ids)} ids are unknown).")
+    return replace(task, problems=tuple(by_id[each] for each in ids))
 
 
 def _shares(n: int, sizes: list[int]) -> list[int]:

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from llm_experiments import cli
 from llm_experiments.config import checked
+from llm_experiments.tasks.base import Problem
 from llm_experiments.training.config import RunConfig, load_run_config
-from llm_experiments.training.diagnostics import diagnostics_of
+from llm_experiments.training.diagnostics import Prompts, diagnostics_of, minibatch
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.identity import IDENTITY, identity
@@ -182,7 +183,7 @@ def test_one_configuration_leads_from_a_run_to_its_own_tables_1_and_2(tmp_path):
     assert [each.name for each in (run / "checkpoints").glob("checkpoint-*")] == ["checkpoint-12"]  # optimizer updates
     first, later = (load_file(path / "model.safetensors") for path in (snapshots(run)[2], snapshots(run)[4]))
     assert any(not np.array_equal(first[name], later[name]) for name in first)
-    command("diagnose", "--run", run, *places)
+    command("diagnose", "--run", run, *places)  # one step of each minibatch: random prompts
     (found,) = (tmp_path / "results").glob("small-kae*")
     value, gradient = (pd.read_csv(found / f"{name}.csv") for name in ("value_mse", "gradient_mse"))
     assert set(value["step"]) == set(gradient["step"]) == {4}
@@ -196,7 +197,8 @@ def test_diagnostics_take_what_the_run_had(tmp_path):
         diagnostics_of(tmp_path)
     for step in (2, 3, 4):
         snapshot(tmp_path, step).mkdir(parents=True)
-    found = diagnostics_of(tmp_path)
+    _, parts = diagnostics_of(tmp_path)
+    found = parts[None]
     assert (found.seed, found.task, found.sampling) == (3, run.task, run.sampling)
     assert found.checkpoints == str(tmp_path / "snapshots" / "step-{step}") and not found.model.chat
     (tmp_path / IDENTITY).write_text(json.dumps(identity(changed(diagnose=None))))
@@ -211,5 +213,48 @@ def test_diagnostics_of_a_preset_keep_its_system_message(tmp_path):
     (tmp_path / IDENTITY).write_text(json.dumps(identity(run)))
     for step in run.snapshot_steps:
         snapshot(tmp_path, step).mkdir(parents=True)
-    found = diagnostics_of(tmp_path)
+    _, parts = diagnostics_of(tmp_path, prompts=Prompts.random)
+    found = parts[None]
     assert found.model.system and "step by step" in found.model.system and found.task.n_prompts == 256
+
+
+# --- the paper's sticky minibatch -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_run_with_reuse_is_diagnosed_on_the_minibatches_that_it_trained_on(tmp_path):
+    diagnostic = RUN["diagnose"]["diagnostic"] | {"steps": [3, 6], "history": 2}
+    updates = RUN["updates"] | {"prompts": 4, "reuse": 3}
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        yaml.safe_dump(RUN | {"updates": updates, "diagnose": RUN["diagnose"] | {"diagnostic": diagnostic}})
+    )
+    places = ["--runs", tmp_path / "runs", "--results", tmp_path / "results"]
+    command("train", "--config", path, *places)
+    run = tmp_path / "runs" / "training" / "small" / "kae-bandwidth10-J3-seed-0"
+    command("diagnose", "--run", run, *places)
+    name, parts = diagnostics_of(run)
+    frame = pd.read_csv(run / "rewards.csv")
+    for step, part in parts.items():
+        visited = frame[frame["step"].between(step - 3, step - 1)].groupby("step")["prompt"].agg(set)
+        assert len(visited) == 3 and all(set(part.problem_ids) == each for each in visited)
+        pools = tmp_path / "runs" / part.name / "pools" / "manifest.json"
+        assert json.loads(pools.read_text())["identity"]["problem_ids"] == list(part.problem_ids)
+    assert set(parts[3].problem_ids).isdisjoint(parts[6].problem_ids)
+    value = pd.read_csv(tmp_path / "results" / name / "value_mse.csv")
+    assert set(value["step"]) == {3, 6} and set(value["n_prompts"]) == {4}
+    command("diagnose", "--run", run, "--prompts", "random", *places)
+    random = pd.read_csv(tmp_path / "results" / f"{name}-random" / "value_mse.csv")
+    assert set(random["n_prompts"]) == {8}
+
+
+def test_a_minibatch_that_verl_wrote_out_is_found_by_its_problems(tmp_path):
+    problems = [Problem("a", "Add 1.", "2"), Problem("b", "Add 1. Then double.", "4"), Problem("c", "Halve.", "1")]
+    rows = [{"input": f"<user>{problems[k].prompt}<end>", "score": 1.0} for k in (1, 1, 0)]
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / "rollouts" / "5.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert minibatch(tmp_path, 4, problems) == ["b", "a"]
+    with pytest.raises(ValueError, match="contains no problem"):
+        minibatch(tmp_path, 4, problems[2:])
+    with pytest.raises(FileNotFoundError, match="--prompts random"):
+        minibatch(tmp_path, 5, problems)
