@@ -63,23 +63,23 @@ def checked_sums(sums: dict[str, Any], size: int) -> dict[str, np.ndarray]:
     return columns
 
 
-def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], list[Hashable], int]:
-    """Columns of a stored history, its prompts and its last step, or a ValueError."""
+def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[Hashable, int], int]:
+    """Columns of a stored history, the row of each prompt from 1 on, and the last step; or a ValueError."""
     try:
         fields = _with_squared({name: _stored_field(name, field) for name, field in state["fields"].items()})
         keys, last_step = decode_keys(state["keys"]), stored_step(state["last_step"])
-        n_distinct = len(set(keys))
+        row = dict(zip(keys, range(1, len(keys) + 1), strict=True))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
     shapes = {field.shape for field in fields.values()}
-    if not {"step", "count"} <= set(fields) or len(shapes) != 1 or n_distinct != len(keys):
+    if not {"step", "count"} <= set(fields) or len(shapes) != 1 or len(row) != len(keys):
         raise ValueError("state: the fields of the history do not fit together; the state was altered.")
     (shape,) = shapes
     if len(shape) != 2 or shape[0] != len(keys) or shape[1] < 1:
         raise ValueError("state: the fields of the history do not fit its keys; the state was altered.")
     if fields["step"].max(initial=-1, where=fields["count"] > 0) > last_step:
         raise ValueError("state: the history has visits after its last step; the state was altered.")
-    return fields, keys, last_step
+    return fields, row, last_step
 
 
 def _stored_field(name: str, field: Any) -> np.ndarray:

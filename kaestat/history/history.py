@@ -275,7 +275,7 @@ class RewardHistory:
         ValueError
             If the parts of the state do not fit together.
         """
-        fields, keys, last_step = stored_columns(state)
+        fields, row, last_step = stored_columns(state)
         try:
             history = cls(
                 state["horizon"],
@@ -286,7 +286,7 @@ class RewardHistory:
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
-        restore(history.columns, state, fields, keys, last_step)
+        restore(history.columns, state, fields, row, last_step)
         return history
 
     def save(self, path: Any) -> None:

@@ -35,7 +35,7 @@ def snapshot(columns: Columns) -> Callable[[], dict[str, Any]]:
 
 
 def restore(
-    columns: Columns, state: dict[str, Any], fields: dict[str, np.ndarray], keys: list[Hashable], last_step: int
+    columns: Columns, state: dict[str, Any], fields: dict[str, np.ndarray], row: dict[Hashable, int], last_step: int
 ) -> None:
     """Fill empty columns with what `kaestat.history.fields.stored_columns` has read of a snapshot.
 
@@ -46,10 +46,10 @@ def restore(
     """
     if set(fields) != set(columns.fields):
         raise ValueError("state: the fields of the history do not fit together; the state was altered.")
-    columns.row = dict(zip(keys, range(1, len(keys) + 1), strict=True))
+    columns.row = row
     width = fields["step"].shape[1]
-    for name, field in fields.items() if keys else ():  # an empty array may claim any width
+    for name, field in fields.items() if row else ():  # an empty array may claim any width
         columns.fields[name] = np.concatenate([np.zeros((1, width), dtype=field.dtype), field])
     columns.shown = stored_shown(state, columns.width)
-    columns.state = stored_state(state.get("state"), len(keys))
+    columns.state = stored_state(state.get("state"), len(row))
     columns.last_step = last_step
