@@ -117,6 +117,7 @@ class PromptValues(Locked):
 
         Examples
         --------
+        >>> from kaestat import AdvantageEstimator
         >>> estimator = AdvantageEstimator("kae", bandwidth=10)
         >>> _ = estimator.step(["a"] * 4 + ["b"] * 4, [1.0, 0, 0, 0, 1, 1, 1, 0], step=0)
         >>> prediction = estimator.predict(["b", "a", "new"], step=1)

@@ -86,7 +86,7 @@ def page(report: Report, provenance: dict[str, Any]) -> str:
         verdicts=VERDICTS,
         scale=report.settings.scale,
         provenance=provenance,
-        record=_downloads(report.folder, ["provenance.json"]),
+        record=_downloads(report.folder, ["claims.csv", "provenance.json"]),
     )
 
 

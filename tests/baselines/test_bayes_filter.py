@@ -126,7 +126,7 @@ def test_a_state_of_the_filter_on_a_grid_is_refused_with_what_to_do():
     AdvantageEstimator("bayes_filter").load_state_dict(state)
     old = RewardHistory(max_visits=1, state_size=350)
     old.record(["a"], step=0, count=[2], total=[1.0], total_sq=[1.0])
-    state = estimator.content()["state"] | {"history": old.snapshot()()}
+    state = estimator.content()["state"] | {"history": old.state_dict()}
     with pytest.raises(ValueError, match=r"keeps 350 numbers of each prompt.*saved by another version of kaestat"):
         EstimatorState.of(state, "bayes_filter", estimator.baseline)
 

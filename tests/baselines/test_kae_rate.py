@@ -23,7 +23,7 @@ def every_few(rng, step, gap):
 
 def at_random(rng, step, gap):
     """Assumption 1, given the number of visits."""
-    return np.sort(rng.choice(np.arange(1, step), size=step // gap, replace=False))
+    return np.sort(rng.choice(np.arange(1, step), size=min(step // gap, step - 1), replace=False))
 
 
 def in_epochs(rng, step, gap):

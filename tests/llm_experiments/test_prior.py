@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from kaestat import AdvantageEstimator, Prior
-from kaestat.integrations.trl.trainer import STATE_FILE
+from kaestat.integrations.trl import STATE_FILE
 from kaestat.integrations.verl.prior import prior_of_data_file
 from llm_experiments import cli
 from llm_experiments.prior import PriorPass

@@ -15,8 +15,6 @@ from kaestat.integrations.shared.session import TrainerSession
 if TYPE_CHECKING:
     from trl import GRPOConfig
 
-    from kaestat.integrations.trl.trainer import BaselineGRPOTrainer
-
 STATE_FILE = "baseline_state"
 SAMPLER_FILE = "prompt_sampler_state"
 
@@ -53,7 +51,7 @@ class ResumePoint(TrainerCallback):
     trainer : BaselineGRPOTrainer
     """
 
-    def __init__(self, trainer: BaselineGRPOTrainer):
+    def __init__(self, trainer: Any):
         self._trainer = trainer
 
     def on_train_begin(

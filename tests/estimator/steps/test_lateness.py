@@ -141,7 +141,7 @@ def test_the_allowance_is_saved_and_is_part_of_what_an_estimator_says_of_itself(
         estimator.step(["a"], [step % 2], step)
     estimator.save(tmp_path / "state")
     loaded = AdvantageEstimator.load(tmp_path / "state")
-    assert loaded.late == 30 and loaded.history.late == 30
+    assert loaded.late == 30 and loaded.history.columns.late == 30
     for each in (estimator, loaded):
         each.step(["a", "a"], [1.0, 0.0], 40, version=[12, 12])
     np.testing.assert_array_equal(estimator.values, loaded.values)
@@ -161,4 +161,4 @@ def test_a_state_in_order_is_kept_for_late_completions_from_then_on():
     strict, free = (AdvantageEstimator("kae", bandwidth=5, order=order) for order in ("strict", "any"))
     strict.step(["a"], [1.0], 0)
     free.load_state_dict(strict.state_dict())
-    assert free.history.late == 16
+    assert free.history.columns.late == 16

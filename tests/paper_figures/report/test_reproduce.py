@@ -333,7 +333,7 @@ def test_a_claim_refuted_by_the_numbers_does_not_hold(whole):
 
 
 def test_verdict_cells_are_coloured_by_their_words():
-    assert [mood(cell) for cell in (HOLDS, FAILS, OPEN, "5.60", "misses: off by +9.0 points")] == [
+    assert [mood(cell) for cell in (HOLDS, FAILS, OPEN, "5.60", "off by +9.0 points")] == [
         "good", "bad", "open", "", "bad"
     ]  # fmt: skip
 
