@@ -66,6 +66,8 @@ class Places:
         Folders.
     rollouts, validation : Path
         Folders of completions, those of training and of tests.
+    generation : Path
+        Folder of the ``generation_config.json`` that says where vLLM's completions end; see `end_tokens`.
     python_path : tuple of str
         Where the workers find this package.
     """
@@ -76,6 +78,7 @@ class Places:
     tensorboard: Path
     rollouts: Path
     validation: Path
+    generation: Path
     python_path: tuple[str, ...]
 
 
@@ -107,7 +110,7 @@ def verl_overrides(
         **_data(config, places, max_prompt_length or paper_prompt_length(config.task.name)),
         **_model(config),
         **_actor(config, machines),
-        **_rollout(config),
+        **_rollout(config, places),
         **_trainer(config, machines, places),
     }
     return [f"{key}={_text(value)}" for key, value in options.items()]
@@ -196,6 +199,8 @@ def _model(config: RunConfig) -> Options:
     options: Options = {
         "actor_rollout_ref.model.path": preset.hub_id or model.name,
         "actor_rollout_ref.model.enable_gradient_checkpointing": config.updates.gradient_checkpointing,
+        # verl's default is flash_attention_2, a package that has to be built for each torch.
+        "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
     }
     if rank is None:
         return options
@@ -245,7 +250,7 @@ def _actor(config: RunConfig, machines: Machines) -> Options:
     return options
 
 
-def _rollout(config: RunConfig) -> Options:
+def _rollout(config: RunConfig, places: Places) -> Options:
     sampling, test, rollout = config.sampling, config.test, "actor_rollout_ref.rollout"
     if sampling.engine != "vllm":
         raise ValueError(
@@ -264,6 +269,7 @@ def _rollout(config: RunConfig) -> Options:
         f"{rollout}.tensor_model_parallel_size": 1,
         f"{rollout}.gpu_memory_utilization": config.vllm_gpu_share,
         f"{rollout}.log_prob_micro_batch_size_per_gpu": config.updates.micro_batch,
+        f"+{rollout}.engine_kwargs.vllm.generation_config": str(places.generation),
     }
     if "batch_size" in sampling.model_fields_set:
         options[f"{rollout}.max_num_seqs"] = sampling.batch_size

@@ -31,6 +31,7 @@ from llm_experiments.training.identity import IDENTITY, differences, identity
 from llm_experiments.training.shapes import shape_of
 from llm_experiments.training.verl.command import ROLLOUTS, VALIDATION, Machines, Places, verl_overrides
 from llm_experiments.training.verl.data import prepare_data
+from llm_experiments.training.verl.end_tokens import FILE, write_generation_config
 
 MAIN = "verl.trainer.main_ppo"
 ROOT = Path(llm_experiments.__file__).resolve().parents[1]
@@ -73,8 +74,8 @@ def launch_verl(
     overrides = [*verl_overrides(run, machines, places_in(folder)), *(option or [])]
     if not dry_run and find_spec("verl") is None:
         raise ModuleNotFoundError(
-            "verl is not installed in this environment: pip install -e '.[llm]' verl==0.9.1 vllm, or write the command "
-            "alone with --dry-run."
+            "verl is not installed in this environment: pip install -e . -r llm_experiments/requirements/verl-gpu.txt, "
+            "or write the command alone with --dry-run."
         )
     run.opening_estimator()
     verdict = check_with_verl(overrides)
@@ -83,9 +84,11 @@ def launch_verl(
     _claim(folder, run, machines)
     files = prepare_data(run, folder / "data", data=data)
     write_atomically(folder / SCRIPT, script(overrides))
+    ends = _end_tokens(run, folder, dry_run=dry_run)
     tested = f"{files.n_test} to test on" if files.n_test else "no test along the run"
     print(
         f"{files.n_train} problems to train on, {tested}: {files.train.parent}\n{verdict}\nCommand: {folder / SCRIPT}",
+        ends,
         *disk,
         sep="\n",
     )
@@ -147,6 +150,7 @@ def places_in(folder: Path) -> Places:
         tensorboard=folder / "tensorboard",
         rollouts=folder / ROLLOUTS,
         validation=folder / VALIDATION,
+        generation=folder / "generation",
         python_path=tuple(path),
     )
 
@@ -206,6 +210,18 @@ def script(overrides: list[str]) -> str:
     """The command as a shell script."""
     lines = [f"exec python -m {MAIN}", *(shlex.quote(each) for each in overrides)]
     return "#!/usr/bin/env bash\n" + " \\\n  ".join(lines) + "\n"
+
+
+def _end_tokens(config: RunConfig, folder: Path, *, dry_run: bool) -> str:
+    """Write the file of the tokens that end a completion; a dry run goes on without the tokenizer, and says so."""
+    path = places_in(folder).generation
+    try:
+        ends = write_generation_config(config.model, path, fetch=not dry_run)
+    except OSError:
+        if not dry_run:
+            raise
+        return f"End tokens: {path / FILE} is written at launch; the tokenizer of {config.model.name} is not here."
+    return f"Completions end at the tokens {', '.join(map(str, ends))}: {path / FILE}"
 
 
 def _claim(folder: Path, config: RunConfig, machines: Machines) -> None:

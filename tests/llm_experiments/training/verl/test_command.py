@@ -9,16 +9,20 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from transformers import GenerationConfig
 
 from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import parse_method
 from kaestat.integrations.verl.options import Options
 from llm_experiments.config import checked
+from llm_experiments.policies.tiny import tiny_tokenizer
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.verl import launch
 from llm_experiments.training.verl.command import Machines, paper_prompt_length, verl_overrides
 from llm_experiments.training.verl.data import prepare_data
+from llm_experiments.training.verl.end_tokens import FILE
 from llm_experiments.training.verl.launch import launch_verl, script, verl_run_config
+from tests.helpers.small_policies import TEMPLATE
 from tests.helpers.verl_runs import ALL, PAPER, PLACES, ROWS, RUNS, SMALL, write_rows
 
 PAGE = launch.ROOT / "docs" / "experiments" / "verl.md"
@@ -349,6 +353,31 @@ def test_a_dry_run_writes_a_script_of_the_same_command_and_its_data(tmp_path, da
     said = capfd.readouterr().out
     assert "12 problems to train on, 12 to test on" in said
     assert ("Checked by verl" if find_spec("verl") else "Not checked against verl") in said
+    assert f"{out / 'generation' / FILE} is written at launch" in said
+
+
+def test_rollouts_end_where_evaluations_do(tmp_path, data, capfd, monkeypatch):
+    model, out = tmp_path / "model", tmp_path / "out"
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    tokenizer.save_pretrained(model)
+    (model / "config.json").write_text('{"model_type": "qwen2"}')
+    (model / FILE).write_text('{"eos_token_id": 7}')
+    monkeypatch.setattr(launch, "shape_of", lambda model: None)
+    style = {"name": str(model), "chat": True}
+    assert launch_verl(small_file(tmp_path, model=style), gpus=2, out=out, data=data, dry_run=True) == 0
+    (place,) = re.findall(r"engine_kwargs\.vllm\.generation_config=(\S+)", (out / "launch.sh").read_text())
+    ends = GenerationConfig.from_pretrained(place).eos_token_id  # as vLLM reads it
+    assert ends == [tokenizer.eos_token_id, 7, tokenizer.convert_tokens_to_ids("<|im_end|>")]
+    assert ", ".join(map(str, ends)) in capfd.readouterr().out
+
+
+def test_attention_needs_no_package_that_must_be_built():
+    assert (
+        command(ALL["math_qwen2.5_math_7b_g8"], gpus=4)["+actor_rollout_ref.model.override_config.attn_implementation"]
+        == "sdpa"
+    )
 
 
 def test_without_verl_a_run_is_refused_before_anything_is_written(tmp_path, data, monkeypatch):
@@ -371,6 +400,7 @@ def test_the_exit_code_of_the_training_is_passed_on(tmp_path, data, monkeypatch,
     monkeypatch.setattr(launch, "MAIN", "stand_in")
     monkeypatch.setattr(launch, "find_spec", lambda name: object())
     monkeypatch.setattr(launch, "check_with_verl", lambda overrides: "")
+    monkeypatch.setattr(launch, "write_generation_config", lambda model, folder, fetch: (1,))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert launch_verl(small_file(tmp_path), gpus=2, out=tmp_path / "out", data=data) == code
     assert (tmp_path / "out" / "curve.csv").exists() == (code == 0)

@@ -1,0 +1,59 @@
+"""Where completions of verl's rollouts end: at the tokens that end them in evaluation and diagnostics.
+
+vLLM takes the end tokens of its generation settings beside the tokenizer's own. A base model's settings often name no
+token that ends a turn of the chat template, so the run's folder gets settings that name all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kaestat.core.storage import write_atomically
+from llm_experiments.config import ModelConfig
+from llm_experiments.policies.presets import PRESETS, Preset, prompt_style
+from llm_experiments.policies.prompting import end_token_ids
+
+FILE = "generation_config.json"
+
+
+def write_generation_config(model: ModelConfig, folder: Path, *, fetch: bool = True) -> tuple[int, ...]:
+    """The tokens that end a completion, after writing them to ``generation_config.json`` in a folder.
+
+    Nothing else is in the file: temperature and the like are verl's options.
+
+    Parameters
+    ----------
+    model : ModelConfig
+        A hub id or a folder.
+    folder : Path
+        Made if it does not exist.
+    fetch : bool
+        Whether a hub id may be fetched; else only what is in the local cache is read.
+
+    Raises
+    ------
+    OSError
+        If the tokenizer or the model's configuration is neither here nor can be fetched.
+    ValueError
+        If no token would end a completion; see `end_token_ids`.
+    """
+    from transformers import AutoTokenizer
+
+    source = PRESETS.get(model.name.lower(), Preset("hub")).hub_id or model.name
+    options = {"revision": model.revision, "local_files_only": not fetch}
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
+    ends = end_token_ids(tokenizer, _shipped(source, options), chat=prompt_style(model)[0])
+    write_atomically(folder / FILE, json.dumps({"eos_token_id": list(ends)}, indent=1) + "\n")
+    return ends
+
+
+def _shipped(source: str, options: dict[str, Any]) -> int | list[int] | None:
+    """``eos_token_id`` of a model's generation settings, else of its configuration; as `shipped_end_tokens`."""
+    from transformers import AutoConfig, GenerationConfig
+
+    try:
+        return GenerationConfig.from_pretrained(source, **options).eos_token_id
+    except OSError:
+        return AutoConfig.from_pretrained(source, trust_remote_code=False, **options).eos_token_id

@@ -1,0 +1,29 @@
+"""The requirements of GPU nodes: pip finds versions that fit together."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import llm_experiments
+
+FOLDER = Path(llm_experiments.__file__).parent / "requirements"
+UNREACHABLE = ("ConnectionError", "Connection broken", "Failed to establish", "(from versions: none)", "Read timed out")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux" or not (3, 11) <= sys.version_info < (3, 13), reason="no wheels for this")
+@pytest.mark.parametrize("backend", ["trl", "verl"])
+def test_the_versions_of_gpu_nodes_fit_together(backend, tmp_path):
+    file, report = FOLDER / f"{backend}-gpu.txt", tmp_path / "report.json"
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--only-binary", "torch,vllm"]
+    found = subprocess.run(
+        [*command, "--quiet", "--report", str(report), "-r", str(file)], capture_output=True, text=True, check=False
+    )
+    if found.returncode and any(sign in found.stderr for sign in UNREACHABLE):
+        pytest.skip("no package index answers, or it has no wheel for this platform")
+    assert found.returncode == 0, found.stderr[-2000:]
+    chosen = {item["metadata"]["name"].lower() for item in json.loads(report.read_text())["install"]}
+    assert {"torch", "vllm", backend} <= chosen and "flash-attn" not in chosen
