@@ -201,6 +201,7 @@ def _model(config: RunConfig) -> Options:
         "actor_rollout_ref.model.enable_gradient_checkpointing": config.updates.gradient_checkpointing,
         # verl's default is flash_attention_2, a package that has to be built for each torch.
         "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+        "actor_rollout_ref.model.use_remove_padding": False,  # verl packs completions for flash-attention's kernels
     }
     if rank is None:
         return options

@@ -374,10 +374,9 @@ def test_rollouts_end_where_evaluations_do(tmp_path, data, capfd, monkeypatch):
 
 
 def test_attention_needs_no_package_that_must_be_built():
-    assert (
-        command(ALL["math_qwen2.5_math_7b_g8"], gpus=4)["+actor_rollout_ref.model.override_config.attn_implementation"]
-        == "sdpa"
-    )
+    found = command(ALL["math_qwen2.5_math_7b_g8"], gpus=4)
+    assert found["+actor_rollout_ref.model.override_config.attn_implementation"] == "sdpa"
+    assert found["actor_rollout_ref.model.use_remove_padding"] == "False"
 
 
 def test_without_verl_a_run_is_refused_before_anything_is_written(tmp_path, data, monkeypatch):
