@@ -51,7 +51,7 @@ def errors_beside(number: int, folders: Sequence[Path]) -> pd.DataFrame:
         frame, compared = _of(results, number)
         if frame is None or compared is None:
             raise ValueError(f"{folder}: lacks the {'value' if number == 1 else 'gradient'} MSE; finish its diagnosis.")
-        data = str(results.provenance.get("config", {}).get("task", {}).get("name", "?"))
+        data = _data_set(folder, results)
         for row in frame[frame["method"].isin(PAPERS)].itertuples():
             level, se = SCALES[number] * row.mse, SCALES[number] * row.se
             rows.append((data, row.step, row.method, level, level - se, level + se))
@@ -77,6 +77,17 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
             row[f"Step {each.step}"] = ours if np.isnan(each.paper) else f"{ours} / {each.paper:g}"
         rows.append(row)
     return pd.DataFrame(rows).fillna("")
+
+
+def _data_set(folder: Path, results: Results) -> str:
+    """The task's name, which every stage of a diagnosis notes in its provenance."""
+    stages = (stage for stage in results.provenance.values() if isinstance(stage, dict))
+    names = {str(stage["config"]["task"]["name"]) for stage in stages if "config" in stage}
+    if len(names) != 1:
+        raise ValueError(
+            f"{folder}: its provenance names {len(names)} tasks; the table needs one data set for each folder."
+        )
+    return names.pop()
 
 
 def _of(results: Results, number: int) -> tuple[pd.DataFrame | None, pd.DataFrame | None]:

@@ -1,5 +1,7 @@
-"""One's own accuracies beside the paper's, seeds and completions pooled."""
+"""One's own accuracies and errors beside the paper's, seeds and completions pooled."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from paper_figures.shared import paper
 from paper_figures.training import beside_paper
 from tests.helpers.commands import app
 
+ROOT = Path(__file__).parents[3]
 NAMES = list(beside_paper.SETS)
 
 
@@ -69,3 +72,23 @@ def test_seeds_on_other_problems_are_refused(tmp_path):
     folders = [evaluation(tmp_path / f"{n}", {"math500": np.eye(n)}) for n in (3, 4)]
     with pytest.raises(ValueError, match="different problems"):
         beside_paper.pooled(folders)
+
+
+@pytest.mark.parametrize("table", ["table1", "table2"])
+def test_errors_of_a_run_stand_beside_the_papers_of_its_data_set(table, tmp_path):
+    """A diagnosis that is kept, as if its task were GSM8K."""
+    folder = tmp_path / "diagnosed"
+    shutil.copytree(ROOT / "results" / "tiny", folder, ignore=shutil.ignore_patterns("tables"))
+    provenance = json.loads((folder / "provenance.json").read_text())
+    for stage in provenance.values():
+        stage["config"]["task"]["name"] = "gsm8k"
+    (folder / "provenance.json").write_text(json.dumps(provenance))
+    result = CliRunner().invoke(app(beside_paper.main), [table, str(folder), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    found = pd.read_csv(tmp_path / "out" / f"{table}.csv").set_index(["step", "quantity"])
+    assert set(found["dataset"]) == {"gsm8k"}
+    printed = {1: paper.table1_reductions, 2: paper.table2_reductions}[int(table[-1])]()
+    for row in printed.query("dataset == 'gsm8k' and step == 10").itertuples():  # the others are steps of its own
+        ours = found.loc[(row.step, f"reduction {row.versus}")]
+        assert ours["paper"] == row.reduction_pct and ours["low"] < ours["ours"] < ours["high"]
+    assert found["paper"].notna().sum() == (5 if table == "table1" else 2)
