@@ -21,9 +21,8 @@ UNREACHABLE = ("ConnectionError", "Connection broken", "Failed to establish", "(
 def test_the_versions_of_gpu_nodes_fit_together(backend, tmp_path):
     file, report = FOLDER / f"{backend}-gpu.txt", tmp_path / "report.json"
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--only-binary", "torch,vllm"]
-    environment = {
-        name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"
-    }  # of this project's CI
+    # CI pins a torch for itself.
+    environment = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
     found = subprocess.run(
         [*command, "--quiet", "--report", str(report), "-r", str(file)],
         env=environment,
