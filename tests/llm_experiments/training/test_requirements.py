@@ -1,4 +1,4 @@
-"""The requirements of GPU nodes: pip finds versions that fit together. It asks an index: ``make check-requirements``."""
+"""The requirements of GPU nodes: pip finds versions that fit together. It asks an index (make check-requirements)."""
 
 import json
 import os
