@@ -63,13 +63,15 @@ _MODULES = {name: f"kaestat.{module}" for module, names in _PLACES.items() for n
 _ROOMS = ("baselines", "estimator", "history", "inference", "logs", "sampling", "smoothing", "theory")
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        globals()[name] = found = getattr(import_module(_MODULES[name]), name)
-        return found
-    if name in _ROOMS:
-        return import_module(f"kaestat.{name}")
-    raise AttributeError(f"module 'kaestat' has no attribute {name!r}")
+if not TYPE_CHECKING:  # for a type checker every name would be there
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            globals()[name] = found = getattr(import_module(_MODULES[name]), name)
+            return found
+        if name in _ROOMS:
+            return import_module(f"kaestat.{name}")
+        raise AttributeError(f"module 'kaestat' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -163,7 +163,8 @@ def prior_of(sums: Array) -> tuple[Array, Array]:
     xp = namespace(sums)
     k, mean, square, within, freedom, inverse = (sums[..., j] for j in range(sums.shape[-1]))
     n = 1e-9 + not_negative(k - 1e-9)
-    middle = xp.clip((mean + 0.5) / (k + 1), 1e-3, 1 - 1e-3)
+    # A prompt that does not count has one other fewer than none: what comes out for it must only be a number.
+    middle = xp.clip((mean + 0.5) / (not_negative(k) + 1), 1e-3, 1 - 1e-3)
     largest = middle * (1 - middle)
     known = (k > MIN_OTHERS + 0.5) & (freedom > 1e-6 * n)
     noise = within / xp.where(known, freedom, 1.0) * inverse / n

@@ -13,6 +13,7 @@ from kaestat import AdvantageEstimator, Groups, RewardHistory, RewardLog, Visits
 from kaestat.baselines import BayesFilter, filter_rates
 from kaestat.baselines import bayes_filter as module
 from kaestat.baselines.filter_belief import log_evidence
+from kaestat.baselines.filter_population import prior_of
 from kaestat.baselines.filter_rates import plain_rates
 from kaestat.estimator.state import EstimatorState
 from kaestat.logs.replay import replay
@@ -294,3 +295,9 @@ def test_blocks_of_prompts_give_what_all_prompts_at_once_give(leading, monkeypat
 
 
 CASES = []  # its slow reference takes chains of visits, and stands above
+
+
+def test_a_prompt_that_does_not_count_leaves_its_prior_a_number():
+    """Of no other prompts its own is taken away: what is no number would spread to those that count."""
+    shape = prior_of(np.array([-1.0, -0.5, -0.25, -0.25, 0.0, -1.0]))
+    assert np.isfinite(shape).all()

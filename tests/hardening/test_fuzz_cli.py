@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import methods
+from kaestat.logs.prompt_risks import FewPromptsWarning
 from kaestat.logs.readers import FORMATS
 from kaestat.report.cli import run
 from kaestat.smoothing.kernels import KERNELS
@@ -73,6 +74,7 @@ def test_any_command_line_is_answered_or_refused_in_one_line(words, content, nam
     out, err = io.StringIO(), io.StringIO()
     with warnings.catch_warnings(), redirect_stdout(out), redirect_stderr(err):
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", FewPromptsWarning)
         status = run([str(path) if word == "LOG" else word for word in words])
     if status == 0:
         assert out.getvalue().strip() and err.getvalue() == ""

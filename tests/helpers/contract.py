@@ -15,6 +15,7 @@ import pandas as pd
 from hypothesis import strategies as st
 
 import kaestat
+from kaestat.logs.prompt_risks import FewPromptsWarning
 from kaestat.logs.table import InvalidRows
 from kaestat.logs.ungraded import UngradedWarning
 
@@ -33,6 +34,7 @@ def attempt(call: Callable[[], Any], names: Collection[str] = ()) -> Any:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", FewPromptsWarning)
         warnings.simplefilter("ignore", UngradedWarning)  # what was left out is said, and the log is a log
         try:
             return call()

@@ -46,7 +46,6 @@ def main(config: str, out: str) -> None:
         load_run_config(config),
         runs=Path(out) / "runs",
         progress=lambda part, total: nullcontext(lambda: None),
-        watch=lambda policy, step: seen.append({"step": step, **held(policy.model)}),
     )
     load, read, reads = run._start.policy, PreTrainedModel.from_pretrained, []
 
@@ -62,6 +61,7 @@ def main(config: str, out: str) -> None:
         return policy
 
     object.__setattr__(run._start, "policy", loaded)
+    run.look = lambda policy, step: seen.append({"step": step, **held(policy.model)})
     run.run()
     (Path(out) / f"rank-{os.environ['RANK']}.json").write_text(json.dumps(seen))
 

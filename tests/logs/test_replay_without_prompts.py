@@ -138,11 +138,11 @@ def test_prompts_that_are_left_out_do_change_the_others(specification):
 @pytest.mark.parametrize("specification", ["ebpo", "kae", "kae_eb", "bayes_filter", "critic", "james_stein"])
 def test_it_does_so_for_any_groups(specification, seed, streams, binary):
     log, baseline = ragged_log(seed, streams, binary), make(specification)
-    kept = groups_left_out(log, seed)
+    kept, rtol = groups_left_out(log, seed), 1e-6 if specification == "bayes_filter" else 1e-9  # single precision
     found = together(log, baseline, kept)
     for copy, some in enumerate(kept):
         here = some[log.frame["prompt"]]
-        np.testing.assert_allclose(found[:, copy, here], replay(log.subset(some), baseline), rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(found[:, copy, here], replay(log.subset(some), baseline), rtol=rtol, atol=0.1 * rtol)
 
 
 @pytest.mark.parametrize("name", LOGS)

@@ -104,9 +104,8 @@ def test_the_noise_of_the_gradient_is_that_of_the_rewards_about_the_value(made):
 @pytest.mark.slow
 def test_sparse_epochs_are_told_a_bandwidth_that_reaches_over_an_epoch():
     log, analysis = analysed("sparse epochs")
-    found = analysis.recommendation
-    assert found.params["bandwidth"] > 200 and found.row.endswith("(tuned)")
-    assert found.reduction > 0.6  # KAE at 10 steps has GRPO's error
+    assert analysis.recommendation.reduction > 0.6  # KAE at 10 steps has GRPO's error
+    assert all(float(re.search(r"bandwidth=(\d+)", row.specification)[1]) > 200 for row in analysis.tuned)
     assert {"kae:bandwidth=5", "kae:bandwidth=10", "kae:bandwidth=20"} <= set(analysis.out_of_reach)
     assert not {"kae", "kae_eb"} & set(analysis.out_of_reach)
     assert not {"kalman", "spo", "rloo"} & set(analysis.out_of_reach)

@@ -150,8 +150,8 @@ class MeasuredRun(TrainingRun):
         self._train(self.config.opening_estimator())
         return self._parts
 
-    def _trainer(self, policy: Any, estimator: AdvantageEstimator) -> RecordingTrainer:
-        trainer, parts = super()._trainer(policy, estimator), self._parts
+    def _trainer(self, policy: Any, estimator: AdvantageEstimator, args: Any) -> RecordingTrainer:
+        trainer, parts = super()._trainer(policy, estimator, args), self._parts
         trainer.generation_config.min_new_tokens = self.config.sampling.max_new_tokens
         trainer._generate_single_turn = _within(parts, "generation", trainer._generate_single_turn)
         # The loss's own beginning, without the generation that TRL does when it prepares a step's first inputs.
