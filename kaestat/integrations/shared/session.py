@@ -8,7 +8,7 @@ An adapter reads its trainer's fields and calls its hooks; everything else happe
 - **weights**: one choice for the run, refused where the method cannot use it; given at every step.
 - **filter**: groups that the trainer drops are recorded (`observe`). In strict order a prompt has one place in a step,
   and one that is also trained on is left to that.
-- **draw**: a sampler chooses prompts; advantages get the correction of their own draw; it is told all rewards. Of
+- **draw**: a sampler chooses prompts; advantages get the correction of their own draw; it sees all rewards. Of
   several rows of a data set with one prompt the first stands for all, and weighs more.
 - **state**: history and sampler as of one step, in files of their own; a run that goes on without them is refused.
 """

@@ -169,7 +169,7 @@ def _read_file(
 ) -> tuple[Labels, pd.DataFrame, int]:
     """Prompts, and step, reward and advantage (NaN if not logged), of the completions that have a reward.
 
-    Then the number of those that have none.
+    Otherwise the number of completions without a reward.
     """
     if not {"step", "prompt"} <= set(content.column_names):
         raise ValueError(f"{path}: is no log of TRL: it has {', '.join(content.column_names)}, not step and prompt.")
