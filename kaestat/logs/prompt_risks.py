@@ -27,11 +27,16 @@ DIFFERENCE_COLUMNS = [
     "n_prompts",
     "n_visits",
 ]
+FAR_BELOW = 2.0  # standard errors
 FEW = 8.0  # prompts that carry an estimate; with fewer, 95 % intervals cover .90 and less
 
 
 class FewPromptsWarning(UserWarning):
     """So few prompts carry an estimate that its interval may be too short."""
+
+
+class NegativeRiskWarning(UserWarning):
+    """An estimated MSE lies so far below 0 that chance seldom explains it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +93,8 @@ class PromptRisks:
         -----
         FewPromptsWarning
             If fewer than 8 prompts carry a risk (`warn_of_few`).
+        NegativeRiskWarning
+            If an MSE lies more than two standard errors below 0.
         """
         warn_of_few(self.methods[:-1], self.per_prompt[:, :-1])
         draws = cluster_bootstrap(self.per_prompt, n_boot=n_boot, seed=seed)
@@ -95,6 +102,7 @@ class PromptRisks:
         again, left_out = self._jackknifed()
         if again.any():
             se[again], low[again], high[again] = _jackknife(mean[again], left_out[:, again], self.per_prompt[:, again])
+        _warn_of_negative(self.methods[:-1], mean[:-1], se[:-1])
         return pd.DataFrame(
             {
                 "method": list(self.methods[:-1]),
@@ -177,6 +185,19 @@ def warn_of_few(names: Sequence[Any], contributions: np.ndarray) -> None:
             FewPromptsWarning,
             stacklevel=3,
         )
+
+
+def _warn_of_negative(names: Sequence[Any], mse: np.ndarray, se: np.ndarray) -> None:
+    below = np.flatnonzero(mse < -FAR_BELOW * se)
+    if not len(below):
+        return
+    told = ", ".join(f"{names[k]} ({mse[k]:.3g}, standard error {se[k]:.3g})" for k in below)
+    warnings.warn(
+        f"the MSE of {told} lies more than {FAR_BELOW:g} standard errors below 0. By chance that is rare: a value may "
+        "contain its completion's own reward, or prompts may share an id. kaestat.check tests a baseline of your own.",
+        NegativeRiskWarning,
+        stacklevel=3,
+    )
 
 
 def sized_mean(risk: np.ndarray, size: np.ndarray, *, axis: int = 0) -> np.ndarray:
