@@ -127,12 +127,12 @@ def check(baseline: Baseline, *, prompts: Sequence[Hashable] = PROMPTS) -> tuple
 def check_unknown(baseline: Baseline, prompts: Sequence[Hashable]) -> None:
     """Raise `FaultyBaseline` for a baseline that is not of this library and whose risk would mean nothing.
 
-    Nothing is checked with fewer than four prompts. A baseline that cannot serve made-up rewards is left to the log.
+    It is tried on prompts of the log. What it raises there is left to the log itself.
     """
-    if type(baseline).__module__.startswith(OURS) or len(prompts) < len(PROMPTS):
+    if type(baseline).__module__.startswith(OURS):
         return
     checks = [each for each in CHECKS if each is not torch or "torch" in sys.modules]
-    faults = _faults(_Bench(baseline, tuple(prompts[: len(PROMPTS)])), checks)
+    faults = _faults(_Bench(baseline, (*prompts[: len(PROMPTS)], *PROMPTS)[: len(PROMPTS)]), checks)
     faults = {name: why for name, why in faults.items() if not why.startswith(RAISED)}
     if faults:
         raise FaultyBaseline(baseline, faults)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat.core.bootstrap import cluster_bootstrap, effective_number, mean_with_interval, skewed_ends, widened
+from kaestat.core.spelling import named
 from kaestat.logs.jackknife import jackknife_interval
 
 RISK_COLUMNS = ["method", "mse", "se", "ci_low", "ci_high", "vs_grpo", "n_prompts", "n_visits"]
@@ -102,7 +103,7 @@ class PromptRisks:
         again, left_out = self._jackknifed()
         if again.any():
             se[again], low[again], high[again] = _jackknife(mean[again], left_out[:, again], self.per_prompt[:, again])
-        _warn_of_negative(self.methods[:-1], mean[:-1], se[:-1])
+        _warn_of_negative(self.methods[:-1], mean[:-1], se[:-1], len(self.per_prompt))
         return pd.DataFrame(
             {
                 "method": list(self.methods[:-1]),
@@ -181,15 +182,15 @@ def warn_of_few(names: Sequence[Any], contributions: np.ndarray) -> None:
         warnings.warn(
             f"{names[least]}: few of the {len(contributions)} prompts carry the estimate, as many as "
             f"{number[least]:.1f} prompts with equal contributions would. With fewer than {FEW:g}, a 95 % interval may "
-            "cover 90 % or less. Log more prompts; a larger n_boot does not help.",
+            f"cover 90 % or less. Log more prompts; a larger {named('n_boot')} does not help.",
             FewPromptsWarning,
             stacklevel=3,
         )
 
 
-def _warn_of_negative(names: Sequence[Any], mse: np.ndarray, se: np.ndarray) -> None:
+def _warn_of_negative(names: Sequence[Any], mse: np.ndarray, se: np.ndarray, n_prompts: int) -> None:
     below = np.flatnonzero(mse < -FAR_BELOW * se)
-    if not len(below):
+    if not len(below) or n_prompts < FEW:  # of so few the standard error says little
         return
     told = ", ".join(f"{names[k]} ({mse[k]:.3g}, standard error {se[k]:.3g})" for k in below)
     warnings.warn(
