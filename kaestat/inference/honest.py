@@ -57,7 +57,7 @@ def honest_critical_value(
     ValueError
         If ``relative_bias`` is negative, ``level`` outside [0.5, 1) or ``freedom`` below 1/4, or shapes do not fit.
     TypeError
-        If something is no number.
+        If something is not a number.
 
     Examples
     --------

@@ -174,7 +174,7 @@ def effective_sample_size(weight: Array, count: Array) -> Array:
     Raises
     ------
     ValueError, TypeError
-        If something is no number, a count is negative, or shapes do not fit.
+        If something is not a number, a count is negative, or shapes do not fit.
 
     Examples
     --------

@@ -43,7 +43,7 @@ from kaestat.report.watch_text import watch_facts, watch_header, watch_headline,
 from kaestat.smoothing.selectors import BandwidthSelection
 from kaestat.watch import RunSummary
 
-WIDTH_OF_FILES = 120  # where the output is no terminal, and so has no width of its own
+WIDTH_OF_FILES = 120  # where the output is not a terminal, and so has no width of its own
 
 
 class Terminal(Console):
@@ -194,6 +194,6 @@ def _table(header: Iterable[str], rows: Iterable[Sequence[str]], *, numeric: boo
 
 
 def screen() -> Console:
-    """Standard output; where it is no terminal, of a width that suits a file."""
+    """Standard output; where it is not a terminal, of a width that suits a file."""
     terminal = Terminal(highlight=False)
     return terminal if terminal.is_terminal else Terminal(highlight=False, width=WIDTH_OF_FILES)

@@ -165,7 +165,7 @@ class TrainerSession:
             The trainer's own name of each completion's group; it may change from step to step. Only tells several
             groups of one prompt at one step apart: its k-th group, in the order of the rows, is its stream k.
         mask : sequence of bool, shape (N,), optional
-            False for rows that are no completions (padding): advantage 0, and nothing of them is recorded.
+            False for rows that are not completions (padding): advantage 0, and nothing of them is recorded.
         weights : sequence of float, shape (N,), optional
             Where the session has weights (`weighs`), and only there.
         version : sequence of int, shape (N,), optional
@@ -187,7 +187,7 @@ class TrainerSession:
             If a method with a history is given no step, weights are missing, prompts were not drawn, and as
             `AdvantageEstimator.step`.
         TypeError
-            If an id is no string, number, bytes or tuple of these, which a checkpoint can hold.
+            If an id is not a string, number, bytes or tuple of these, which a checkpoint can hold.
         """
         given, call = self._given(weights), Call()
         if self.drawn is not None and step is None:
