@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,7 +32,7 @@ def read_long(
 ) -> RewardLog:
     """Read a long table.
 
-    A row whose reward is a list is a group: one completion for each reward.
+    Where every row has a list of rewards, a row is a group: one completion for each reward.
 
     Parameters
     ----------
@@ -65,10 +66,10 @@ def with_one_reward_each(table: Table, reward: str) -> Table:
     column = table.columns[reward]
     if isinstance(column, Labels) or (isinstance(column, pd.Series | np.ndarray) and column.dtype.kind in "biuf"):
         return table
-    lists = [_as_list(value) for value in column]
-    if all(each is None for each in lists):
+    lists = list(takewhile(lambda each: each is not None, map(_as_list, column)))
+    if len(lists) < len(column):
         return table
-    sizes = np.array([1 if each is None else len(each) for each in lists])
+    sizes = np.array([len(each) for each in lists if each is not None])
     rows = np.repeat(np.arange(len(sizes)), sizes).tolist()
     columns: dict[str, Any] = {}
     for name, values in table.columns.items():
@@ -77,7 +78,7 @@ def with_one_reward_each(table: Table, reward: str) -> Table:
             continue
         parted: list[Any] = []
         for row, value in enumerate(values):
-            each = lists[row] if name == reward else _as_list(value) if lists[row] is not None else None
+            each = lists[row] if name == reward else _as_list(value)
             if each is not None and len(each) != sizes[row]:
                 wrong = f"{name} has {len(each)} entries for {sizes[row]} rewards. Give one for each reward"
                 raise InvalidRows(f"{table.source}, {table.place(row)}: {wrong}, or a single one.", [row])
