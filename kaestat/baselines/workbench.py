@@ -292,8 +292,10 @@ def pools_prompts(bench: _Bench) -> None:
         return
     others = _rewards()
     others[:, 1:] = 1 - others[:, 1:]
-    found = [bench.values(bench.now(reward))[0] for reward in (_rewards(), others)]
-    _same(*found, "rewards of other prompts move values, but pools_prompts is False: intervals would be too short")
+    before, after = (bench.values(bench.now(reward))[0] for reward in (_rewards(), others))
+    _same(
+        before, after, "rewards of other prompts move values, but pools_prompts is False: intervals would be too short"
+    )
 
 
 def past_only(bench: _Bench) -> None:

@@ -189,8 +189,8 @@ def warn_of_few(names: Sequence[Any], contributions: np.ndarray) -> None:
 
 
 def _warn_of_negative(names: Sequence[Any], mse: np.ndarray, se: np.ndarray, n_prompts: int) -> None:
-    below = np.flatnonzero(mse < -FAR_BELOW * se)
-    if not len(below) or n_prompts < FEW:  # of so few the standard error says little
+    below = np.flatnonzero(mse < -FAR_BELOW * se).tolist()
+    if not below or n_prompts < FEW:  # of so few the standard error says little
         return
     told = ", ".join(f"{names[k]} ({mse[k]:.3g}, standard error {se[k]:.3g})" for k in below)
     warnings.warn(

@@ -25,7 +25,7 @@ from simulations.harness.study import grid
 REAL, ONCE = "as a real run", "one epoch"
 KINDS = (*REGIMES, "static", "saturating", REAL, ONCE)
 NEAR = 1.2  # times the error of the best candidate
-TRUTH_PROMPTS, TRUTH_FROM = 800, 10**6  # prompts behind the true errors of a cell; the first number of their replicates
+TRUTH_PROMPTS, TRUTH_FROM = 400, 10**6  # prompts behind the true errors of a cell; the first number of their replicates
 N_BOOT = 400
 
 
