@@ -21,7 +21,6 @@ from llm_experiments.training.verl.launch import launch_verl
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
-CONFIGS = Path(__file__).parent / "configs"
 FAILED, USAGE, INTERRUPTED = 1, 2, 130  # exit codes
 UsageError, Abort = typer.BadParameter.__base__, typer.Abort  # typer exports the first under no name of its own
 
@@ -333,28 +332,6 @@ def law(
     for (name, step, metric), own in predicted.groupby(["cell", "step", "metric"], sort=False):
         _say(console, f"{name}, step {step}, {metric}, least noise first: {order(own)}")
     console.print(f"Results: {measured.results}", highlight=False, markup=False, soft_wrap=True)
-
-
-@app.command()
-def half_hour(
-    config: Annotated[Path, typer.Option(help="YAML file with the pieces.")] = CONFIGS / "queue" / "half_hour.yaml",
-    minutes: Annotated[float, typer.Option(help="Stop after them.")] = 9.0,
-    folder: Annotated[Path, typer.Option(help="Folder to work in.")] = Path("half_hour"),
-    pieces: Annotated[Path | None, typer.Option(help="Archive of an earlier call, to go on from.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the archive; by default beside that one.")] = None,
-) -> None:
-    """A queue of experiments in the minutes of a lent machine, gone on with at the next call, there or elsewhere."""
-    from llm_experiments.half_hour import Queue, load_half_hour
-
-    console = Console(stderr=True)
-    say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
-    queue = Queue(load_half_hour(config), folder.resolve(), say)
-    if pieces is not None:
-        queue.unpack(pieces)
-    try:
-        queue.run(minutes)
-    finally:
-        say(f"Archive: {queue.pack(out or folder.parent)}")
 
 
 @app.command()
