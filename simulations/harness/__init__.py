@@ -47,7 +47,7 @@ number; and no mixing of results of different code, seeds or library versions, w
 
 Speed: vectorise over replicates, and keep the completions of a group away from the last axis (NumPy adds short rows
 slowly): draw ``streams.uniform("rewards", V, G, P)``, sum over axis -2. A shard should take 0.1 to 5 s: it is what a
-crash loses. ``python -m benchmarks.simulation_throughput`` compares studies with the rate of drawing their numbers.
+crash loses.
 """
 
 from simulations.harness.execution import Outcome, WorkerDied
