@@ -239,7 +239,6 @@ METHODS: dict[str, Method] = {
             b.LocalLinear,
             "one-sided local linear fit",
             "Values move along a line, far against their noise; else the lag of `kae` costs less.",
-            simplicity=11,
         ),
         Method(
             "local_polynomial",
