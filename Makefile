@@ -6,7 +6,7 @@ RESULTS := results/reproduce
 # verl's requirements conflict with those of the rest.
 VERL := .venv-verl
 VERL_TESTS := tests/integrations/verl/trainer
-# Other trainers are tested on their own source, from checkouts in this folder: skyrl, openrlhf, slime.
+# Other trainers are tested on their own source, from checkouts in this folder: skyrl, openrlhf, slime, rllm.
 UPSTREAM ?= upstream
 UPSTREAM_ENV := .venv-upstream
 UPSTREAM_REQUIREMENTS := tests/integrations/requirements-upstream.txt
@@ -45,9 +45,10 @@ test-all: test test-slow ## Run all tests
 test-verl: $(VERL)/.ready ## Run the tests of the verl adapter, in an environment of its own
 	$(VERL)/bin/python -m pytest -q kaestat/integrations/verl $(VERL_TESTS)
 
-test-upstream: $(UPSTREAM_ENV)/.ready ## Run adapters on the source of SkyRL, OpenRLHF, slime and NeMo-RL in UPSTREAM=folder
+test-upstream: $(UPSTREAM_ENV)/.ready ## Run adapters on the source of SkyRL, OpenRLHF, slime, rLLM and NeMo-RL in UPSTREAM=folder
 	KAESTAT_UPSTREAM=$(abspath $(UPSTREAM)) $(UPSTREAM_ENV)/bin/python -m pytest -q tests/integrations/test_skyrl*.py \
-		tests/integrations/test_openrlhf*.py tests/integrations/test_slime*.py tests/integrations/test_nemo_rl.py
+		tests/integrations/test_openrlhf*.py tests/integrations/test_slime*.py tests/integrations/test_rllm.py \
+		tests/integrations/test_nemo_rl.py
 
 check-verl: $(VERL_CPU)/.ready ## Run the whole of verl on a CPU and check the adapter in it; before each release
 	PYTHONPATH=$(CURDIR) $(VERL_CPU)/bin/python $(VERL_CHECK)/check.py

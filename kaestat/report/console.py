@@ -99,8 +99,8 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool, rows: in
     named = (analysis.recommendation.row, analysis.recommendation.rival)
     shown = [row for k, row in enumerate(every) if rows is None or k < rows or row[0] in named]
     terminal.print(_table(header, shown))
-    if len(shown) < len(every):
-        terminal.print(Text(f"{len(every) - len(shown)} more methods with --all.", style="dim"))
+    if more := len(every) - len(shown) + len(analysis.unscored):
+        terminal.print(Text(f"{more} more methods with --all.", style="dim"))
     terminal.print(Text(unit_line(analysis), style="dim"))
     terminal.print()
     if analysis.gradient is not None:

@@ -1,7 +1,7 @@
 """Trainers' own source, where a folder of it is given, and empty packages for what they import and the tests leave out.
 
-``KAESTAT_UPSTREAM`` names a folder with checkouts: ``skyrl``, ``openrlhf``, ``slime``, ``nemo-rl``; any may be
-missing. Tests then find these packages as if they were installed (tests/integrations/conftest.py).
+``KAESTAT_UPSTREAM`` names a folder with checkouts: ``skyrl``, ``openrlhf``, ``slime``, ``rllm``, ``nemo-rl``; any may
+be missing. Tests then find these packages as if they were installed (tests/integrations/conftest.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ PACKAGES = {  # folders with packages, in each checkout
     "skyrl": [".", "skyrl-gym"],
     "openrlhf": ["."],
     "slime": ["."],
+    "rllm": ["."],
 }
 
 

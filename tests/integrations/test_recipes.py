@@ -207,7 +207,10 @@ def test_integration_page_openrlhf_script_installs_before_the_command_runs(monke
     assert seen["openrlhf.cli.train_ppo_ray"] is not before
 
 
-@pytest.mark.parametrize("page", ["slime", "skyrl", "openrlhf", "nemo-rl", "prime-rl", "open-instruct", "index"])
+PAGES_OF_TRAINERS = ("slime", "skyrl", "openrlhf", "rllm", "nemo-rl", "prime-rl", "open-instruct", "index")
+
+
+@pytest.mark.parametrize("page", PAGES_OF_TRAINERS)
 def test_integration_page_has_every_part_and_no_dead_link(page):
     text = (PAGES / f"{page}.md").read_text()
     parts = ["Install", "Prompt ids", "Schedule", "Resume", "What is logged", "Run or read"]

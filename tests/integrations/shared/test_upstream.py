@@ -18,6 +18,7 @@ ADAPTERS = {
     "OpenRLHF's trainer": ("openrlhf.trainer.ppo_trainer", "openrlhf", "install"),
     "slime's data source": ("slime.rollout.data_source", "slime", "DataSource"),
     "prime-rl's orchestrator": ("prime_rl.orchestrator.orchestrator", "prime_rl", "install"),
+    "rLLM's registry": ("rllm.trainer.algorithms.advantage", "rllm", "register"),
 }
 
 

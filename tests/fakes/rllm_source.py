@@ -1,0 +1,111 @@
+"""What of rLLM (commit 9beb6e0) the adapter touches, written out in short from its source.
+
+`modules` puts it where rLLM's own modules are; with a folder of its source the tests use the real ones instead.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+
+@dataclass
+class Step:
+    prompt_ids: list = field(default_factory=list)
+    response_ids: list = field(default_factory=list)
+    advantage: Any = None
+    weight_version: int | None = None
+
+
+@dataclass
+class Trajectory:
+    name: str = "default_traj_name"
+    task: Any = None
+    steps: list = field(default_factory=list)
+    reward: float | None = None
+
+
+@dataclass
+class TrajectoryGroup:
+    trajectories: list
+    group_id: str = ""
+
+    @property
+    def group_role(self):
+        return self.group_id.split(":")[1] if ":" in self.group_id[:-1] else "all_groups"
+
+    @property
+    def task_id(self):
+        return self.group_id.split(":")[0]
+
+
+class rLLMAdvantageEstimator(str, Enum):  # noqa: UP042 - as rLLM has it
+    GRPO = "grpo"
+    RLOO = "rloo"
+    OTHER = "other"
+
+    @classmethod
+    def _missing_(cls, value):
+        return cls.OTHER
+
+
+@dataclass
+class AlgorithmConfig:
+    estimator: Any = rLLMAdvantageEstimator.GRPO
+    estimator_map: dict = field(default_factory=dict)
+    norm_adv_by_std_in_grpo: bool = True
+
+
+def modules():
+    """sys.modules entries under rLLM's names."""
+    registry: dict = {}
+
+    def register_rllm_adv_estimator(name):
+        def decorator(function):
+            registry[name] = function
+            return function
+
+        return decorator
+
+    @register_rllm_adv_estimator(rLLMAdvantageEstimator.GRPO)
+    def grpo(rewards, algorithm_config, **kwargs):
+        std = [r.std() + 1e-6 if algorithm_config.norm_adv_by_std_in_grpo else 1.0 for r in rewards]
+        found = [(r - r.mean()) / s for r, s in zip(rewards, std, strict=True)]
+        return found, found
+
+    @register_rllm_adv_estimator(rLLMAdvantageEstimator.RLOO)
+    def rloo(rewards, algorithm_config, **kwargs):
+        found = [(r - r.mean()) * len(r) / (len(r) - 1) for r in rewards]
+        return found, found
+
+    def collect(groups, algorithm_config, collect_advantage=True):
+        by_role, metrics = defaultdict(list), {}
+        for group in groups:
+            by_role[group.group_role].append(group)
+        for role, own in by_role.items():
+            rewards = [np.array([t.reward for t in group.trajectories]) for group in own]
+            function = registry[algorithm_config.estimator_map.get(role, algorithm_config.estimator)]
+            found, _ = function(rewards=rewards, algorithm_config=algorithm_config, traj_groups=own)
+            for group, advantages in zip(own, found, strict=True):
+                for trajectory, advantage in zip(group.trajectories, advantages, strict=True):
+                    for step in trajectory.steps:
+                        step.advantage = float(advantage)
+            metrics[f"advantage/{role}/mean"] = np.mean(np.concatenate(found))
+        return metrics
+
+    names = ("rllm", "rllm.types", "rllm.trainer", "rllm.trainer.algorithms")
+    made = {name: types.ModuleType(name) for name in names}
+    advantage, config = (types.ModuleType(f"rllm.trainer.algorithms.{name}") for name in ("advantage", "config"))
+    vars(made["rllm.types"]).update(Step=Step, Trajectory=Trajectory, TrajectoryGroup=TrajectoryGroup)
+    vars(config).update(rLLMAdvantageEstimator=rLLMAdvantageEstimator, AlgorithmConfig=AlgorithmConfig)
+    vars(advantage).update(
+        RLLM_ADV_ESTIMATOR_REGISTRY=registry,
+        register_rllm_adv_estimator=register_rllm_adv_estimator,
+        collect_reward_and_advantage_from_trajectory_groups=collect,
+    )
+    return made | {advantage.__name__: advantage, config.__name__: config}
