@@ -165,6 +165,6 @@ def load_config(path: str | Path) -> Config:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is no YAML, or a setting is unknown, missing or out of range; the message lists all of them.
+        If it is not YAML, or a setting is unknown, missing or out of range; the message lists all of them.
     """
     return checked(Config, str(path), read_yaml(path))

@@ -353,7 +353,7 @@ def load_run_config(path: str | Path, **changes: object) -> RunConfig:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is no YAML, or a setting is unknown, missing, out of range or contradicts another.
+        If it is not YAML, or a setting is unknown, missing, out of range or contradicts another.
     """
     content = read_yaml(path)
     for plan in ("variants", "seeds"):  # of an experiment; a single run is asked for

@@ -92,9 +92,6 @@ if REAL.is_file():
         found = module("choice_numbers").real_run(read_log(REAL))
         same(found[found["method"].isin(table("choice_real_run")["method"])], "choice_real_run")
 
-    def test_defaults_on_the_real_run_are_what_the_script_measures():
-        same(module("choice_numbers").real_run_defaults(read_log(REAL)), "choice_defaults")
-
     @pytest.mark.slow
     def test_warm_starts_on_the_real_run_are_what_the_script_measures():
         numbers = module("warm_start_numbers")
