@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from array_api_compat import device
 
 from kaestat.core.arrays import Array, namespace, not_negative
 
 
+class Scale(NamedTuple):
+    """Of rewards that do not lie in [0, 1]; arrays that broadcast to (..., M, P).
+
+    ``low`` and ``width`` are of the range, ``beyond`` what the sums of a step's rewards have outside of it.
+    """
+
+    low: Array
+    width: Array
+    beyond: Array | float = 0.0
+
+
 def as_type_of(array: Any, model: Array) -> Array:
     """``array`` in the kind, floating type and device of the model."""
+    if type(model) is np.ndarray:
+        return np.asarray(array, dtype=model.dtype)
     return namespace(model).asarray(array, dtype=model.dtype, device=device(model))
+
+
+def added_up(array: Array) -> Array:
+    """Sums over the hypotheses, (..., 1, P); NumPy's own function takes as long again before it begins."""
+    if type(array) is np.ndarray:
+        return np.add.reduce(array, axis=-2, keepdims=True)
+    return namespace(array).sum(array, axis=-2, keepdims=True)
+
+
+def largest(array: Array) -> Array:
+    """The largest of the hypotheses, (..., 1, P)."""
+    if type(array) is np.ndarray:
+        return np.maximum.reduce(array, axis=-2, keepdims=True)
+    return namespace(array).max(array, axis=-2, keepdims=True)
 
 
 def elapsed(step: Array, newest: Array, scored: Array, last: Array) -> tuple[Array, Array]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kaestat.baselines.filter_belief import Moving
+from kaestat.baselines.filter_arrays import added_up, as_type_of
+from kaestat.baselines.filter_belief import TINY, WAYS, Moving
 from kaestat.baselines.filter_rates import Rates
 from kaestat.core.arrays import Array, Groups, namespace, not_negative
 
@@ -54,7 +55,7 @@ class Population:
         return cls(
             rates=rates,
             carry=carry,
-            dispersion=xp.clip(dispersion, SMALLEST_DISPERSION, 1.0)[..., None, None],
+            dispersion=dispersion.clip(SMALLEST_DISPERSION, 1.0)[..., None, None],
             learned=carry["each"] / xp.sum(carry["each"], axis=-1, keepdims=True),
             mixture=switched * _softmax(carry["mixture"]) + (1 - switched) * rates.mixture_prior,
             kept=DISCOUNT**elapsed,
@@ -69,12 +70,12 @@ class Population:
 
     def moving(self) -> Moving:
         """What beliefs need to know of it."""
-        xp, like = namespace(self.learned), self.rates.variance.dtype
+        xp = namespace(self.learned)
         ways = xp.sum(self.mixture[..., :, None] * self.mixtures, axis=-2)
         jump = xp.sum(_softmax(self.carry["jumps"]) * self.rates.jump, axis=-1)
         a, b = prior_of(self.carry["population"][..., None, :])
         parts = a[..., None, :], b[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
-        return Moving(*(xp.astype(part, like, copy=False) for part in parts))
+        return Moving(*(as_type_of(part, self.rates.variance) for part in parts), bool(xp.all(self.dispersion == 1)))
 
     def with_prompts(self, each: Array, groups: Groups) -> tuple[Array, tuple[Array, Array]]:
         """Sums behind the prior after the step, and the prior of each prompt from the others.
@@ -112,33 +113,33 @@ class Population:
         faded = xp.minimum(kept, xp.full_like(kept, DISCOUNT**LEAST_RETURN))
         return out | {"dispersion": faded * carry["dispersion"] + sums["dispersion"]}
 
-    def learned_from(self, odds: Array, gained: Array, after: Array, jumped: Array, here: Array) -> dict[str, Array]:
+    def learned_from(
+        self, before: Array, likely: Array, after: Array, known: Moving, here: Array | None
+    ) -> dict[str, Array]:
         """What the returns of a step add.
 
         Parameters
         ----------
-        odds : array, shape (..., K, P)
-            How much better each way predicted the past, up to a factor.
-        gained : array, shape (..., K, P)
-            The same of the step, up to a factor.
-        after : array, shape (..., K, P)
-            Probabilities of the ways after it.
-        jumped : array, shape (..., P)
-            How much better than these ways a jump some visits ago predicts what followed; 1 where it says nothing.
-        here : array, shape (..., 1, P)
-            1 for the prompts that count, 0 for the others.
+        before, after : array, shape (..., M, P)
+            Probabilities of the hypotheses before and after the step.
+        likely : array, shape (..., M, P)
+            Those before it times the evidence of the step, up to a factor.
+        known : Moving
+        here : array or None
+            1 for the prompts that count, 0 for the others; shape (..., 1, P). None where all count.
         """
-        xp = namespace(odds)
-        mixtures = xp.astype(self.mixtures, odds.dtype, copy=False)
-        ratio = xp.matmul(mixtures, odds * gained) / xp.matmul(mixtures, odds)
-        jump = xp.astype(self.rates.jump, odds.dtype, copy=False)[:, None]
-        terms = {
-            "mixture": xp.log(ratio),
-            "jumps": xp.log(1 + jump * (xp.minimum(jumped, xp.full_like(jumped, 1e6))[..., None, :] - 1)),
-            "each": after,
-        }
-        fine = self.learned.dtype
-        return {name: xp.sum(xp.astype(here * term, fine, copy=False), axis=-1) for name, term in terms.items()}
+        xp = namespace(before)
+        mixtures = as_type_of(self.mixtures, before) / xp.matrix_transpose(known.ways)
+        ratio = xp.matmul(mixtures, likely[..., WAYS, :])
+        ratio /= xp.matmul(mixtures, before[..., WAYS, :])
+        # How much better than the ways a jump some visits ago predicts what followed; 1 where it says nothing.
+        jumped = after[..., -1:, :] / (known.jump * added_up(after[..., WAYS, :]) + TINY)
+        jumped = xp.where(jumped > 0, xp.minimum(jumped, xp.full_like(jumped, 1e6)), xp.ones_like(jumped))
+        jump = as_type_of(self.rates.jump, before)[:, None]
+        terms = {"mixture": xp.log(ratio), "jumps": xp.log(1 + jump * (jumped - 1)), "each": after[..., WAYS, :]}
+        if here is not None:
+            terms = {name: here * term for name, term in terms.items()}
+        return {name: xp.sum(term, axis=-1, dtype=self.learned.dtype) for name, term in terms.items()}
 
 
 def moments(count: Array, total: Array, dispersion: Array) -> Array:
@@ -151,7 +152,8 @@ def moments(count: Array, total: Array, dispersion: Array) -> Array:
     mean = xp.where(some, total / xp.where(some, count, 1.0), 0.0)
     inverse = xp.where(some, 1 - not_negative(1 - dispersion / xp.where(some, count, 1.0)), 0.0)
     one = xp.astype(some, count.dtype)
-    return xp.stack([one, mean, mean**2, mean * (1 - mean), one - inverse, inverse], axis=-1)
+    rows = xp.stack([one, mean, mean * mean, mean * (1 - mean), one - inverse, inverse], axis=-2)
+    return xp.matrix_transpose(rows)  # prompts together: sums over them are faster
 
 
 def prior_of(sums: Array) -> tuple[Array, Array]:
@@ -164,15 +166,15 @@ def prior_of(sums: Array) -> tuple[Array, Array]:
     k, mean, square, within, freedom, inverse = (sums[..., j] for j in range(sums.shape[-1]))
     n = 1e-9 + not_negative(k - 1e-9)
     # A prompt that does not count has one other fewer than none: what comes out for it must only be a number.
-    middle = xp.clip((mean + 0.5) / (not_negative(k) + 1), 1e-3, 1 - 1e-3)
+    middle = ((mean + 0.5) / (not_negative(k) + 1)).clip(1e-3, 1 - 1e-3)
     largest = middle * (1 - middle)
     known = (k > MIN_OTHERS + 0.5) & (freedom > 1e-6 * n)
     noise = within / xp.where(known, freedom, 1.0) * inverse / n
-    spread = not_negative(square - mean**2 / n) / (0.5 + not_negative(n - MIN_OTHERS - 0.5)) - noise
+    spread = not_negative(square - mean * mean / n) / (0.5 + not_negative(n - MIN_OTHERS - 0.5)) - noise
     variance = not_negative(spread) * (1 + 1 / n) + noise / n
     variance = xp.where(known, variance, largest / (1 + FIRST_SIZE))
     size = largest / (1e-6 + not_negative(variance - 1e-6)) - 1
-    size = xp.clip(size, SMALLEST_SIZE, LARGEST_SIZE)
+    size = size.clip(SMALLEST_SIZE, LARGEST_SIZE)
     return middle * size, (1 - middle) * size
 
 
