@@ -174,15 +174,16 @@ class _Now:
         step = as_type_of(step, reward)
         step = step[..., 0, 0] if step.ndim >= 2 else step
         shape = np.broadcast_shapes((*groups.leading, reward.shape[-2]), visits.lag.shape[:-1])
-        newest = xp.full_like(reward[..., 0] if reward.shape[-1] else groups.count[..., 0], np.inf)
         if visits.lag.shape[-1]:
-            newest = xp.where(visits.count > 0, visits.lag, xp.full_like(visits.count, np.inf))
+            newest = xp.where(visits.count > 0, visits.lag, np.inf)
             newest = newest[..., 0] if newest.shape[-1] == 1 else xp.min(newest, axis=-1)
+        else:
+            newest = xp.full_like(reward[..., 0] if reward.shape[-1] else groups.count[..., 0], np.inf)
         returning = newest < np.inf
         scored = returning if groups.among is None else returning & groups.among[..., 0]
         since, returns = elapsed(step, newest, scored, before["last_scored"])
         low, width = before["range"][..., :1], before["range"][..., 1:] - before["range"][..., :1]
-        is_unit, outside = not bool(xp.any((low != 0) | (width != 1))), lies_outside(groups, before["range"])
+        is_unit, outside = bool(((low == 0) & (width == 1)).all()), lies_outside(groups, before["range"])
         unit = groups.reward if groups.mask is None else xp.where(groups.mask, reward, low[..., None])
         if not is_unit or outside:
             unit = ((unit - low[..., None]) / width[..., None]).clip(0.0, 1.0)
@@ -191,7 +192,7 @@ class _Now:
             groups=groups,
             visits=visits,
             unit=unit,
-            binary=bool(xp.all(unit * unit == unit)),
+            binary=bool((unit * unit == unit).all()),
             low=low,
             width=width,
             is_unit=is_unit,
@@ -200,7 +201,7 @@ class _Now:
             population=Population.of(rates, before, since),
             returning=returning,
             scored=scored,
-            all_scored=bool(xp.all(scored)),
+            all_scored=bool(scored.all()),
             shape=np.broadcast_shapes(shape, (*before["last_scored"].shape, 1)),
             carry=before,
             last_scored=xp.where(returns > 0, step, before["last_scored"]),
@@ -231,12 +232,12 @@ class _Now:
         """Of some prompts at their present visit: from what is kept of them, or else from their visits anew."""
         xp, visits, returning = self.groups.xp, self.visits, self.returning[..., rows]
         unknown = Belief.unknown(self.rates, known, (*self.shape[:-1], returning.shape[-1]))
-        if visits.lag.shape[-1] == 0 or not bool(xp.any(returning)):
+        if visits.lag.shape[-1] == 0 or not bool(returning.any()):
             return unknown
         if visits.state is not None:
             state = as_type_of(visits.state[..., rows, :], self.rates.variance)
-            kept, all_return = Belief.unpacked(state, known, self.own_scale), bool(xp.all(returning))
-            if all_return:
+            kept = Belief.unpacked(state, known, self.own_scale)
+            if bool(returning.all()):
                 return kept.moved(self.rates, known)
             return kept.where(returning, unknown).moved(self.rates, known).where(returning, unknown)
         belief, scale = unknown, self.own_scale
@@ -297,7 +298,7 @@ class _Now:
         if (baseline.low, baseline.high) != (0.0, 1.0):
             value = baseline.low + (baseline.high - baseline.low) * value
         came = groups.pooled(each)[..., 0, 0] > 0  # nothing changes where nobody is there for the others
-        if not bool(xp.all(came)):
+        if not bool(came.all()):
             carry = {
                 name: xp.where(came if name == "last_scored" else came[..., None], array, self.carry[name])
                 for name, array in carry.items()
@@ -314,7 +315,7 @@ class _Now:
 
     def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> Array | None:
         """See `common_shock`."""
-        if not bool(self.groups.xp.any(self.scored)):
+        if not bool(self.scored.any()):
             return None
         each = [posterior_mean(belief, known) for belief in beliefs]
         mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))

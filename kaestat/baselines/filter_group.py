@@ -72,7 +72,7 @@ def _likely_and_expected(belief: Belief, known: Moving, others: Array, rest: Arr
     xp = namespace(rest)
     a, b = (part[..., None, :, :] for part in belief.beta(known))
     others, probability = others[..., None, :, :], belief.probability[..., None, :, :]
-    if bool(xp.any(others > 0)):
+    if bool((others > 0).any()):
         likely = _gain(*evidence(a, b, others, rest))
         likely *= probability
     else:

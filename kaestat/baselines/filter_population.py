@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kaestat.baselines.filter_arrays import added_up, as_type_of
+from kaestat.baselines.filter_arrays import added_up, as_type_of, largest
 from kaestat.baselines.filter_belief import TINY, WAYS, Moving
 from kaestat.baselines.filter_rates import Rates
 from kaestat.core.arrays import Array, Groups, namespace, not_negative
@@ -32,8 +32,10 @@ class Population:
     dispersion : array, shape (..., 1, 1)
     learned : array, shape (..., K)
         Probabilities of the ways where prompts are spread as learned.
+    mixtures : array, shape (..., C, K)
+        Of each manner in which prompts are spread over the ways, the probabilities of these.
     mixture : array, shape (..., C)
-        Probabilities of the manners in which prompts are spread over the ways.
+        Probabilities of the manners.
     kept : array, shape (...,)
         What is left of earlier steps.
     """
@@ -42,40 +44,34 @@ class Population:
     carry: dict[str, Array]
     dispersion: Array
     learned: Array
+    mixtures: Array
     mixture: Array
     kept: Array
 
     @classmethod
     def of(cls, rates: Rates, carry: dict[str, Array], elapsed: Array) -> Population:
         """After so many returns of the prompts, shape (...,)."""
-        xp = namespace(elapsed)
         within, between = carry["dispersion"][..., 0], carry["dispersion"][..., 1]
         dispersion = (within + PSEUDO_SQUARES) / (within + between + PSEUDO_SQUARES)
+        learned = carry["each"] / added_up(carry["each"], -1)
         switched = (1 - SWITCH) ** (1 + not_negative(elapsed - 1))[..., None]
         return cls(
             rates=rates,
             carry=carry,
             dispersion=dispersion.clip(SMALLEST_DISPERSION, 1.0)[..., None, None],
-            learned=carry["each"] / xp.sum(carry["each"], axis=-1, keepdims=True),
+            learned=learned,
+            mixtures=rates.mixtures + (1 - added_up(rates.mixtures, -1)) * learned[..., None, :],
             mixture=switched * _softmax(carry["mixture"]) + (1 - switched) * rates.mixture_prior,
             kept=DISCOUNT**elapsed,
         )
 
-    @property
-    def mixtures(self) -> Array:
-        """Of each manner, the probabilities of the ways; (..., C, K)."""
-        xp, plain = namespace(self.learned), self.rates.mixtures
-        rest = 1 - xp.sum(plain, axis=-1)[:, None]
-        return plain + rest * self.learned[..., None, :]
-
     def moving(self) -> Moving:
         """What beliefs need to know of it."""
-        xp = namespace(self.learned)
-        ways = xp.sum(self.mixture[..., :, None] * self.mixtures, axis=-2)
-        jump = xp.sum(_softmax(self.carry["jumps"]) * self.rates.jump, axis=-1)
+        ways = added_up(self.mixture[..., :, None] * self.mixtures)[..., 0, :]
+        jump = added_up(_softmax(self.carry["jumps"]) * self.rates.jump, -1)[..., 0]
         a, b = prior_of(self.carry["population"][..., None, :])
         parts = a[..., None, :], b[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
-        return Moving(*(as_type_of(part, self.rates.variance) for part in parts), bool(xp.all(self.dispersion == 1)))
+        return Moving(*(as_type_of(part, self.rates.variance) for part in parts), bool((self.dispersion == 1).all()))
 
     def with_prompts(self, each: Array, groups: Groups) -> tuple[Array, tuple[Array, Array]]:
         """Sums behind the prior after the step, and the prior of each prompt from the others.
@@ -109,7 +105,7 @@ class Population:
         now = carry | {"mixture": xp.log(self.mixture)}  # after a change, what was ruled out before it can come back
         out = {name: kept * now[name] + (1 - kept) * first[name] + sums[name] for name in first}
         for name in ("mixture", "jumps"):
-            out[name] = out[name] - xp.max(out[name], axis=-1, keepdims=True)
+            out[name] = out[name] - largest(out[name], -1)
         faded = xp.minimum(kept, xp.full_like(kept, DISCOUNT**LEAST_RETURN))
         return out | {"dispersion": faded * carry["dispersion"] + sums["dispersion"]}
 
@@ -148,10 +144,10 @@ def moments(count: Array, total: Array, dispersion: Array) -> Array:
     For the mean m of n completions, relative to the dispersion: ``1, m, m^2, m (1 - m), 1 - 1/n, 1/n``.
     """
     xp = namespace(count)
-    some = count > 0
-    mean = xp.where(some, total / xp.where(some, count, 1.0), 0.0)
-    inverse = xp.where(some, 1 - not_negative(1 - dispersion / xp.where(some, count, 1.0)), 0.0)
-    one = xp.astype(some, count.dtype)
+    one = as_type_of(count > 0, count)
+    size = count + (1 - one)
+    mean = one * total / size
+    inverse = one - not_negative(one - one * dispersion / size)
     rows = xp.stack([one, mean, mean * mean, mean * (1 - mean), one - inverse, inverse], axis=-2)
     return xp.matrix_transpose(rows)  # prompts together: sums over them are faster
 
@@ -192,5 +188,5 @@ def first_carry(rates: Rates) -> dict[str, Array]:
 
 def _softmax(log_weight: Array) -> Array:
     xp = namespace(log_weight)
-    weight = xp.exp(log_weight - xp.max(log_weight, axis=-1, keepdims=True))
-    return weight / xp.sum(weight, axis=-1, keepdims=True)
+    weight = xp.exp(log_weight - largest(log_weight, -1))
+    return weight / added_up(weight, -1)

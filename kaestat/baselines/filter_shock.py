@@ -41,7 +41,7 @@ def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Ra
     shock = as_type_of(rates.shock, mean)
     middle = shock.shape[0] // 2
     nearest = _gains(mean, count, total, weight, shock[middle - 1 : middle + 1])
-    if not bool(xp.any(nearest > 0)):
+    if not bool((nearest > 0).any()):
         return None
     gain = _gains(mean, count, total, weight, shock) + math.log(SHOCK / (1 - SHOCK) / shock.shape[0])
     best = not_negative(xp.max(gain, axis=-2, keepdims=True))
@@ -58,7 +58,7 @@ def _gains(mean: Array, count: Array, total: Array, weight: Array, shock: Array)
     xp = namespace(mean)
     mean, count, total, weight = (part[..., None, :] for part in (mean, count, total, weight))
     gain = (total * shock - count * xp.log(1 + mean * (xp.exp(shock) - 1))) * weight
-    pooled = xp.sum(gain, axis=-1, keepdims=True)
+    pooled = added_up(gain, -1)
     return xp.concat([pooled - gain, pooled], axis=-1)
 
 
