@@ -19,7 +19,7 @@ from kaestat.baselines.filter_shock import common_shock, posterior_mean, shocked
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Visits, not_negative
 
-BLOCK = 1000  # prompts whose arrays fit the processor's cache
+BLOCK = 4000  # prompts whose arrays fit the processor's cache
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,6 @@ class _Now:
         before = {name: as_type_of(array, reward) for name, array in before.items()}
         step = as_type_of(step, reward)
         step = step[..., 0, 0] if step.ndim >= 2 else step
-        shape = np.broadcast_shapes((*groups.leading, reward.shape[-2]), visits.lag.shape[:-1])
         if visits.lag.shape[-1]:
             newest = xp.where(visits.count > 0, visits.lag, np.inf)
             newest = newest[..., 0] if newest.shape[-1] == 1 else xp.min(newest, axis=-1)
@@ -202,7 +201,9 @@ class _Now:
             returning=returning,
             scored=scored,
             all_scored=bool(scored.all()),
-            shape=np.broadcast_shapes(shape, (*before["last_scored"].shape, 1)),
+            shape=np.broadcast_shapes(
+                (*groups.leading, reward.shape[-2]), visits.lag.shape[:-1], (*before["last_scored"].shape, 1)
+            ),
             carry=before,
             last_scored=xp.where(returns > 0, step, before["last_scored"]),
         )
@@ -231,16 +232,18 @@ class _Now:
     def belief(self, known: Moving, rows: slice) -> Belief:
         """Of some prompts at their present visit: from what is kept of them, or else from their visits anew."""
         xp, visits, returning = self.groups.xp, self.visits, self.returning[..., rows]
+        scale, all_return = self.own_scale, bool(returning.all())
+        if visits.state is not None and visits.lag.shape[-1]:
+            state = as_type_of(visits.state[..., rows, :], self.rates.variance)
+            kept = Belief.unpacked(state, known, scale)
+            if all_return:
+                return kept.moved(self.rates, known)
         unknown = Belief.unknown(self.rates, known, (*self.shape[:-1], returning.shape[-1]))
         if visits.lag.shape[-1] == 0 or not bool(returning.any()):
             return unknown
         if visits.state is not None:
-            state = as_type_of(visits.state[..., rows, :], self.rates.variance)
-            kept = Belief.unpacked(state, known, self.own_scale)
-            if bool(returning.all()):
-                return kept.moved(self.rates, known)
             return kept.where(returning, unknown).moved(self.rates, known).where(returning, unknown)
-        belief, scale = unknown, self.own_scale
+        belief = unknown
         before = xp.zeros_like(visits.count[..., rows, 0]) > 0
         for column in range(visits.count.shape[-1]):
             here = visits.count[..., rows, column] > 0
@@ -261,7 +264,8 @@ class _Now:
         count, total = groups.count[..., 0], summed(unit, groups.times)
         past = self.past_of(beliefs, known)
         each = moments(past[0] + count, past[1] + total, self.population.dispersion[..., 0])
-        sums, prior = self.population.with_prompts(each, groups)
+        pooled = groups.pooled(each)
+        sums, prior = self.population.with_prompts(each, pooled)
         shock = self.shock(beliefs, known, count, total)
         values, packed, learned, afterwards = [], [], [], []
         for rows, belief in zip(self.blocks, beliefs, strict=True):
@@ -286,7 +290,7 @@ class _Now:
             shifted = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
         of_all = {name: sum(part[name] for part in learned) for name in learned[0]}
-        carry = self.population.after(of_all | {"dispersion": self.dispersion_sums(past, total)})
+        carry = self.population.after(of_all | {"dispersion": self.dispersion_sums(past, count, total)})
         carry |= {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
         value = self.fine(values, -2)
         if not self.is_unit:
@@ -297,7 +301,7 @@ class _Now:
             say_widened(baseline.low, baseline.high, self.carry["range"], carry["range"])
         if (baseline.low, baseline.high) != (0.0, 1.0):
             value = baseline.low + (baseline.high - baseline.low) * value
-        came = groups.pooled(each)[..., 0, 0] > 0  # nothing changes where nobody is there for the others
+        came = pooled[..., 0, 0] > 0  # nothing changes where nobody is there for the others
         if not bool(came.all()):
             carry = {
                 name: xp.where(came if name == "last_scored" else came[..., None], array, self.carry[name])
@@ -345,24 +349,25 @@ class _Now:
         inside = unit_total * width + low * self.coarse(self.groups.count[..., rows, 0])
         return Scale(low, width, self.coarse(came) - inside)
 
-    def dispersion_sums(self, past: tuple[Array, Array], total: Array) -> Array:
+    def dispersion_sums(self, past: tuple[Array, Array], count: Array, total: Array) -> Array:
         """Squares of rewards around their mean, and ``u (1 - u)`` of as many; (..., 2).
 
         Around the mean of the group, or where a prompt has one completion around that of its past.
         """
         groups, unit, xp = self.groups, self.unit, self.groups.xp
-        count = groups.count[..., 0]
         size = 1 + not_negative(count - 1)
         if self.binary:
-            within, mixed = total * (1 - total / size), xp.zeros_like(total)
+            within, mixed = total * (1 - total / size), 0 * total
         else:
             off = unit - (total / size)[..., None]
             off = off if groups.mask is None else off * groups.present
             within = summed(off * off, groups.times)
             mixed = (count - 1) / size * (total - summed(unit * unit, groups.times))
-        known = past[0] > 0
-        n = xp.where(known, past[0], 1.0)
-        share = xp.where(known & (count == 1), n / (n + 1), 0.0)
-        within = within + share * (total - past[1] / n) ** 2
-        mixed = xp.where(count > 1, mixed, share * total * (1 - total))
-        return groups.pooled(xp.stack([within, mixed], axis=-1))[..., 0, :]
+        alone = count == 1
+        if bool(alone.any()):
+            known = past[0] > 0
+            n = xp.where(known, past[0], 1.0)
+            share = xp.where(known & alone, n / (n + 1), 0.0)
+            within = within + share * (total - past[1] / n) ** 2
+            mixed = xp.where(count > 1, mixed, share * total * (1 - total))
+        return groups.pooled(xp.stack([within, mixed], axis=-2).swapaxes(-1, -2))[..., 0, :]

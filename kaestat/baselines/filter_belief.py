@@ -69,8 +69,8 @@ class Belief:
         """
         xp, (*leading, n_prompts, size) = namespace(state), state.shape
         whole = xp.empty((*leading, size, n_prompts), dtype=state.dtype, device=device(state))
-        whole[...] = xp.matrix_transpose(state)  # hypotheses apart, prompts together
-        whole = xp.reshape(whole, (*leading, PARTS, size // PARTS, n_prompts))
+        whole[...] = state.swapaxes(-1, -2)  # hypotheses apart, prompts together
+        whole = whole.reshape((*leading, PARTS, size // PARTS, n_prompts))
         parts, odds = whole[..., :-1, :, :], whole[..., -1, :, :]
         count, total = parts[..., 0, :, :], parts[..., 1, :, :]
         if scale is not None:
@@ -103,7 +103,7 @@ class Belief:
         odds[..., WAYS, :] = self.probability[..., WAYS, :] / known.ways
         odds[..., JUMPED, :] = self.probability[..., JUMPED, :] / known.jump
         odds *= each
-        return xp.matrix_transpose(xp.reshape(out, (*leading, PARTS * n_ways, n_prompts)))
+        return out.reshape((*leading, PARTS * n_ways, n_prompts)).swapaxes(-1, -2)
 
     @classmethod
     def unknown(cls, rates: Rates, known: Moving, shape: tuple[int, ...]) -> Belief:
@@ -163,15 +163,15 @@ class Belief:
         return self
 
     def with_group(self, count: Array, total: Array, likely: Array, known: Moving) -> Belief:
-        """After a group of ``count`` completions with rewards of sum ``total``, (..., 1, P).
+        """After a group of ``count`` completions with rewards of sum ``total``, (..., 1, P); its parts are written over.
 
         ``likely`` has the probabilities times the evidence of the group, up to a factor; (..., M, P).
         """
         xp = namespace(self.parts)
         group = xp.stack([total, not_negative(count - total)], axis=-3)
-        parts = xp.asarray(self.parts, copy=True)
-        parts[..., :2, :, :] += group if known.exact else group / known.dispersion[..., None, :, :]
-        return Belief(parts, likely / (added_up(likely) + TINY))
+        past = self.parts[..., :2, :, :]
+        past += group if known.exact else group / known.dispersion[..., None, :, :]
+        return Belief(self.parts, likely / (added_up(likely) + TINY))
 
 
 def shifted(parts: Array, known: Moving, by: Array, after: Moving) -> Array:

@@ -39,8 +39,11 @@ def values_of_binary(belief: Belief, known: Moving, unit: Array, count: Array, t
     if not known.exact:
         return values, likely_of_group(belief, known, count, total)
     succeeded = xp.minimum(total, xp.ones_like(total))
-    failed = xp.minimum(count, xp.ones_like(total)) * expected[..., 0, :, :]
-    whole = succeeded * expected[..., 1, :, :] + (1 - succeeded) * (likely[..., 0, :, :] - failed)
+    failed = 1 - succeeded
+    whole = succeeded * expected[..., 1, :, :]
+    whole += failed * likely[..., 0, :, :]
+    failed = xp.minimum(count, failed)
+    whole -= failed * expected[..., 0, :, :]
     return values, whole
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from kaestat.baselines.filter_arrays import added_up, as_type_of, largest
 from kaestat.baselines.filter_belief import TINY, WAYS, Moving
 from kaestat.baselines.filter_rates import Rates
-from kaestat.core.arrays import Array, Groups, namespace, not_negative
+from kaestat.core.arrays import Array, namespace, not_negative
 
 DISCOUNT = 0.9  # on what was learned, per return of the prompts
 LEAST_RETURN = 0.1  # that a step counts as where no prompt returns
@@ -73,22 +75,22 @@ class Population:
         parts = a[..., None, :], b[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
         return Moving(*(as_type_of(part, self.rates.variance) for part in parts), bool((self.dispersion == 1).all()))
 
-    def with_prompts(self, each: Array, groups: Groups) -> tuple[Array, tuple[Array, Array]]:
+    def with_prompts(self, each: Array, now: Array) -> tuple[Array, tuple[Array, Array]]:
         """Sums behind the prior after the step, and the prior of each prompt from the others.
 
         Parameters
         ----------
         each : array, shape (..., P, 6)
             See `moments`.
-        groups : Groups
+        now : array, shape (..., 1, 6)
+            Their sums.
 
         Returns
         -------
         array, shape (..., 6)
         pair of array, shape (..., P)
         """
-        xp, before = groups.xp, self.carry["population"]
-        now = groups.pooled(each)
+        xp, before = namespace(each), self.carry["population"]
         missing = not_negative(ENOUGH - now[..., 0, :1])
         known = before[..., :1]
         past = before * (1 - not_negative(1 - missing / xp.where(known > 0, known, 1.0)))
@@ -106,7 +108,7 @@ class Population:
         out = {name: kept * now[name] + (1 - kept) * first[name] + sums[name] for name in first}
         for name in ("mixture", "jumps"):
             out[name] = out[name] - largest(out[name], -1)
-        faded = xp.minimum(kept, xp.full_like(kept, DISCOUNT**LEAST_RETURN))
+        faded = kept.clip(0.0, DISCOUNT**LEAST_RETURN)
         return out | {"dispersion": faded * carry["dispersion"] + sums["dispersion"]}
 
     def learned_from(
@@ -125,17 +127,17 @@ class Population:
             1 for the prompts that count, 0 for the others; shape (..., 1, P). None where all count.
         """
         xp = namespace(before)
-        mixtures = as_type_of(self.mixtures, before) / xp.matrix_transpose(known.ways)
-        ratio = xp.matmul(mixtures, likely[..., WAYS, :])
-        ratio /= xp.matmul(mixtures, before[..., WAYS, :])
+        mixtures = as_type_of(self.mixtures, before) / known.ways[..., 0][..., None, :]
+        ratio = mixtures @ likely[..., WAYS, :]
+        ratio /= mixtures @ before[..., WAYS, :]
         # How much better than the ways a jump some visits ago predicts what followed; 1 where it says nothing.
         jumped = after[..., -1:, :] / (known.jump * added_up(after[..., WAYS, :]) + TINY)
-        jumped = xp.where(jumped > 0, xp.minimum(jumped, xp.full_like(jumped, 1e6)), xp.ones_like(jumped))
+        jumped = xp.where(jumped > 0, jumped.clip(0.0, 1e6), 1.0)
         jump = as_type_of(self.rates.jump, before)[:, None]
         terms = {"mixture": xp.log(ratio), "jumps": xp.log(1 + jump * (jumped - 1)), "each": after[..., WAYS, :]}
         if here is not None:
             terms = {name: here * term for name, term in terms.items()}
-        return {name: xp.sum(term, axis=-1, dtype=self.learned.dtype) for name, term in terms.items()}
+        return {name: added_up(as_type_of(term, self.learned), -1)[..., 0] for name, term in terms.items()}
 
 
 def moments(count: Array, total: Array, dispersion: Array) -> Array:
@@ -148,8 +150,9 @@ def moments(count: Array, total: Array, dispersion: Array) -> Array:
     size = count + (1 - one)
     mean = one * total / size
     inverse = one - not_negative(one - one * dispersion / size)
-    rows = xp.stack([one, mean, mean * mean, mean * (1 - mean), one - inverse, inverse], axis=-2)
-    return xp.matrix_transpose(rows)  # prompts together: sums over them are faster
+    square = mean * mean
+    rows = xp.stack([one, mean, square, mean - square, one - inverse, inverse], axis=-2)
+    return rows.swapaxes(-1, -2)  # prompts together: sums over them are faster
 
 
 def prior_of(sums: Array) -> tuple[Array, Array]:
@@ -160,17 +163,16 @@ def prior_of(sums: Array) -> tuple[Array, Array]:
     """
     xp = namespace(sums)
     k, mean, square, within, freedom, inverse = (sums[..., j] for j in range(sums.shape[-1]))
-    n = 1e-9 + not_negative(k - 1e-9)
+    n = k.clip(1e-9, np.inf)
     # A prompt that does not count has one other fewer than none: what comes out for it must only be a number.
     middle = ((mean + 0.5) / (not_negative(k) + 1)).clip(1e-3, 1 - 1e-3)
     largest = middle * (1 - middle)
     known = (k > MIN_OTHERS + 0.5) & (freedom > 1e-6 * n)
     noise = within / xp.where(known, freedom, 1.0) * inverse / n
-    spread = not_negative(square - mean * mean / n) / (0.5 + not_negative(n - MIN_OTHERS - 0.5)) - noise
+    spread = not_negative(square - mean * mean / n) / (n - MIN_OTHERS).clip(0.5, np.inf) - noise
     variance = not_negative(spread) * (1 + 1 / n) + noise / n
     variance = xp.where(known, variance, largest / (1 + FIRST_SIZE))
-    size = largest / (1e-6 + not_negative(variance - 1e-6)) - 1
-    size = size.clip(SMALLEST_SIZE, LARGEST_SIZE)
+    size = (largest / variance.clip(1e-6, np.inf) - 1).clip(SMALLEST_SIZE, LARGEST_SIZE)
     return middle * size, (1 - middle) * size
 
 
