@@ -253,7 +253,7 @@ class _Now:
             total = xp.minimum(not_negative(total), count)
             copied = belief.where(before, belief)
             moved = copied.moved(self.rates, known).where(before, belief)
-            after = moved.with_group(count, total, likely_of_group(moved, known, count, total), known)
+            after = moved.with_group(count, total, likely_of_group(moved, known, count, total, None), known)
             belief = after.where(here, belief)
             before = before | here
         return belief.moved(self.rates, known).where(returning, unknown)
@@ -271,14 +271,13 @@ class _Now:
         for rows, belief in zip(self.blocks, beliefs, strict=True):
             n, s = self.coarse(of_rows(count, rows)), self.coarse(of_rows(total, rows))
             here = replace(known, a=self.coarse(of_rows(prior[0], rows)), b=self.coarse(of_rows(prior[1], rows)))
-            if shock is None:
-                value, likely = self.values_of(belief, here, rows, n, s)
-            else:
-                value, _ = self.values_of(
-                    *shocked(belief, known, here, self.coarse(shock[..., :-1][..., rows])), rows, n, s
-                )
+            asked = belief, here
+            if shock is not None:
+                asked = shocked(belief, known, here, self.coarse(shock[..., :-1][..., rows]))
                 belief, here = shocked(belief, known, here, self.coarse(shock[..., -1:]))
-                likely = likely_of_group(belief, here, n, s)
+            value, likely = self.values_of(*asked, rows, n, s)
+            if shock is not None or likely is None:
+                likely = likely_of_group(belief, here, n, s, self.plain(rows))
             after = belief.with_group(n, s, likely, here)
             counts = None if self.all_scored else self.coarse(of_rows(self.scored, rows))
             learned.append(self.population.learned_from(belief.probability, likely, after.probability, known, counts))
@@ -328,17 +327,25 @@ class _Now:
             count, total = count * here, total * here
         return common_shock(mean, size, count, total, self.rates, self.population.dispersion[..., 0])
 
-    def values_of(self, belief: Belief, known: Moving, rows: slice, count: Array, total: Array) -> tuple[Array, Array]:
+    def values_of(
+        self, belief: Belief, known: Moving, rows: slice, count: Array, total: Array
+    ) -> tuple[Array, Array | None]:
         """Values on the unit scale of each completion of some prompts, its own reward left out; (..., P, G).
 
-        And what `likely_of_group` gives.
+        And what `likely_of_group` gives, where it comes with them.
         """
         unit = self.unit[..., rows, :]
         if self.binary:
-            return values_of_binary(belief, known, unit, count, total)
+            values, likely = values_of_binary(belief, known, unit, count, total)
+            return values, likely if known.exact else None
         times = None if self.groups.times is None else self.groups.times[..., rows, :]
         rests = as_type_of(not_negative(summed(unit, times)[..., None] - unit), self.rates.variance)
-        return values_of_any(belief, known, rests, count), likely_of_group(belief, known, count, total)
+        return values_of_any(belief, known, rests, count), None
+
+    def plain(self, rows: slice) -> Array:
+        """Groups of zeros and ones where the dispersion is 1; (..., 1, P)."""
+        unit = self.unit[..., rows, :]
+        return (unit * unit == unit).all(-1)[..., None, :] & (self.population.dispersion == 1)
 
     def scale_of(self, rows: slice, unit_total: Array) -> Scale | None:
         """For rewards on their own scale, those of the group whatever they are."""

@@ -163,7 +163,7 @@ class Belief:
         return self
 
     def with_group(self, count: Array, total: Array, likely: Array, known: Moving) -> Belief:
-        """After a group of ``count`` completions with rewards of sum ``total``, (..., 1, P); its parts are written over.
+        """After a group of ``count`` completions with rewards of sum ``total``, (..., 1, P); writes over its parts.
 
         ``likely`` has the probabilities times the evidence of the group, up to a factor; (..., M, P).
         """

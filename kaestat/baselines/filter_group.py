@@ -10,9 +10,7 @@ LARGEST_GAIN = 60.0  # log evidence of a jump beyond that of the best way: what 
 
 
 def values_of_binary(belief: Belief, known: Moving, unit: Array, count: Array, total: Array) -> tuple[Array, Array]:
-    """Values of completions with rewards of 0 and 1, and what `likely_of_group` gives.
-
-    The evidence of the group is that of all but one completion, times the probability of that one.
+    """Values of completions with rewards of 0 and 1, and the evidence of the group.
 
     Parameters
     ----------
@@ -27,6 +25,7 @@ def values_of_binary(belief: Belief, known: Moving, unit: Array, count: Array, t
     array, shape (..., P, G)
         The value of each completion, its own reward left out.
     array, shape (..., M, P)
+        What `likely_of_group` gives where the dispersion is 1.
     """
     xp = namespace(belief.parts)
     others = not_negative(count - 1)
@@ -36,15 +35,7 @@ def values_of_binary(belief: Belief, known: Moving, unit: Array, count: Array, t
     likely, expected = _likely_and_expected(belief, known, others, rest)
     value = (added_up(expected) / (added_up(likely) + TINY))[..., 0, :]
     values = xp.where(unit > 0, value[..., 1, :, None], value[..., 0, :, None])
-    if not known.exact:
-        return values, likely_of_group(belief, known, count, total)
-    succeeded = xp.minimum(total, xp.ones_like(total))
-    failed = 1 - succeeded
-    whole = succeeded * expected[..., 1, :, :]
-    whole += failed * likely[..., 0, :, :]
-    failed = xp.minimum(count, failed)
-    whole -= failed * expected[..., 0, :, :]
-    return values, whole
+    return values, _with_the_last(likely, expected, count, total)
 
 
 def values_of_any(belief: Belief, known: Moving, rests: Array, count: Array) -> Array:
@@ -61,10 +52,39 @@ def values_of_any(belief: Belief, known: Moving, rests: Array, count: Array) -> 
     return xp.stack(found, axis=-1)
 
 
-def likely_of_group(belief: Belief, known: Moving, count: Array, total: Array) -> Array:
-    """Probability of each hypothesis times the evidence of the group, up to a factor; (..., M, P)."""
-    a, b = belief.beta(known)
-    return _gain(*evidence(a, b, count / known.dispersion, total / known.dispersion)) * belief.probability
+def likely_of_group(belief: Belief, known: Moving, count: Array, total: Array, plain: Array | None) -> Array:
+    """Probability of each hypothesis times the evidence of the group, up to a factor; (..., M, P).
+
+    The evidence of a group of zeros and ones is that of all but one of them, times the probability of that one.
+
+    Parameters
+    ----------
+    belief : Belief
+    known : Moving
+    count, total : array, shape (..., 1, P)
+    plain : boolean array or None
+        Groups of zeros and ones where the dispersion is 1; shape (..., 1, P). None for no group.
+    """
+    whole = None
+    if plain is None or not bool(plain.all()):
+        a, b = belief.beta(known)
+        whole = _gain(*evidence(a, b, count / known.dispersion, total / known.dispersion)) * belief.probability
+    if plain is None or not bool(plain.any()):
+        return whole
+    rest = not_negative(total - 1)[..., None, :, :]
+    of_rest = _with_the_last(*_likely_and_expected(belief, known, not_negative(count - 1), rest), count, total)
+    return of_rest if whole is None else namespace(whole).where(plain, of_rest, whole)
+
+
+def _with_the_last(likely: Array, expected: Array, count: Array, total: Array) -> Array:
+    """What is likely with the completion that was left out: the first column without a 0, the last without a 1."""
+    xp = namespace(total)
+    succeeded = xp.minimum(total, xp.ones_like(total))
+    failed = 1 - succeeded
+    whole = succeeded * expected[..., -1, :, :]
+    whole += failed * likely[..., 0, :, :]
+    whole -= xp.minimum(count, failed) * expected[..., 0, :, :]
+    return whole
 
 
 def _likely_and_expected(belief: Belief, known: Moving, others: Array, rest: Array) -> tuple[Array, Array]:
@@ -72,14 +92,13 @@ def _likely_and_expected(belief: Belief, known: Moving, others: Array, rest: Arr
 
     ``others`` is (..., 1, P), and ``rest`` and what is returned have an axis before the hypotheses.
     """
-    xp = namespace(rest)
     a, b = (part[..., None, :, :] for part in belief.beta(known))
     others, probability = others[..., None, :, :], belief.probability[..., None, :, :]
     if bool((others > 0).any()):
         likely = _gain(*evidence(a, b, others, rest))
         likely *= probability
     else:
-        likely = xp.broadcast_to(probability, (*rest.shape[:-2], *probability.shape[-2:]))
+        likely = probability + 0 * rest
     return likely, likely * ((a + rest) / (a + b + others))
 
 
