@@ -73,7 +73,8 @@ class Population:
         jump = added_up(_softmax(self.carry["jumps"]) * self.rates.jump, -1)[..., 0]
         a, b = prior_of(self.carry["population"][..., None, :])
         parts = a[..., None, :], b[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
-        return Moving(*(as_type_of(part, self.rates.variance) for part in parts), bool((self.dispersion == 1).all()))
+        a, b, dispersion, ways, jump = (as_type_of(part, self.rates.variance) for part in parts)
+        return Moving(a, b, dispersion, ways, jump, exact=bool((self.dispersion == 1).all()))
 
     def with_prompts(self, each: Array, now: Array) -> tuple[Array, tuple[Array, Array]]:
         """Sums behind the prior after the step, and the prior of each prompt from the others.
