@@ -32,8 +32,6 @@ class Stage(StrEnum):
     pools = "pools"
     value = "value"
     gradient = "gradient"
-    budget = "budget"
-    check = "check"
     all = "all"
 
 
@@ -60,7 +58,7 @@ def _commands() -> None:
 def diagnose(
     config: Annotated[Path | None, typer.Option(help="YAML file, such as llm_experiments/configs/tiny.yaml.")] = None,
     run: Annotated[Path | None, typer.Option(help="Folder of a training run with a section diagnose, instead.")] = None,
-    stage: Annotated[Stage, typer.Option(help="What to do; all does one after the other, but for check.")] = Stage.all,
+    stage: Annotated[Stage, typer.Option(help="What to do; all does one after the other.")] = Stage.all,
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and pools.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables, a run's in NAME below it.")] = Path("results"),
     data: Annotated[
@@ -90,13 +88,12 @@ def diagnose(
         name, parts = diagnostics_of(run, data=data, prompts=prompts)
     disable_progress_bar()  # those of loading and saving weights; ours tell what matters
     console = Console(stderr=True)
-    stages = (Stage.pools, Stage.value, Stage.gradient, Stage.budget) if stage is Stage.all else (stage,)
+    stages = (Stage.pools, Stage.value, Stage.gradient) if stage is Stage.all else (stage,)
     done: dict[int, Path] = {}
-    drawn = stage is Stage.check and any(part.equal_budget.drawn_steps for part in parts.values())
     for step, part in parts.items():
         place = results if step is None else runs
         diagnosis = Diagnosis(part, runs=runs, results=place, progress=partial(timed_progress, console))
-        for each in stages if part.equal_budget.drawn_steps or not drawn else ():
+        for each in stages:
             getattr(diagnosis, each)()
         if step is not None:
             done[step] = diagnosis.results

@@ -81,7 +81,7 @@ def replay_one(
             raise ValueError(f"replicate must be 0 or more, got {replicate}.")
         chosen.check_cells()
     except json.JSONDecodeError as error:
-        _fail(f"cell is no JSON: {error}; give an object of factors, for example '{{\"h\": 0.1}}'.", USAGE)
+        _fail(f"cell is not JSON: {error}; give an object of factors, for example '{{\"h\": 0.1}}'.", USAGE)
     except ValueError as error:
         _fail(str(error), USAGE)
     samples = replay(chosen, found, replicate, settings.seed)

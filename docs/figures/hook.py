@@ -55,7 +55,6 @@ def experiment_figures() -> dict[str, Figure]:
     sys.path.insert(0, str(ROOT))  # where `paper_figures` is: it runs from a checkout and is not installed
     try:
         from llm_experiments.diagnose.results import read_results
-        from paper_figures.llm import equal_budget
         from paper_figures.llm.figures import assumption6
         from paper_figures.policies.figures import figure as study_figure
         from paper_figures.studies import baseline_law, staleness
@@ -71,9 +70,7 @@ def experiment_figures() -> dict[str, Figure]:
     }
     slow = training_results.read_results(experiments / "tiny_multi_stream_slow", ("gradients", "values"))
     figures["errors"] = errors(slow["gradients"], slow["values"])
-    along_a_run = read_results(RESULTS / "tiny_trained")
-    figures["assumption6"] = assumption6(along_a_run.score_norms)
-    figures["equal_budget"] = equal_budget.figure(along_a_run.equal_budget)
+    figures["assumption6"] = assumption6(read_results(RESULTS / "tiny_trained").score_norms)
     law = baseline_law.read(RESULTS / "baseline_law")
     models = baseline_law.measured_models(RESULTS / "law" / "smollm2")
     figures["law_regions"], figures["law_agreement"] = baseline_law.regions(law, models), baseline_law.agreement(law)

@@ -276,7 +276,7 @@ def get_method(name: str) -> Method:
     ValueError
         If the name is unknown.
     TypeError
-        If it is no string.
+        If it is not a string.
     """
     if not isinstance(name, str):
         raise TypeError(f"method must be a name or a Baseline, got {type(name).__name__}.")

@@ -143,7 +143,7 @@ def check_factors(
     Raises
     ------
     TypeError
-        If there is something that is no real number.
+        If there is something that is not a real number.
     ValueError
         If one is below ``least``, above ``most`` or, with ``finite``, infinite or NaN; or if there are fewer than
         ``ndim`` axes.
@@ -189,7 +189,7 @@ def check_column(name: str, values: Any, size: int | None = None) -> np.ndarray:
     Raises
     ------
     TypeError
-        If there is something that is no real number.
+        If there is something that is not a real number.
     ValueError
         If there is not one axis with ``size`` entries.
     """
@@ -205,7 +205,7 @@ def check_per_prompt(name: str, values: Any, size: int | None = None) -> np.ndar
     Raises
     ------
     TypeError
-        If there is something that is no real number.
+        If there is something that is not a real number.
     ValueError
         If one is below 0 or not finite, or there is not one axis with ``size`` entries.
     """
@@ -258,7 +258,7 @@ def list_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | No
     Raises
     ------
     TypeError, ValueError
-        If it is no sequence, or their number is wrong.
+        If it is not a sequence, or their number is wrong.
     """
     if isinstance(ids, str | bytes):
         raise TypeError(f"{name} must be a sequence with one id per sample, got one {type(ids).__name__}.")
@@ -298,7 +298,7 @@ def check_distinct_ids(name: str, distinct: Iterable[Any]) -> None:
         missing = True
     if missing:
         raise ValueError(
-            f"{name}: None or NaN is no id. Key prompts by (source, split, index), or by a hash of the prompt text."
+            f"{name}: None or NaN is not an id. Key prompts by (source, split, index), or by a hash of the prompt text."
         )
 
 

@@ -47,7 +47,7 @@ def choose_columns(source: Path | str, found: Sequence[str], hints: Mapping[str,
     ValueError
         If a column is missing, ambiguous or comes twice.
     TypeError
-        If a hint is no text.
+        If a hint is not text.
     """
     plain: dict[str, list[str]] = {}
     for name in dict.fromkeys(found):
@@ -57,7 +57,7 @@ def choose_columns(source: Path | str, found: Sequence[str], hints: Mapping[str,
 
 
 def refuse_missing_column(source: Path | str, name: str, hint: str, found: Sequence[str]) -> None:
-    """Raise a ValueError unless the table has one column of that name, a TypeError if it is no name."""
+    """Raise a ValueError unless the table has one column of that name, a TypeError if it is not a name."""
     if not isinstance(name, str):
         raise TypeError(f"{named(hint)} must be the name of a column, got {name!r}.")
     if name not in found:

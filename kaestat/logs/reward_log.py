@@ -65,7 +65,7 @@ class RewardLog:
         If lengths differ, the log is empty, a reward is not finite or beyond 1e70, a prompt is missing, a step is
         negative or no whole number, or a weight, length or ratio is missing, negative or beyond 1e20.
     TypeError
-        If a reward or step is no number, or a prompt not hashable.
+        If a reward or step is not a number, or a prompt not hashable.
 
     Examples
     --------
@@ -166,7 +166,7 @@ class RewardLog:
         ValueError
             If a column is missing or ambiguous, there is no row, or a value is missing or invalid.
         TypeError
-            If ``frame`` is no DataFrame, or a column's name is no text.
+            If ``frame`` is not a DataFrame, or a column's name is not text.
 
         Examples
         --------

@@ -64,7 +64,7 @@ def analyze(
     sampling: Annotated[
         bool, typer.Option("--sampling", help="Also tell what drawing prompts by predicted values would be worth.")
     ] = False,
-    show_all: Annotated[bool, typer.Option("--all", help="Show a row for every method, not for ten.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Score every method, and show all rows, not ten.")] = False,
     n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts, at least 40; 0: none.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     min_visits: Annotated[int, typer.Option(min=0, help="Score visits with at least this many earlier ones.")] = 1,
@@ -81,6 +81,7 @@ def analyze(
     analysis = analyze_log(
         rewards,
         method or None,
+        every=show_all or as_json or out is not None,
         bandwidth_paths=bandwidth_grid or out is not None,
         sampling=sampling,
         n_boot=n_boot,

@@ -15,7 +15,7 @@ RIVALS = {"grpo": "GRPO's group mean", "reinforce++": "REINFORCE++'s batch mean"
 MANY_DEAD = 0.25  # of the groups
 NAMED = 4  # tied rows; the others are counted
 FEW_PROMPTS = 40  # up to here an interval over prompts says little of how large a reduction is
-NEARLY_ALL = 0.99  # an unbiased estimate of a small error may be negative: such a reduction is no number to quote
+NEARLY_ALL = 0.99  # an unbiased estimate of a small error may be negative: such a reduction is not a number to quote
 
 
 def headline(analysis: Analysis) -> str:

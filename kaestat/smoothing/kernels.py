@@ -301,7 +301,7 @@ def as_kernel(kernel: str | Kernel | Callable[[Array], Array]) -> Kernel:
     Raises
     ------
     ValueError
-        If the name is unknown or the function is no kernel.
+        If the name is unknown or the function is not a kernel.
     TypeError
         If it is none of the three.
     """

@@ -235,7 +235,7 @@ def _diagnose(run: RunConfig, machinery: Machinery) -> Part:
     command = [*_package(), "diagnose", "--run", str(folder_of(run, machinery)), *_data(machinery)]
     command += ["--runs", str(machinery.runs), "--results", str(machinery.results)]
     # The stages go on by themselves where they stopped; the last of them writes this.
-    done = machinery.results / result_name(run) / "equal_budget.csv"
+    done = machinery.results / result_name(run) / "score_norms_summary.csv"
     return Part(f"diagnose {run.name} {run_label(run)}", tuple(command), done, alone=False)
 
 

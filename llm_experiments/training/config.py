@@ -13,7 +13,7 @@ from kaestat.baselines.registry import parse_method
 from kaestat.history.prior import BEFORE_THE_RUN, Prior
 from kaestat.integrations.shared.weights import check_weights
 from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
-from llm_experiments.diagnose.config import DiagnosticConfig, EqualBudgetConfig, GradientDiagnosticConfig
+from llm_experiments.diagnose.config import DiagnosticConfig, GradientDiagnosticConfig
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo"]
 Weights = Literal["none", "length", "score_norm", "exact", "adam"]
@@ -148,14 +148,13 @@ class RunDiagnosticConfig(Section):
     ----------
     n_prompts : int or None
         Problems of the run's to diagnose; None takes all.
-    diagnostic, gradient, equal_budget
+    diagnostic, gradient
         As in the configuration of diagnostics.
     """
 
     n_prompts: PositiveInt | None = None
     diagnostic: DiagnosticConfig
     gradient: GradientDiagnosticConfig = GradientDiagnosticConfig()
-    equal_budget: EqualBudgetConfig = EqualBudgetConfig()
 
 
 class PriorConfig(Section):
@@ -354,7 +353,7 @@ def load_run_config(path: str | Path, **changes: object) -> RunConfig:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is no YAML, or a setting is unknown, missing, out of range or contradicts another.
+        If it is not YAML, or a setting is unknown, missing, out of range or contradicts another.
     """
     content = read_yaml(path)
     for plan in ("variants", "seeds"):  # of an experiment; a single run is asked for

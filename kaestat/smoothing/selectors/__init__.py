@@ -58,7 +58,7 @@ def make_selector(name: str, **params: Any) -> Selector:
     ValueError
         If the name or a parameter is unknown.
     TypeError
-        If the name is no string.
+        If the name is not a string.
     """
     if not isinstance(name, str):
         raise TypeError(f"selector must be a name, got {type(name).__name__}.")

@@ -297,7 +297,7 @@ def check_batches(config: RunConfig, processes: int) -> None:
     Raises
     ------
     ValueError
-        If an update's completions are no multiple of what the processes take at once.
+        If an update's completions are not a multiple of what the processes take at once.
     """
     sizes = config.updates
     per_update = sizes.update_prompts * sizes.group_size

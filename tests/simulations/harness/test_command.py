@@ -80,7 +80,7 @@ def test_unwritable_output_is_refused_with_its_name(tmp_path):
     ("arguments", "message"),
     [
         (["nonsense", "{}", 0], "unknown study 'nonsense'"),
-        (["toy", "{mean", 0], "cell is no JSON"),
+        (["toy", "{mean", 0], "cell is not JSON"),
         (["toy", "[1, 2]", 0], "cell must be a JSON object"),
         (["toy", '{"mean": 7}', 0], 'no cell with {"mean": 7}; one of its cells is {"mean": 0.0, "scale": 1.0}'),
         (["toy", '{"mean": 1}', 0], '2 cells with {"mean": 1}'),

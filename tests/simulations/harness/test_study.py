@@ -48,7 +48,7 @@ def test_cell_is_frozen_and_takes_plain_values_only():
         ({"precision": 0.0}, "precision must be positive"),
         ({"precision": float("nan")}, "precision must be positive"),
         ({"precision": {"rmse": 0.1}}, "precision names 'rmse'"),
-        ({"common": ("scal",)}, "common names 'scal', which is no factor"),
+        ({"common": ("scal",)}, "common names 'scal', which is not a factor"),
     ],
 )
 def test_declaration_that_contradicts_itself_is_refused(change, message):
