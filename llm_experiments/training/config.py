@@ -302,9 +302,7 @@ class RunConfig(Section):
         if warm is None:
             return None
         if not warm.path.is_file():
-            raise FileNotFoundError(
-                f"prior.path {warm.path}: no such file."
-            )
+            raise FileNotFoundError(f"prior.path {warm.path}: no such file.")
         return Prior.read(warm.path, step=warm.step)
 
     def opening_estimator(self) -> AdvantageEstimator:
