@@ -27,7 +27,7 @@ from simulations.harness.study import grid
 REAL, ONCE = "as a real run", "one epoch"
 KINDS = (*REGIMES, "static", "saturating", REAL, ONCE)
 NEAR = 1.2  # times the error of the best candidate
-TRUTH_PROMPTS, TRUTH_LOGS = 400, 32  # behind the true errors of candidates; and those of the choice and its rival
+TRUTH_PROMPTS, TRUTH_LOGS = 200, 16  # behind the true errors of candidates; and those of the choice and its rival
 TRUTH_FROM = 10**6  # number of the first of these logs, as a replicate
 N_BOOT = 400
 
