@@ -38,7 +38,7 @@ def headline_parts(analysis: Analysis) -> list[str]:
 
 def _on_value(analysis: Analysis) -> str:
     found, facts = analysis.recommendation, analysis.facts
-    if facts.dead_groups == 1 and facts.reward_start == facts.reward_end:
+    if _all_alike(analysis):
         return (
             f"All rewards that can be compared are {facts.reward_end:g}: no baseline matters, and these prompts have "
             "nothing left to teach. Retire them, or check the reward function."
@@ -64,6 +64,12 @@ def _on_value(analysis: Analysis) -> str:
     return " ".join(sentences)
 
 
+def _all_alike(analysis: Analysis) -> bool:
+    """Whether all rewards of groups are the same number, at the start and at the end."""
+    facts = analysis.facts
+    return facts.dead_groups == 1 and facts.reward_start == facts.reward_end
+
+
 def _undecided(analysis: Analysis) -> str:
     """Where the log shows neither that a method is better than the rival nor that they are level."""
     found, facts = analysis.recommendation, analysis.facts
@@ -76,7 +82,11 @@ def _undecided(analysis: Analysis) -> str:
 def _has_method(analysis: Analysis) -> bool:
     """Whether there is a method to set up: better than the rival, or not shown to be level with it."""
     found = analysis.recommendation
-    return bool(found.method) and (found.better or not (found.level or math.isnan(found.difference_low)))
+    return (
+        bool(found.method)
+        and not _all_alike(analysis)
+        and (found.better or not (found.level or math.isnan(found.difference_low)))
+    )
 
 
 def _one_sided(analysis: Analysis) -> bool:
