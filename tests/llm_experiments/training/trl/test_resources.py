@@ -84,3 +84,14 @@ def test_a_model_that_only_a_download_would_tell_has_no_shape(tmp_path):
     assert shape_of(ModelConfig(name="somebody/some-model")) is None
     Qwen2Config(**SMALL).save_pretrained(tmp_path)
     assert shape_of(ModelConfig(name=str(tmp_path))).layers == 3
+
+
+def test_verls_logits_are_held_whole():
+    config = PAPER["math_qwen2.5_math_7b_g8"]
+    shape = shape_of(config.model)
+    pieces, whole = (
+        estimate(config, shape, gpus=4, sharded=True, prompt_tokens=256, whole_logits=held) for held in (False, True)
+    )
+    one = 4 * (256 + 2048) * 152064 * 2 / 2**30  # of a micro-batch, in bfloat16
+    assert 5 * one < whole.passes_gib - pieces.passes_gib < 6 * one
+    assert whole.hours == pieces.hours
