@@ -179,7 +179,7 @@ def _check_archive(file: BufferedIOBase) -> None:
     """Raise a ValueError unless each array of a NumPy archive is as large as it claims, before any is made.
 
     `save_state` does not compress, so that no array is larger than the file: what is compressed, or claims more than
-    there is, is no state, and could take any amount of memory.
+    there is, is not a state, and could take any amount of memory.
     """
     start = file.tell()
     with zipfile.ZipFile(file) as archive:
@@ -255,7 +255,7 @@ def decode_keys(keys: list[Any] | np.ndarray) -> list[Hashable]:
     Raises
     ------
     ValueError
-        If they are no encoded ids.
+        If they are not encoded ids.
     """
     if isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype.kind in "iu":
         return keys.tolist()

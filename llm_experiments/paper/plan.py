@@ -242,7 +242,7 @@ def _diagnose(run: RunConfig, prompts: Prompts, machinery: Machinery) -> Part:
     command += _data(machinery)
     command += ["--runs", str(machinery.runs), "--results", str(machinery.results)]
     # The stages go on by themselves where they stopped; the last of them writes this.
-    done = machinery.results / diagnosis_name(run, prompts) / "equal_budget.csv"
+    done = machinery.results / diagnosis_name(run, prompts) / "score_norms_summary.csv"
     return Part(f"diagnose {run.name} {run_label(run)}, {prompts} prompts", tuple(command), done, alone=False)
 
 

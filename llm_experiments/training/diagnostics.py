@@ -80,14 +80,12 @@ def diagnostics_of(
         if wanted is not None and wanted < len(ids):
             rng = np.random.default_rng(seed_of(run.seed, "diagnosed prompts", step))
             ids = [ids[k] for k in rng.choice(len(ids), size=wanted, replace=False)]
-        drawn = tuple(each for each in whole.equal_budget.drawn_steps if each == step)
         found[step] = whole.model_copy(
             update={
                 "name": f"{whole.name}-step-{step}",
                 "task": task,
                 "problem_ids": tuple(ids),
                 "diagnostic": whole.diagnostic.model_copy(update={"steps": (step,)}),
-                "equal_budget": whole.equal_budget.model_copy(update={"drawn_steps": drawn}),
             }
         )
     return whole.name, found
@@ -193,5 +191,4 @@ def _whole(folder: Path, data: Path | None) -> Config:
         checkpoints=str(snapshot(folder, "{step}")),
         diagnostic=run.diagnose.diagnostic,
         gradient=run.diagnose.gradient,
-        equal_budget=run.diagnose.equal_budget,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kaestat.core.checks import check_parameters
+from kaestat.core.spelling import nearest
 from kaestat.smoothing.selectors.aggregated import Aggregated
 from kaestat.smoothing.selectors.aicc import Aicc
 from kaestat.smoothing.selectors.auto import Auto
@@ -58,12 +59,13 @@ def make_selector(name: str, **params: Any) -> Selector:
     ValueError
         If the name or a parameter is unknown.
     TypeError
-        If the name is no string.
+        If the name is not a string.
     """
     if not isinstance(name, str):
         raise TypeError(f"selector must be a name, got {type(name).__name__}.")
     if name not in SELECTORS:
-        raise ValueError(f"selector: unknown name {name!r}; choose one of {', '.join(SELECTORS)}.")
+        near = nearest(name, SELECTORS)
+        raise ValueError(f"selector: unknown name {name!r}{near}; choose one of {', '.join(SELECTORS)}.")
     check_parameters(f"selector {name!r}", SELECTORS[name], params)
     return SELECTORS[name](**params)
 

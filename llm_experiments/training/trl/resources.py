@@ -2,8 +2,7 @@
 
 Memory is counted: weights, AdamW's state, what a backward pass keeps of each layer, the output layer's tiles. Time is
 counted too, in multiplications, bytes that have to be moved, and layers that have to be called; what a machine reaches
-of its peaks are a few numbers (`Accelerator`). How far the estimates are from measurements says `KNOWN_ERROR`
-(`llm_experiments.training.trl.compared`).
+of its peaks are a few numbers (`Accelerator`). `KNOWN_ERROR` says how far the estimates are from measurements.
 """
 
 from __future__ import annotations
@@ -44,8 +43,6 @@ class Accelerator:
     layer_seconds : float
         The least that a call of a layer takes, forward or backward, however small it is: Python calls its pieces one by
         one. The default is of a stack of SmolLM2-135M on an H100, one measurement. vLLM's graphs do without.
-    tiles : int
-        Copies in float32 of a piece of the output layer that are held at once; 0 where one kernel does it all.
     """
 
     memory_gib: float = 80.0
@@ -55,7 +52,6 @@ class Accelerator:
     generation_share: float = 0.35
     bandwidth_share: float = 0.6
     layer_seconds: float = 1.1e-3
-    tiles: int = 0
 
 
 @dataclass(frozen=True)
@@ -234,7 +230,7 @@ class _Run:
             logits = LOGITS * self.width * self.micro_tokens * self.shape.vocabulary
         else:
             tile = min(self.micro_tokens, TILE[0]) * min(self.shape.vocabulary, TILE[1])
-            logits = tile * (self.width + 4 * self.on.tiles)
+            logits = tile * self.width
         own = 0 if self.config.updates.lora_rank is not None else 4 * self.shape.head
         return logits + own + 4 * self.micro_tokens * self.shape.hidden
 
@@ -271,7 +267,6 @@ class _Run:
         per_token = (2 * forwards + 4) * (shape.parameters - (0 if shape.tied else shape.head)) + 2 * shape.head
         per_token += (forwards + 2) * 4 * self.longest * shape.wide * shape.layers  # attention
         moved = TRAFFIC * self.layer_bytes() * shape.layers * tokens
-        moved += 4 * 2 * self.on.tiles * 2 * shape.vocabulary * tokens
         calls = (forwards + 2) * shape.layers * self.completions / sizes.micro_batch
         return max(
             per_token * tokens / (self.on.flops * self.on.training_share)
@@ -308,7 +303,7 @@ def check_batches(config: RunConfig, processes: int) -> None:
     Raises
     ------
     ValueError
-        If an update's completions are no multiple of what the processes take at once.
+        If an update's completions are not a multiple of what the processes take at once.
     """
     sizes = config.updates
     per_update = sizes.update_prompts * sizes.group_size

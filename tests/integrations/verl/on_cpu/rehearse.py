@@ -43,7 +43,6 @@ RUN = {
             "repeats": 5, "n_boot": 20, "bandwidths": [5], "kernels": ["triangular"],
         },
         "gradient": {"repeats": 5},
-        "equal_budget": {"group_sizes": [2], "past_sizes": [2]},
     },
     "report_to": ["tensorboard"],
     "variants": [{"method": "kae:bandwidth=10"}, {"method": "grpo", "reuse": 1}],
