@@ -85,7 +85,6 @@ def test_the_results_are_those_that_the_study_gives():
     for arrival, staleness in (("spread", 4), ("singly", 2)):
         cell, samples = simulated(arrival, staleness, speed="medium", replicates=n)
         for estimate in study.summarise(cell, samples):
-            old = "bayes_filter" in estimate.method  # of an earlier filter: results/README.md
-            if estimate.method and estimate.method not in study.CONTRASTS and not old:
+            if estimate.method and estimate.method not in study.CONTRASTS:
                 row = kept.loc[("medium", arrival, staleness, estimate.method)]
                 assert row[estimate.measure] == pytest.approx(estimate.estimate, rel=1e-4), estimate
