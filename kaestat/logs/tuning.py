@@ -176,26 +176,29 @@ def with_tuned(
         Of the split into halves, and of the groups of prompts of ``scored``.
     """
     among, columns_of = _searched(tried, scorer, seed)
-    every = scored.left_out
+    replayed = scored.left_out is not None
     kept = np.ones((0, len(among.per_prompt)), dtype=bool)
-    if every is not None:
-        group = jackknife_groups(len(among.per_prompt), seed=seed)
-        kept = group != np.arange(len(every))[:, None]
+    if scored.left_out is not None:
+        n_groups = len(scored.left_out)
+        group = jackknife_groups(len(among.per_prompt), seed=seed, n_groups=n_groups)
+        kept = group != np.arange(n_groups)[:, None]
     found = []
     for positions in columns_of:
         tuned, risk = tune(among, positions, seed=seed)
         pools = bool(among.pooled[positions[0]])
-        without = (kept * risk).sum(axis=1) / kept.sum(axis=1)
-        if pools and len(kept):
+        apart = (kept * risk).sum(axis=1) / kept.sum(axis=1)
+        left_out = apart
+        if pools and replayed:
             again = scorer_again(tuned.by_halves)
-            without += np.mean(again.left_out - kept @ again.per_prompt / kept.sum(axis=1, keepdims=True), axis=1)
-        found.append((tuned, risk, pools, without))
-    columns: list[Any] = [scored.per_prompt, *(risk[:, None] for _, risk, _, _ in found)]
+            left_out = apart + np.mean(again.left_out - again.apart, axis=1)
+        found.append((tuned, risk, pools, left_out, apart))
+    names, risks, pooled, left, aparts = zip(*found, strict=True)
     together = replace(
         scored,
-        methods=(*scored.methods, *(tuned.name for tuned, _, _, _ in found)),
-        per_prompt=np.hstack(columns),
-        pooled=(*scored.pooled, *(pools for _, _, pools, _ in found)),
-        left_out=None if every is None else np.column_stack([every, *(without for _, _, _, without in found)]),
+        methods=(*scored.methods, *(tuned.name for tuned in names)),
+        per_prompt=np.column_stack([scored.per_prompt, *risks]),
+        pooled=(*scored.pooled, *pooled),
+        left_out=np.column_stack([scored.left_out, *left]) if replayed else None,
+        apart=np.column_stack([scored.apart, *aparts]) if replayed else None,
     )
-    return together, tuple(tuned for tuned, _, _, _ in found)
+    return together, names
