@@ -213,5 +213,6 @@ def _replayed(
     estimate: np.ndarray, without: np.ndarray, se: np.ndarray, contributions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Standard error and ends of `replayed_interval`, the end on the side of the prompts' longer tail moved out."""
-    se, low, high = replayed_interval(estimate, *without, se, len(contributions))
+    left_out, apart = without
+    se, low, high = replayed_interval(estimate, left_out, apart, se, len(contributions))
     return se, *skewed_ends(estimate, low, high, contributions)
