@@ -64,7 +64,7 @@ def checked_sums(sums: dict[str, Any], size: int) -> dict[str, np.ndarray]:
 
 
 def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[Hashable, int], int]:
-    """Columns of a stored history, the row of each prompt from 1 on, and the last step; or a ValueError."""
+    """Columns of a stored history, the row of each prompt (counted from 1), and the last step; or a ValueError."""
     try:
         fields = _with_squared({name: _stored_field(name, field) for name, field in state["fields"].items()})
         keys, last_step = decode_keys(state["keys"]), stored_step(state["last_step"])

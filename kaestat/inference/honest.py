@@ -92,7 +92,7 @@ def _critical_value(bias: np.ndarray, level: float, freedom: np.ndarray) -> np.n
         bell = np.exp(-0.5 * t * t) / np.sqrt(2 * np.pi)
         return np.where(normal, bell, height * np.exp(-(student + 1) / 2 * np.log1p(t * t / student)))
 
-    # P(|T + b| <= b + t) is increasing and concave in t from 0 on, and at the one-sided quantile below `level`:
+    # P(|T + b| <= b + t) is increasing and concave in t for t >= 0, and at the one-sided quantile below `level`:
     # Newton's steps from there rise to the root without passing it, and settle within ten.
     t = np.where(normal, ndtri(level), stdtrit(student, level)) + np.zeros_like(bias)
     for _ in range(10):

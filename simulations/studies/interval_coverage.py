@@ -89,7 +89,7 @@ STUDY = Study(
     aims="Honest intervals cover at worst-case drift, naive ones do not; what the honesty costs in length.",
     mechanisms="One prompt, visited at every step, 0/1 rewards. Value falling by "
     f"{LIPSCHITZ:g} a step (worst case), walking on the logit with that standard deviation in values, or static. "
-    "All but the normal and robust intervals are told that drift as their Lipschitz constant (0 if static); for the "
+    "All but the normal and robust intervals get that drift as their Lipschitz constant (0 if static); for the "
     "walk it bounds nothing. Bandwidths are multiples of the best integer one for the worst case.",
     estimands="The prompt's current value.",
     methods=KINDS,

@@ -13,7 +13,7 @@ from simulations.harness.performance import proportion
 from simulations.harness.study import grid
 
 LEVEL = 0.95
-DRIFT = 0.01  # the value's fall per step on the falling path, of which the intervals that can are told
+DRIFT = 0.01  # the value's fall per step on the falling path, which intervals get where they can use it
 KEYS = ["path", "value", "group_size", "visits", "bandwidth"]
 
 
@@ -68,7 +68,7 @@ STUDY = Study(
     aims="Which intervals cover with few visits and rare successes, and how long they are.",
     mechanisms="One prompt, visited at each of the last 4 or 12 steps and now, 0/1 rewards, triangular kernel. The "
     f"value is constant, or falls by {DRIFT:g} a step to where it is now; Chernoff, score, honest and Bernstein "
-    "intervals are told that drift.",
+    "intervals get that drift.",
     estimands="The prompt's current value.",
     methods=KINDS,
     measures=("coverage", "length", "effective_size"),
