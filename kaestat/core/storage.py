@@ -223,7 +223,7 @@ def _read_array(file: io.BufferedIOBase, member: zipfile.ZipInfo) -> np.ndarray:
         raise ValueError(f"{member.filename} claims {claimed:,} bytes and has {size:,}")
     _check_empty(shape)
     content = np.empty(size, dtype=np.uint8)
-    if file.readinto(content) < size:
+    if file.readinto(content.data) < size:
         raise ValueError(f"{member.filename} goes beyond the end of the file")
     return content.view(dtype).reshape(shape, order="F" if by_columns else "C")
 
