@@ -158,7 +158,7 @@ class RunDiagnosticConfig(Section):
 
 
 class PriorConfig(Section):
-    """What is known of the problems before the run, such as `python -m llm_experiments prior` writes it.
+    """What is known of the problems before the run.
 
     Attributes
     ----------
@@ -302,9 +302,7 @@ class RunConfig(Section):
         if warm is None:
             return None
         if not warm.path.is_file():
-            raise FileNotFoundError(
-                f"prior.path {warm.path}: no such file; python -m llm_experiments prior --config FILE makes one."
-            )
+            raise FileNotFoundError(f"prior.path {warm.path}: no such file.")
         return Prior.read(warm.path, step=warm.step)
 
     def opening_estimator(self) -> AdvantageEstimator:

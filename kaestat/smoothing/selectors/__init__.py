@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kaestat.core.checks import check_parameters
+from kaestat.core.spelling import nearest
 from kaestat.smoothing.selectors.auto import Auto
 from kaestat.smoothing.selectors.base import BandwidthSelection, Selector
 from kaestat.smoothing.selectors.fixed import Fixed
@@ -52,7 +53,8 @@ def make_selector(name: str, **params: Any) -> Selector:
     if not isinstance(name, str):
         raise TypeError(f"selector must be a name, got {type(name).__name__}.")
     if name not in SELECTORS:
-        raise ValueError(f"selector: unknown name {name!r}; choose one of {', '.join(SELECTORS)}.")
+        near = nearest(name, SELECTORS)
+        raise ValueError(f"selector: unknown name {name!r}{near}; choose one of {', '.join(SELECTORS)}.")
     check_parameters(f"selector {name!r}", SELECTORS[name], params)
     return SELECTORS[name](**params)
 

@@ -2,8 +2,7 @@
 
 Memory is counted: weights, AdamW's state, what a backward pass keeps of each layer, the output layer's tiles. Time is
 counted too, in multiplications, bytes that have to be moved, and layers that have to be called; what a machine reaches
-of its peaks are a few numbers (`Accelerator`). How far the estimates are from measurements says `KNOWN_ERROR`
-(`llm_experiments.training.trl.compared`).
+of its peaks are a few numbers (`Accelerator`). `KNOWN_ERROR` says how far the estimates are from measurements.
 """
 
 from __future__ import annotations
@@ -41,8 +40,6 @@ class Accelerator:
     layer_seconds : float
         The least that a call of a layer takes, forward or backward, however small it is: Python calls its pieces one by
         one. The default is of a stack of SmolLM2-135M on an H100, one measurement. vLLM's graphs do without.
-    tiles : int
-        Copies in float32 of a piece of the output layer that are held at once; 0 where one kernel does it all.
     """
 
     memory_gib: float = 80.0
@@ -52,7 +49,6 @@ class Accelerator:
     generation_share: float = 0.35
     bandwidth_share: float = 0.6
     layer_seconds: float = 1.1e-3
-    tiles: int = 0
 
 
 @dataclass(frozen=True)
@@ -225,7 +221,7 @@ class _Run:
         """TRL's output layer, piece by piece; its gradient is summed in float32."""
         tile = min(self.micro_tokens, TILE[0]) * min(self.shape.vocabulary, TILE[1])
         own = 0 if self.config.updates.lora_rank is not None else 4 * self.shape.head
-        return tile * (self.width + 4 * self.on.tiles) + own + 4 * self.micro_tokens * self.shape.hidden
+        return tile * self.width + own + 4 * self.micro_tokens * self.shape.hidden
 
     def passes_bytes(self) -> float:
         sizes = self.config.updates
@@ -260,7 +256,6 @@ class _Run:
         per_token = (2 * forwards + 4) * (shape.parameters - (0 if shape.tied else shape.head)) + 2 * shape.head
         per_token += (forwards + 2) * 4 * self.longest * shape.wide * shape.layers  # attention
         moved = TRAFFIC * self.layer_bytes() * shape.layers * tokens
-        moved += 4 * 2 * self.on.tiles * 2 * shape.vocabulary * tokens
         calls = (forwards + 2) * shape.layers * self.completions / sizes.micro_batch
         return max(
             per_token * tokens / (self.on.flops * self.on.training_share)

@@ -141,7 +141,7 @@ def test_cell_that_the_study_refuses_is_named_with_the_reason():
         ({"seed": 1.5}, "seed must be a whole number"),
         ({"jobs": 0}, "jobs must be a whole number from 1 on, got 0"),
         ({"jobs": -2}, "jobs must be a whole number from 1 on"),
-        ({"backend": "threads"}, "backend must be one of loky, ray, sequential, got 'threads'"),
+        ({"backend": "threads"}, "backend must be one of loky, sequential, got 'threads'"),
     ],
 )
 def test_settings_out_of_range_are_refused(setting, message):
