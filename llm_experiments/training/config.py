@@ -337,6 +337,11 @@ def run_label(config: RunConfig) -> str:
     return f"{method}{weights}{scale}-J{config.updates.reuse}-seed-{config.seed}"
 
 
+def result_name(config: RunConfig) -> str:
+    """Name of a run's evaluation and diagnostics among those of all experiments."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{config.name}-{run_label(config)}")
+
+
 def load_run_config(path: str | Path, **changes: object) -> RunConfig:
     """Read and check the configuration of a training run.
 
