@@ -96,8 +96,8 @@ print(f"{sum(p.numel() for p in model.parameters()):,} parameters")
 # ## The oracle value, and its noise
 #
 # For each problem we draw a pool of completions and check them. The mean reward of many is the *oracle* value $\tilde
-# V$. It is no truth: with $N$ completions it has the variance $V(1-V)/N$, and an error measured against it is too large
-# by just that. The number is known, so it can be taken off; the result is called *debiased* in all tables here.
+# V$. It is not the truth: with $N$ completions it has the variance $V(1-V)/N$, and an error measured against it is
+# too large by just that. The number is known, so it can be taken off; the result is called *debiased* in all tables.
 
 # %%
 N_ORACLE, N_GROUPS, GROUP = 192, 64, 8

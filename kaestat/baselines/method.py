@@ -37,7 +37,7 @@ class Method:
         there is none.
     simplicity : int or None
         Place in the order of simplicity, 0 for the simplest. Of two methods whose errors cannot be told apart, reports
-        recommend the simpler one; those with None come last.
+        recommend the simpler one; those with None come last, and only where they were named.
     """
 
     name: str

@@ -13,6 +13,7 @@ import numpy as np
 from array_api_compat import is_torch_array
 
 from kaestat.core.arrays import Array
+from kaestat.core.spelling import nearest
 
 # Parameters: products and ratios of two of them, and of one with a lag, do not overflow.
 SMALLEST_PARAMETER, LARGEST_PARAMETER = 1e-140, 1e140
@@ -143,7 +144,7 @@ def check_factors(
     Raises
     ------
     TypeError
-        If there is something that is no real number.
+        If there is something that is not a real number.
     ValueError
         If one is below ``least``, above ``most`` or, with ``finite``, infinite or NaN; or if there are fewer than
         ``ndim`` axes.
@@ -189,7 +190,7 @@ def check_column(name: str, values: Any, size: int | None = None) -> np.ndarray:
     Raises
     ------
     TypeError
-        If there is something that is no real number.
+        If there is something that is not a real number.
     ValueError
         If there is not one axis with ``size`` entries.
     """
@@ -205,7 +206,7 @@ def check_per_prompt(name: str, values: Any, size: int | None = None) -> np.ndar
     Raises
     ------
     TypeError
-        If there is something that is no real number.
+        If there is something that is not a real number.
     ValueError
         If one is below 0 or not finite, or there is not one axis with ``size`` entries.
     """
@@ -258,7 +259,7 @@ def list_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | No
     Raises
     ------
     TypeError, ValueError
-        If it is no sequence, or their number is wrong.
+        If it is not a sequence, or their number is wrong.
     """
     if isinstance(ids, str | bytes):
         raise TypeError(f"{name} must be a sequence with one id per sample, got one {type(ids).__name__}.")
@@ -298,7 +299,7 @@ def check_distinct_ids(name: str, distinct: Iterable[Any]) -> None:
         missing = True
     if missing:
         raise ValueError(
-            f"{name}: None or NaN is no id. Key prompts by (source, split, index), or by a hash of the prompt text."
+            f"{name}: None or NaN is not an id. Key prompts by (source, split, index), or by a hash of the prompt text."
         )
 
 
@@ -336,7 +337,7 @@ def check_parameters(what: str, cls: type, params: dict[str, Any]) -> None:
     for name in params:
         if name not in known:
             choice = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise ValueError(f"{what}: unknown parameter {name!r}; {choice}.")
+            raise ValueError(f"{what}: unknown parameter {name!r}{nearest(name, known)}; {choice}.")
 
 
 def constructor_parameters(cls: Any) -> list[str]:

@@ -63,8 +63,8 @@ class TurnEstimator(Locked):
     Raises
     ------
     TypeError, ValueError
-        If the discount is no number from 0 to 1, and as `AdvantageEstimator` does; for an objective or a prior, which
-        are about prompts.
+        If the discount is not a number from 0 to 1, and as `AdvantageEstimator` does; for an objective or a prior,
+        which are about prompts.
 
     Examples
     --------

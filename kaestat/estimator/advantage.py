@@ -178,7 +178,7 @@ class AdvantageEstimator(PromptValues):
             cancels, or a version after the step; in strict order also for a step that goes backwards, or a prompt
             recorded twice at one step. The state is then unchanged.
         TypeError
-            For unhashable ids, or rewards that are no numbers.
+            For unhashable ids, or rewards that are not numbers.
 
         Warns
         -----

@@ -89,7 +89,7 @@ class Prior:
             If an id comes twice or is missing, lengths differ, a mean lies outside [low, high], or a count is negative
             or no whole number.
         TypeError
-            If an id is not hashable, or something is no number.
+            If an id is not hashable, or something is not a number.
         """
         low, high = check_finite_number("low", low), check_finite_number("high", high)
         if not low < high:
@@ -126,7 +126,7 @@ class Prior:
         Raises
         ------
         ValueError, TypeError
-            As `of_rates`, and if an entry is no pair.
+            As `of_rates`, and if an entry is not a pair.
         """
         for key, pair in known.items():
             if isinstance(pair, str) or not (hasattr(pair, "__len__") and len(pair) == 2):
@@ -177,7 +177,7 @@ class Prior:
         ValueError
             If lengths differ, an id is missing, or a reward or weight is not finite, or a weight negative.
         TypeError
-            If an id is not hashable, or something is no number.
+            If an id is not hashable, or something is not a number.
         """
         reward = check_column("rewards", rewards)
         weight = None if weights is None else check_column("weights", weights, len(reward))
@@ -272,7 +272,7 @@ class Prior:
     def completions(self, low: float = 0.0, high: float = 1.0) -> Groups:
         """Completions of the lowest and the highest reward with these sums.
 
-        Of a rate that is no multiple of ``1 / count``, one lies in between.
+        Of a rate that is not a multiple of ``1 / count``, one lies in between.
 
         Raises
         ------

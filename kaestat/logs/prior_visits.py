@@ -34,7 +34,7 @@ def log_with_prior(
         If the log has groups or measures of completions, no prompt of it has a prior, the prior is not before it, or
         its rewards are others than two of which the log consists.
     TypeError
-        If it is no prior.
+        If it is not a prior.
     """
     known, frame = as_prior(prior), log.frame
     extra = [name for name in frame.columns if name not in ("prompt", "step", "reward", "group")]

@@ -89,7 +89,7 @@ def watch_headline(summary: RunSummary) -> str:
 
 
 def watch_line(summary: RunSummary) -> str:
-    """The summary in one line, for output that is no terminal."""
+    """The summary in one line, for output that is not a terminal."""
     if not summary.n_steps:
         return "no step is over yet"
     unit = watch_unit(summary)

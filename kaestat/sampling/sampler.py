@@ -78,8 +78,8 @@ class PromptSampler:
     Raises
     ------
     ValueError
-        If a parameter is unknown or out of range, a prompt comes twice, the budget is no multiple of the group size or
-        more than the prompts can take, or ``correction`` is not "none" while the floor is 0 and the policy may leave
+        If a parameter is unknown or out of range, a prompt comes twice, the budget is not a multiple of the group size
+        or more than the prompts can take, or ``correction`` is not "none" while the floor is 0 and the policy may leave
         prompts out.
 
     Examples
@@ -342,7 +342,7 @@ class PromptSampler:
     def _whole_groups(self, budget: int) -> int:
         if budget % (self.group_size or 1):
             raise ValueError(
-                f"budget={budget} is no multiple of group_size={self.group_size}: a step has whole groups."
+                f"budget={budget} is not a multiple of group_size={self.group_size}: a step has whole groups."
             )
         return budget
 

@@ -54,7 +54,7 @@ def within_noise(
     Raises
     ------
     ValueError, TypeError
-        If something is no number, the group's size not positive, or shapes do not fit. Squares may be negative, as
+        If something is not a number, the group's size not positive, or shapes do not fit. Squares may be negative, as
         unbiased estimates of them are.
 
     Examples
@@ -102,8 +102,8 @@ def gradient_noise(
     Raises
     ------
     ValueError, TypeError
-        If something is no number, a size not positive or a group larger than the budget, a step would need more prompts
-        than there are, or shapes do not fit.
+        If something is not a number, a size not positive or a group larger than the budget, a step would need more
+        prompts than there are, or shapes do not fit.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def allocated_gradient_noise(
     Raises
     ------
     ValueError, TypeError
-        If something is no number, an expected count is not positive, or shapes are others.
+        If something is not a number, an expected count is not positive, or shapes are others.
     """
     allocation = check_factors("allocation", allocation, ndim=1)
     if allocation.ndim != 1 or not (allocation > 0).all():
@@ -246,7 +246,7 @@ def optimal_group_size(
     Raises
     ------
     ValueError, TypeError
-        If something is no number or negative, ``between`` or ``completion_cost`` is not positive.
+        If something is not a number or negative, ``between`` or ``completion_cost`` is not positive.
 
     Examples
     --------

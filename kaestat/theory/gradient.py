@@ -64,7 +64,7 @@ def excess_gradient_mse(
     Raises
     ------
     ValueError, TypeError
-        If something is no number, a size is not positive, ``score_norm2`` negative, or shapes do not fit.
+        If something is not a number, a size is not positive, ``score_norm2`` negative, or shapes do not fit.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def oracle_gradient_mse(
         If the batch has more prompts than there are, a size is not positive, a square or variance is negative, or
         shapes do not fit.
     TypeError
-        If something is no number.
+        If something is not a number.
     """
     batch, group_size = check_whole("batch", batch), check_whole("group_size", group_size)
     gradients = _gradients(value_gradients)
@@ -149,7 +149,7 @@ def cross_term(weights: np.ndarray, value_gradients: np.ndarray) -> float:
     Raises
     ------
     ValueError, TypeError
-        If something is no number, or shapes are others.
+        If something is not a number, or shapes are others.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def gradient_mse_reduction(
     Raises
     ------
     ValueError, TypeError
-        If something is no number, a variance negative, their gradient's MSE not positive, or shapes do not fit.
+        If something is not a number, a variance negative, their gradient's MSE not positive, or shapes do not fit.
 
     Examples
     --------

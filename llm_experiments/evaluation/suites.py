@@ -67,7 +67,7 @@ def parse_suite(text: str) -> tuple[EvaluationSet, ...]:
     Raises
     ------
     ValueError
-        If a name is unknown or given twice, or a number is no whole number from 1 on.
+        If a name is unknown or given twice, or a number is not a whole number from 1 on.
 
     Examples
     --------

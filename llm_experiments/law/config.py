@@ -143,7 +143,7 @@ def load_law(path: str | Path) -> LawConfig:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is no YAML, or a setting is unknown, missing or out of range; the message lists all of them.
+        If it is not YAML, or a setting is unknown, missing or out of range; the message lists all of them.
     """
     content = read_yaml(path)
     own = {key: content.pop(key) for key in OF_FILE if key in content}

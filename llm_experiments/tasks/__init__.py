@@ -148,9 +148,9 @@ def world_examples(task: TaskConfig, n: int, *, seed: int) -> list[tuple[str, st
     Raises
     ------
     ValueError
-        If the task is no made world.
+        If the task is not a made world.
     """
     if task.name not in MADE_WORLDS:
-        raise ValueError(f"task {task.name!r} is no made world; there are {', '.join(MADE_WORLDS)}.")
+        raise ValueError(f"task {task.name!r} is not a made world; there are {', '.join(MADE_WORLDS)}.")
     options = {name: value for name, value in task.options.items() if name != "split"}
     return _module(task.name).examples(n, seed=seed, **options)

@@ -13,7 +13,7 @@ from kaestat.baselines.registry import parse_method
 from kaestat.history.prior import BEFORE_THE_RUN, Prior
 from kaestat.integrations.shared.weights import check_weights
 from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
-from llm_experiments.diagnose.config import DiagnosticConfig, EqualBudgetConfig, GradientDiagnosticConfig
+from llm_experiments.diagnose.config import DiagnosticConfig, GradientDiagnosticConfig
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo"]
 Weights = Literal["none", "length", "score_norm", "exact", "adam"]
@@ -148,18 +148,17 @@ class RunDiagnosticConfig(Section):
     ----------
     n_prompts : int or None
         Problems of the run's to diagnose; None takes all.
-    diagnostic, gradient, equal_budget
+    diagnostic, gradient
         As in the configuration of diagnostics.
     """
 
     n_prompts: PositiveInt | None = None
     diagnostic: DiagnosticConfig
     gradient: GradientDiagnosticConfig = GradientDiagnosticConfig()
-    equal_budget: EqualBudgetConfig = EqualBudgetConfig()
 
 
 class PriorConfig(Section):
-    """What is known of the problems before the run, such as `python -m llm_experiments prior` writes it.
+    """What is known of the problems before the run.
 
     Attributes
     ----------
@@ -303,9 +302,7 @@ class RunConfig(Section):
         if warm is None:
             return None
         if not warm.path.is_file():
-            raise FileNotFoundError(
-                f"prior.path {warm.path}: no such file; python -m llm_experiments prior --config FILE makes one."
-            )
+            raise FileNotFoundError(f"prior.path {warm.path}: no such file.")
         return Prior.read(warm.path, step=warm.step)
 
     def opening_estimator(self) -> AdvantageEstimator:
@@ -340,6 +337,11 @@ def run_label(config: RunConfig) -> str:
     return f"{method}{weights}{scale}-J{config.updates.reuse}-seed-{config.seed}"
 
 
+def result_name(config: RunConfig) -> str:
+    """Name of a run's evaluation and diagnostics among those of all experiments."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{config.name}-{run_label(config)}")
+
+
 def load_run_config(path: str | Path, **changes: object) -> RunConfig:
     """Read and check the configuration of a training run.
 
@@ -354,7 +356,7 @@ def load_run_config(path: str | Path, **changes: object) -> RunConfig:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is no YAML, or a setting is unknown, missing, out of range or contradicts another.
+        If it is not YAML, or a setting is unknown, missing, out of range or contradicts another.
     """
     content = read_yaml(path)
     for plan in ("variants", "seeds"):  # of an experiment; a single run is asked for

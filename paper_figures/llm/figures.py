@@ -11,7 +11,6 @@ import pandas as pd
 
 from kaestat.report.plots import STYLE
 from llm_experiments.diagnose.results import Results
-from paper_figures.llm import equal_budget
 from paper_figures.llm.tables import FLOORS, OWN_REWARD, WEIGHTING_LABELS, label
 from paper_figures.shared.charts import (
     BLUE,
@@ -251,8 +250,6 @@ def write(results: Results, folder: str | os.PathLike, *, scale: float, unit: st
         drawn["llm_score_weights"] = score_weights(compared)
     if results.score_norms is not None:
         drawn["llm_assumption6"] = assumption6(results.score_norms)
-    if results.equal_budget is not None:
-        drawn["llm_equal_budget"] = equal_budget.figure(results.equal_budget)
     for name, figure in drawn.items():
         write_figure(figure, folder, name)
     return list(drawn)

@@ -19,7 +19,6 @@ from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.studies import (
     assumption6,
     best_baselines,
-    coverage,
     coverage_few,
     coverage_skewed,
     efficiency,
@@ -307,8 +306,7 @@ SECTIONS = (
         },
     ),
     _simple("Bandwidth selectors", "bandwidth_selectors", selectors),
-    _simple("Confidence intervals for a value", "interval_coverage", coverage),
-    _simple("Confidence intervals from few visits", "interval_few_visits", coverage_few),
+    _simple("Confidence intervals for a value", "interval_few_visits", coverage_few),
     _simple("Intervals of risk tables where few prompts carry them", "interval_skewed", coverage_skewed),
     Section(
         "audit",

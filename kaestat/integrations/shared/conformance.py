@@ -384,7 +384,7 @@ def _refused_or_right(make: MakeAdapter, steps: list[Rows], ids: str, *, only_th
         except ValueError as error:
             if "prompt" in str(error) and "id" in str(error):
                 return
-            raise NotConforming(f"{ids}: the message does not say what to mend: {error}") from error
+            raise NotConforming(f"{ids}: the message does not say what to fix: {error}") from error
         if rows is steps[-1] or not only_the_last:
             _agree(found, expected, f"{ids}: trained silently on a wrong history", rows.step)
 

@@ -94,7 +94,7 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
         except pd.errors.ParserError as error:
             open_quote = "a quote is never closed: the file was cut short, or a text holds a quote that is not doubled"
             remedy = open_quote if "EOF inside string" in str(error) else "put texts that hold commas in quotes"
-            raise InvalidRows(f"{path}: is no proper CSV ({str(error).strip()}); {remedy}.") from error
+            raise InvalidRows(f"{path}: is not proper CSV ({str(error).strip()}); {remedy}.") from error
     columns = {name: Labels.joined(parts) for name, parts in coded.items()} | {
         name: pd.concat(parts, ignore_index=True) for name, parts in plain.items()
     }

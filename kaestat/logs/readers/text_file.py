@@ -23,7 +23,7 @@ def text_file(path: Path) -> Iterator[TextIO]:
     Raises
     ------
     ValueError
-        If the packed file is cut short, damaged or packed beyond belief, or the content is no UTF-8 text, as soon as
+        If the packed file is cut short, damaged or packed beyond belief, or the content is not UTF-8 text, as soon as
         that shows.
     """
     try:
@@ -49,7 +49,7 @@ def lines_of(path: Path, file: TextIO) -> Iterator[str]:
     while line := file.readline(_LONGEST_LINE):
         number += 1
         if len(line) == _LONGEST_LINE and not line.endswith(("\n", "\r")):
-            raise InvalidRows(f"{path}, line {number}: is longer than {_LONGEST_LINE:,} characters; remove or mend it.")
+            raise InvalidRows(f"{path}, line {number}: is longer than {_LONGEST_LINE:,} characters; remove or fix it.")
         yield line
 
 

@@ -172,7 +172,7 @@ def _read_file(
     Otherwise the number of completions without a reward.
     """
     if not {"step", "prompt"} <= set(content.column_names):
-        raise ValueError(f"{path}: is no log of TRL: it has {', '.join(content.column_names)}, not step and prompt.")
+        raise ValueError(f"{path}: is not a log of TRL: it has {', '.join(content.column_names)}, not step and prompt.")
     for name, hint in [*((name, "reward") for name in names), *((name, part) for part, name in measures.items())]:
         refuse_missing_column(path, name, hint, content.column_names)
     logged = "advantage" in content.column_names

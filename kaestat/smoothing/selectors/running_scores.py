@@ -280,7 +280,7 @@ class RunningScores:
 def _log_likelihood(loss: np.ndarray, scores: np.ndarray) -> np.ndarray:
     least = np.min(loss, axis=-1, keepdims=True)
     largest = np.maximum(np.max(loss, axis=-1, keepdims=True), scores[..., 1:2])
-    unit = np.maximum(least, ROUNDING * largest)  # errors below rounding are no errors
+    unit = np.maximum(least, ROUNDING * largest)  # errors below rounding are not errors
     return -0.5 * scores[..., :1] * (loss - least) / np.where(unit > 0, unit, 1.0)
 
 

@@ -64,7 +64,7 @@ def test_wrong_worlds_are_refused():
         habits(0, shares={"solved": 0.5})
     with pytest.raises(ValueError, match="split must be one of"):
         habits(0, "dev")
-    with pytest.raises(ValueError, match="is no made world"):
+    with pytest.raises(ValueError, match="is not a made world"):
         world_examples(TaskConfig(name="arithmetic"), 5, seed=0)
     with pytest.raises(ValueError, match="no path and no split"):
         load_task(TaskConfig(name="habits", split="train"), seed=0)

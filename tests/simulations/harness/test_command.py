@@ -57,7 +57,7 @@ def test_run_prints_the_summary_and_where_it_lies(tmp_path):
         (["run", "toy", "--scale", "nan"], "scale must be positive, got nan"),
         (["run", "toy", "--jobs", "0"], "jobs must be a whole number from 1 on, got 0"),
         (["run", "toy", "--seed", "-3"], "seed must be a whole number from 0 on, got -3"),
-        (["run", "toy", "--backend", "dask"], "backend must be one of loky, ray, sequential, got 'dask'"),
+        (["run", "toy", "--backend", "dask"], "backend must be one of loky, sequential, got 'dask'"),
         (["run", "picky"], "cannot compute cell (mean=0.0, scale=1.0): not on [mondays]."),
         (["run", "all"], "cannot compute cell"),
     ],
@@ -80,7 +80,7 @@ def test_unwritable_output_is_refused_with_its_name(tmp_path):
     ("arguments", "message"),
     [
         (["nonsense", "{}", 0], "unknown study 'nonsense'"),
-        (["toy", "{mean", 0], "cell is no JSON"),
+        (["toy", "{mean", 0], "cell is not JSON"),
         (["toy", "[1, 2]", 0], "cell must be a JSON object"),
         (["toy", '{"mean": 7}', 0], 'no cell with {"mean": 7}; one of its cells is {"mean": 0.0, "scale": 1.0}'),
         (["toy", '{"mean": 1}', 0], '2 cells with {"mean": 1}'),

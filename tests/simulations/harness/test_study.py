@@ -48,7 +48,7 @@ def test_cell_is_frozen_and_takes_plain_values_only():
         ({"precision": 0.0}, "precision must be positive"),
         ({"precision": float("nan")}, "precision must be positive"),
         ({"precision": {"rmse": 0.1}}, "precision names 'rmse'"),
-        ({"common": ("scal",)}, "common names 'scal', which is no factor"),
+        ({"common": ("scal",)}, "common names 'scal', which is not a factor"),
     ],
 )
 def test_declaration_that_contradicts_itself_is_refused(change, message):
@@ -141,7 +141,7 @@ def test_cell_that_the_study_refuses_is_named_with_the_reason():
         ({"seed": 1.5}, "seed must be a whole number"),
         ({"jobs": 0}, "jobs must be a whole number from 1 on, got 0"),
         ({"jobs": -2}, "jobs must be a whole number from 1 on"),
-        ({"backend": "threads"}, "backend must be one of loky, ray, sequential, got 'threads'"),
+        ({"backend": "threads"}, "backend must be one of loky, sequential, got 'threads'"),
     ],
 )
 def test_settings_out_of_range_are_refused(setting, message):
