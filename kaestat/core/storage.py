@@ -201,7 +201,7 @@ def _read_arrays(file: io.BufferedIOBase) -> dict[str, np.ndarray]:
     """Arrays of a NumPy archive by name; a ValueError unless each is as large as it claims, before it is made.
 
     `save_state` does not compress, so that no array is larger than the file: what is compressed, or claims more than
-    there is, is not a state, and could take any amount of memory. The checksum of the whole file stands for the members'.
+    there is, is not a state, and could take any amount of memory. The checksum of the whole file covers the members.
     """
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
