@@ -13,6 +13,7 @@ import numpy as np
 from array_api_compat import is_torch_array
 
 from kaestat.core.arrays import Array
+from kaestat.core.spelling import nearest
 
 # Parameters: products and ratios of two of them, and of one with a lag, do not overflow.
 SMALLEST_PARAMETER, LARGEST_PARAMETER = 1e-140, 1e140
@@ -336,7 +337,7 @@ def check_parameters(what: str, cls: type, params: dict[str, Any]) -> None:
     for name in params:
         if name not in known:
             choice = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise ValueError(f"{what}: unknown parameter {name!r}; {choice}.")
+            raise ValueError(f"{what}: unknown parameter {name!r}{nearest(name, known)}; {choice}.")
 
 
 def constructor_parameters(cls: Any) -> list[str]:

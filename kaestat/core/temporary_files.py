@@ -42,8 +42,10 @@ def new_file(path: Path, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
                 yield temporary, file
                 return
         finally:  # a file without a name was removed by another process before it was locked: once more
-            file.close()
-            temporary.unlink(missing_ok=True)
+            try:
+                file.close()  # it writes what is left, for which there may be no room
+            finally:
+                temporary.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class Feed:
     True
     >>> _ = file.write_text("prompt,step,reward\\na,0,1\\na,0,0\\nb,1,")
     >>> feed.read().log
-    RewardLog(2 completions, 1 prompts, 1 visits, 1 steps)
+    RewardLog(2 completions, 1 prompt, 1 visit, 1 step)
     """
 
     def __init__(self, path: str | os.PathLike[str], format: str = "auto", **hints: Any):
