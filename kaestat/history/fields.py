@@ -86,7 +86,7 @@ def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[H
 
 
 def _numbered(keys: list[Hashable]) -> dict[Hashable, int]:
-    """The number of each key, from 1 on.
+    """The number of each key, counted from 1.
 
     A dict that has only ever had strings reads all of them again whenever it grows. One that had another key keeps
     their hashes: a million strings take a third less time.
