@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat.core.bootstrap import cluster_bootstrap, effective_number, mean_with_interval, skewed_ends, widened
+from kaestat.core.spelling import named
 from kaestat.logs.jackknife import replayed_interval
 
 RISK_COLUMNS = ["method", "mse", "se", "ci_low", "ci_high", "vs_grpo", "n_prompts", "n_visits"]
@@ -28,11 +29,16 @@ DIFFERENCE_COLUMNS = [
     "n_prompts",
     "n_visits",
 ]
+FAR_BELOW = 2.0  # standard errors
 FEW = 8.0  # prompts that carry an estimate; with fewer, 95 % intervals cover .90 and less
 
 
 class FewPromptsWarning(UserWarning):
     """So few prompts carry an estimate that its interval may be too short."""
+
+
+class NegativeRiskWarning(UserWarning):
+    """An estimated MSE lies so far below 0 that chance seldom explains it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +99,8 @@ class PromptRisks:
         -----
         FewPromptsWarning
             If fewer than 8 prompts carry a risk (`warn_of_few`).
+        NegativeRiskWarning
+            If an MSE lies more than two standard errors below 0.
         """
         warn_of_few(self.methods[:-1], self.per_prompt[:, :-1])
         draws = cluster_bootstrap(self.per_prompt, n_boot=n_boot, seed=seed)
@@ -101,6 +109,7 @@ class PromptRisks:
         if again.any():
             found = _replayed(mean[again], without[..., again], se[again], self.per_prompt[:, again])
             se[again], low[again], high[again] = found
+        _warn_of_negative(self.methods[:-1], mean[:-1], se[:-1], len(self.per_prompt))
         return pd.DataFrame(
             {
                 "method": list(self.methods[:-1]),
@@ -181,10 +190,23 @@ def warn_of_few(names: Sequence[Any], contributions: np.ndarray) -> None:
         warnings.warn(
             f"{names[least]}: few of the {len(contributions)} prompts carry the estimate, as many as "
             f"{number[least]:.1f} prompts with equal contributions would. With fewer than {FEW:g}, a 95 % interval may "
-            "cover 90 % or less. Log more prompts; a larger n_boot does not help.",
+            f"cover 90 % or less. Log more prompts; a larger {named('n_boot')} does not help.",
             FewPromptsWarning,
             stacklevel=3,
         )
+
+
+def _warn_of_negative(names: Sequence[Any], mse: np.ndarray, se: np.ndarray, n_prompts: int) -> None:
+    below = np.flatnonzero(mse < -FAR_BELOW * se).tolist()
+    if not below or n_prompts < FEW:  # of so few the standard error says little
+        return
+    told = ", ".join(f"{names[k]} ({mse[k]:.3g}, standard error {se[k]:.3g})" for k in below)
+    warnings.warn(
+        f"the MSE of {told} lies more than {FAR_BELOW:g} standard errors below 0. By chance that is rare: a value may "
+        "contain its completion's own reward, or prompts may share an id. kaestat.check tests a baseline of your own.",
+        NegativeRiskWarning,
+        stacklevel=3,
+    )
 
 
 def sized_mean(risk: np.ndarray, size: np.ndarray, *, axis: int = 0) -> np.ndarray:

@@ -20,6 +20,7 @@ import pandas as pd
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import make_baseline, parse_method
+from kaestat.baselines.workbench import check_unknown
 from kaestat.core.checks import check_whole
 from kaestat.core.spelling import named
 from kaestat.history.prior import Prior
@@ -88,9 +89,13 @@ def value_risk(
     -----
     FewPromptsWarning
         If few prompts carry a risk, so that its interval may be too short (`kaestat.logs.prompt_risks.warn_of_few`).
+    NegativeRiskWarning
+        If an MSE lies more than two standard errors below 0.
 
     Raises
     ------
+    kaestat.baselines.workbench.FaultyBaseline
+        If a baseline of your own fails `kaestat.check`.
     ValueError
         If a method is unknown, no visit qualifies, or the log has one completion per visit throughout: then only
         differences between methods are identified (`risk_differences`).
@@ -202,6 +207,9 @@ def prompt_risks(
     log = as_log(log)
     if len(methods) < 2:
         raise ValueError("methods is empty: name at least one, for example 'kae'.")
+    for method in methods:
+        if isinstance(method, Baseline):
+            check_unknown(method, log.prompts)
     baselines = [risk_baseline(method).on_range(*reward_range(log)) for method in methods]
     absolute = not differences_only or bool((log.prompt_units.counts > 1).any())
     eligible = eligible_visits(log, min_visits, absolute)

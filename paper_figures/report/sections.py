@@ -19,7 +19,6 @@ from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.studies import (
     assumption6,
     best_baselines,
-    coverage,
     coverage_few,
     coverage_skewed,
     efficiency,
@@ -79,7 +78,7 @@ class Section:
     Attributes
     ----------
     name : str
-        Of its anchor, and of its files if nothing else is said.
+        Of its anchor, and of its files by default.
     title : str
     study : str
         Name of the study; empty if it needs none, and then its functions get an empty summary.
@@ -166,7 +165,7 @@ class Built:
 def _simple(
     title: str, study: str, builder: ModuleType, csv: Mapping[str, Frame] | None = None, **more: Any
 ) -> Section:
-    """A section with one figure and, if nothing else is said, one table, all from one builder."""
+    """A section with one figure and, by default, one table, all from one builder."""
     name = builder.__name__.rpartition(".")[2]
     printed = more.pop("printed", None) or {name: (builder.CAPTION, builder.shown)}
     csv = {name: builder.table} | dict(csv or {})
@@ -307,8 +306,7 @@ SECTIONS = (
         },
     ),
     _simple("Bandwidth selectors", "bandwidth_selectors", selectors),
-    _simple("Confidence intervals for a value", "interval_coverage", coverage),
-    _simple("Confidence intervals from few visits", "interval_few_visits", coverage_few),
+    _simple("Confidence intervals for a value", "interval_few_visits", coverage_few),
     _simple("Intervals of risk tables where few prompts carry them", "interval_skewed", coverage_skewed),
     Section(
         "audit",

@@ -107,7 +107,7 @@ def test_effect_sizes_and_who_should_not_use_it_come_before_the_reference_part()
     first = README[: README.index("## Set-up")]
     for said in (
         "These are small experiments",
-        "a history is not needed for it",
+        "They need no history",
         "Who should not use it",
         "Do your prompts come back?",
     ):

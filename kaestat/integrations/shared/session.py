@@ -27,7 +27,6 @@ from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.held_state import Call
 from kaestat.estimator.several_rewards import SeveralRewards
-from kaestat.history.delta import HistoryDelta
 from kaestat.integrations.shared.held_states import HeldStates
 from kaestat.integrations.shared.session_files import NEW_RUN, SAMPLER, Path, lost_state, save_whole, state_in
 from kaestat.integrations.shared.tracked_estimator import tracked
@@ -238,12 +237,6 @@ class TrainerSession:
             self._tell_sampler(rows.kept(), rewards, rows)
             self._keep_state()
         call.finish(None)
-
-    def merge(self, delta: HistoryDelta) -> None:
-        """Add what came in elsewhere; as `AdvantageEstimator.merge`."""
-        with self.estimator.lock:
-            self.estimator.merge(delta)
-            self._keep_state()
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """History and sampler as plain data (bytes, numbers, text), as of after one step.
