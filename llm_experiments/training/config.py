@@ -110,7 +110,7 @@ class TestConfig(Section):
     every : int
         Training steps between tests; the first is before training, the last at its end.
     samples : int
-        Completions per problem, for accuracy and pass@k; a greedy answer is taken besides.
+        Completions per problem, for accuracy and pass@k, in addition to a greedy answer.
     temperature : float or None
         Of these completions; None takes the run's.
     """
