@@ -21,7 +21,6 @@ from llm_experiments.training.verl.launch import launch_verl
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
-CONFIGS = Path(__file__).parent / "configs"
 FAILED, USAGE, INTERRUPTED = 1, 2, 130  # exit codes
 UsageError, Abort = typer.BadParameter.__base__, typer.Abort  # typer exports the first under no name of its own
 
@@ -207,50 +206,6 @@ def train(
         console.print(f"Results: {results / place}", highlight=False, markup=False, soft_wrap=True)
 
 
-@app.command()
-def prior(
-    config: Annotated[Path, typer.Option(help="YAML file of the training runs that will begin with it.")],
-    completions: Annotated[int, typer.Option(min=1, help="Of each problem.")] = 8,
-    model: Annotated[str | None, typer.Option(help="Folder or hub id, in place of the runs' first policy.")] = None,
-    name: Annotated[str, typer.Option(help="Of the pass; by default the configuration's.")] = "",
-    engine: Annotated[Engine | None, typer.Option(help="What samples; by default the configuration's.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the completions.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="File (.csv, .jsonl, .parquet); by default priors/NAME.jsonl in --runs.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the task.")] = None,
-    runs: Annotated[Path, typer.Option(help="Folder of models and completions.")] = Path("runs"),
-) -> None:
-    """Pass rates of the problems of training runs, from an offline pass over them: a warm start for their history.
-
-    Interrupt it at any moment, and run it again: it goes on where it stopped.
-    """
-    from transformers.utils.logging import disable_progress_bar
-
-    from llm_experiments.prior import PriorPass
-    from llm_experiments.training.experiment import load_experiment
-
-    by_seed = {run.seed: run for run in load_experiment(config)}
-    disable_progress_bar()
-    console = Console(stderr=True)
-    name = name or next(iter(by_seed.values())).name
-    found = PriorPass(
-        list(by_seed.values()),
-        name=name,
-        completions=completions,
-        model=model,
-        engine=engine,
-        seed=seed,
-        out=out or runs / "priors" / f"{name}.jsonl",
-        data=data,
-        folder=runs,
-        progress=partial(timed_progress, console),
-    ).run()
-    se = "" if found.se != found.se else f" ± {found.se:.4f}"
-    _say(console, f"{len(found.table)} problems x {completions} completions: mean reward {found.mean:.4f}{se}")
-    _say(console, f"Prior: {found.path}")
-
-
 class Part(StrEnum):
     """Parts of a study; each makes what it needs of those before it."""
 
@@ -336,28 +291,6 @@ def law(
 
 
 @app.command()
-def half_hour(
-    config: Annotated[Path, typer.Option(help="YAML file with the pieces.")] = CONFIGS / "queue" / "half_hour.yaml",
-    minutes: Annotated[float, typer.Option(help="Stop after them.")] = 9.0,
-    folder: Annotated[Path, typer.Option(help="Folder to work in.")] = Path("half_hour"),
-    pieces: Annotated[Path | None, typer.Option(help="Archive of an earlier call, to go on from.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the archive; by default beside that one.")] = None,
-) -> None:
-    """A queue of experiments in the minutes of a lent machine, gone on with at the next call, there or elsewhere."""
-    from llm_experiments.half_hour import Queue, load_half_hour
-
-    console = Console(stderr=True)
-    say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
-    queue = Queue(load_half_hour(config), folder.resolve(), say)
-    if pieces is not None:
-        queue.unpack(pieces)
-    try:
-        queue.run(minutes)
-    finally:
-        say(f"Archive: {queue.pack(out or folder.parent)}")
-
-
-@app.command()
 def compare(
     evaluation: Annotated[Path, typer.Argument(help="Results folder of an evaluation.")],
     reference: Annotated[Path, typer.Argument(help="Results folder of the one to compare with.")],
@@ -373,7 +306,7 @@ app.command()(paper)
 
 
 def main() -> None:
-    """Entry point: faults of the user's input are told in one line, without a trace."""
+    """Entry point: faults of the user's input are reported in one line, without a trace."""
     try:
         sys.exit(app(prog_name="python -m llm_experiments", standalone_mode=False) or 0)
     except UsageError as error:

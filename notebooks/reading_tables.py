@@ -17,7 +17,7 @@
 # # Reading Tables 1 to 4 with error bars
 #
 # The paper's tables print one number per cell. How far can such a number be from what a second run of the same
-# experiment would print? Here the tables get error bars, and stand beside what we measured ourselves.
+# experiment would print? Here the tables get error bars, and our own measurements beside them.
 #
 # You learn here
 #

@@ -57,7 +57,7 @@ def experiment_figures() -> dict[str, Figure]:
         from llm_experiments.diagnose.results import read_results
         from paper_figures.llm.figures import assumption6
         from paper_figures.policies.figures import figure as study_figure
-        from paper_figures.studies import baseline_law, staleness
+        from paper_figures.studies import baseline_law
         from paper_figures.training import policy_optimization
         from paper_figures.training import results as training_results
         from paper_figures.training.figures import errors
@@ -75,7 +75,6 @@ def experiment_figures() -> dict[str, Figure]:
     models = baseline_law.measured_models(RESULTS / "law" / "smollm2")
     figures["law_regions"], figures["law_agreement"] = baseline_law.regions(law, models), baseline_law.agreement(law)
     figures |= {name: study_figure(RESULTS / "studies" / name) for name in ("columns", "workings")}
-    figures["staleness"] = staleness.figure(staleness.read(RESULTS / "studies" / "staleness"))
     return figures
 
 

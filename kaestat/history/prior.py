@@ -41,7 +41,7 @@ class Prior:
         Distinct, the same ids that rewards come with; for ``kae_stream`` with stream ids pairs of prompt and stream.
     sums : dict of ndarray of float64, shape (P,) each
         ``count, total, total_sq`` of the completions' rewards, and weighted sums where they have weights
-        (`kaestat.history.fields.visit_sums`). Counts are whole numbers from 1 on.
+        (`kaestat.history.fields.visit_sums`). Counts are whole numbers of at least 1.
     step : int
         The step at which the policy was the one that sampled them.
 

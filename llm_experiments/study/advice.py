@@ -52,9 +52,9 @@ the rho from which on no baseline leaves less noise than the value. ``saved`` is
 history takes off a weighted batch mean in a replay, ``predicted`` the ratio of their noise by the law, and ``advice``
 says whether a history pays. ``gap`` is what it paid: mean accuracy over the budget, the recommended design's less that
 of the batch mean with its weights, paired by seed, with Student's interval over seeds. ``right`` is yes, no or open,
-where the advice is that a history pays and the gap cannot be told from 0. The correlations are Spearman's, of the
-predicted noise of designs and minus their mean accuracy, where between/within is 0, and where it is that of worlds
-with short answers."""
+where the advice is that a history pays and the gap does not differ significantly from 0. The
+correlations are Spearman's, of the predicted noise of designs and minus their mean accuracy, where between/within is 0,
+and where it is that of worlds with short answers."""
 ORDER_COLUMNS = ["base", "log", "metric", "design", "noise", "low", "high", "noise_between", "area", "area_se"]
 """``noise`` over that of the log's own design, with its interval, and ``area``, mean accuracy over the budget with its
 standard error over seeds."""

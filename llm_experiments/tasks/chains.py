@@ -5,7 +5,7 @@ model is taught to write the step that it takes and then the result, ``7-5=2``. 
 digit, 560 on right ways and 680 with those from wrong numbers, each with its own chance of being taken rightly and its
 own wrong habit. A step goes on from what has been *written*: other than in the worlds of habits and of columns, the
 text before an answer decides what the answer is. The reward is `reasoning_gym`'s full score, for the result alone; its
-partial scores count 0. A working can also be told in sentences, of 60 to 80 tokens of a language model.
+partial scores count 0. A working can also be in sentences, of 60 to 80 tokens of a language model.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def examples(
     world, shares, wording
         As for `chains`.
     working : {"steps", "told"}
-        What is said: ``7-5=2``, or both steps in sentences, whose words are drawn, with the result behind the last
+        The working: ``7-5=2``, or both steps in sentences, whose words are drawn, with the result behind the last
         ``=``.
 
     Returns

@@ -17,7 +17,7 @@ try:
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; tables need: pip install -e '.[simulations]'")
 
-# Columns in the paper's order, under its names. GSM8K has a figure there and no column: it stands beside the average.
+# Columns in the paper's order, under its names. GSM8K has a figure there and no column: it is shown beside the average.
 COLUMNS = {
     "aime24": "AIME24",
     "aime25": "AIME25",

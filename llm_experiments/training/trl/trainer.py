@@ -48,7 +48,7 @@ class RecordingTrainer(BaselineGRPOTrainer):
         return super()._generate_and_score_completions(inputs)
 
     def _measured(self, inputs: list[dict[str, Any]]) -> GradientNoise:
-        """Noise of this step's gradient, from completions drawn besides those that are trained on."""
+        """Noise of this step's gradient, from completions that are not trained on."""
 
         def draw(number: int) -> list[torch.Tensor]:
             with self._rehearsal(seed_of(self.args.seed, "gradient", self.generation, number)):

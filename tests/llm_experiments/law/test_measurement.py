@@ -4,6 +4,7 @@ import copy
 import json
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -190,3 +191,14 @@ def test_a_known_ratio_is_found_within_its_error():
     assert plain.loc["corr_length", "value"] > 0.3
     adam = found[found["metric"] == "adam"].set_index("quantity")
     assert adam.loc["rho", "value"] == 1 and "within" not in adam.index
+
+
+def test_the_shipped_law_is_measured_on_the_base_model_of_the_study_that_it_predicts():
+    from llm_experiments.study.config import load_study
+
+    configs = Path(cli.__file__).parent / "configs"
+    taught = load_law(configs / "law" / "smollm2_gpu.yaml").cells["taught"]
+    world = load_study(configs / "study" / "columns_smollm2.yaml").world
+    assert taught.teaching == world.pretraining and taught.model.name == world.start and not taught.model.chat
+    assert taught.task.options == {"world": world.bases[0], "split": "train"} and taught.task.name == world.task
+    assert taught.sampling.max_new_tokens == world.max_new_tokens
