@@ -305,7 +305,7 @@ app.command()(paper)
 
 
 def main() -> None:
-    """Entry point: faults of the user's input are told in one line, without a trace."""
+    """Entry point: faults of the user's input are reported in one line, without a trace."""
     try:
         sys.exit(app(prog_name="python -m llm_experiments", standalone_mode=False) or 0)
     except UsageError as error:

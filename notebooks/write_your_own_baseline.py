@@ -91,7 +91,7 @@ class LastVisits(Baseline):
 
     def __post_init__(self):
         if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
-            raise ValueError(f"k must be a whole number from 1 on, got {self.k!r}.")
+            raise ValueError(f"k must be a whole number of at least 1, got {self.k!r}.")
 
     @property
     def horizon(self):
@@ -355,19 +355,19 @@ for name, why in conformance.run_checks(FirstAttempt).items():
 
 # %% [markdown]
 # The kit names what is wrong: names that are drawn anew at each step lose the history, and padding rows enter values.
-# Both are silent in training, where the loss only gets noisier. The mended loop knows a prompt by its text, and masks
+# Both are silent in training, where the loss only gets noisier. The fixed loop knows a prompt by its text, and masks
 # the padding:
 
 
 # %%
-class Mended(FirstAttempt):
+class Fixed(FirstAttempt):
     """Prompts are known by their text, and padding is masked."""
 
     def advantages(self, rows):
         return self.estimator.step(rows.prompts, rows.rewards, rows.step, mask=~rows.padding)
 
 
-failures = conformance.run_checks(Mended)
+failures = conformance.run_checks(Fixed)
 assert not failures, failures
 print(f"all {len(conformance.CHECKS)} checks pass")
 

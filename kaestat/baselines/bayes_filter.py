@@ -132,7 +132,7 @@ class _Now:
     unit : array, shape (..., P, G)
         Rewards, 0 in the padding.
     binary : bool
-        Whether all of these are 0 or 1.
+        Whether all of these are 0 or 1, and whole completions.
     low, width : array, shape (..., 1)
         Range of the rewards of earlier steps.
     is_unit, outside : bool
@@ -191,7 +191,7 @@ class _Now:
             groups=groups,
             visits=visits,
             unit=unit,
-            binary=bool((unit * unit == unit).all()),
+            binary=bool(_zeros_and_ones(unit, groups.times).all()),
             low=low,
             width=width,
             is_unit=is_unit,
@@ -344,8 +344,8 @@ class _Now:
 
     def plain(self, rows: slice) -> Array:
         """Groups of zeros and ones where the dispersion is 1; (..., 1, P)."""
-        unit = self.unit[..., rows, :]
-        return (unit * unit == unit).all(-1)[..., None, :] & (self.population.dispersion == 1)
+        times = None if self.groups.times is None else self.groups.times[..., rows, :]
+        return _zeros_and_ones(self.unit[..., rows, :], times)[..., None, :] & (self.population.dispersion == 1)
 
     def scale_of(self, rows: slice, unit_total: Array) -> Scale | None:
         """For rewards on their own scale, those of the group whatever they are."""
@@ -378,3 +378,9 @@ class _Now:
             within = within + share * (total - past[1] / n) ** 2
             mixed = xp.where(count > 1, mixed, share * total * (1 - total))
         return groups.pooled(xp.stack([within, mixed], axis=-2).swapaxes(-1, -2))[..., 0, :]
+
+
+def _zeros_and_ones(unit: Array, times: Array | None) -> Array:
+    """Whether groups have rewards 0 and 1 alone, and whole numbers of them: a prior's rate may be of none; (..., P)."""
+    plain = unit * unit == unit
+    return (plain if times is None else plain & (times % 1 == 0)).all(-1)

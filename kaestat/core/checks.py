@@ -13,6 +13,7 @@ import numpy as np
 from array_api_compat import is_torch_array
 
 from kaestat.core.arrays import Array
+from kaestat.core.spelling import nearest
 
 # Parameters: products and ratios of two of them, and of one with a lag, do not overflow.
 SMALLEST_PARAMETER, LARGEST_PARAMETER = 1e-140, 1e140
@@ -32,7 +33,7 @@ def check_whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST_WH
         If it is none.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
-        limits = f"from {least} on" if most == LARGEST_WHOLE else f"from {least} to {most:,}"
+        limits = f"of at least {least}" if most == LARGEST_WHOLE else f"from {least} to {most:,}"
         at_most = ", at most 2^53" if isinstance(value, int | np.integer) and value > LARGEST_WHOLE else ""
         raise ValueError(f"{name} must be a whole number {limits}{at_most}, got {value!r}.")
     return int(value)
@@ -327,7 +328,7 @@ def check_seed(seed: Any) -> np.random.Generator:
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"seed must be a whole number from 0 on, got {seed!r}.") from error
+        raise TypeError(f"seed must be a whole number of at least 0, got {seed!r}.") from error
 
 
 def check_parameters(what: str, cls: type, params: dict[str, Any]) -> None:
@@ -336,7 +337,7 @@ def check_parameters(what: str, cls: type, params: dict[str, Any]) -> None:
     for name in params:
         if name not in known:
             choice = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise ValueError(f"{what}: unknown parameter {name!r}; {choice}.")
+            raise ValueError(f"{what}: unknown parameter {name!r}{nearest(name, known)}; {choice}.")
 
 
 def constructor_parameters(cls: Any) -> list[str]:

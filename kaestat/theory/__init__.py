@@ -1,4 +1,4 @@
-"""Closed forms, one topic per file: linear smoothers, optimal rates, Theorems 1 to 3, noise at an equal budget."""
+"""Closed forms, one topic per file: linear smoothers, optimal rates, Theorems 1 to 3, the law of the baseline."""
 
 from kaestat.theory.baseline_law import (
     DesignNoise,
@@ -7,13 +7,6 @@ from kaestat.theory.baseline_law import (
     none_beats_value,
     predict_completions,
     predict_noise,
-)
-from kaestat.theory.equal_budget import (
-    allocated_gradient_noise,
-    gradient_noise,
-    independent_counts,
-    optimal_group_size,
-    within_noise,
 )
 from kaestat.theory.gradient import cross_term, excess_gradient_mse, gradient_mse_reduction, oracle_gradient_mse
 from kaestat.theory.gradient_bound import GradientBound, theorem2_bound
@@ -37,20 +30,16 @@ __all__ = [
     "PromptMoments",
     "ValueBound",
     "algorithm1_error",
-    "allocated_gradient_noise",
     "best_baseline",
     "cross_term",
     "excess_gradient_mse",
     "gradient_mse_reduction",
-    "gradient_noise",
-    "independent_counts",
     "integer_bandwidth_error",
     "linear_error",
     "local_rate_slopes",
     "minimax_weights",
     "none_beats_value",
     "optimal_bandwidth",
-    "optimal_group_size",
     "optimal_integer_bandwidth",
     "optimal_mse",
     "oracle_gradient_mse",
@@ -61,7 +50,6 @@ __all__ = [
     "theorem1_bound",
     "theorem2_bound",
     "theorem3_bound",
-    "within_noise",
     "worst_case_bias",
     "worst_case_error",
 ]

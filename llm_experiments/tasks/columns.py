@@ -4,7 +4,7 @@ A column is a pair of digits and what is carried into it: 200 cells, each with i
 and its own wrong habit. A sum, such as ``347+285=``, is answered column by column from the ones up, after free letters:
 ``ca2360``. It is right if all of its columns are, so its value is a product: values are spread widely, a reward does
 not say which column was wrong, and what is learnt in one sum helps all others that share a column with it. Sums with a
-hopeless column earn nothing, whatever is said.
+hopeless column earn nothing, whatever the answer.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class TestConfig(Section):
     every : int
         Training steps between tests; the first is before training, the last at its end.
     samples : int
-        Completions per problem, for accuracy and pass@k; a greedy answer is taken besides.
+        Completions per problem, for accuracy and pass@k, in addition to a greedy answer.
     temperature : float or None
         Of these completions; None takes the run's.
     """
@@ -314,6 +314,11 @@ def run_label(config: RunConfig) -> str:
     weights = "" if config.weights == "none" else f"@{config.weights}"
     scale = "" if config.scale is None else f"-scale-{config.scale}"
     return f"{method}{weights}{scale}-J{config.updates.reuse}-seed-{config.seed}"
+
+
+def result_name(config: RunConfig) -> str:
+    """Name of a run's evaluation and diagnostics among those of all experiments."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{config.name}-{run_label(config)}")
 
 
 def load_run_config(path: str | Path, **changes: object) -> RunConfig:

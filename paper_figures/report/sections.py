@@ -78,7 +78,7 @@ class Section:
     Attributes
     ----------
     name : str
-        Of its anchor, and of its files if nothing else is said.
+        Of its anchor, and of its files by default.
     title : str
     study : str
         Name of the study; empty if it needs none, and then its functions get an empty summary.
@@ -165,7 +165,7 @@ class Built:
 def _simple(
     title: str, study: str, builder: ModuleType, csv: Mapping[str, Frame] | None = None, **more: Any
 ) -> Section:
-    """A section with one figure and, if nothing else is said, one table, all from one builder."""
+    """A section with one figure and, by default, one table, all from one builder."""
     name = builder.__name__.rpartition(".")[2]
     printed = more.pop("printed", None) or {name: (builder.CAPTION, builder.shown)}
     csv = {name: builder.table} | dict(csv or {})

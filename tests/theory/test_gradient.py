@@ -185,8 +185,8 @@ def test_table_1_of_the_paper_predicts_the_percentages_of_table_2():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: excess_gradient_mse(0.1, 1.0, batch=0, group_size=2), "batch must be a whole number from 1 on"),
-        (lambda: excess_gradient_mse(0.1, 1.0, batch=1, group_size=-1), "group_size must be a whole number from 1 on"),
+        (lambda: excess_gradient_mse(0.1, 1.0, batch=0, group_size=2), "batch must be a whole number of at least 1"),
+        (lambda: excess_gradient_mse(0.1, 1.0, batch=1, group_size=-1), "group_size must be a whole number"),
         (lambda: oracle_gradient_mse(0.1, 1.0, np.eye(2), batch=3, group_size=2), "batch must be at most"),
         (lambda: oracle_gradient_mse(0.1, 1.0, np.ones(2), batch=1, group_size=2), "value_gradients must have 2"),
         (lambda: oracle_gradient_mse(0.1, np.ones(3), np.eye(2), batch=1, group_size=2), r"score_norm2 \(3,\)"),

@@ -125,7 +125,7 @@ def test_however_many_completions_are_hostile_a_batch_takes_bounded_time_and_say
     with MathVerifier(timeout=timeout, memory_mib=MEMORY_MIB, workers=2, budget=budget) as verifier:
         assert verifier.rewards("81", [r"\boxed{81.0}"]) == [1]
         start = time.monotonic()
-        with pytest.warns(RuntimeWarning, match="passed over"):
+        with pytest.warns(RuntimeWarning, match="skipped"):
             rewards = verifier.grade(["81"] * n_hostile, texts)
         bound = (n_hostile * 0.1 * timeout / 2 + budget) / 0.9  # 7.8 s; with all their time they take 30
         assert time.monotonic() - start < bound + SLACK
@@ -135,7 +135,7 @@ def test_however_many_completions_are_hostile_a_batch_takes_bounded_time_and_say
         assert np.isnan(rewards).sum() == lost.passed_over and rewards.count(0.0) == lost.exceeded
 
 
-@pytest.mark.filterwarnings("ignore:.*passed over")
+@pytest.mark.filterwarnings("ignore:.*skipped")
 def test_quick_requests_use_up_no_patience_however_many_and_time_brings_it_back():
     pool = WorkerPool(GREEDY, {}, timeout=0.5, memory_mib=MEMORY_MIB, budget=0.5)
     assert pool.ask(["x"] * 3000) == ["x"] * 3000  # longer than the budget

@@ -38,7 +38,7 @@ class Passes:
         return self.grade(requests, requests, patient=patient)
 
 
-@pytest.mark.filterwarnings("ignore:.*passed over")
+@pytest.mark.filterwarnings("ignore:.*skipped")
 def test_honest_answers_are_right_beside_hostile_ones_and_in_the_next_batch():
     batch = HONEST + TOWERS
     random.Random(0).shuffle(batch)

@@ -183,7 +183,7 @@ def test_cross_validation_comes_near_the_oracle_and_the_rate_formula_does_not(se
     assert 8 <= best <= 28
     oracle = selected[f"fixed at {best:g}|mse"]
     level = oracle.mean()
-    for name in ("forward_cv", "loo_cv", "gcv", "aicc", "lepski"):
+    for name in ("forward_cv", "loo_cv"):
         check_mean((selected[f"{name}|mse"] - oracle) / level, target=0.1, detect=0.15, side="at most")
     for name in ("fraction", "rate"):
         with pytest.raises(Discrepancy):

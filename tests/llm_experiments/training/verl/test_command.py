@@ -370,6 +370,19 @@ def test_rollouts_end_where_evaluations_do(tmp_path, data, capfd, monkeypatch):
     assert ", ".join(map(str, ends)) in capfd.readouterr().out
 
 
+def test_modules_of_the_users_environment_are_loaded_beside_ours(tmp_path, monkeypatch):
+    monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "mine,kaestat.integrations.verl")
+    found = dict(
+        each.partition("=")[::2]
+        for each in verl_overrides(ALL["math_qwen2.5_math_7b_g8"], Machines(4), launch.places_in(tmp_path))
+    )
+    assert (
+        found["+ray_kwargs.ray_init.runtime_env.env_vars.VERL_USE_EXTERNAL_MODULES"]
+        == "'mine,kaestat.integrations.verl'"
+    )
+    assert found["hydra.run.dir"] == str(tmp_path / "hydra")
+
+
 def test_attention_needs_no_package_that_must_be_built():
     found = command(ALL["math_qwen2.5_math_7b_g8"], gpus=4)
     assert found["+actor_rollout_ref.model.override_config.attn_implementation"] == "sdpa"
