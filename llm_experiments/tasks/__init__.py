@@ -27,14 +27,6 @@ def _arithmetic(config: TaskConfig) -> Task:
     return arithmetic(**config.options)
 
 
-def _reasoning_gym(config: TaskConfig) -> Task:
-    from .reasoning_gym_task import reasoning_gym_task
-
-    if config.path is not None or config.split is not None:
-        raise ValueError("task reasoning_gym is generated: it takes no path and no split.")
-    return reasoning_gym_task(**config.options)
-
-
 def _mathematics(config: TaskConfig) -> Task:
     from .mathematics import mathematics
 
@@ -56,7 +48,6 @@ def _module(world: str) -> ModuleType:
 TASKS: dict[str, Callable[[TaskConfig], Task]] = {
     "arithmetic": _arithmetic,
     **dict.fromkeys(MADE_WORLDS, _made_world),
-    "reasoning_gym": _reasoning_gym,
     **dict.fromkeys(SOURCES, _mathematics),
 }
 """How each task is made from its configuration, all of its problems in order."""
