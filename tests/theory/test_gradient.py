@@ -75,11 +75,10 @@ def exact_gradient_mse(bandit: SoftmaxBandit, batch: int, estimator: str) -> flo
 
 
 def moments(bandit: SoftmaxBandit) -> dict[str, np.ndarray]:
-    """Of each prompt: ``E[W]``, ``Cov(W, Z)``, ``E[W (Z - V)^2]`` and the gradient of its value."""
+    """Of each prompt: ``E[W]``, ``Cov(W, Z)`` and the gradient of its value."""
     policy, value = bandit.policy(THETA), bandit.values(THETA)
     norm2 = (bandit.scores(THETA) ** 2).sum(axis=-1)
     mean = (policy * norm2).sum(axis=1)
-    squared = bandit.success * (1 - value[:, None]) ** 2 + (1 - bandit.success) * value[:, None] ** 2
     return {
         "norm2": mean,
         "covariance": (policy * norm2 * bandit.success).sum(axis=1) - mean * value,
