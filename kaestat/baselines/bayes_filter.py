@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from array_api_compat import device
 
 from kaestat.baselines.base import Served
 from kaestat.baselines.filter_arrays import Scale, added_up, as_type_of, elapsed, joined, of_rows, summed
@@ -267,7 +268,9 @@ class _Now:
         pooled = groups.pooled(each)
         sums, prior = self.population.with_prompts(each, pooled)
         shock = self.shock(beliefs, known, count, total)
-        values, packed, learned, afterwards = [], [], [], []
+        values, learned, afterwards = [], [], []
+        like, size = self.rates.variance, baseline.state_size
+        state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
         for rows, belief in zip(self.blocks, beliefs, strict=True):
             n, s = self.coarse(of_rows(count, rows)), self.coarse(of_rows(total, rows))
             here = replace(known, a=self.coarse(of_rows(prior[0], rows)), b=self.coarse(of_rows(prior[1], rows)))
@@ -283,7 +286,7 @@ class _Now:
             learned.append(self.population.learned_from(belief.probability, likely, after.probability, known, counts))
             values.append(value)
             afterwards.append(after)
-            packed.append(after.packed(known, self.scale_of(rows, s)))
+            state[..., rows, :] = after.packed(known, self.scale_of(rows, s))
         if shock is not None:  # the values are spread in another way now
             n, s = self.past_of(afterwards, known)
             shifted = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
@@ -306,7 +309,7 @@ class _Now:
                 name: xp.where(came if name == "last_scored" else came[..., None], array, self.carry[name])
                 for name, array in carry.items()
             }
-        return Served(values=value, carry=carry, settled=baseline, state=joined(packed, -2))
+        return Served(values=value, carry=carry, settled=baseline, state=state)
 
     def past_of(self, beliefs: list[Belief], known: Moving) -> tuple[Array, Array]:
         """Completions that each prompt's past counts as, and the sum of their rewards; (..., P) each."""
