@@ -168,7 +168,7 @@ def parse_state(content: bytes, name: str) -> dict[str, Any]:
     ValueError
         As `load_state`.
     """
-    # `hashlib.file_digest` takes all of a BytesIO, wherever it stands; of a reader, what is left.
+    # `hashlib.file_digest` takes all of a BytesIO, whatever its position; of a reader, what is left.
     return _read_state(io.BufferedReader(io.BytesIO(content)), name)
 
 

@@ -66,7 +66,7 @@ def new_folder(folder: Path, name: str) -> Iterator[Path]:
 
 
 def remove_left(folder: Path) -> None:
-    """Remove from a folder what dead writers left in it; what cannot be told or removed stays."""
+    """Remove from a folder what dead writers left in it; what is unclear or cannot be removed stays."""
     if fcntl is None:
         return
     with suppress(OSError), os.scandir(folder) as entries:

@@ -67,7 +67,7 @@ def checked_sums(sums: dict[str, Any], size: int) -> dict[str, np.ndarray]:
 
 
 def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[Hashable, int], int]:
-    """Columns of a stored history, the row of each prompt from 1 on, and the last step; or a ValueError."""
+    """Columns of a stored history, the row of each prompt (counted from 1), and the last step; or a ValueError."""
     try:
         fields = _with_squared({name: _stored_field(name, field) for name, field in state["fields"].items()})
         keys, last_step = decode_keys(state["keys"]), stored_step(state["last_step"])
@@ -86,7 +86,7 @@ def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[H
 
 
 def _numbered(keys: list[Hashable]) -> dict[Hashable, int]:
-    """The number of each key, from 1 on.
+    """The number of each key, counted from 1.
 
     A dict that has only ever had strings reads all of them again whenever it grows. One that had another key keeps
     their hashes: a million strings take a third less time.

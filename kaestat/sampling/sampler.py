@@ -137,7 +137,7 @@ class PromptSampler:
             )
         if self.policy.leaves_out and self.floor == 0 and correction != "none":
             raise ValueError(
-                f"floor=0: {type(self.policy).__name__} gives some prompts no chance, which no correction can mend. "
+                f"floor=0: {type(self.policy).__name__} gives some prompts no chance, which no correction can undo. "
                 'Give a floor, or correction="none" to optimise what the policy prefers.'
             )
         self._ids = check_ids("prompt_ids", prompt_ids)
@@ -213,7 +213,7 @@ class PromptSampler:
         """Take note of scored completions, those included that a trainer's filter drops.
 
         Prompts that the predictor has recorded at this step already are not recorded again; the others are. A predictor
-        with ``order="any"`` records for itself, before this call: it alone is told the versions.
+        with ``order="any"`` records for itself, before this call: it alone gets the versions.
 
         Parameters
         ----------

@@ -127,7 +127,7 @@ class MathVerifier:
         ]
 
     def ungraded(self) -> Unanswered:
-        """How many comparisons exceeded a limit, and how many were passed over, since the verifier was made."""
+        """How many comparisons exceeded a limit, and how many were skipped, since the verifier was made."""
         return self._pool.unanswered()
 
 

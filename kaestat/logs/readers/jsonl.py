@@ -54,7 +54,7 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and content of every row; blank lines are passed over."""
+    """Line number and content of every row; blank lines are skipped."""
     with text_file(path) as file:
         for number, line in enumerate(lines_of(path, file), start=1):
             if line.isspace():
