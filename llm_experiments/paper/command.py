@@ -52,7 +52,7 @@ def paper(
 
     The trained model, its snapshots and the records of a run stay. The checkpoints to go on from go once it is done.
 
-    Interrupt it at any moment, and run it again: what is done is passed over, and the part that was at work goes on.
+    Interrupt it at any moment, and run it again: finished parts are skipped, and the interrupted part continues.
     """
     places = [None if each is None else each.absolute() for each in (runs, results, data, config)]
     options = tuple(option or ())

@@ -61,8 +61,8 @@ class Estimate:
     Attributes
     ----------
     passes_gib, optimizer_gib, sampling_gib : float
-        On each device in the three parts of a step: weights and the optimizer's state with what each part holds
-        besides. ``sampling_gib`` is of transformers' sampler, 0 with vLLM.
+        On each device in the three parts of a step: weights and the optimizer's state, and what else each part holds.
+        ``sampling_gib`` is of transformers' sampler, 0 with vLLM.
     generation_gib : float
         vLLM's share of each GPU, weights and cached keys and values; 0 without vLLM.
     generation_s, passes_s, optimizer_s : float

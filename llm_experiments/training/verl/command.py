@@ -1,7 +1,7 @@
 """A run's configuration as options of verl (tested with verl 0.9.1), for several GPUs or machines.
 
 Every setting of `RunConfig` either becomes an option of verl, or a column of its data (`data`), or is refused with
-what to do instead; nothing is passed over. ``model.dtype`` is the type of the computation: weights are kept in float32,
+what to do instead; nothing is ignored. ``model.dtype`` is the type of the computation: weights are kept in float32,
 as in the runs on TRL. What verl does otherwise, at equal settings: ratios are also clipped from above at 3 where the
 advantage is negative (dual clip); vLLM's probabilities are not corrected against the trainer's; prompts over the limit
 lose their beginning.
@@ -291,10 +291,6 @@ def _rollout(config: RunConfig, places: Places) -> Options:
 
 
 def _trainer(config: RunConfig, machines: Machines, places: Places) -> Options:
-    if config.gradient is not None:
-        raise ValueError(
-            "gradient: its noise is measured on TRL alone (python -m llm_experiments train); leave it out for verl."
-        )
     unknown = [name for name in config.report_to if name not in LOGGERS]
     if unknown:
         raise ValueError(f"report_to: verl does not log to {', '.join(unknown)}; choose from {', '.join(LOGGERS)}.")

@@ -256,7 +256,7 @@ def run_command(command: Sequence[str], folder: Path | None = None) -> int:
 
 
 def main() -> None:
-    """Entry point: faults of the user's input are told in one line, without a trace."""
+    """Entry point: faults of the user's input are reported in one line, without a trace."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(launch_verl)
     try:
