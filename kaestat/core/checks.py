@@ -19,6 +19,7 @@ from kaestat.core.spelling import nearest
 SMALLEST_PARAMETER, LARGEST_PARAMETER = 1e-140, 1e140
 # Factors: arguments of closed forms, and rewards. No product of four, and no fourth power, overflows.
 SMALLEST_FACTOR, LARGEST_FACTOR = 1e-70, 1e70
+EQUAL_TO_THEMSELVES = {str, int, bytes}  # kinds of ids of which none is NaN
 LARGEST_WHOLE = 2**53  # up to here a float holds every whole number
 MAX_STEP = 2**31 - 2
 MAX_REWARD = 1e70  # of a log: the fourth powers in variances of variances must be finite
@@ -33,7 +34,7 @@ def check_whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST_WH
         If it is none.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
-        limits = f"from {least} on" if most == LARGEST_WHOLE else f"from {least} to {most:,}"
+        limits = f"of at least {least}" if most == LARGEST_WHOLE else f"from {least} to {most:,}"
         at_most = ", at most 2^53" if isinstance(value, int | np.integer) and value > LARGEST_WHOLE else ""
         raise ValueError(f"{name} must be a whole number {limits}{at_most}, got {value!r}.")
     return int(value)
@@ -294,7 +295,7 @@ def check_distinct_ids(name: str, distinct: Iterable[Any]) -> None:
         if hasattr(kind, "__array__") and not issubclass(kind, np.generic):
             raise TypeError(f"{name} holds arrays ({kind.__name__}), which differ at every step; pass ids.tolist().")
     try:
-        missing = NoneType in kinds or any(map(operator.ne, distinct, distinct))
+        missing = NoneType in kinds or (not kinds <= EQUAL_TO_THEMSELVES and any(map(operator.ne, distinct, distinct)))
     except (TypeError, ValueError):  # pandas.NA is neither equal to itself nor not
         missing = True
     if missing:
@@ -328,7 +329,7 @@ def check_seed(seed: Any) -> np.random.Generator:
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"seed must be a whole number from 0 on, got {seed!r}.") from error
+        raise TypeError(f"seed must be a whole number of at least 0, got {seed!r}.") from error
 
 
 def check_parameters(what: str, cls: type, params: dict[str, Any]) -> None:

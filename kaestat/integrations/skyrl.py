@@ -9,7 +9,7 @@ step       ``global_step``, which starts at 1 and comes back on resume, less 1
 versions   not passed: completions count at the step that they are trained in
 weights    tokens in the loss, all steps of a trajectory; log probabilities are handed on and no logits
 filter     drops groups unseen, and a warning says so
-draw       in the place of its data loader, batch by batch, whose state SkyRL saves
+draw       in place of its data loader, batch by batch, whose state SkyRL saves
 state      in SkyRL's checkpoint folder, which may be on a remote disk, by SkyRL's own reader and writer
 padding    copies of row 0 at the end, under the uids pad0, pad1, ...
 =========  =============================================================================================================
@@ -157,7 +157,7 @@ def register(estimator: AdvantageEstimator, name: str = "kaestat", *, weights: s
     return baseline
 
 
-_SkyRlTrainer: Any = object  # its methods come from the trainer that stands beside it
+_SkyRlTrainer: Any = object  # its methods come from the trainer beside it
 
 
 class BaselineTrainerMixin(_SkyRlTrainer):

@@ -59,7 +59,7 @@ FRESH = "set kaestat_fresh_history: true in the --custom-config-path file to beg
 
 
 class RewardPostProcess:
-    """For ``--custom-reward-post-process-path``: raw rewards, and advantages in the place of rewards.
+    """For ``--custom-reward-post-process-path``: raw rewards, and advantages in place of rewards.
 
     Parameters
     ----------

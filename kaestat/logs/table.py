@@ -100,7 +100,7 @@ class Table:
         Raises
         ------
         ValueError
-            If one of them is missing or no whole number from 0 on.
+            If one of them is missing or not a whole number of at least 0.
         """
         values = self.numbers(name)
         with np.errstate(invalid="ignore"):

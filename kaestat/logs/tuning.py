@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -176,26 +175,27 @@ def with_tuned(
         Of the split into halves, and of the groups of prompts of ``scored``.
     """
     among, columns_of = _searched(tried, scorer, seed)
-    every = scored.left_out
-    kept = np.ones((0, len(among.per_prompt)), dtype=bool)
-    if every is not None:
-        group = jackknife_groups(len(among.per_prompt), seed=seed)
-        kept = group != np.arange(len(every))[:, None]
-    found = []
-    for positions in columns_of:
-        tuned, risk = tune(among, positions, seed=seed)
-        pools = bool(among.pooled[positions[0]])
-        without = (kept * risk).sum(axis=1) / kept.sum(axis=1)
-        if pools and len(kept):
-            again = scorer_again(tuned.by_halves)
-            without += np.mean(again.left_out - kept @ again.per_prompt / kept.sum(axis=1, keepdims=True), axis=1)
-        found.append((tuned, risk, pools, without))
-    columns: list[Any] = [scored.per_prompt, *(risk[:, None] for _, risk, _, _ in found)]
+    found = [tune(among, positions, seed=seed) for positions in columns_of]
+    pooled = [bool(among.pooled[positions[0]]) for positions in columns_of]
     together = replace(
         scored,
-        methods=(*scored.methods, *(tuned.name for tuned, _, _, _ in found)),
-        per_prompt=np.hstack(columns),
-        pooled=(*scored.pooled, *(pools for _, _, pools, _ in found)),
-        left_out=None if every is None else np.column_stack([every, *(without for _, _, _, without in found)]),
+        methods=(*scored.methods, *(tuned.name for tuned, _ in found)),
+        per_prompt=np.column_stack([scored.per_prompt, *(risk for _, risk in found)]),
+        pooled=(*scored.pooled, *pooled),
     )
-    return together, tuple(tuned for tuned, _, _, _ in found)
+    if scored.left_out is not None and scored.apart is not None:
+        n_groups = len(scored.left_out)
+        kept = jackknife_groups(len(among.per_prompt), seed=seed, n_groups=n_groups) != np.arange(n_groups)[:, None]
+        apart = [(kept * risk).sum(axis=1) / kept.sum(axis=1) for _, risk in found]
+        left_out = list(apart)
+        for k, (tuned, _) in enumerate(found):
+            if pooled[k]:
+                again = scorer_again(tuned.by_halves)
+                assert again.left_out is not None and again.apart is not None
+                left_out[k] = apart[k] + np.mean(again.left_out - again.apart, axis=1)
+        together = replace(
+            together,
+            left_out=np.column_stack([scored.left_out, *left_out]),
+            apart=np.column_stack([scored.apart, *apart]),
+        )
+    return together, tuple(tuned for tuned, _ in found)

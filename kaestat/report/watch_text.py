@@ -120,7 +120,7 @@ def watch_notes(summary: RunSummary) -> Iterator[str]:
         what = "squared score norms" if summary.measured_by == "weight" else "lengths, which stand for score norms"
         yield f"Gradient noise: E[W (R - b)^2] per completion, W from the log's {what}."
     else:
-        yield "The log has no score norms and no lengths, so the noise of the gradient cannot be told."
+        yield "The log has no score norms and no lengths, so the noise of the gradient is unknown."
 
 
 HALF = 0.5

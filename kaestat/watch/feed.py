@@ -66,9 +66,9 @@ class Feed:
         ------
         ValueError, TypeError
             If the log cannot be read whatever its rows are: a column is missing, a hint unknown; with ``last``, also if
-            the format cannot be told.
+            the format is unclear.
         OSError
-            With ``last``, if the log cannot be opened or read. Otherwise that is told, and tried again.
+            With ``last``, if the log cannot be opened or read. Otherwise that is reported, and tried again.
         """
         try:
             with warnings.catch_warnings():

@@ -110,7 +110,7 @@ class TestConfig(Section):
     every : int
         Training steps between tests; the first is before training, the last at its end.
     samples : int
-        Completions per problem, for accuracy and pass@k; a greedy answer is taken besides.
+        Completions per problem, for accuracy and pass@k, in addition to a greedy answer.
     temperature : float or None
         Of these completions; None takes the run's.
     """
@@ -121,24 +121,6 @@ class TestConfig(Section):
     every: PositiveInt
     samples: PositiveInt = 1
     temperature: PositiveFloat | None = None
-
-
-class GradientNoiseConfig(Section):
-    """Measurements of the gradient's noise along a run (`gradient_noise`), on one device.
-
-    Two more gradients are held while they last. With transformers' sampler they change nothing in the run; vLLM, whose
-    random state goes on, draws other completions after them.
-
-    Attributes
-    ----------
-    every : int
-        Training steps between measurements; the first is at step 0.
-    pairs : int
-        Pairs of independent gradients of each measurement, at least 2 for a standard error.
-    """
-
-    every: PositiveInt = 50
-    pairs: int = Field(default=4, ge=2)
 
 
 class RunDiagnosticConfig(Section):
@@ -198,8 +180,6 @@ class RunConfig(Section):
     updates : OptimizationConfig
     test : TestConfig or None
         None tests nothing along the run; evaluate its checkpoints afterwards.
-    gradient : GradientNoiseConfig or None
-        None measures no gradient noise.
     diagnose : RunDiagnosticConfig or None
         What to diagnose of the run's policies afterwards (`diagnose --run`); None keeps no snapshots for it. In an
         experiment it belongs to the runs with the file's own method, and not to its other variants.
@@ -222,7 +202,6 @@ class RunConfig(Section):
     prior: PriorConfig | None = None
     updates: OptimizationConfig
     test: TestConfig | None = None
-    gradient: GradientNoiseConfig | None = None
     diagnose: RunDiagnosticConfig | None = None
     vllm_gpu_share: NonNegativeFloat = Field(default=0.3, le=0.9)
     report_to: tuple[str, ...] = ()
@@ -335,6 +314,11 @@ def run_label(config: RunConfig) -> str:
     weights = "" if config.weights == "none" else f"@{config.weights}"
     scale = "" if config.scale is None else f"-scale-{config.scale}"
     return f"{method}{weights}{scale}-J{config.updates.reuse}-seed-{config.seed}"
+
+
+def result_name(config: RunConfig) -> str:
+    """Name of a run's evaluation and diagnostics among those of all experiments."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{config.name}-{run_label(config)}")
 
 
 def load_run_config(path: str | Path, **changes: object) -> RunConfig:

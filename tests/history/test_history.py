@@ -1,5 +1,6 @@
 """RewardHistory: what is kept, what is dropped, what is refused."""
 
+import os
 import sys
 
 import numpy as np
@@ -69,6 +70,19 @@ def test_a_million_prompts_with_ten_visits_of_rewards_0_and_1_take_less_than_150
 
     assert len(seen(history, 7, 30)) == 10
     assert history.nbytes * (1_000_000 / prompts) < 150e6
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_process_has_a_history_of_its_own():
+    """Columns of many prompts stand in pages of their own, which a child would share if they were not private."""
+    history = RewardHistory()
+    record(history, range(600_000), 0)
+    child = os.fork()
+    if child == 0:
+        history.columns.fields["total"][1, -1] = 77
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert history.columns.fields["total"][1, -1] == 1
 
 
 def test_capacity_grows_without_mixing_up_prompts():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kaestat import RewardLog, value_risk
-from kaestat.logs.jackknife import jackknife_groups
+from kaestat.logs.jackknife import REPLAYS, jackknife_groups
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.risk import prompt_risks
 from kaestat.logs.tuning import MARK, candidates, return_gaps, tune, wide_grid, with_tuned
@@ -106,9 +106,11 @@ def test_a_tuned_method_that_pools_prompts_is_replayed_without_each_group():
     assert added.pooled == (False, True, True, False)
     # Both halves took the same candidate, so its row is that of the method itself, replays included.
     np.testing.assert_allclose(added.left_out[:, 2], scored.left_out[:, 1], rtol=1e-12)
-    group = jackknife_groups(20, seed=3)
+    group = jackknife_groups(20, seed=3, n_groups=REPLAYS)
     means = [added.per_prompt[group != k, 3].mean() for k in range(len(added.left_out))]
     np.testing.assert_allclose(added.left_out[:, 3], means, rtol=1e-12)
+    np.testing.assert_allclose(added.apart[:, 3], means, rtol=1e-12)
+    np.testing.assert_allclose(added.apart[:, 2], scored.apart[:, 1], rtol=1e-12)
     assert (tuned.specification, plain.specification) == ("kae_eb:bandwidth=7", "kae:bandwidth=7")
 
 

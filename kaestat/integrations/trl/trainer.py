@@ -8,7 +8,7 @@ step       generations, counted here; TRL counts optimiser steps
 versions   none: a step's completions come from one policy
 weights    tokens in the loss, or norms of scores, from further passes
 filter     none
-draw       in the place of the data loader's order, a batch ahead
+draw       in place of the data loader's order, a batch ahead
 state      in the checkpoint's folder, first of all; files that `AdvantageEstimator.load` reads
 ranks      gathered; each computes all advantages, and has the same state
 =========  =============================================================================================================

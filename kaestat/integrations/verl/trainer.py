@@ -16,7 +16,7 @@ step       batches of the actor, from ``global_steps``, which starts at 1 and co
 versions   ``max_global_steps`` of an output's tag, the weights that ended it
 weights    tokens of the response mask, or their norms, from the actor's probabilities; a session's together
 filter     the replay buffer is watched, where the reward is known by the time it drops a group
-draw       in the place of a batch of prompts; a correction is that of verl's group name, applied in verl's precision
+draw       in place of a batch of prompts; a correction is that of verl's group name, applied in verl's precision
 state      in verl's checkpoint folder, before verl declares it complete
 padding    rows that say so in their tag
 =========  =============================================================================================================

@@ -138,7 +138,7 @@ def format_of(path: Path, name: str = "auto") -> Format:
     Raises
     ------
     ValueError
-        If it is unknown, or cannot be told.
+        If it is unknown or unclear.
     """
     return _detect(path) if name == "auto" else _named(name)
 

@@ -54,13 +54,13 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and content of every row; blank lines are passed over."""
+    """Line number and content of every row; blank lines are skipped."""
     with text_file(path) as file:
         for number, line in enumerate(lines_of(path, file), start=1):
             if line.isspace():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line.removeprefix("\ufeff"))  # where files were joined
             except json.JSONDecodeError as error:
                 if line.endswith("\n"):
                     raise InvalidRows(f"{path}, line {number}: is not valid JSON ({error}).") from error

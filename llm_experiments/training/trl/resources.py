@@ -1,4 +1,4 @@
-"""How much memory and time a training run takes on TRL, before anything is loaded.
+"""How much memory and time a training run takes on TRL, and memory on verl, before anything is loaded.
 
 Memory is counted: weights, AdamW's state, what a backward pass keeps of each layer, the output layer's tiles. Time is
 counted too, in multiplications, bytes that have to be moved, and layers that have to be called; what a machine reaches
@@ -15,6 +15,9 @@ from llm_experiments.training.shapes import GIB, ModelShape, adapter_parameters
 
 BYTES = {"float32": 4, "bfloat16": 2}
 TILE = 4096, 32768  # tokens and vocabulary of a piece of TRL's output layer
+# Copies of a micro-batch's logits that verl holds at once in a backward pass over padded completions: its own functions
+# took 5.4 to 6.1 on a CPU (2 x 256 and 2 x 512 tokens, a vocabulary of 152,064, bfloat16).
+LOGITS = 6
 VLLM_AT_ONCE = 256  # sequences that vLLM decodes at once, where its memory holds them
 KNOWN_ERROR = (
     "Of sizes that could be measured (TRL on a CPU, models of 5 to 135 million parameters) such estimates were "
@@ -58,8 +61,8 @@ class Estimate:
     Attributes
     ----------
     passes_gib, optimizer_gib, sampling_gib : float
-        On each device in the three parts of a step: weights and the optimizer's state with what each part holds
-        besides. ``sampling_gib`` is of transformers' sampler, 0 with vLLM.
+        On each device in the three parts of a step: weights and the optimizer's state, and what else each part holds.
+        ``sampling_gib`` is of transformers' sampler, 0 with vLLM.
     generation_gib : float
         vLLM's share of each GPU, weights and cached keys and values; 0 without vLLM.
     generation_s, passes_s, optimizer_s : float
@@ -101,6 +104,7 @@ def estimate(
     prompt_tokens: int = 256,
     completion_tokens: float | None = None,
     accelerator: Accelerator | None = None,
+    whole_logits: bool = False,
 ) -> Estimate:
     """Memory and time of a run.
 
@@ -118,10 +122,12 @@ def estimate(
         completions of a step to the longest one, and transformers' sampler waits for that.
     accelerator : Accelerator, optional
         80 GB of the H100's kind by default.
+    whole_logits : bool
+        Whether the logits of a micro-batch are held whole, as on verl without flash-attention, and not piece by piece.
     """
     accelerator = accelerator or Accelerator()
     mean = config.sampling.max_new_tokens / 2 if completion_tokens is None else completion_tokens
-    run = _Run(config, shape, gpus, sharded, prompt_tokens, mean, accelerator)
+    run = _Run(config, shape, gpus, sharded, prompt_tokens, mean, accelerator, whole_logits)
     vllm = accelerator.memory_gib * config.vllm_gpu_share if run.vllm else 0.0
     return Estimate(
         passes_gib=run.passes_bytes() / GIB,
@@ -146,6 +152,7 @@ class _Run:
     prompt: int
     mean: float
     on: Accelerator
+    whole_logits: bool = False
 
     @property
     def vllm(self) -> bool:
@@ -218,10 +225,14 @@ class _Run:
         return 0.0 if self.width == 4 else self.width * self.layer_weights * self.shape.layers
 
     def head_bytes(self) -> float:
-        """TRL's output layer, piece by piece; its gradient is summed in float32."""
-        tile = min(self.micro_tokens, TILE[0]) * min(self.shape.vocabulary, TILE[1])
+        """The output layer, TRL's piece by piece; its gradient is summed in float32."""
+        if self.whole_logits:
+            logits = LOGITS * self.width * self.micro_tokens * self.shape.vocabulary
+        else:
+            tile = min(self.micro_tokens, TILE[0]) * min(self.shape.vocabulary, TILE[1])
+            logits = tile * self.width
         own = 0 if self.config.updates.lora_rank is not None else 4 * self.shape.head
-        return tile * self.width + own + 4 * self.micro_tokens * self.shape.hidden
+        return logits + own + 4 * self.micro_tokens * self.shape.hidden
 
     def passes_bytes(self) -> float:
         sizes = self.config.updates

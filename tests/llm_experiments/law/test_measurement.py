@@ -100,7 +100,7 @@ def test_bad_configurations_name_the_argument(finished, monkeypatch, capsys):
     refused("cells must map names to settings, got list", cells=[1])
     refused("'a/b' names a folder", cells={"a/b": {}})
     refused("cell 'three' is none of the file's: one, two", "--cell", "three")
-    refused("teaching is for language models in the worlds chains, columns", teaching={"steps": 2})
+    refused("teaching is for language models in the worlds columns, workings", teaching={"steps": 2})
     refused("sampling.engine must be transformers", sampling=CONFIG["sampling"] | {"engine": "vllm"})
 
 

@@ -67,7 +67,7 @@ def step_of(queue, trainer, step, size=2):
     kept = put(queue, rows)
     keys = list(kept.keys)
     found, metrics = compute(queue, trainer, balance(trainer, kept), step)
-    trainer.actor_rollout_wg = Workers()  # in the place of the ranks that balance() put there
+    trainer.actor_rollout_wg = Workers()  # in place of the ranks that balance() put there
     return prompts, rewards, [found[key] for key in keys], metrics
 
 

@@ -87,6 +87,17 @@ def test_a_model_that_only_a_download_would_tell_has_no_shape(tmp_path):
     assert shape_of(ModelConfig(name=str(tmp_path))).layers == 3
 
 
+def test_verls_logits_are_held_whole():
+    config = PAPER["math_qwen2.5_math_7b_g8"]
+    shape = shape_of(config.model)
+    pieces, whole = (
+        estimate(config, shape, gpus=4, sharded=True, prompt_tokens=256, whole_logits=held) for held in (False, True)
+    )
+    one = 4 * (256 + 2048) * 152064 * 2 / 2**30  # of a micro-batch, in bfloat16
+    assert 5 * one < whole.passes_gib - pieces.passes_gib < 6 * one
+    assert whole.hours == pieces.hours
+
+
 @pytest.mark.parametrize("feed_forward", [256, 1024])
 def test_what_a_layer_keeps_is_what_autograd_saves(feed_forward):
     """Bytes of all tensors that a backward pass of a Llama layer would need, weights aside, by storage."""
