@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -100,7 +101,9 @@ def compare_runs(
     curves = RewardCurve.of(before), RewardCurve.of(after)
     level, (share, low, high) = reaching(*curves, n_boot=n_boot, seed=seed)
     figures = pd.DataFrame([row for row in rows if row is not None], columns=COLUMNS)
-    tested = {row.quantity: (row.difference, row.low, row.high) for row in figures.iloc[1:].itertuples()}
+    tested: dict[str, Any] = {
+        name: gap for name, *gap in figures.iloc[1:][["quantity", "difference", "low", "high"]].itertuples(index=False)
+    }
     known = bool(figures["n_common"].max() > 0) and not (math.isfinite(low) and math.isinf(high))
     if known:
         with np.errstate(divide="ignore"):

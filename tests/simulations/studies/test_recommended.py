@@ -31,7 +31,7 @@ def test_true_errors_are_those_of_an_estimator_fed_step_by_step():
     estimator, squared, seen = AdvantageEstimator("kae_eb"), {}, set()
     for step, rows in frame.groupby("step"):
         estimator.step(rows["prompt"].tolist(), rows["reward"].to_numpy(), int(step))
-        errors = (np.asarray(estimator.values) - rows["value"]) ** 2  # noqa: PD011 (no frame)
+        errors = (np.asarray(estimator.values) - rows["value"]) ** 2
         for prompt, error in zip(rows["prompt"], errors, strict=True):
             if (prompt, step) not in seen and any(p == prompt for p, _ in seen):
                 squared.setdefault(prompt, []).append(error)
