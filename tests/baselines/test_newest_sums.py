@@ -52,14 +52,20 @@ def test_values_and_what_is_learned_are_the_same(method, copies, monkeypatch):
     if copies is not None:
         among = np.random.default_rng(1).random((copies, 130, 1)) < 0.8
         groups = Groups(groups.reward, among=among)
-    found = baseline.initial_carry()
-    served = [baseline.serve(groups, visits, step=60 + k, carry=found) for k in range(2)]
+
+    def run():
+        carry, values = baseline.initial_carry(), []
+        for k in range(3):
+            served = baseline.serve(groups, visits, step=60 + k, carry=carry)
+            carry, values = served.carry, [*values, served.values]
+        return np.stack(np.broadcast_arrays(*values)), carry
+
+    found, learned = run()
     monkeypatch.setattr(NewestSums, "pays", staticmethod(lambda *_: False))
-    for k, one in enumerate(served):
-        expected = baseline.serve(groups, visits, step=60 + k, carry=found)
-        np.testing.assert_allclose(one.values, expected.values, rtol=1e-9, atol=1e-11)
-        for name, array in expected.carry.items():
-            np.testing.assert_allclose(one.carry[name], array, rtol=1e-9)
+    expected, carry = run()
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+    for name, array in carry.items():
+        np.testing.assert_allclose(learned[name], array, rtol=1e-9)
 
 
 def test_shared_lags_weights_and_single_precision_are_summed_as_they_were():
