@@ -75,17 +75,6 @@ def test_a_single_seed_has_no_error_to_show(tmp_path):
     assert shown[["Greedy", "Greedy, difference", "Seeds"]].tolist() == ["44.0", "-4.0", "1"]
 
 
-def test_value_errors_leave_the_first_quarter_out_and_count_runs(folder):
-    shown = tables.value_table(read_results(folder, ["values"])["values"])
-    assert shown.to_dict("records") == [{"Baseline": "KAE (bandwidth 80)", "Value MSE": "20 ± 0", "Runs": "15"}]
-
-
-def test_with_one_completion_value_errors_are_differences(folder):
-    values = read_results(folder, ["values"])["values"].assign(mse=np.nan)
-    shown = tables.value_table(values)
-    assert shown["Value MSE less the batch mean's"].item().startswith("-200 ")
-
-
 def test_a_folder_without_tests_is_an_error_in_one_line(tmp_path):
     result = CliRunner().invoke(app(command.main), [str(tmp_path)])
     assert result.exit_code != 0
