@@ -52,6 +52,15 @@ def test_of_alternatives_a_wrong_one_decides_and_one_passed_over_leaves_it_open(
     np.testing.assert_array_equal(verifier.grade(["7"], [r"\boxed{7.0 \text{ or } 7.00}"]), [expected])
 
 
+def test_a_list_of_guesses_takes_no_more_time_than_a_completion(monkeypatch):
+    """Fifty slow alternatives in each of a hundred texts kept honest answers waiting for 20 minutes."""
+    verifier, asked = MathVerifier(), []
+    monkeypatch.setattr(verifier._pool, "ask", lambda requests, patient: asked.extend(requests) or [])
+    towers = [f"{base}^{{9^{{9}}}}" for base in range(2, 52)]
+    texts = [rf"\boxed{{{' or '.join(towers)}}}", f"The answer is {' or '.join(towers)}"]
+    assert verifier.grade(["x^2+5"] * 2, texts) == [0.0, 0.0] and asked == []
+
+
 def test_tasks_hand_on_what_is_ungraded():
     task = MathematicsTask(PROBLEMS, Passes(math.nan))
     np.testing.assert_array_equal(task.grade(PROBLEMS, ["x", "y"]), [1, math.nan])
