@@ -11,7 +11,8 @@ from accelerate.utils import DistributedType, is_peft_model
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
 
-from kaestat.integrations.gradient_norms import gradient_norms, mean_squares
+from kaestat.integrations.adam_units import mean_squares
+from kaestat.integrations.gradient_norms import gradient_norms
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer

@@ -11,7 +11,7 @@ from accelerate.utils import DistributedType
 
 import kaestat.integrations.trl.completion_weights as completion_weights
 from kaestat import AdvantageEstimator, read_log
-from kaestat.integrations.gradient_norms import FLOOR, mean_squares
+from kaestat.integrations.adam_units import FLOOR, mean_squares
 from kaestat.integrations.trl.completion_weights import (
     NORMS,
     WEIGHTS,
