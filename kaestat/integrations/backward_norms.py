@@ -117,15 +117,21 @@ class BackwardNorms:
         if self._quiet or not torch.is_grad_enabled():
             return original(*given, **options)
         if len(given) != 1 or options:
-            raise ValueError(
-                f"module {name} ({type(module).__name__}) has trained parameters and is not called with one tensor "
-                "alone, so norms in them cannot be taken; freeze them."
-            )
+            raise self._not_understood(name)
         if module_kind(module) is nn.Linear and module.weight.requires_grad:
             return _Linear.apply(given[0], module.weight, module.bias, self.reached, self, name)
         if module_kind(module) is nn.Embedding:
             self._ids[module] = given[0]
-        return _Observed.apply(original(*given), given[0], self.reached, self, name)
+        output = original(*given)
+        if not isinstance(output, torch.Tensor):
+            raise self._not_understood(name)
+        return _Observed.apply(output, given[0], self.reached, self, name)
+
+    def _not_understood(self, name: str) -> ValueError:
+        return ValueError(
+            f"module {name} ({type(self._modules[name]).__name__}) has trained parameters and is not called with one "
+            "tensor for another, so norms in them cannot be taken; freeze them."
+        )
 
     def came_back(self, name: str, inputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor | None:
         """Add a module's part of the norms; returns the sum of the rows' gradients in a linear layer's weight."""

@@ -145,7 +145,7 @@ def linear_norms(
     found = g.new_zeros(len(units), len(x))
     for row in range(len(x)):
         each = (g[row].to(call.dtype).T @ x[row].to(call.dtype)).float()
-        if summed is not None:
+        if summed is not None and factor is not None:
             summed.addcmul_(each, factor[row])
         each.square_()
         for at, (rows, columns) in enumerate(scales):
