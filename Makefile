@@ -18,7 +18,7 @@ ifneq ($(PIP_CONSTRAINT),)
 export PIP_CONSTRAINT := $(abspath $(PIP_CONSTRAINT))
 endif
 
-.PHONY: help reproduce llm test test-slow test-all test-verl test-upstream check-verl check-requirements lint docs bench mutation clean
+.PHONY: help reproduce llm test test-slow test-all test-verl test-upstream check-verl rehearse-verl check-requirements lint docs bench mutation clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -52,6 +52,9 @@ test-upstream: $(UPSTREAM_ENV)/.ready ## Run adapters on the source of SkyRL, Op
 
 check-verl: $(VERL_CPU)/.ready ## Run the whole of verl on a CPU and check the adapter in it; before each release
 	PYTHONPATH=$(CURDIR) $(VERL_CPU)/bin/python $(VERL_CHECK)/check.py
+
+rehearse-verl: $(VERL_CPU)/.ready ## Train, diagnose and evaluate a tiny model on verl and a CPU, killed on the way; before each release
+	PYTHONPATH=$(CURDIR) $(VERL_CPU)/bin/python $(VERL_CHECK)/rehearse.py
 
 check-requirements: $(VENV)/.test ## Ask pip and its index whether the versions for GPU nodes fit together; before each release
 	KAESTAT_NETWORK=1 $(BIN)/pytest -q tests/llm_experiments/training/test_requirements.py

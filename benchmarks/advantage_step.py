@@ -8,8 +8,8 @@ and the same NumPy array of ids, built beforehand. verl's trainer makes UUID str
 applies. Integers it takes for group numbers as they stand, with no grouping at all; those rows are for information.
 Torch has one thread: on busy cores a second one only makes it wait.
 
-verl is no dependency of this project. Its function is found where ``verl.trainer.ppo.core_algos`` can be imported; for
-that verl 0.9.1 itself can be installed without its dependencies, with ray, omegaconf, transformers, tensordict and
+verl is not a dependency of this project. Its function is found where ``verl.trainer.ppo.core_algos`` can be imported;
+for that verl 0.9.1 itself can be installed without its dependencies, with ray, omegaconf, transformers, tensordict and
 codetiming beside it.
 """
 

@@ -5,8 +5,8 @@ simulated with its character in any case. Timed: the command in a fresh interpre
 default; and, in this process, reading the file, the risk of every method that needs rewards alone, and 1,000
 bootstrap draws over prompts.
 
-Methods that pool prompts need the log without each of ten groups of prompts too. Their replays together are compared
-with replays of the eleven logs one after the other, and the tuned candidates' together with one after the other: on the
+Methods that pool prompts need the log without each of five groups of prompts too. Their replays together are compared
+with replays of the six logs one after the other, and the tuned candidates' together with one after the other: on the
 real run, on one whose prompts return every few steps, and on one whose prompts are all there at every step.
 """
 
@@ -28,7 +28,7 @@ from benchmarks.timing import estimate, interleaved, ratio
 from kaestat import RewardLog, make_baseline, methods, read_log, value_risk
 from kaestat.core.bootstrap import cluster_bootstrap
 from kaestat.datasets import simulated_run
-from kaestat.logs.jackknife import GROUPS, jackknife_groups
+from kaestat.logs.jackknife import REPLAYS, jackknife_groups
 from kaestat.logs.risk import prompt_risks, risk_baseline, visit_risk
 from kaestat.logs.tuning import candidates, wide_grid
 from kaestat.report.analysis import TUNED_METHODS, default_methods
@@ -93,19 +93,19 @@ def _replays(name: str, log: RewardLog, repetitions: int) -> list[Row]:
     """How much faster replays together are than one after the other."""
     pooling = [method for method in default_methods() if risk_baseline(method).pools_prompts]
     tried = [method for name in TUNED_METHODS for method in candidates(name, wide_grid(log))]
-    group = jackknife_groups(len(log.prompts), seed=0)
+    group = jackknife_groups(len(log.prompts), seed=0, n_groups=REPLAYS)
 
     def one_by_one(names: Sequence[str], parts: Sequence[RewardLog]) -> None:
         for part in parts:
             for method in names:
                 visit_risk(part, risk_baseline(method), absolute=True)
 
-    parts = [log, *(log.subset(group != k) for k in range(GROUPS))]
+    parts = [log, *(log.subset(group != k) for k in range(REPLAYS))]
     case = f"{name}: {len(log.prompts):,} prompts, {log.n_steps:,} steps"
     rows = []
     for what, together, apart in (
         (
-            f"{len(pooling)} methods that pool prompts, {GROUPS + 1} logs",
+            f"{len(pooling)} methods that pool prompts, {REPLAYS + 1} logs",
             lambda: prompt_risks(log, [*pooling, "grpo"], again=True),
             lambda: one_by_one(pooling, parts),
         ),

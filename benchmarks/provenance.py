@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kaestat.core.provenance import checked_out_commit, installed_version
 
-PACKAGES = ("kaestat", "numpy", "scipy", "pandas", "torch", "statsmodels", "verl")
+PACKAGES = ("kaestat", "numpy", "scipy", "pandas", "torch", "verl")
 
 
 def provenance() -> dict[str, str]:

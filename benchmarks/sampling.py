@@ -6,7 +6,7 @@ policy and predictor, free numbers of completions and string ids, once every pro
 the sampler does not need: `AdvantageEstimator.predict` of all prompts at once, by ``kae`` with a fixed bandwidth, ten
 visits of each. Times are those of the processor. Memory is that of a process of its own, in which a step's allocations
 are traced by tracemalloc: what is held at most beyond what was there before the step. The ids themselves are the
-user's; what the sampler keeps of all prompts (predictions, the place of each id, the predictor's history) is told
+user's; what the sampler keeps of all prompts (predictions, the place of each id, the predictor's history) is reported
 apart, as the growth of the resident set. For the committed numbers BLAS had one thread (``OPENBLAS_NUM_THREADS=1``).
 """
 

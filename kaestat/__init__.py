@@ -11,6 +11,7 @@ from kaestat.core.version import __version__ as __version__
 
 if TYPE_CHECKING:  # the places of `_PLACES`, for type checkers; a test compares the two
     from kaestat.baselines.registry import make_baseline, methods
+    from kaestat.baselines.workbench import check
     from kaestat.core.arrays import Groups, Visits
     from kaestat.estimator.advantage import AdvantageEstimator
     from kaestat.estimator.several_rewards import SeveralRewards, gdpo
@@ -33,6 +34,7 @@ __all__ = [
     "RewardLog",
     "SeveralRewards",
     "Visits",
+    "check",
     "gdpo",
     "gradient_differences",
     "gradient_risk",
@@ -46,6 +48,7 @@ __all__ = [
 ]
 _PLACES = {
     "baselines.registry": ("make_baseline", "methods"),
+    "baselines.workbench": ("check",),
     "core.arrays": ("Groups", "Visits"),
     "estimator.advantage": ("AdvantageEstimator",),
     "estimator.several_rewards": ("SeveralRewards", "gdpo"),

@@ -21,7 +21,6 @@ from llm_experiments.training.verl.launch import launch_verl
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
-CONFIGS = Path(__file__).parent / "configs"
 FAILED, USAGE, INTERRUPTED = 1, 2, 130  # exit codes
 UsageError, Abort = typer.BadParameter.__base__, typer.Abort  # typer exports the first under no name of its own
 
@@ -32,8 +31,6 @@ class Stage(StrEnum):
     pools = "pools"
     value = "value"
     gradient = "gradient"
-    budget = "budget"
-    check = "check"
     all = "all"
 
 
@@ -60,7 +57,7 @@ def _commands() -> None:
 def diagnose(
     config: Annotated[Path | None, typer.Option(help="YAML file, such as llm_experiments/configs/tiny.yaml.")] = None,
     run: Annotated[Path | None, typer.Option(help="Folder of a training run with a section diagnose, instead.")] = None,
-    stage: Annotated[Stage, typer.Option(help="What to do; all does one after the other, but for check.")] = Stage.all,
+    stage: Annotated[Stage, typer.Option(help="What to do; all does one after the other.")] = Stage.all,
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and pools.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables, a run's in NAME below it.")] = Path("results"),
     data: Annotated[
@@ -90,13 +87,12 @@ def diagnose(
         name, parts = diagnostics_of(run, data=data, prompts=prompts)
     disable_progress_bar()  # those of loading and saving weights; ours tell what matters
     console = Console(stderr=True)
-    stages = (Stage.pools, Stage.value, Stage.gradient, Stage.budget) if stage is Stage.all else (stage,)
+    stages = (Stage.pools, Stage.value, Stage.gradient) if stage is Stage.all else (stage,)
     done: dict[int, Path] = {}
-    drawn = stage is Stage.check and any(part.equal_budget.drawn_steps for part in parts.values())
     for step, part in parts.items():
         place = results if step is None else runs
         diagnosis = Diagnosis(part, runs=runs, results=place, progress=partial(timed_progress, console))
-        for each in stages if part.equal_budget.drawn_steps or not drawn else ():
+        for each in stages:
             getattr(diagnosis, each)()
         if step is not None:
             done[step] = diagnosis.results
@@ -210,57 +206,12 @@ def train(
         console.print(f"Results: {results / place}", highlight=False, markup=False, soft_wrap=True)
 
 
-@app.command()
-def prior(
-    config: Annotated[Path, typer.Option(help="YAML file of the training runs that will begin with it.")],
-    completions: Annotated[int, typer.Option(min=1, help="Of each problem.")] = 8,
-    model: Annotated[str | None, typer.Option(help="Folder or hub id, in place of the runs' first policy.")] = None,
-    name: Annotated[str, typer.Option(help="Of the pass; by default the configuration's.")] = "",
-    engine: Annotated[Engine | None, typer.Option(help="What samples; by default the configuration's.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the completions.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="File (.csv, .jsonl, .parquet); by default priors/NAME.jsonl in --runs.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the task.")] = None,
-    runs: Annotated[Path, typer.Option(help="Folder of models and completions.")] = Path("runs"),
-) -> None:
-    """Pass rates of the problems of training runs, from an offline pass over them: a warm start for their history.
-
-    Interrupt it at any moment, and run it again: it goes on where it stopped.
-    """
-    from transformers.utils.logging import disable_progress_bar
-
-    from llm_experiments.prior import PriorPass
-    from llm_experiments.training.experiment import load_experiment
-
-    by_seed = {run.seed: run for run in load_experiment(config)}
-    disable_progress_bar()
-    console = Console(stderr=True)
-    name = name or next(iter(by_seed.values())).name
-    found = PriorPass(
-        list(by_seed.values()),
-        name=name,
-        completions=completions,
-        model=model,
-        engine=engine,
-        seed=seed,
-        out=out or runs / "priors" / f"{name}.jsonl",
-        data=data,
-        folder=runs,
-        progress=partial(timed_progress, console),
-    ).run()
-    se = "" if found.se != found.se else f" ± {found.se:.4f}"
-    _say(console, f"{len(found.table)} problems x {completions} completions: mean reward {found.mean:.4f}{se}")
-    _say(console, f"Prior: {found.path}")
-
-
 class Part(StrEnum):
     """Parts of a study; each makes what it needs of those before it."""
 
     bases = "bases"
     rates = "rates"
     compare = "compare"
-    rows = "rows"
 
 
 @app.command()
@@ -297,10 +248,10 @@ def study(
     console = Console(stderr=True)
     progress = partial(timed_progress, console)
     pieces = Study(load_study(config), runs=runs, results=results, progress=progress, device=place, stack=stack)
-    if part not in (Part.rates, Part.compare):
+    if part is Part.bases:
         if design:
             raise ValueError(f"--design goes with rates and compare, not with {part}.")
-        getattr(pieces, part)()
+        pieces.bases()
     else:
         getattr(pieces, part)(design)
     console.print(f"Results: {pieces.results}", highlight=False, markup=False, soft_wrap=True)
@@ -339,28 +290,6 @@ def law(
 
 
 @app.command()
-def half_hour(
-    config: Annotated[Path, typer.Option(help="YAML file with the pieces.")] = CONFIGS / "queue" / "half_hour.yaml",
-    minutes: Annotated[float, typer.Option(help="Stop after them.")] = 9.0,
-    folder: Annotated[Path, typer.Option(help="Folder to work in.")] = Path("half_hour"),
-    pieces: Annotated[Path | None, typer.Option(help="Archive of an earlier call, to go on from.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the archive; by default beside that one.")] = None,
-) -> None:
-    """A queue of experiments in the minutes of a lent machine, gone on with at the next call, there or elsewhere."""
-    from llm_experiments.half_hour import Queue, load_half_hour
-
-    console = Console(stderr=True)
-    say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
-    queue = Queue(load_half_hour(config), folder.resolve(), say)
-    if pieces is not None:
-        queue.unpack(pieces)
-    try:
-        queue.run(minutes)
-    finally:
-        say(f"Archive: {queue.pack(out or folder.parent)}")
-
-
-@app.command()
 def compare(
     evaluation: Annotated[Path, typer.Argument(help="Results folder of an evaluation.")],
     reference: Annotated[Path, typer.Argument(help="Results folder of the one to compare with.")],
@@ -376,7 +305,7 @@ app.command()(paper)
 
 
 def main() -> None:
-    """Entry point: faults of the user's input are told in one line, without a trace."""
+    """Entry point: faults of the user's input are reported in one line, without a trace."""
     try:
         sys.exit(app(prog_name="python -m llm_experiments", standalone_mode=False) or 0)
     except UsageError as error:

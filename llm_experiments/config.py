@@ -119,7 +119,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is no YAML file of sections.
+        If it is not a YAML file of sections.
     """
     try:
         content = yaml.safe_load(Path(path).read_text())

@@ -16,7 +16,7 @@ from kaestat.report import progress
 Clock = Callable[[], float]
 MINUTE = 60.0
 INSTANT = 0.5  # seconds within which a unit that is counted was there before
-WIDTH_OF_FILES = 160  # where the output is no terminal, and so has no width of its own
+WIDTH_OF_FILES = 160  # where the output is not a terminal, and so has no width of its own
 
 
 def print_table(frame: pd.DataFrame) -> None:
@@ -33,7 +33,7 @@ def print_table(frame: pd.DataFrame) -> None:
 
 
 class MinuteLines:
-    """A line a minute on how far a part is, for output that is no terminal: logs of schedulers, files.
+    """A line a minute on how far a part is, for output that is not a terminal: logs of schedulers, files.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ def run_study(
     scale: Annotated[float, typer.Option(help="Factor on the number of replicates.")] = 1.0,
     seed: SeedOption = 0,
     jobs: Annotated[int, typer.Option(help="Workers.")] = 2,
-    backend: Annotated[str, typer.Option(help="loky (processes), ray (a cluster) or sequential.")] = "loky",
+    backend: Annotated[str, typer.Option(help="loky (processes) or sequential.")] = "loky",
     out: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results/simulations"),
 ) -> None:
     """Run a study, or go on with it; print its summary. Exit code 1 if a part of it failed."""
@@ -81,7 +81,7 @@ def replay_one(
             raise ValueError(f"replicate must be 0 or more, got {replicate}.")
         chosen.check_cells()
     except json.JSONDecodeError as error:
-        _fail(f"cell is no JSON: {error}; give an object of factors, for example '{{\"h\": 0.1}}'.", USAGE)
+        _fail(f"cell is not JSON: {error}; give an object of factors, for example '{{\"h\": 0.1}}'.", USAGE)
     except ValueError as error:
         _fail(str(error), USAGE)
     samples = replay(chosen, found, replicate, settings.seed)

@@ -17,7 +17,7 @@ for name, examples in PROFILES.items():
 settings.load_profile("quick")
 
 needs = {
-    "trl": ["helpers/tiny_async_trl.py", "helpers/tiny_trl.py", "helpers/two_ranks.py"],
+    "trl": ["helpers/tiny_trl.py", "helpers/two_ranks.py"],
     "verl": ["helpers/tiny_verl.py", "integrations/verl/on_cpu"],
 }
 collect_ignore = [file for framework, files in needs.items() if not find_spec(framework) for file in files]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 COLORS = {"light": ("#1f1f1f", "#e4e4e4"), "dark": ("#d8dae0", "#3c3f4b")}  # of text and of the grid
 FULL = 30.0  # the ratio of full colour
-MAPS = {"default": "Bandwidth 10 (the default)", "best": "Best bandwidth"}
+MAPS = {"default": "Bandwidth 10 (the paper's)", "best": "Best bandwidth"}
 
 # Okabe and Ito's palette, told apart with any colour vision; markers and line styles differ too.
 SERIES = {

@@ -1,8 +1,8 @@
 """The numbers behind "Choose a baseline": value MSE of the methods in simulated runs, and in a real one.
 
 ``PYTHONPATH=. python docs/figures/choice_numbers.py``, in a checkout, writes ``choice_curves.csv`` and
-``choice_map.csv`` beside this file in seconds, and ``choice_real_run.csv`` and ``choice_defaults.csv`` where
-``KAESTAT_DATA`` names the folder of the real run's log. tests/docs checks that the files are what it writes.
+``choice_map.csv`` beside this file in seconds, and ``choice_real_run.csv`` where ``KAESTAT_DATA`` names the folder
+of the real run's log. tests/docs checks that the files are what it writes.
 
 In the simulated runs a prompt's success rate starts as in a real run and its logit is a Gaussian random walk; every
 prompt is seen once a step with G completions. Errors are against the true value after V earlier visits.
@@ -25,15 +25,6 @@ from simulations.harness import Streams
 
 FOLDER = Path(__file__).parent
 REAL_LOG = "acc_step_500_dev.json"
-
-DEFAULTS = (
-    "bayes_filter",
-    "kae_eb:bandwidth=auto",
-    "kae_eb:bandwidth=20",
-    "kae:bandwidth=auto",
-    "kae:bandwidth=10",
-    "rloo",
-)
 
 N_PROMPTS, N_REPLICATES = 64, 60
 GROUP_SIZE, PAST, DRIFT = 8, 16, 0.13  # where another number is not on the axis; the drift is a real run's per epoch
@@ -110,12 +101,6 @@ def real_run(log: RewardLog) -> pd.DataFrame:
     return table[["method", "mse", "se", "vs_grpo"]].rename(columns={"vs_grpo": "ratio_to_grpo"})
 
 
-def real_run_defaults(log: RewardLog) -> pd.DataFrame:
-    """``method, mse, se`` of what is recommended, and of fixed bandwidths beside it, the best first."""
-    table = value_risk(log, DEFAULTS, n_boot=0).sort_values("mse", kind="stable")
-    return table[["method", "mse", "se"]]
-
-
 def write(frame: pd.DataFrame, name: str) -> None:
     """Write a table beside this file, to six digits."""
     write_atomically(FOLDER / f"{name}.csv", frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
@@ -125,6 +110,4 @@ if __name__ == "__main__":
     write(curves(), "choice_curves")
     write(choice_map(), "choice_map")
     if "KAESTAT_DATA" in os.environ:
-        log = read_log(Path(os.environ["KAESTAT_DATA"]) / REAL_LOG)
-        write(real_run(log), "choice_real_run")
-        write(real_run_defaults(log), "choice_defaults")
+        write(real_run(read_log(Path(os.environ["KAESTAT_DATA"]) / REAL_LOG)), "choice_real_run")

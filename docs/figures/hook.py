@@ -55,13 +55,10 @@ def experiment_figures() -> dict[str, Figure]:
     sys.path.insert(0, str(ROOT))  # where `paper_figures` is: it runs from a checkout and is not installed
     try:
         from llm_experiments.diagnose.results import read_results
-        from paper_figures.llm import equal_budget
         from paper_figures.llm.figures import assumption6
         from paper_figures.policies.figures import figure as study_figure
-        from paper_figures.studies import baseline_law, staleness
+        from paper_figures.studies import baseline_law
         from paper_figures.training import policy_optimization
-        from paper_figures.training import results as training_results
-        from paper_figures.training.figures import errors
     finally:
         sys.path.remove(str(ROOT))
     experiments = RESULTS / "training"
@@ -69,16 +66,11 @@ def experiment_figures() -> dict[str, Figure]:
         name: policy_optimization.figure(experiments / wanted.experiment, wanted)
         for name, wanted in policy_optimization.FIGURES.items()
     }
-    slow = training_results.read_results(experiments / "tiny_multi_stream_slow", ("gradients", "values"))
-    figures["errors"] = errors(slow["gradients"], slow["values"])
-    along_a_run = read_results(RESULTS / "tiny_trained")
-    figures["assumption6"] = assumption6(along_a_run.score_norms)
-    figures["equal_budget"] = equal_budget.figure(along_a_run.equal_budget)
+    figures["assumption6"] = assumption6(read_results(RESULTS / "tiny_trained").score_norms)
     law = baseline_law.read(RESULTS / "baseline_law")
     models = baseline_law.measured_models(RESULTS / "law" / "smollm2")
     figures["law_regions"], figures["law_agreement"] = baseline_law.regions(law, models), baseline_law.agreement(law)
     figures |= {name: study_figure(RESULTS / "studies" / name) for name in ("columns", "workings")}
-    figures["staleness"] = staleness.figure(staleness.read(RESULTS / "studies" / "staleness"))
     return figures
 
 

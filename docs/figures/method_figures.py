@@ -55,8 +55,8 @@ def section(method: Method) -> str:
 </div>
 
 Value MSE in squared bias and variance on six kinds of paths of 30 visits, and on the right that MSE divided by that
-of the best method of [the comparison](../comparison.md); 1 is where it wins. Kernel methods at a fixed bandwidth,
-errors in `docs/figures/method_spread.csv`.
+of the best method of [the comparison](../choose.md#every-method-on-one-number); 1 is where it wins.
+Kernel methods at a fixed bandwidth, errors in `docs/figures/method_spread.csv`.
 
 """
 

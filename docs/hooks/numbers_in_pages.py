@@ -20,7 +20,7 @@ ERRORS = ("mcse", "se")
 
 
 class Number(float):
-    """A number of a table with what stands beside it: its standard error, or the ends of its interval."""
+    """A number of a table with its standard error, or the ends of its interval."""
 
     error: float
     low: float

@@ -7,18 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from array_api_compat import device
 
 from kaestat.baselines.base import Served
-from kaestat.baselines.filter_arrays import as_type_of, elapsed, joined, of_rows, summed
-from kaestat.baselines.filter_belief import PARTS, TINY, Belief, Moving, log_evidence
+from kaestat.baselines.filter_arrays import Scale, added_up, as_type_of, elapsed, joined, of_rows, summed
+from kaestat.baselines.filter_belief import PARTS, Belief, Moving
+from kaestat.baselines.filter_group import likely_of_group, values_of_any, values_of_binary
 from kaestat.baselines.filter_population import Population, first_carry, moments
 from kaestat.baselines.filter_range import lies_outside, plain_means, say_widened, widened
-from kaestat.baselines.filter_rates import AGES, Rates, plain_rates
+from kaestat.baselines.filter_rates import Rates, plain_rates
 from kaestat.baselines.filter_shock import common_shock, posterior_mean, shocked
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Visits, not_negative
 
-BLOCK = 2048  # prompts whose arrays fit the processor's cache
+BLOCK = 4000  # prompts whose arrays fit the processor's cache
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,7 @@ class BayesFilter(RangedBaseline):
         now = _Now.of(self, groups, visits, step, carry)
         known, found = now.population.moving(), []
         for rows in now.blocks:
-            belief = now.belief(known, rows)
-            size = posterior_mean(belief, known, belief.probabilities(known))[1]
+            size = posterior_mean(now.belief(known, rows), known)[1]
             found.append(size * known.dispersion[..., 0, :])
         return groups.xp.astype(joined(found), groups.reward.dtype)[..., None]
 
@@ -131,12 +132,17 @@ class _Now:
         Both with rewards for which the range that was given is [0, 1].
     unit : array, shape (..., P, G)
         Rewards, 0 in the padding.
+    binary : bool
+        Whether all of these are 0 or 1, and whole completions.
     low, width : array, shape (..., 1)
         Range of the rewards of earlier steps.
+    is_unit, outside : bool
+        Whether that is [0, 1], and whether a reward lies outside of it.
     rates : Rates
     population : Population
     returning, scored : boolean array, shape (..., P)
         Prompts with a past, and those of them that count for what is learned.
+    all_scored : bool
     shape : tuple of int
         (..., P).
     carry : dict of array
@@ -146,12 +152,16 @@ class _Now:
     groups: Groups
     visits: Visits
     unit: Array
+    binary: bool
     low: Array
     width: Array
+    is_unit: bool
+    outside: bool
     rates: Rates
     population: Population
     returning: Array
     scored: Array
+    all_scored: bool
     shape: tuple[int, ...]
     carry: dict[str, Array]
     last_scored: Array
@@ -164,30 +174,37 @@ class _Now:
         before = {name: as_type_of(array, reward) for name, array in before.items()}
         step = as_type_of(step, reward)
         step = step[..., 0, 0] if step.ndim >= 2 else step
-        shape = np.broadcast_shapes((*groups.leading, reward.shape[-2]), visits.lag.shape[:-1])
-        newest = xp.full_like(reward[..., 0] if reward.shape[-1] else groups.count[..., 0], np.inf)
         if visits.lag.shape[-1]:
-            newest = xp.where(visits.count > 0, visits.lag, xp.full_like(visits.count, np.inf))
+            newest = xp.where(visits.count > 0, visits.lag, np.inf)
             newest = newest[..., 0] if newest.shape[-1] == 1 else xp.min(newest, axis=-1)
+        else:
+            newest = xp.full_like(reward[..., 0] if reward.shape[-1] else groups.count[..., 0], np.inf)
         returning = newest < np.inf
         scored = returning if groups.among is None else returning & groups.among[..., 0]
         since, returns = elapsed(step, newest, scored, before["last_scored"])
         low, width = before["range"][..., :1], before["range"][..., 1:] - before["range"][..., :1]
+        is_unit, outside = bool(((low == 0) & (width == 1)).all()), lies_outside(groups, before["range"])
         unit = groups.reward if groups.mask is None else xp.where(groups.mask, reward, low[..., None])
-        if bool(xp.any((low != 0) | (width != 1))) or lies_outside(groups, before["range"]):
-            unit = xp.clip((unit - low[..., None]) / width[..., None], 0.0, 1.0)
+        if not is_unit or outside:
+            unit = ((unit - low[..., None]) / width[..., None]).clip(0.0, 1.0)
         rates = Rates.of(reward)
         return cls(
             groups=groups,
             visits=visits,
             unit=unit,
+            binary=bool(_zeros_and_ones(unit, groups.times).all()),
             low=low,
             width=width,
+            is_unit=is_unit,
+            outside=outside,
             rates=rates,
             population=Population.of(rates, before, since),
             returning=returning,
             scored=scored,
-            shape=shape,
+            all_scored=bool(scored.all()),
+            shape=np.broadcast_shapes(
+                (*groups.leading, reward.shape[-2]), visits.lag.shape[:-1], (*before["last_scored"].shape, 1)
+            ),
             carry=before,
             last_scored=xp.where(returns > 0, step, before["last_scored"]),
         )
@@ -202,180 +219,171 @@ class _Now:
 
     def coarse(self, array: Array) -> Array:
         """In the precision of beliefs, with an axis for the hypotheses."""
-        return self.groups.xp.astype(array, self.rates.variance.dtype, copy=False)[..., None, :]
+        return as_type_of(array, self.rates.variance)[..., None, :]
+
+    def fine(self, parts: list[Array], axis: int = -1) -> Array:
+        """Of all prompts, in the floating type of the rewards."""
+        return as_type_of(joined(parts, axis), self.unit)
+
+    @property
+    def own_scale(self) -> Scale | None:
+        """The range of earlier steps, where it is not [0, 1]."""
+        return None if self.is_unit else Scale(self.coarse(self.low), self.coarse(self.width))
 
     def belief(self, known: Moving, rows: slice) -> Belief:
         """Of some prompts at their present visit: from what is kept of them, or else from their visits anew."""
-        visits, returning = self.visits, self.returning[..., rows]
-        leading = self.shape[:-1]
-        unknown = Belief.unknown(self.rates, (*leading, returning.shape[-1]))
-        if visits.lag.shape[-1] == 0 or not bool(self.groups.xp.any(returning)):
+        xp, visits, returning = self.groups.xp, self.visits, self.returning[..., rows]
+        scale, all_return = self.own_scale, bool(returning.all())
+        if visits.state is not None and visits.lag.shape[-1]:
+            state = as_type_of(visits.state[..., rows, :], self.rates.variance)
+            kept = Belief.unpacked(state, known, scale)
+            if all_return:
+                return kept.moved(self.rates, known)
+        unknown = Belief.unknown(self.rates, known, (*self.shape[:-1], returning.shape[-1]))
+        if visits.lag.shape[-1] == 0 or not bool(returning.any()):
             return unknown
         if visits.state is not None:
-            kept = Belief.unpacked(as_type_of(visits.state[..., rows, :], self.rates.variance))
-            kept = self.on_range(kept, rows)
             return kept.where(returning, unknown).moved(self.rates, known).where(returning, unknown)
-        xp, belief = self.groups.xp, unknown
+        belief = unknown
         before = xp.zeros_like(visits.count[..., rows, 0]) > 0
         for column in range(visits.count.shape[-1]):
             here = visits.count[..., rows, column] > 0
             count, total = (self.coarse(part[..., rows, column]) for part in (visits.count, visits.total))
-            low, width = self.coarse(self.low), self.coarse(self.width)
-            total = xp.minimum(not_negative((total - low * count) / width), count)
-            moved = belief.moved(self.rates, known).where(before, belief)
-            belief = _updated(moved, known, count, total).where(here, belief)
+            if scale is not None:
+                total = (total - scale.low * count) / scale.width
+            total = xp.minimum(not_negative(total), count)
+            copied = belief.where(before, belief)
+            moved = copied.moved(self.rates, known).where(before, belief)
+            after = moved.with_group(count, total, likely_of_group(moved, known, count, total, None), known)
+            belief = after.where(here, belief)
             before = before | here
         return belief.moved(self.rates, known).where(returning, unknown)
-
-    def on_range(self, kept: Belief, rows: slice) -> Belief:
-        """What is kept has rewards as they came; here they lie in [0, 1]."""
-        xp = self.groups.xp
-        if self._is_unit:
-            return kept
-        low, width = self.coarse(self.low), self.coarse(self.width)
-        total = (kept.total - low * kept.count) / width
-        return replace(kept, total=xp.minimum(not_negative(total), kept.count))
-
-    @property
-    def _is_unit(self) -> bool:
-        return bool(self.groups.xp.all((self.low == 0) & (self.width == 1)))
 
     def served(self, baseline: BayesFilter, beliefs: list[Belief], known: Moving) -> Served:
         """Values, carry and state."""
         groups, xp, unit = self.groups, self.groups.xp, self.unit
         count, total = groups.count[..., 0], summed(unit, groups.times)
-        own = [(self.coarse(of_rows(count, rows)), self.coarse(of_rows(total, rows))) for rows in self.blocks]
-        likely = [belief.probabilities(known) for belief in beliefs]
-        past = self.past_of(beliefs, likely)
+        past = self.past_of(beliefs, known)
         each = moments(past[0] + count, past[1] + total, self.population.dispersion[..., 0])
-        sums, prior = self.population.with_prompts(each, groups)
-        shock = self.shock(beliefs, known, likely, count, total)
-        values, packed, learned, afterwards = [], [], [], []
-        for rows, belief, weight, (n, s) in zip(self.blocks, beliefs, likely, own, strict=True):
+        pooled = groups.pooled(each)
+        sums, prior = self.population.with_prompts(each, pooled)
+        shock = self.shock(beliefs, known, count, total)
+        values, learned, afterwards = [], [], []
+        like, size = self.rates.variance, baseline.state_size
+        state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
+        for rows, belief in zip(self.blocks, beliefs, strict=True):
+            n, s = self.coarse(of_rows(count, rows)), self.coarse(of_rows(total, rows))
             here = replace(known, a=self.coarse(of_rows(prior[0], rows)), b=self.coarse(of_rows(prior[1], rows)))
             asked = belief, here
             if shock is not None:
                 asked = shocked(belief, known, here, self.coarse(shock[..., :-1][..., rows]))
                 belief, here = shocked(belief, known, here, self.coarse(shock[..., -1:]))
-            values.append(self.values_of(*asked, weight, rows, n))
-            evidence = log_evidence(*belief.beta(here), n / here.dispersion, s / here.dispersion)
-            after = belief.with_group(n, s, evidence, here)
+            value, likely = self.values_of(*asked, rows, n, s)
+            if shock is not None or likely is None:
+                likely = likely_of_group(belief, here, n, s, self.plain(rows))
+            after = belief.with_group(n, s, likely, here)
+            counts = None if self.all_scored else self.coarse(of_rows(self.scored, rows))
+            learned.append(self.population.learned_from(belief.probability, likely, after.probability, known, counts))
+            values.append(value)
             afterwards.append(after)
-            learned.append(self.learned(belief, after, evidence, here, rows))
-            packed.append(self.as_they_came(after, rows, s).packed())
+            state[..., rows, :] = after.packed(known, self.scale_of(rows, s))
         if shock is not None:  # the values are spread in another way now
-            n, s = self.past_of(afterwards, [belief.probabilities(known) for belief in afterwards])
+            n, s = self.past_of(afterwards, known)
             shifted = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
         of_all = {name: sum(part[name] for part in learned) for name in learned[0]}
-        carry = self.population.after(of_all | {"dispersion": self.dispersion_sums(past)})
+        carry = self.population.after(of_all | {"dispersion": self.dispersion_sums(past, count, total)})
         carry |= {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
-        value = self.low[..., None] + self.width[..., None] * xp.astype(joined(values, -2), unit.dtype)
-        if lies_outside(groups, self.carry["range"]):
+        value = self.fine(values, -2)
+        if not self.is_unit:
+            value = self.low[..., None] + self.width[..., None] * value
+        if self.outside:
             value = plain_means(groups, carry["range"], value, past[0], self.width * past[1] + self.low * past[0])
             carry |= {"range": widened(groups, carry["range"]), "population": xp.zeros_like(sums)}
             say_widened(baseline.low, baseline.high, self.carry["range"], carry["range"])
-        value = baseline.low + (baseline.high - baseline.low) * value
-        came = groups.pooled(each)[..., 0, 0] > 0  # nothing changes where nobody is there for the others
-        carry = {
-            name: xp.where(came if name == "last_scored" else came[..., None], array, self.carry[name])
-            for name, array in carry.items()
-        }
-        return Served(values=value, carry=carry, settled=baseline, state=joined(packed, -2))
+        if (baseline.low, baseline.high) != (0.0, 1.0):
+            value = baseline.low + (baseline.high - baseline.low) * value
+        came = pooled[..., 0, 0] > 0  # nothing changes where nobody is there for the others
+        if not bool(came.all()):
+            carry = {
+                name: xp.where(came if name == "last_scored" else came[..., None], array, self.carry[name])
+                for name, array in carry.items()
+            }
+        return Served(values=value, carry=carry, settled=baseline, state=state)
 
-    def past_of(self, beliefs: list[Belief], likely: list[Array]) -> tuple[Array, Array]:
+    def past_of(self, beliefs: list[Belief], known: Moving) -> tuple[Array, Array]:
         """Completions that each prompt's past counts as, and the sum of their rewards; (..., P) each."""
-        xp, pairs = self.groups.xp, list(zip(beliefs, likely, strict=True))
-        return (
-            self.fine([xp.sum(weight * belief.count, axis=-2) for belief, weight in pairs]),
-            self.fine([xp.sum(weight * belief.total, axis=-2) for belief, weight in pairs]),
-        )
+        weighed = [added_up(each.probability[..., None, :, :] * each.parts[..., :2, :, :]) for each in beliefs]
+        both = self.fine([part[..., 0, :] for part in weighed])
+        if not known.exact:
+            both = both * self.population.dispersion
+        return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
-    def fine(self, parts: list[Array]) -> Array:
-        """Of all prompts, in the floating type of the rewards."""
-        return self.groups.xp.astype(joined(parts), self.unit.dtype)
-
-    def shock(
-        self, beliefs: list[Belief], known: Moving, likely: list[Array], count: Array, total: Array
-    ) -> Array | None:
+    def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> Array | None:
         """See `common_shock`."""
-        xp = self.groups.xp
-        if not bool(xp.any(self.scored)):
+        if not bool(self.scored.any()):
             return None
-        each = [posterior_mean(belief, known, weight) for belief, weight in zip(beliefs, likely, strict=True)]
+        each = [posterior_mean(belief, known) for belief in beliefs]
         mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
-        here = xp.astype(self.scored, self.unit.dtype)
-        return common_shock(mean, size, count * here, total * here, self.rates, self.population.dispersion[..., 0])
+        if not self.all_scored:
+            here = as_type_of(self.scored, self.unit)
+            count, total = count * here, total * here
+        return common_shock(mean, size, count, total, self.rates, self.population.dispersion[..., 0])
 
-    def values_of(self, belief: Belief, known: Moving, weight: Array, rows: slice, count: Array) -> Array:
-        """Values on the unit scale of each completion of some prompts, its own reward left out; (..., P, G)."""
-        xp, unit = self.groups.xp, self.unit[..., rows, :]
-        binary = bool(xp.all(unit * (unit - 1) == 0)) and unit.shape[-1] > 1
-        columns = 2 if binary else unit.shape[-1]
-        a, b = belief.beta(known)
+    def values_of(
+        self, belief: Belief, known: Moving, rows: slice, count: Array, total: Array
+    ) -> tuple[Array, Array | None]:
+        """Values on the unit scale of each completion of some prompts, its own reward left out; (..., P, G).
+
+        And what `likely_of_group` gives, where it comes with them.
+        """
+        unit = self.unit[..., rows, :]
+        if self.binary:
+            values, likely = values_of_binary(belief, known, unit, count, total)
+            return values, likely if known.exact else None
         times = None if self.groups.times is None else self.groups.times[..., rows, :]
-        fine_total = summed(unit, times)
-        alone = bool(xp.max(count) <= 1) if count.shape[-1] else True
-        others = not_negative(count - 1) / known.dispersion
-        found = []
-        for column in range(columns):
-            rest = self.coarse(not_negative(fine_total - (float(column) if binary else unit[..., column])))
-            rest = xp.minimum(rest / known.dispersion, others)
-            likely = weight
-            if not alone:
-                log = log_evidence(a, b, others, rest)
-                likely = weight * xp.exp(log - xp.max(log, axis=-2, keepdims=True)) + TINY
-            mean = xp.sum(likely * ((a + rest) / (a + b + others)), axis=-2) / xp.sum(likely, axis=-2)
-            found.append(mean)
-        if binary:
-            return xp.where(unit > 0, found[1][..., None], found[0][..., None])
-        return xp.stack(found, axis=-1)
+        rests = as_type_of(not_negative(summed(unit, times)[..., None] - unit), self.rates.variance)
+        return values_of_any(belief, known, rests, count), None
 
-    def learned(self, belief: Belief, after: Belief, evidence: Array, known: Moving, rows: slice) -> dict[str, Array]:
-        """What the returns of some prompts tell of how values move."""
-        xp = self.groups.xp
-        ways = evidence[..., :-AGES, :]
-        gained = xp.exp(ways - xp.max(ways, axis=-2, keepdims=True))
-        here = self.coarse(xp.astype(of_rows(self.scored, rows), self.unit.dtype))
-        jumped = after.odds[..., -1, :]
-        jumped = xp.where(jumped > 0, jumped, xp.ones_like(jumped))
-        probability = after.probabilities(known)[..., :-AGES, :]
-        return self.population.learned_from(belief.odds[..., :-AGES, :], gained, probability, jumped, here)
+    def plain(self, rows: slice) -> Array:
+        """Groups of zeros and ones where the dispersion is 1; (..., 1, P)."""
+        times = None if self.groups.times is None else self.groups.times[..., rows, :]
+        return _zeros_and_ones(self.unit[..., rows, :], times)[..., None, :] & (self.population.dispersion == 1)
 
-    def as_they_came(self, belief: Belief, rows: slice, unit_total: Array) -> Belief:
-        """With rewards on their own scale, those of the group whatever they are."""
-        groups = self.groups
-        wider = lies_outside(groups, self.carry["range"])
-        if self._is_unit and not wider:
-            return belief
+    def scale_of(self, rows: slice, unit_total: Array) -> Scale | None:
+        """For rewards on their own scale, those of the group whatever they are."""
+        if not self.outside:
+            return self.own_scale
         low, width = self.coarse(self.low), self.coarse(self.width)
-        total = belief.total * width + low * belief.count
-        if wider:
-            came = groups.xp.sum(groups.carried, axis=-1)[..., rows]
-            total = total + self.coarse(came) - (unit_total * width + low * self.coarse(groups.count[..., rows, 0]))
-        return replace(belief, total=total)
+        came = self.groups.xp.sum(self.groups.carried, axis=-1)[..., rows]
+        inside = unit_total * width + low * self.coarse(self.groups.count[..., rows, 0])
+        return Scale(low, width, self.coarse(came) - inside)
 
-    def dispersion_sums(self, past: tuple[Array, Array]) -> Array:
+    def dispersion_sums(self, past: tuple[Array, Array], count: Array, total: Array) -> Array:
         """Squares of rewards around their mean, and ``u (1 - u)`` of as many; (..., 2).
 
         Around the mean of the group, or where a prompt has one completion around that of its past.
         """
         groups, unit, xp = self.groups, self.unit, self.groups.xp
-        count = groups.count[..., 0]
         size = 1 + not_negative(count - 1)
-        total = summed(unit, groups.times)
-        off = unit - (total / size)[..., None]
-        off = off if groups.mask is None else off * groups.present
-        within = summed(off * off, groups.times)
-        mixed = (count - 1) / size * (total - summed(unit * unit, groups.times))
-        known = past[0] > 0
-        n = xp.where(known, past[0], 1.0)
-        share = xp.where(known & (count == 1), n / (n + 1), 0.0)
-        within = within + share * (total - past[1] / n) ** 2
-        mixed = xp.where(count > 1, mixed, share * total * (1 - total))
-        return groups.pooled(xp.stack([within, mixed], axis=-1))[..., 0, :]
+        if self.binary:
+            within, mixed = total * (1 - total / size), 0 * total
+        else:
+            off = unit - (total / size)[..., None]
+            off = off if groups.mask is None else off * groups.present
+            within = summed(off * off, groups.times)
+            mixed = (count - 1) / size * (total - summed(unit * unit, groups.times))
+        alone = count == 1
+        if bool(alone.any()):
+            known = past[0] > 0
+            n = xp.where(known, past[0], 1.0)
+            share = xp.where(known & alone, n / (n + 1), 0.0)
+            within = within + share * (total - past[1] / n) ** 2
+            mixed = xp.where(count > 1, mixed, share * total * (1 - total))
+        return groups.pooled(xp.stack([within, mixed], axis=-2).swapaxes(-1, -2))[..., 0, :]
 
 
-def _updated(belief: Belief, known: Moving, count: Array, total: Array) -> Belief:
-    evidence = log_evidence(*belief.beta(known), count / known.dispersion, total / known.dispersion)
-    return belief.with_group(count, total, evidence, known)
+def _zeros_and_ones(unit: Array, times: Array | None) -> Array:
+    """Whether groups have rewards 0 and 1 alone, and whole numbers of them: a prior's rate may be of none; (..., P)."""
+    plain = unit * unit == unit
+    return (plain if times is None else plain & (times % 1 == 0)).all(-1)

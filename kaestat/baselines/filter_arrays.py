@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from array_api_compat import device
 
 from kaestat.core.arrays import Array, namespace, not_negative
 
 
+class Scale(NamedTuple):
+    """Of rewards that do not lie in [0, 1]; arrays that broadcast to (..., M, P).
+
+    ``low`` and ``width`` are of the range, ``beyond`` what the sums of a step's rewards have outside of it.
+    """
+
+    low: Array
+    width: Array
+    beyond: Array | float = 0.0
+
+
 def as_type_of(array: Any, model: Array) -> Array:
     """``array`` in the kind, floating type and device of the model."""
+    if type(model) is np.ndarray:
+        return np.asarray(array, dtype=model.dtype)
     return namespace(model).asarray(array, dtype=model.dtype, device=device(model))
+
+
+def added_up(array: Array, axis: int = -2) -> Array:
+    """Sums over an axis, which is kept; NumPy's own function takes as long again before it begins."""
+    if type(array) is np.ndarray:
+        return np.add.reduce(array, axis=axis, keepdims=True)
+    return namespace(array).sum(array, axis=axis, keepdims=True)
+
+
+def largest(array: Array, axis: int = -2) -> Array:
+    """The largest along an axis, which is kept."""
+    if type(array) is np.ndarray:
+        return np.maximum.reduce(array, axis=axis, keepdims=True)
+    return namespace(array).max(array, axis=axis, keepdims=True)
 
 
 def elapsed(step: Array, newest: Array, scored: Array, last: Array) -> tuple[Array, Array]:
     """Returns of the prompts since the last step at which some returned, and how many return now."""
     xp = namespace(newest)
-    lag = xp.where(scored, newest, xp.zeros_like(newest))
-    returns = xp.sum(xp.astype(scored, lag.dtype), axis=-1)
-    mean_lag = xp.where(returns > 0, xp.sum(lag, axis=-1) / (1 + not_negative(returns - 1)), 1.0)
-    since = xp.where((last >= 0) & (returns > 0), not_negative(step - last), 0.0)
-    return since / mean_lag, returns
+    lag = added_up(xp.where(scored, newest, 0.0), -1)[..., 0]
+    returns = added_up(as_type_of(scored, newest), -1)[..., 0]
+    known = (last >= 0) & (returns > 0)
+    since = xp.where(known, not_negative(step - last), 0.0)
+    return since * returns / xp.where(lag > 0, lag, 1.0), returns
 
 
 def summed(column: Array, times: Array | None) -> Array:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import numpy as np
 from array_api_compat import device
 
+from kaestat.baselines.filter_arrays import Scale, added_up
 from kaestat.baselines.filter_rates import AGES, Rates
 from kaestat.core.arrays import Array, namespace, not_negative
 
 RENEWED = 0.02  # per visit: the chance that all prompts begin to move in another way
 KEPT_APART = 0.998  # of a prompt's evidence per visit: the rest is for a change of the way in which it moves
 TINY = 1e-30
-PARTS = 4  # arrays of a belief
+LARGEST_COUNT = 1e9  # of a prompt that is never solved, a downward drift makes more and more
+PARTS = 4  # arrays of a state
+WAYS, JUMPED = slice(None, -AGES), slice(-AGES, None)  # of the hypotheses
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +33,8 @@ class Moving:
         Probabilities of the ways in which values move.
     jump : array
         Probability of a jump.
+    exact : bool
+        Whether the dispersion is 1, so that counts need no division.
     """
 
     a: Array
@@ -36,172 +42,171 @@ class Moving:
     dispersion: Array
     ways: Array
     jump: Array
+    exact: bool
 
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """Of P prompts under M hypotheses, all of shape (..., M, P).
+    """Of P prompts under M hypotheses.
 
     Attributes
     ----------
-    count, total : array
-        Completions of now that would tell as much as the past does, and the sum of their rewards in [0, 1].
-    share : array
-        The share of the prior that is left.
-    odds : array
-        Of the K ways of moving: how much better they predicted the past, up to a factor. Of the jumps: how much better
-        than the K ways together.
+    parts : array, shape (..., 3, M, P)
+        Successes and failures of now that would tell as much as the past does, divided by the dispersion; the share of
+        the prior that is left.
+    probability : array, shape (..., M, P)
+        Of the hypotheses.
     """
 
-    count: Array
-    total: Array
-    share: Array
-    odds: Array
+    parts: Array
+    probability: Array
 
     @classmethod
-    def unpacked(cls, state: Array) -> Belief:
-        """From the state of each prompt, shape (..., P, 4 M); new arrays."""
-        xp = namespace(state)
-        parts = xp.reshape(state, (*state.shape[:-1], PARTS, state.shape[-1] // PARTS))
-        parts = xp.moveaxis(parts, -3, -1)
-        laid_out = xp.empty(parts.shape, dtype=state.dtype, device=device(state))  # hypotheses apart, prompts together
-        laid_out[...] = parts
-        return cls(*(laid_out[..., j, :, :] for j in range(PARTS)))
+    def unpacked(cls, state: Array, known: Moving, scale: Scale | None) -> Belief:
+        """From the state of each prompt, shape (..., P, 4 M).
 
-    def packed(self) -> Array:
+        A state has the count of completions and the sum of their rewards, on their own scale, the share, and the odds:
+        of the ways, how much better they predicted the past, up to a factor; of the jumps, how much better than the
+        ways together.
+        """
+        xp, (*leading, n_prompts, size) = namespace(state), state.shape
+        whole = xp.empty((*leading, size, n_prompts), dtype=state.dtype, device=device(state))
+        whole[...] = state.swapaxes(-1, -2)  # hypotheses apart, prompts together
+        whole = whole.reshape((*leading, PARTS, size // PARTS, n_prompts))
+        parts, odds = whole[..., :-1, :, :], whole[..., -1, :, :]
+        count, total = parts[..., 0, :, :], parts[..., 1, :, :]
+        if scale is not None:
+            total = xp.minimum(not_negative((total - scale.low * count) / scale.width), count)
+        failed = not_negative(count - total)
+        parts[..., 0, :, :] = total
+        parts[..., 1, :, :] = failed
+        if not known.exact:
+            parts[..., :2, :, :] /= known.dispersion[..., None, :, :]
+        odds[..., WAYS, :] *= known.ways
+        together = added_up(odds[..., WAYS, :])
+        odds[..., JUMPED, :] *= known.jump * together
+        odds /= together + added_up(odds[..., JUMPED, :]) + TINY
+        return cls(parts, odds)
+
+    def packed(self, known: Moving, scale: Scale | None) -> Array:
         """The inverse of `unpacked`."""
-        xp = namespace(self.count)
-        parts = xp.moveaxis(xp.stack([self.count, self.total, self.share, self.odds], axis=-3), -1, -3)
-        return xp.reshape(parts, (*parts.shape[:-2], -1))
+        xp, parts = namespace(self.parts), self.parts
+        *leading, _, n_ways, n_prompts = parts.shape
+        out = xp.empty((*leading, PARTS, n_ways, n_prompts), dtype=parts.dtype, device=device(parts))
+        count, total, odds = (out[..., j, :, :] for j in (0, 1, 3))
+        count[...] = parts[..., 0, :, :] + parts[..., 1, :, :]
+        out[..., 1:3, :, :] = parts[..., 0::2, :, :]
+        if not known.exact:
+            out[..., :2, :, :] *= known.dispersion[..., None, :, :]
+        if scale is not None:
+            total *= scale.width
+            total += scale.low * count + scale.beyond
+        each = 1 / (added_up(self.probability[..., WAYS, :]) + TINY)
+        odds[..., WAYS, :] = self.probability[..., WAYS, :] / known.ways
+        odds[..., JUMPED, :] = self.probability[..., JUMPED, :] / known.jump
+        odds *= each
+        return out.reshape((*leading, PARTS * n_ways, n_prompts)).swapaxes(-1, -2)
 
     @classmethod
-    def unknown(cls, rates: Rates, shape: tuple[int, ...]) -> Belief:
+    def unknown(cls, rates: Rates, known: Moving, shape: tuple[int, ...]) -> Belief:
         """Of prompts without a past; ``shape`` is (..., P)."""
-        xp = namespace(rates.variance)
-        *leading, n_prompts = shape
-        none = xp.zeros((*leading, rates.variance.shape[0], n_prompts), dtype=rates.variance.dtype)
-        none = xp.asarray(none, device=device(rates.variance))
-        odds = xp.asarray(none, copy=True)
-        odds[..., :-AGES, :] = 1.0
-        return cls(none, none, none + 1.0, odds)
+        xp, *leading, n_prompts = namespace(rates.variance), *shape
+        here = {"dtype": rates.variance.dtype, "device": device(rates.variance)}
+        n_ways = rates.variance.shape[0]
+        parts = xp.zeros((*leading, PARTS - 1, n_ways, n_prompts), **here)
+        parts[..., 2, :, :] = 1.0
+        probability = xp.zeros((*leading, n_ways, n_prompts), **here)
+        probability[..., WAYS, :] = known.ways
+        return cls(parts, probability)
 
     def where(self, chosen: Array, other: Belief) -> Belief:
         """This where ``chosen`` (shape (..., P)), elsewhere the other."""
-        xp = namespace(self.count)
-        if bool(xp.all(chosen)):
-            return self
-        mine = chosen[..., None, :]
-        pairs = ((getattr(self, name), getattr(other, name)) for name in ("count", "total", "share", "odds"))
-        return Belief(*(xp.where(mine, a, b) for a, b in pairs))
-
-    def probabilities(self, known: Moving) -> Array:
-        """Of the hypotheses, given what is known of all prompts; (..., M, P)."""
-        xp = namespace(self.count)
-        ways = known.ways * self.odds[..., :-AGES, :]
-        jumped = known.jump * xp.sum(ways, axis=-2, keepdims=True) * self.odds[..., -AGES:, :]
-        both = xp.concat([ways, jumped], axis=-2)
-        both /= xp.sum(both, axis=-2, keepdims=True)
-        return both
+        xp, mine = namespace(self.parts), chosen[..., None, :]
+        parts = xp.where(mine[..., None, :, :], self.parts, other.parts)
+        return Belief(parts, xp.where(mine, self.probability, other.probability))
 
     def beta(self, known: Moving) -> tuple[Array, Array]:
-        """Parameters of the Beta distributions."""
-        a = self.share * known.a + self.total / known.dispersion
-        failed = not_negative(self.count - self.total)  # rounding
-        return a, self.share * known.b + failed / known.dispersion
+        """Parameters of the Beta distributions; (..., M, P) each."""
+        return _beta(self.parts, known)
 
     def moved(self, rates: Rates, known: Moving) -> Belief:
-        """One visit on: a prompt may change the way in which it moves, or jump; then values move."""
-        xp, last = namespace(self.count), slice(-1, None)
-        probability = self.probabilities(known)
-        ways, aged = probability[..., :-AGES, :], probability[..., last, :]
-        stay, change = KEPT_APART * ways, (1 - KEPT_APART + RENEWED) * ways
-        together = xp.sum(ways, axis=-2, keepdims=True)
+        """One visit on: a prompt may change the way in which it moves, or jump; then values move.
+
+        What this belief was is written over.
+        """
+        parts, probability = self.parts, self.probability
+        ways, aged = probability[..., WAYS, :], probability[..., -1:, :]
+        together = added_up(ways)
         inflow = (1 - KEPT_APART) * together + aged
-        mass = stay + known.ways * inflow
+        renewed = RENEWED * together
+        stay, arriving = KEPT_APART * ways, known.ways * inflow
         # What a way believes comes from the likely ones also where all prompts may begin to move in that way.
-        entering = known.ways * inflow + RENEWED * rates.start * together
-        entering /= stay + entering
-        inflow = inflow + RENEWED * together
-
-        def mixed(part: Array, fresh: float) -> Array:
-            """Of each way: its own and what enters it, weighed by their probabilities."""
-            of_ways, of_aged = part[..., :-AGES, :], part[..., last, :]
-            enters = xp.sum(change * of_ways, axis=-2, keepdims=True) + aged * of_aged
-            enters = enters / inflow
-            out = xp.empty_like(part)
-            out[..., :-AGES, :] = of_ways + entering * (enters - of_ways)
-            out[..., -AGES, :] = fresh
-            out[..., 1 - AGES :, :] = part[..., -AGES:-1, :]
-            return out
-
-        count, total, share = mixed(self.count, 0.0), mixed(self.total, 0.0), mixed(self.share, 1.0)
-        sum_mass = xp.sum(mass, axis=-2, keepdims=True)
-        odds = xp.empty_like(probability)
-        odds[..., :-AGES, :] = mass / (sum_mass * known.ways)
-        odds[..., -AGES, :] = 1 / (sum_mass * (1 - known.jump))[..., 0, :]
-        odds[..., 1 - AGES :, :] = self.odds[..., -AGES:-1, :]
-        odds[..., 1 - AGES :, :] *= xp.sum(ways, axis=-2, keepdims=True) / sum_mass
-        return Belief(count, total, share, odds)._drifted(rates, known)._walked(rates, known)
-
-    def _drifted(self, rates: Rates, known: Moving) -> Belief:
-        rows = slice(-AGES - rates.drift.shape[0], -AGES)
-        here = Belief(*(part[..., rows, :] for part in (self.count, self.total, self.share, self.odds)))
-        drift = rates.drift * known.dispersion**0.5
-        moved = here.shifted(known, drift, replace(known))
-        self.count[..., rows, :], self.total[..., rows, :] = moved.count, moved.total
+        entering = arriving + rates.start * renewed
+        stay_or_enter = stay + entering
+        entering /= stay_or_enter
+        of_ways = parts[..., WAYS, :]
+        enters = (1 - KEPT_APART + RENEWED) * added_up(ways[..., None, :, :] * of_ways)
+        enters += aged[..., None, :, :] * parts[..., -1:, :]
+        enters /= (inflow + renewed)[..., None, :, :]
+        toward = enters - of_ways
+        toward *= entering[..., None, :, :]
+        of_ways += toward
+        parts[..., 1 - AGES :, :] = parts[..., -AGES:-1, :]
+        parts[..., :2, -AGES, :] = 0.0
+        parts[..., 2, -AGES, :] = 1.0
+        stay += arriving
+        left = 1 - known.jump
+        probability[..., 1 - AGES :, :] = left * probability[..., -AGES:-1, :]
+        probability[..., -AGES, :] = known.jump[..., 0, :]
+        probability[..., WAYS, :] = left * stay
+        drifting = parts[..., -AGES - rates.drift.shape[0] : -AGES, :]
+        drifting[..., :2, :, :] = shifted(drifting, known, rates.drift * known.dispersion**0.5, known)
+        _walk(parts, rates, known)
         return self
 
-    def _walked(self, rates: Rates, known: Moving) -> Belief:
-        """A walk divides a precision J of the logit by 1 + q^2 J; q is relative to the noise of a reward."""
-        a, b = self.beta(known)
-        size = a + b
-        slope = a * b / (size * size)
-        precision = rates.variance * slope * self.count
-        left = 1 / (1 + precision)
-        of_prior = rates.variance * slope * known.dispersion * (known.a + known.b) * self.share
-        return replace(
-            self,
-            count=self.count * left,
-            total=self.total * left,
-            share=self.share * left / (1 + precision + of_prior),
-        )
+    def with_group(self, count: Array, total: Array, likely: Array, known: Moving) -> Belief:
+        """After a group of ``count`` completions with rewards of sum ``total``, (..., 1, P); writes over its parts.
 
-    def shifted(self, known: Moving, by: Array, after: Moving) -> Belief:
-        """Logits moved by so much, as precisely known as before, with the prior that holds then."""
-        xp = namespace(self.count)
-        a, b = self.beta(known)
-        size = a + b
-        factor = xp.exp(by)
-        scale = (b + a * factor) / size
-        moved = a * factor / (b + a * factor)
-        size = size * scale * scale / factor
-        count = not_negative(size - self.share * (known.a + known.b))
-        total = xp.minimum(not_negative(moved * size - self.share * after.a), count)
-        return replace(self, count=count * known.dispersion, total=total * known.dispersion)
-
-    def with_group(self, count: Array, total: Array, log_evidence: Array, known: Moving) -> Belief:
-        """After a group of ``count`` completions with rewards of sum ``total``; both (..., 1, P)."""
-        xp = namespace(self.count)
-        best = xp.max(log_evidence[..., :-AGES, :], axis=-2, keepdims=True)
-        odds = self.odds * xp.exp(60 - not_negative(60 - (log_evidence - best)))
-        together = xp.sum(known.ways * odds[..., :-AGES, :], axis=-2, keepdims=True) + TINY
-        return Belief(self.count + count, self.total + total, self.share, odds / together)
+        ``likely`` has the probabilities times the evidence of the group, up to a factor; (..., M, P).
+        """
+        xp = namespace(self.parts)
+        group = xp.stack([total, not_negative(count - total)], axis=-3)
+        past = self.parts[..., :2, :, :]
+        past += group if known.exact else group / known.dispersion[..., None, :, :]
+        return Belief(self.parts, likely / (added_up(likely) + TINY))
 
 
-def log_evidence(a: Array, b: Array, count: Array, total: Array) -> Array:
-    """Log probability of ``total`` successes and ``count - total`` failures, in one order, under Beta(a, b).
+def shifted(parts: Array, known: Moving, by: Array, after: Moving) -> Array:
+    """Successes and failures of logits moved by so much, as precisely known as before, with the prior that holds then.
 
-    ``log Gamma`` by Stirling's formula from the next integer on, accurate to 0.003.
+    With ``r = (b + a e^by) / (a + b)``, a moved value has the distribution Beta(a r, b r e^-by).
     """
-    xp = namespace(a)
-    size, failed = a + b, count - total
-    exact = (1 + total / a) * (1 + failed / b) / (1 + count / size)
-    return _rising(a, total) + _rising(b, failed) - _rising(size, count) - xp.log(exact)
+    xp, share = namespace(parts), parts[..., 2, :, :]
+    a, b = _beta(parts, known)
+    factor = xp.exp(by)
+    scale = (b + a * factor) / (a + b)
+    successes = a * scale - share * after.a
+    failures = (scale / factor) * b - share * (known.a + known.b - after.a)
+    both = xp.stack([successes, failures], axis=-3)  # where one is negative, the other makes up for it
+    owed = xp.stack([failures, successes], axis=-3).clip(-np.inf, 0.0)
+    return (both + owed).clip(0.0, LARGEST_COUNT)
 
 
-def _rising(z: Array, k: Array) -> Array:
-    """``log (Gamma(z + 1 + k) / Gamma(z + 1))``."""
-    xp, up = namespace(z), z + 1
-    end = up + k
-    ratio = k / up
-    return (z + 0.5) * xp.log(1 + ratio) + k * xp.log(end) - k - (1 / 12) * ratio / end
+def _beta(parts: Array, known: Moving) -> tuple[Array, Array]:
+    share = parts[..., 2, :, :]
+    return share * known.a + parts[..., 0, :, :], share * known.b + parts[..., 1, :, :]
+
+
+def _walk(parts: Array, rates: Rates, known: Moving) -> None:
+    """A walk divides a precision J of the logit by 1 + q^2 J; q is relative to the noise of a reward."""
+    a, b = _beta(parts, known)
+    size = a + b
+    whole = a * b  # of the prior and the past together: q^2 J
+    whole /= size
+    whole *= rates.variance if known.exact else rates.variance * known.dispersion
+    count = parts[..., 0, :, :] + parts[..., 1, :, :]
+    count /= size
+    count *= whole
+    left = 1 / (1 + count)
+    parts *= left[..., None, :, :]
+    parts[..., 2, :, :] /= 1 + whole

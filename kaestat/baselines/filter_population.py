@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kaestat.baselines.filter_belief import Moving
+import numpy as np
+
+from kaestat.baselines.filter_arrays import added_up, as_type_of, largest
+from kaestat.baselines.filter_belief import TINY, WAYS, Moving
 from kaestat.baselines.filter_rates import Rates
-from kaestat.core.arrays import Array, Groups, namespace, not_negative
+from kaestat.core.arrays import Array, namespace, not_negative
 
 DISCOUNT = 0.9  # on what was learned, per return of the prompts
 LEAST_RETURN = 0.1  # that a step counts as where no prompt returns
@@ -31,8 +34,10 @@ class Population:
     dispersion : array, shape (..., 1, 1)
     learned : array, shape (..., K)
         Probabilities of the ways where prompts are spread as learned.
+    mixtures : array, shape (..., C, K)
+        Of each manner in which prompts are spread over the ways, the probabilities of these.
     mixture : array, shape (..., C)
-        Probabilities of the manners in which prompts are spread over the ways.
+        Probabilities of the manners.
     kept : array, shape (...,)
         What is left of earlier steps.
     """
@@ -41,57 +46,52 @@ class Population:
     carry: dict[str, Array]
     dispersion: Array
     learned: Array
+    mixtures: Array
     mixture: Array
     kept: Array
 
     @classmethod
     def of(cls, rates: Rates, carry: dict[str, Array], elapsed: Array) -> Population:
         """After so many returns of the prompts, shape (...,)."""
-        xp = namespace(elapsed)
         within, between = carry["dispersion"][..., 0], carry["dispersion"][..., 1]
         dispersion = (within + PSEUDO_SQUARES) / (within + between + PSEUDO_SQUARES)
+        learned = carry["each"] / added_up(carry["each"], -1)
         switched = (1 - SWITCH) ** (1 + not_negative(elapsed - 1))[..., None]
         return cls(
             rates=rates,
             carry=carry,
-            dispersion=xp.clip(dispersion, SMALLEST_DISPERSION, 1.0)[..., None, None],
-            learned=carry["each"] / xp.sum(carry["each"], axis=-1, keepdims=True),
+            dispersion=dispersion.clip(SMALLEST_DISPERSION, 1.0)[..., None, None],
+            learned=learned,
+            mixtures=rates.mixtures + (1 - added_up(rates.mixtures, -1)) * learned[..., None, :],
             mixture=switched * _softmax(carry["mixture"]) + (1 - switched) * rates.mixture_prior,
             kept=DISCOUNT**elapsed,
         )
 
-    @property
-    def mixtures(self) -> Array:
-        """Of each manner, the probabilities of the ways; (..., C, K)."""
-        xp, plain = namespace(self.learned), self.rates.mixtures
-        rest = 1 - xp.sum(plain, axis=-1)[:, None]
-        return plain + rest * self.learned[..., None, :]
-
     def moving(self) -> Moving:
         """What beliefs need to know of it."""
-        xp, like = namespace(self.learned), self.rates.variance.dtype
-        ways = xp.sum(self.mixture[..., :, None] * self.mixtures, axis=-2)
-        jump = xp.sum(_softmax(self.carry["jumps"]) * self.rates.jump, axis=-1)
+        ways = added_up(self.mixture[..., :, None] * self.mixtures)[..., 0, :]
+        jump = added_up(_softmax(self.carry["jumps"]) * self.rates.jump, -1)[..., 0]
         a, b = prior_of(self.carry["population"][..., None, :])
         parts = a[..., None, :], b[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
-        return Moving(*(xp.astype(part, like, copy=False) for part in parts))
+        a, b, dispersion, ways, jump = (as_type_of(part, self.rates.variance) for part in parts)
+        return Moving(a, b, dispersion, ways, jump, exact=bool((self.dispersion == 1).all()))
 
-    def with_prompts(self, each: Array, groups: Groups) -> tuple[Array, tuple[Array, Array]]:
+    def with_prompts(self, each: Array, now: Array) -> tuple[Array, tuple[Array, Array]]:
         """Sums behind the prior after the step, and the prior of each prompt from the others.
 
         Parameters
         ----------
         each : array, shape (..., P, 6)
             See `moments`.
-        groups : Groups
+        now : array, shape (..., 1, 6)
+            Their sums.
 
         Returns
         -------
         array, shape (..., 6)
         pair of array, shape (..., P)
         """
-        xp, before = groups.xp, self.carry["population"]
-        now = groups.pooled(each)
+        xp, before = namespace(each), self.carry["population"]
         missing = not_negative(ENOUGH - now[..., 0, :1])
         known = before[..., :1]
         past = before * (1 - not_negative(1 - missing / xp.where(known > 0, known, 1.0)))
@@ -108,37 +108,37 @@ class Population:
         now = carry | {"mixture": xp.log(self.mixture)}  # after a change, what was ruled out before it can come back
         out = {name: kept * now[name] + (1 - kept) * first[name] + sums[name] for name in first}
         for name in ("mixture", "jumps"):
-            out[name] = out[name] - xp.max(out[name], axis=-1, keepdims=True)
-        faded = xp.minimum(kept, xp.full_like(kept, DISCOUNT**LEAST_RETURN))
+            out[name] = out[name] - largest(out[name], -1)
+        faded = kept.clip(0.0, DISCOUNT**LEAST_RETURN)
         return out | {"dispersion": faded * carry["dispersion"] + sums["dispersion"]}
 
-    def learned_from(self, odds: Array, gained: Array, after: Array, jumped: Array, here: Array) -> dict[str, Array]:
+    def learned_from(
+        self, before: Array, likely: Array, after: Array, known: Moving, here: Array | None
+    ) -> dict[str, Array]:
         """What the returns of a step add.
 
         Parameters
         ----------
-        odds : array, shape (..., K, P)
-            How much better each way predicted the past, up to a factor.
-        gained : array, shape (..., K, P)
-            The same of the step, up to a factor.
-        after : array, shape (..., K, P)
-            Probabilities of the ways after it.
-        jumped : array, shape (..., P)
-            How much better than these ways a jump some visits ago predicts what followed; 1 where it says nothing.
-        here : array, shape (..., 1, P)
-            1 for the prompts that count, 0 for the others.
+        before, after : array, shape (..., M, P)
+            Probabilities of the hypotheses before and after the step.
+        likely : array, shape (..., M, P)
+            Those before it times the evidence of the step, up to a factor.
+        known : Moving
+        here : array or None
+            1 for the prompts that count, 0 for the others; shape (..., 1, P). None where all count.
         """
-        xp = namespace(odds)
-        mixtures = xp.astype(self.mixtures, odds.dtype, copy=False)
-        ratio = xp.matmul(mixtures, odds * gained) / xp.matmul(mixtures, odds)
-        jump = xp.astype(self.rates.jump, odds.dtype, copy=False)[:, None]
-        terms = {
-            "mixture": xp.log(ratio),
-            "jumps": xp.log(1 + jump * (xp.minimum(jumped, xp.full_like(jumped, 1e6))[..., None, :] - 1)),
-            "each": after,
-        }
-        fine = self.learned.dtype
-        return {name: xp.sum(xp.astype(here * term, fine, copy=False), axis=-1) for name, term in terms.items()}
+        xp = namespace(before)
+        mixtures = as_type_of(self.mixtures, before) / known.ways[..., 0][..., None, :]
+        ratio = mixtures @ likely[..., WAYS, :]
+        ratio /= mixtures @ before[..., WAYS, :]
+        # How much better than the ways a jump some visits ago predicts what followed; 1 where it says nothing.
+        jumped = after[..., -1:, :] / (known.jump * added_up(after[..., WAYS, :]) + TINY)
+        jumped = xp.where(jumped > 0, jumped.clip(0.0, 1e6), 1.0)
+        jump = as_type_of(self.rates.jump, before)[:, None]
+        terms = {"mixture": xp.log(ratio), "jumps": xp.log(1 + jump * (jumped - 1)), "each": after[..., WAYS, :]}
+        if here is not None:
+            terms = {name: here * term for name, term in terms.items()}
+        return {name: added_up(as_type_of(term, self.learned), -1)[..., 0] for name, term in terms.items()}
 
 
 def moments(count: Array, total: Array, dispersion: Array) -> Array:
@@ -147,11 +147,13 @@ def moments(count: Array, total: Array, dispersion: Array) -> Array:
     For the mean m of n completions, relative to the dispersion: ``1, m, m^2, m (1 - m), 1 - 1/n, 1/n``.
     """
     xp = namespace(count)
-    some = count > 0
-    mean = xp.where(some, total / xp.where(some, count, 1.0), 0.0)
-    inverse = xp.where(some, 1 - not_negative(1 - dispersion / xp.where(some, count, 1.0)), 0.0)
-    one = xp.astype(some, count.dtype)
-    return xp.stack([one, mean, mean**2, mean * (1 - mean), one - inverse, inverse], axis=-1)
+    one = as_type_of(count > 0, count)
+    size = count + (1 - one)
+    mean = one * total / size
+    inverse = one - not_negative(one - one * dispersion / size)
+    square = mean * mean
+    rows = xp.stack([one, mean, square, mean - square, one - inverse, inverse], axis=-2)
+    return rows.swapaxes(-1, -2)  # prompts together: sums over them are faster
 
 
 def prior_of(sums: Array) -> tuple[Array, Array]:
@@ -162,17 +164,16 @@ def prior_of(sums: Array) -> tuple[Array, Array]:
     """
     xp = namespace(sums)
     k, mean, square, within, freedom, inverse = (sums[..., j] for j in range(sums.shape[-1]))
-    n = 1e-9 + not_negative(k - 1e-9)
+    n = k.clip(1e-9, np.inf)
     # A prompt that does not count has one other fewer than none: what comes out for it must only be a number.
-    middle = xp.clip((mean + 0.5) / (not_negative(k) + 1), 1e-3, 1 - 1e-3)
+    middle = ((mean + 0.5) / (not_negative(k) + 1)).clip(1e-3, 1 - 1e-3)
     largest = middle * (1 - middle)
     known = (k > MIN_OTHERS + 0.5) & (freedom > 1e-6 * n)
     noise = within / xp.where(known, freedom, 1.0) * inverse / n
-    spread = not_negative(square - mean**2 / n) / (0.5 + not_negative(n - MIN_OTHERS - 0.5)) - noise
+    spread = not_negative(square - mean * mean / n) / (n - MIN_OTHERS).clip(0.5, np.inf) - noise
     variance = not_negative(spread) * (1 + 1 / n) + noise / n
     variance = xp.where(known, variance, largest / (1 + FIRST_SIZE))
-    size = largest / (1e-6 + not_negative(variance - 1e-6)) - 1
-    size = xp.clip(size, SMALLEST_SIZE, LARGEST_SIZE)
+    size = (largest / variance.clip(1e-6, np.inf) - 1).clip(SMALLEST_SIZE, LARGEST_SIZE)
     return middle * size, (1 - middle) * size
 
 
@@ -190,5 +191,5 @@ def first_carry(rates: Rates) -> dict[str, Array]:
 
 def _softmax(log_weight: Array) -> Array:
     xp = namespace(log_weight)
-    weight = xp.exp(log_weight - xp.max(log_weight, axis=-1, keepdims=True))
-    return weight / xp.sum(weight, axis=-1, keepdims=True)
+    weight = xp.exp(log_weight - largest(log_weight, -1))
+    return weight / added_up(weight, -1)

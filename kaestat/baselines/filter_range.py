@@ -12,10 +12,10 @@ from kaestat.core.arrays import Array, Groups, namespace
 
 def lies_outside(groups: Groups, known: Array) -> bool:
     """Whether a reward, or what stands in the padding, lies outside of a range (..., 2)."""
-    xp, reward = groups.xp, groups.reward
+    reward = groups.reward
     if math.prod(reward.shape) == 0:
         return False
-    return bool((xp.min(reward) < xp.max(known[..., 0])) | (xp.max(reward) > xp.min(known[..., 1])))
+    return bool((reward.min() < known[..., 0].max()) | (reward.max() > known[..., 1].min()))
 
 
 def widened(groups: Groups, known: Array) -> Array:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from kaestat.baselines.filter_belief import Belief, Moving
+from kaestat.baselines.filter_arrays import added_up, as_type_of
+from kaestat.baselines.filter_belief import Belief, Moving, shifted
 from kaestat.baselines.filter_rates import SHOCK, Rates
 from kaestat.core.arrays import Array, namespace, not_negative
 
@@ -35,12 +36,12 @@ def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Ra
     """
     xp = namespace(mean)
     size = SMALLEST_SIZE + not_negative(size - SMALLEST_SIZE)
-    mean = xp.clip(mean, 1e-6, 1 - 1e-6)
+    mean = mean.clip(1e-6, 1 - 1e-6)
     weight = (1 + 1 / size) / (dispersion + count / size)
-    shock = xp.astype(rates.shock, mean.dtype)
+    shock = as_type_of(rates.shock, mean)
     middle = shock.shape[0] // 2
     nearest = _gains(mean, count, total, weight, shock[middle - 1 : middle + 1])
-    if not bool(xp.any(nearest > 0)):
+    if not bool((nearest > 0).any()):
         return None
     gain = _gains(mean, count, total, weight, shock) + math.log(SHOCK / (1 - SHOCK) / shock.shape[0])
     best = not_negative(xp.max(gain, axis=-2, keepdims=True))
@@ -57,7 +58,7 @@ def _gains(mean: Array, count: Array, total: Array, weight: Array, shock: Array)
     xp = namespace(mean)
     mean, count, total, weight = (part[..., None, :] for part in (mean, count, total, weight))
     gain = (total * shock - count * xp.log(1 + mean * (xp.exp(shock) - 1))) * weight
-    pooled = xp.sum(gain, axis=-1, keepdims=True)
+    pooled = added_up(gain, -1)
     return xp.concat([pooled - gain, pooled], axis=-1)
 
 
@@ -77,22 +78,25 @@ def shocked(belief: Belief, known: Moving, here: Moving, by: Array) -> tuple[Bel
     factor = xp.exp(by)
     a = size * known.a * factor / (known.b + known.a * factor)
     after, moved = replace(known, a=a, b=size - a), by != 0
-    shifted = belief.shifted(known, by, after)
-    belief = replace(
-        belief,
-        count=xp.where(moved, shifted.count, belief.count),
-        total=xp.where(moved, shifted.total, belief.total),
+    parts = xp.asarray(belief.parts, copy=True)
+    shift = shifted(belief.parts, known, by, after)
+    parts[..., :2, :, :] = xp.where(moved[..., None, :, :], shift, parts[..., :2, :, :])
+    return replace(belief, parts=parts), replace(
+        here, a=xp.where(moved, after.a, here.a), b=xp.where(moved, after.b, here.b)
     )
-    return belief, replace(here, a=xp.where(moved, after.a, here.a), b=xp.where(moved, after.b, here.b))
 
 
-def posterior_mean(belief: Belief, known: Moving, probability: Array) -> tuple[Array, Array]:
+def posterior_mean(belief: Belief, known: Moving) -> tuple[Array, Array]:
     """Mean of each prompt's posterior, and the size of the Beta distribution with its mean and variance; (..., P)."""
-    xp = namespace(belief.count)
     a, b = belief.beta(known)
     size = a + b
     mean = a / size
-    middle = xp.sum(probability * mean, axis=-2)
-    off = mean - middle[..., None, :]
-    variance = xp.sum(probability * (mean * (1 - mean) / (size + 1) + off * off), axis=-2)
+    middle = added_up(belief.probability * mean)
+    spread = b * mean
+    spread /= size * (size + 1)
+    mean -= middle
+    mean *= mean
+    spread += mean
+    spread *= belief.probability
+    middle, variance = middle[..., 0, :], added_up(spread)[..., 0, :]
     return middle, middle * (1 - middle) / (1e-12 + not_negative(variance)) - 1

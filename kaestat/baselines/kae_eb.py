@@ -228,31 +228,37 @@ def _prior(groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f:
     """
     xp = groups.xp
     mass, count = past.mass + now.mass, past.count + now.count
-    weight, mean = ratio(mass, count, 0.0, xp), ratio(past.carried + now.carried, count, 0.0, xp)
+    mean = ratio(past.carried + now.carried, count, 0.0, xp)
     inverse_n = ratio(past.count_sq + now.count_sq, count**2, 0.0, xp)
     seen = xp.astype(mass > 0, mean.dtype)
-    n, others_weight = groups.pooled_others(seen), groups.pooled_others(weight)
+    plain = past.count is past.mass and now.count is now.mass
+    weight = seen if plain else ratio(mass, count, 0.0, xp)
+    n = groups.pooled_others(seen)
+    others_weight = n if plain else groups.pooled_others(weight)
     moved = drift * groups.pooled_others(f * ratio(past.mass_lag, count, 0.0, xp))
     target = ratio(groups.pooled_others(mean) + moved, others_weight, 0.0, xp)
 
     # Variance of W (Z - target) within prompts, a quadratic in the target; the terms in it vanish for unit weights.
     in_z = ratio(past.mass_sq_carried_sq + now.mass_sq_carried_sq, count, 0.0, xp) - mean**2
-    crossed = ratio(past.mass_sq_carried + now.mass_sq_carried, count, 0.0, xp) - mean * weight
-    in_weight = ratio(past.mass_sq + now.mass_sq, count, 0.0, xp) - weight**2
     # 1 - 1/n_k is 0 up to rounding where a prompt has one completion: such prompts say nothing of sigma^2.
     freedom = xp.where(inverse_n < 1 - 1e-9, 1 - inverse_n, xp.zeros_like(inverse_n)) * seen
     scatter = groups.pooled_others(not_negative(in_z))
-    scatter = scatter - 2 * target * groups.pooled_others(crossed) + target**2 * groups.pooled_others(in_weight)
+    if not plain:
+        crossed = ratio(past.mass_sq_carried + now.mass_sq_carried, count, 0.0, xp) - mean * weight
+        in_weight = ratio(past.mass_sq + now.mass_sq, count, 0.0, xp) - weight**2
+        scatter = scatter - 2 * target * groups.pooled_others(crossed) + target**2 * groups.pooled_others(in_weight)
     noise = ratio(not_negative(scatter), groups.pooled_others(freedom), 0.0, xp)
 
     # Deviations from the ratio of all, so that taking one prompt out again loses no digits.
     center = ratio(groups.pooled(mean), groups.pooled(weight), 0.0, xp)
     deviation = (mean - center * weight) * seen
-    unit = ratio(groups.pooled_others(weight**2), others_weight, 0.0, xp)
-    beside = groups.pooled_others(deviation)
-    towards = 2 * groups.pooled_others(deviation * weight) - beside * unit
+    beside = towards = groups.pooled_others(deviation)
+    unit = None if plain else ratio(groups.pooled_others(weight**2), others_weight, 0.0, xp)
+    if unit is not None:
+        towards = 2 * groups.pooled_others(deviation * weight) - beside * unit
     squares = groups.pooled_others(deviation**2) - ratio(beside * towards, others_weight, 0.0, xp)
     error = noise * ratio(groups.pooled_others(inverse_n), n, 0.0, xp)
     spread = not_negative(ratio(squares, n - MIN_OTHERS, 0.0, xp) - error)
     spread = spread + ratio(spread + error, n, 0.0, xp)
-    return target, xp.where(n > MIN_OTHERS, noise, xp.zeros_like(noise)), ratio(spread, unit, 0.0, xp)
+    noise = xp.where(n > MIN_OTHERS, noise, xp.zeros_like(noise))
+    return target, noise, spread if unit is None else ratio(spread, unit, 0.0, xp)

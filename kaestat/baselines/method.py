@@ -36,8 +36,8 @@ class Method:
         Another method that has the same value where the own reward is left out and each prompt has one group; empty if
         there is none.
     simplicity : int or None
-        Place in the order of simplicity, 0 for the simplest. Of two methods whose errors cannot be told apart, reports
-        recommend the simpler one; those with None come last.
+        Place in the order of simplicity, 0 for the simplest. Of two methods whose errors do not differ significantly,
+        reports recommend the simpler one; those with None come last, and only where they were named.
     """
 
     name: str

@@ -16,7 +16,7 @@ OrderT = TypeVar("OrderT", bound="OrderStatistic")
 
 @dataclass(frozen=True)
 class OrderStatistic(Baseline):
-    """Shared by the baselines that put a reward of the group by its rank in the place of the mean.
+    """Shared by the baselines that put a reward of the group by its rank in place of the mean.
 
     Given the other completions, such a value is the completion's own reward clipped to `bounds`, which no log can
     correct for without bias: `kaestat.value_risk` scores `leave_one_out`, as it does for GRPO.

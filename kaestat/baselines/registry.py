@@ -12,6 +12,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.method import Method
 from kaestat.baselines.specification import parse_specification
 from kaestat.core.checks import check_parameters
+from kaestat.core.spelling import nearest
 
 # Fixed bandwidths of the methods that otherwise learn one: the paper's for kae, twice that for kae_eb. They were the
 # defaults once: a state file that names no bandwidth was written then.
@@ -276,12 +277,12 @@ def get_method(name: str) -> Method:
     ValueError
         If the name is unknown.
     TypeError
-        If it is no string.
+        If it is not a string.
     """
     if not isinstance(name, str):
         raise TypeError(f"method must be a name or a Baseline, got {type(name).__name__}.")
     if name not in METHODS:
-        raise ValueError(f"method: unknown name {name!r}; choose one of {', '.join(METHODS)}.")
+        raise ValueError(f"method: unknown name {name!r}{nearest(name, METHODS)}; choose one of {', '.join(METHODS)}.")
     return METHODS[name]
 
 

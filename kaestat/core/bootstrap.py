@@ -39,7 +39,7 @@ def cluster_bootstrap(samples: np.ndarray, *, n_boot: int, seed: int) -> np.ndar
         If ``n_boot`` is negative.
         Or a sample is not finite (or beyond 1e300), or ``samples`` has not two axes.
     TypeError
-        If ``seed`` is no seed, or a sample no number.
+        If ``seed`` is not a seed, or a sample is not a number.
     """
     samples = _columns("samples", samples, most=1e300)
     n_boot = check_whole("n_boot", n_boot, least=0)

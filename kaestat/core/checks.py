@@ -13,11 +13,13 @@ import numpy as np
 from array_api_compat import is_torch_array
 
 from kaestat.core.arrays import Array
+from kaestat.core.spelling import nearest
 
 # Parameters: products and ratios of two of them, and of one with a lag, do not overflow.
 SMALLEST_PARAMETER, LARGEST_PARAMETER = 1e-140, 1e140
 # Factors: arguments of closed forms, and rewards. No product of four, and no fourth power, overflows.
 SMALLEST_FACTOR, LARGEST_FACTOR = 1e-70, 1e70
+EQUAL_TO_THEMSELVES = {str, int, bytes}  # kinds of ids of which none is NaN
 LARGEST_WHOLE = 2**53  # up to here a float holds every whole number
 MAX_STEP = 2**31 - 2
 MAX_REWARD = 1e70  # of a log: the fourth powers in variances of variances must be finite
@@ -32,7 +34,7 @@ def check_whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST_WH
         If it is none.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
-        limits = f"from {least} on" if most == LARGEST_WHOLE else f"from {least} to {most:,}"
+        limits = f"of at least {least}" if most == LARGEST_WHOLE else f"from {least} to {most:,}"
         at_most = ", at most 2^53" if isinstance(value, int | np.integer) and value > LARGEST_WHOLE else ""
         raise ValueError(f"{name} must be a whole number {limits}{at_most}, got {value!r}.")
     return int(value)
@@ -143,7 +145,7 @@ def check_factors(
     Raises
     ------
     TypeError
-        If there is something that is no real number.
+        If there is something that is not a real number.
     ValueError
         If one is below ``least``, above ``most`` or, with ``finite``, infinite or NaN; or if there are fewer than
         ``ndim`` axes.
@@ -189,7 +191,7 @@ def check_column(name: str, values: Any, size: int | None = None) -> np.ndarray:
     Raises
     ------
     TypeError
-        If there is something that is no real number.
+        If there is something that is not a real number.
     ValueError
         If there is not one axis with ``size`` entries.
     """
@@ -205,7 +207,7 @@ def check_per_prompt(name: str, values: Any, size: int | None = None) -> np.ndar
     Raises
     ------
     TypeError
-        If there is something that is no real number.
+        If there is something that is not a real number.
     ValueError
         If one is below 0 or not finite, or there is not one axis with ``size`` entries.
     """
@@ -258,7 +260,7 @@ def list_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | No
     Raises
     ------
     TypeError, ValueError
-        If it is no sequence, or their number is wrong.
+        If it is not a sequence, or their number is wrong.
     """
     if isinstance(ids, str | bytes):
         raise TypeError(f"{name} must be a sequence with one id per sample, got one {type(ids).__name__}.")
@@ -293,12 +295,12 @@ def check_distinct_ids(name: str, distinct: Iterable[Any]) -> None:
         if hasattr(kind, "__array__") and not issubclass(kind, np.generic):
             raise TypeError(f"{name} holds arrays ({kind.__name__}), which differ at every step; pass ids.tolist().")
     try:
-        missing = NoneType in kinds or any(map(operator.ne, distinct, distinct))
+        missing = NoneType in kinds or (not kinds <= EQUAL_TO_THEMSELVES and any(map(operator.ne, distinct, distinct)))
     except (TypeError, ValueError):  # pandas.NA is neither equal to itself nor not
         missing = True
     if missing:
         raise ValueError(
-            f"{name}: None or NaN is no id. Key prompts by (source, split, index), or by a hash of the prompt text."
+            f"{name}: None or NaN is not an id. Key prompts by (source, split, index), or by a hash of the prompt text."
         )
 
 
@@ -327,7 +329,7 @@ def check_seed(seed: Any) -> np.random.Generator:
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"seed must be a whole number from 0 on, got {seed!r}.") from error
+        raise TypeError(f"seed must be a whole number of at least 0, got {seed!r}.") from error
 
 
 def check_parameters(what: str, cls: type, params: dict[str, Any]) -> None:
@@ -336,7 +338,7 @@ def check_parameters(what: str, cls: type, params: dict[str, Any]) -> None:
     for name in params:
         if name not in known:
             choice = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise ValueError(f"{what}: unknown parameter {name!r}; {choice}.")
+            raise ValueError(f"{what}: unknown parameter {name!r}{nearest(name, known)}; {choice}.")
 
 
 def constructor_parameters(cls: Any) -> list[str]:

@@ -43,7 +43,7 @@ def lost_digits(low: float, high: float) -> str | None:
 def lost_digits_of(groups: Groups, visits: Visits) -> str | None:
     """`lost_digits` of a step's rewards and of the mean rewards of its prompts' past visits, arrays of NumPy.
 
-    Without a past nothing is told: the rewards of a first step may happen to be alike.
+    Without a past nothing is known: the rewards of a first step may happen to be alike.
     """
     present = groups.reward if groups.mask is None else groups.reward[groups.mask]
     if not present.size:

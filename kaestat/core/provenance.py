@@ -77,7 +77,7 @@ def environment(packages: Iterable[str]) -> dict[str, Any]:
     Parameters
     ----------
     packages : iterable of str
-        Whose versions are told, None for one that is not installed.
+        Whose versions are recorded, None for one that is not installed.
     """
     return {
         "python": sys.version.split()[0],

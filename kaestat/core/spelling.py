@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -37,6 +37,19 @@ def spelled_list(argument: str) -> str:
 def named(argument: str) -> str:
     """``min_visits``; on the command line ``--min-visits``."""
     return OPTIONS.get(argument, f"--hint {argument}") if _ON_COMMAND_LINE.get() else argument
+
+
+def counted(n: int, noun: str) -> str:
+    """``1 step``, ``2,000 steps``."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``" (did you mean 'kae'?)"`` for a name that is nearly one of those known; else nothing."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 @contextmanager

@@ -10,11 +10,11 @@ import math
 import os
 import re
 import stat
+import struct
 import zipfile
 from collections.abc import Callable, Hashable
-from io import BufferedIOBase
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -28,12 +28,18 @@ _MOST_OF_NONE = 2**20  # numbers that each row of an array without rows may have
 PACKED_DTYPE = re.compile(r"[<>|][biuf]\d{1,2}")  # of truth values, integers and floats, as `numpy.dtype.str` has them
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes | memoryview | str) -> None:
+def write_atomically(path: str | os.PathLike[str], content: bytes | str | Callable[[BinaryIO], None]) -> None:
     """Replace the file at ``path`` in one go: readers see the old file or the new one, never half of it.
 
     A file that is there keeps its permissions, and its owner and group where the process may give files away. A link
     stays a link, and what it points to is replaced. File and folder are flushed to the disk. What writers that were
     killed left in the folder is removed.
+
+    Parameters
+    ----------
+    path : path
+    content : bytes, str or callable
+        What to write, or what writes it to the open file.
 
     Raises
     ------
@@ -47,7 +53,10 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | memoryview |
     remove_left(path.parent)
     old = path.stat() if path.exists() else None
     with new_file(path, 0o666 if old is None else 0o600) as (temporary, file):
-        file.write(content.encode() if isinstance(content, str) else content)
+        if callable(content):
+            content(file)
+        else:
+            file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         if old is not None:
             _take_over(file.fileno(), old)
@@ -95,8 +104,7 @@ def save_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     TypeError
         If the state holds something that cannot be stored without pickle.
     """
-    with _archive(state).getbuffer() as content:  # a million prompts' history is copied once less than by `dump_state`
-        write_atomically(path, content)
+    write_atomically(path, _writer(state))
 
 
 def dump_state(state: dict[str, Any]) -> bytes:
@@ -107,19 +115,35 @@ def dump_state(state: dict[str, Any]) -> bytes:
     TypeError
         If the state holds something that cannot be stored without pickle.
     """
-    return _archive(state).getvalue()
+    buffer = io.BytesIO()
+    _writer(state)(buffer)
+    return buffer.getvalue()
 
 
-def _archive(state: dict[str, Any]) -> io.BytesIO:
+class _Hashed(io.RawIOBase):
+    """A file that takes the digest of what is written; it cannot seek, so that nothing is written twice."""
+
+    def __init__(self, file: BinaryIO):
+        self.file, self.digest = file, hashlib.sha256()
+
+    def write(self, content: Any) -> int:
+        self.digest.update(content)
+        return self.file.write(content)
+
+
+def _writer(state: dict[str, Any]) -> Callable[[BinaryIO], None]:
+    """What writes a state to an empty file."""
     arrays: dict[str, Any] = {}
     header = json.dumps(_take_arrays(state, arrays)).encode()
-    buffer = io.BytesIO()
-    buffer.write(_first_line("0" * 64))
-    start = buffer.tell()
-    np.savez(buffer, header=np.frombuffer(header, dtype=np.uint8), **arrays)
-    with buffer.getbuffer() as content:
-        content[:start] = _first_line(hashlib.sha256(content[start:]).hexdigest())
-    return buffer
+
+    def write(file: BinaryIO) -> None:
+        file.write(_first_line("0" * 64))
+        hashed = _Hashed(file)
+        np.savez(hashed, header=np.frombuffer(header, dtype=np.uint8), **arrays)
+        file.seek(0)
+        file.write(_first_line(hashed.digest.hexdigest()))
+
+    return write
 
 
 def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -144,11 +168,11 @@ def parse_state(content: bytes, name: str) -> dict[str, Any]:
     ValueError
         As `load_state`.
     """
-    # `hashlib.file_digest` takes all of a BytesIO, wherever it stands; of a reader, what is left.
+    # `hashlib.file_digest` takes all of a BytesIO, whatever its position; of a reader, what is left.
     return _read_state(io.BufferedReader(io.BytesIO(content)), name)
 
 
-def _read_state(file: BufferedIOBase, path: str | os.PathLike[str]) -> dict[str, Any]:
+def _read_state(file: io.BufferedIOBase, path: str | os.PathLike[str]) -> dict[str, Any]:
     first = file.readline(len(_first_line("0" * 64)))
     words = first.split()
     if len(words) < 2 or words[0] != FORMAT.encode():
@@ -164,10 +188,8 @@ def _read_state(file: BufferedIOBase, path: str | os.PathLike[str]) -> dict[str,
         )
     file.seek(len(first))
     try:
-        _check_archive(file)
-        with np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        state = _put_arrays(json.loads(arrays.pop("header").tobytes()), arrays)
+        arrays = _read_arrays(file)
+        state = _put_arrays(json.loads(bytes(arrays.pop("header"))), arrays)
     except Exception as error:  # the checksum fits, so it was made to: no telling what the archive's readers raise
         raise ValueError(f"{path}: holds no state ({type(error).__name__}: {error}); it was altered.") from error
     if not isinstance(state, dict):
@@ -175,31 +197,35 @@ def _read_state(file: BufferedIOBase, path: str | os.PathLike[str]) -> dict[str,
     return state
 
 
-def _check_archive(file: BufferedIOBase) -> None:
-    """Raise a ValueError unless each array of a NumPy archive is as large as it claims, before any is made.
+def _read_arrays(file: io.BufferedIOBase) -> dict[str, np.ndarray]:
+    """Arrays of a NumPy archive by name; a ValueError unless each is as large as it claims, before it is made.
 
     `save_state` does not compress, so that no array is larger than the file: what is compressed, or claims more than
-    there is, is no state, and could take any amount of memory.
+    there is, is not a state, and could take any amount of memory. The checksum of the whole file covers the members.
     """
-    start = file.tell()
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
-        claimed = sum(member.file_size for member in members)
-        if claimed > (there := file.seek(0, os.SEEK_END)):
-            raise ValueError(f"its arrays claim {claimed:,} bytes, and the file has {there:,}")
-        for member in members:
-            if member.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"{member.filename} is compressed, which states are not")
-            with archive.open(member) as content:
-                read = _HEADERS[np.lib.format.read_magic(content)]
-                shape, _, dtype = read(content, max_header_size=_LONGEST_HEADER)
-                claimed = math.prod(shape) * dtype.itemsize
-                if claimed != member.file_size - content.tell():
-                    raise ValueError(
-                        f"{member.filename} claims {claimed:,} bytes and has {member.file_size - content.tell():,}"
-                    )
-                _check_empty(shape)
+    claimed = sum(member.file_size for member in members)
+    if claimed > (there := file.seek(0, os.SEEK_END)):
+        raise ValueError(f"its arrays claim {claimed:,} bytes, and the file has {there:,}")
+    return {member.filename.removesuffix(".npy"): _read_array(file, member) for member in members}
+
+
+def _read_array(file: io.BufferedIOBase, member: zipfile.ZipInfo) -> np.ndarray:
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{member.filename} is compressed, which states are not")
+    file.seek(member.header_offset + 26)
+    start = member.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))  # after the name and what is extra
     file.seek(start)
+    shape, by_columns, dtype = _HEADERS[np.lib.format.read_magic(file)](file, max_header_size=_LONGEST_HEADER)
+    size, claimed = start + member.file_size - file.tell(), math.prod(shape) * dtype.itemsize
+    if claimed != size:
+        raise ValueError(f"{member.filename} claims {claimed:,} bytes and has {size:,}")
+    _check_empty(shape)
+    content = np.empty(size, dtype=np.uint8)
+    if file.readinto(content.data) < size:
+        raise ValueError(f"{member.filename} goes beyond the end of the file")
+    return content.view(dtype).reshape(shape, order="F" if by_columns else "C")
 
 
 def _check_empty(shape: tuple[int, ...]) -> None:
@@ -255,7 +281,7 @@ def decode_keys(keys: list[Any] | np.ndarray) -> list[Hashable]:
     Raises
     ------
     ValueError
-        If they are no encoded ids.
+        If they are not encoded ids.
     """
     if isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype.kind in "iu":
         return keys.tolist()

@@ -42,8 +42,10 @@ def new_file(path: Path, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
                 yield temporary, file
                 return
         finally:  # a file without a name was removed by another process before it was locked: once more
-            file.close()
-            temporary.unlink(missing_ok=True)
+            try:
+                file.close()  # it writes what is left, for which there may be no room
+            finally:
+                temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -64,7 +66,7 @@ def new_folder(folder: Path, name: str) -> Iterator[Path]:
 
 
 def remove_left(folder: Path) -> None:
-    """Remove from a folder what dead writers left in it; what cannot be told or removed stays."""
+    """Remove from a folder what dead writers left in it; what is unclear or cannot be removed stays."""
     if fcntl is None:
         return
     with suppress(OSError), os.scandir(folder) as entries:

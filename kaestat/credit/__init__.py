@@ -1,1 +1,1 @@
-"""Values for turns and for tokens."""
+"""Values for turns."""

@@ -55,7 +55,7 @@ class TurnEstimator(Locked):
     Attributes
     ----------
     estimators : tuple of AdvantageEstimator
-        Of each turn that has been seen, the first one always. What is told of the completion as a whole
+        Of each turn that has been seen, the first one always. What concerns the completion as a whole
         (`AdvantageEstimator.predict`, `AdvantageEstimator.add_prior`) is asked of and told to the first.
     values : list of ndarray
         Of the turns of the last `step`; 0 where masked.
@@ -63,8 +63,8 @@ class TurnEstimator(Locked):
     Raises
     ------
     TypeError, ValueError
-        If the discount is no number from 0 to 1, and as `AdvantageEstimator` does; for an objective or a prior, which
-        are about prompts.
+        If the discount is not a number from 0 to 1, and as `AdvantageEstimator` does; for an objective or a prior,
+        which are about prompts.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class TurnEstimator(Locked):
         given = [name for name in _OF_THE_PROMPT if name in params]
         if given:
             raise ValueError(
-                f"{given[0]}: of prompts, not of turns; leave it out (a prior can be told to estimators[0].add_prior)."
+                f"{given[0]}: of prompts, not of turns; leave it out (give a prior to estimators[0].add_prior)."
             )
         self.gamma = check_share("gamma", gamma, allow_zero=True)
         super().__init__()

@@ -30,7 +30,7 @@ def turn_numbers(mask: np.ndarray) -> np.ndarray:
     Raises
     ------
     ValueError
-        If the mask is no matrix.
+        If the mask is not a matrix.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def discounted_returns(rewards: Sequence[Sequence[float] | np.ndarray], gamma: f
     Raises
     ------
     TypeError, ValueError
-        If the discount is no number from 0 to 1, or a completion's rewards are no list of numbers.
+        If the discount is not a number from 0 to 1, or a completion's rewards are not a list of numbers.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def padded_turns(name: str, of_turns: Sequence[Sequence[float] | np.ndarray]) ->
     Raises
     ------
     TypeError, ValueError
-        If an entry is no sequence of numbers.
+        If an entry is not a sequence of numbers.
     """
     rows = []
     for number, row in enumerate(of_turns):

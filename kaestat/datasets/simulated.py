@@ -54,9 +54,9 @@ def simulated_run(*, n_prompts: int = 1209, n_epochs: int = 56, group_size: int 
     Raises
     ------
     ValueError
-        If a size is no whole number from 1 on.
+        If a size is not a whole number of at least 1.
     TypeError
-        If ``seed`` is no seed.
+        If ``seed`` is not a seed.
 
     Notes
     -----

@@ -49,7 +49,7 @@ class AdvantageEstimator(PromptValues):
         With ``order="any"``, steps by which completions may come after the newest and still find the whole past that
         they would have had in order; memory grows as if the horizon were longer by as much. None for as many as the
         method looks back (in steps, or in visits where those are what is limited), 16 at least. The first one that is
-        later still is told of by a warning: its value has less of a past.
+        later still triggers a warning, since part of its history is gone.
     keep_deltas : bool
         Keep what comes in until `take_delta` asks for it, for other workers; only with ``order="any"``.
     prior : Prior, mapping or path, optional
@@ -178,7 +178,7 @@ class AdvantageEstimator(PromptValues):
             cancels, or a version after the step; in strict order also for a step that goes backwards, or a prompt
             recorded twice at one step. The state is then unchanged.
         TypeError
-            For unhashable ids, or rewards that are no numbers.
+            For unhashable ids, or rewards that are not numbers.
 
         Warns
         -----

@@ -35,9 +35,9 @@ def objective_slope(objective: str) -> Slope | None:
     Raises
     ------
     ValueError
-        If the name is unknown, or K is no number from 1 to 1,000,000.
+        If the name is unknown, or K is not a number from 1 to 1,000,000.
     TypeError
-        If it is no string.
+        If it is not a string.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def past_rates(baseline: Baseline, groups: Groups, visits: Visits, step: int, ca
     plain = replace(visits, **dict.fromkeys(WEIGHTED_FIELDS))
     served = baseline.serve(nobody, plain, step=step, carry=carry)
     size = served.settled.effective_completions(nobody, plain, step=step, carry=carry)
-    size = np.where(np.sum(plain.count, axis=-1, keepdims=True) > 0, size, 0.0)  # what a prior counts as is no past
+    size = np.where(np.sum(plain.count, axis=-1, keepdims=True) > 0, size, 0.0)  # what a prior counts as is not a past
     value, known = np.clip(served.values, 0.0, 1.0), size > 0
     mean = (np.sum(value, where=known) + 0.5) / (np.sum(known) + 1)
     return (size * value + mean) / (size + 1)

@@ -177,7 +177,7 @@ def predict(
     scatter = np.clip(mean_square - mean**2, 0.0, None)
     variance = (count * scatter + population.noise) / (count + 1)
     lag = np.min(np.where(visits.count > 0, visits.lag, math.inf), axis=-1, initial=math.inf)
-    size = np.where(count > 0, size, 0.0)  # what a prior counts as is no past
+    size = np.where(count > 0, size, 0.0)  # what a prior counts as is not a past
     unknown = size <= 0
     from_population = unknown & (population.n_prompts > 0)
     beyond = math.sqrt(population.spread) if population.n_prompts >= ENOUGH_PROMPTS else math.inf

@@ -173,7 +173,7 @@ class PromptValues(Locked):
             rewards can have, a prompt has a prior of that date already, or the run is past the first step and the prior
             dated after the last, or too late for the method. The state is then unchanged.
         TypeError
-            If it is no prior.
+            If it is not a prior.
 
         Examples
         --------

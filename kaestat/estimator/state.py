@@ -134,7 +134,7 @@ class EstimatorState:
         try:
             recorded = dict.fromkeys(decode_keys(state["recorded"]))
         except TypeError as error:
-            raise ValueError(f"state: a recorded prompt is no id ({error}); the state was altered.") from error
+            raise ValueError(f"state: a recorded prompt is not an id ({error}); the state was altered.") from error
         if history is not None and history.last_step > last_step:
             raise ValueError("state: the history has visits after its last step; the state was altered.")
         with_streams = state["with_streams"]

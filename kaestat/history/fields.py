@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Hashable
 from typing import Any
 
@@ -15,6 +17,7 @@ PLAIN_FIELDS = ("step", "count", "total", "total_sq")
 WEIGHTED_FIELDS = ("weight", "weight_sq", "weighted_total", "weighted_total_sq")
 SQUARED_FIELDS = {"weight_sq_total": "weighted_total", "weight_sq_total_sq": "weighted_total_sq"}
 INTEGER_FIELDS = ("step", "count")
+_MANY = 2**22  # bytes
 NARROW_FIELDS = ("count", "total", "total_sq")  # of rewards 0 and 1, whole numbers as small as a group
 
 
@@ -64,11 +67,11 @@ def checked_sums(sums: dict[str, Any], size: int) -> dict[str, np.ndarray]:
 
 
 def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[Hashable, int], int]:
-    """Columns of a stored history, the row of each prompt from 1 on, and the last step; or a ValueError."""
+    """Columns of a stored history, the row of each prompt (counted from 1), and the last step; or a ValueError."""
     try:
         fields = _with_squared({name: _stored_field(name, field) for name, field in state["fields"].items()})
         keys, last_step = decode_keys(state["keys"]), stored_step(state["last_step"])
-        row = dict(zip(keys, range(1, len(keys) + 1), strict=True))
+        row = _numbered(keys)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
     shapes = {field.shape for field in fields.values()}
@@ -80,6 +83,19 @@ def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[H
     if fields["step"].max(initial=-1, where=fields["count"] > 0) > last_step:
         raise ValueError("state: the history has visits after its last step; the state was altered.")
     return fields, row, last_step
+
+
+def _numbered(keys: list[Hashable]) -> dict[Hashable, int]:
+    """The number of each key, counted from 1.
+
+    A dict that has only ever had strings reads all of them again whenever it grows. One that had another key keeps
+    their hashes: a million strings take a third less time.
+    """
+    other = object()
+    number: dict[Hashable, int] = {other: 0}
+    number.update(zip(keys, range(1, len(keys) + 1), strict=True))
+    del number[other]
+    return number
 
 
 def _stored_field(name: str, field: Any) -> np.ndarray:
@@ -126,14 +142,35 @@ def stored_state(state: Any, size: int) -> np.ndarray:
         raise ValueError("state: what the history kept of its prompts does not fit its keys; the state was altered.")
     if not np.isfinite(state).all():
         raise ValueError("state: what the history kept of its prompts must be finite; the state was altered.")
-    return np.concatenate([np.zeros((1, state.shape[1]), dtype=np.float32), state])
+    return after_empty(state)
 
 
 def padded(field: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     """The field in the upper right corner of a larger array of zeros (visits are right-aligned)."""
-    larger = np.zeros(shape, dtype=field.dtype)
+    larger = _zeros(shape, field.dtype)
     larger[: field.shape[0], shape[1] - field.shape[1] :] = field
     return larger
+
+
+def after_empty(field: np.ndarray) -> np.ndarray:
+    """The field with the empty row 0 in front."""
+    larger = _zeros((len(field) + 1, field.shape[1]), field.dtype)
+    larger[1:] = field
+    return larger
+
+
+def _zeros(shape: tuple[int, int], dtype: np.dtype[Any]) -> np.ndarray:
+    """Zeros; many of them stand in pages of their own, which go back to the system with the array.
+
+    A history grows by replacing its columns. In the heap, the old ones would leave holes between its prompt ids.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size < _MANY or not hasattr(mmap, "MAP_ANONYMOUS"):  # the latter on Windows
+        return np.zeros(shape, dtype=dtype)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # a child process gets a copy
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)  # as NumPy does
+    return np.frombuffer(pages, dtype=dtype).reshape(shape)
 
 
 def dtype_of(name: str) -> np.dtype[Any]:

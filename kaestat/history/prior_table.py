@@ -73,7 +73,7 @@ def usable_rows(table: Any, prompt: str, mean: str, count: str) -> tuple[list[Ha
     ValueError
         If the table has not the columns.
     TypeError
-        If it gives no columns, or a mean or count is no number.
+        If it gives no columns, or a mean or count is not a number.
     """
     names = getattr(table, "column_names", None)  # of Hugging Face's data sets, whose columns are not iterated over
     try:

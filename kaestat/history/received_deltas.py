@@ -79,7 +79,7 @@ class Received:
             apart = all(last < first for last, first in zip(ends[::2], ends[1::2], strict=True))
             if not (whole and ordered and apart and numbers[0] < _MOST):
                 raise ValueError(
-                    f"state: received deltas of {sender!r} are no numbers and gaps; the state was altered."
+                    f"state: received deltas of {sender!r} are not numbers and gaps; the state was altered."
                 )
             newest[sender] = numbers[0]
             if pairs:

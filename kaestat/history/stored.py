@@ -10,7 +10,7 @@ import numpy as np
 
 from kaestat.core.storage import encode_keys
 from kaestat.history.columns import Columns
-from kaestat.history.fields import stored_shown, stored_state
+from kaestat.history.fields import after_empty, stored_shown, stored_state
 
 
 def snapshot(columns: Columns) -> Callable[[], dict[str, Any]]:
@@ -47,9 +47,8 @@ def restore(
     if set(fields) != set(columns.fields):
         raise ValueError("state: the fields of the history do not fit together; the state was altered.")
     columns.row = row
-    width = fields["step"].shape[1]
     for name, field in fields.items() if row else ():  # an empty array may claim any width
-        columns.fields[name] = np.concatenate([np.zeros((1, width), dtype=field.dtype), field])
+        columns.fields[name] = after_empty(field)
     columns.shown = stored_shown(state, columns.width)
     columns.state = stored_state(state.get("state"), len(row))
     columns.last_step = last_step

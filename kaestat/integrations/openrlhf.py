@@ -10,7 +10,7 @@ step       ``global_step``, which starts at 0 and comes back on resume
 versions   none: the synchronous trainer trains on what its own policy sampled
 weights    tokens of the action mask; log probabilities are handed on and no logits
 filter     the samples generator hands over what ``--algo.dynamic_filtering_enable`` drops
-draw       in the place of its data loader, prompt by prompt, whose state OpenRLHF saves
+draw       in place of its data loader, prompt by prompt, whose state OpenRLHF saves
 state      in the folder of DeepSpeed's checkpoint, the best one too
 =========  =============================================================================================================
 
@@ -279,7 +279,7 @@ def baseline_trainer(
     Returns
     -------
     ray.actor.ActorClass
-        In the place of ``openrlhf.trainer.ppo_trainer.PPOTrainer``.
+        In place of ``openrlhf.trainer.ppo_trainer.PPOTrainer``.
 
     Raises
     ------
@@ -297,7 +297,7 @@ def baseline_trainer(
 
 
 class _NoAsync:
-    """In the place of OpenRLHF's asynchronous trainer, which would train on OpenRLHF's own advantages."""
+    """In place of OpenRLHF's asynchronous trainer, which would train on OpenRLHF's own advantages."""
 
     @staticmethod
     def remote(*_: Any, **__: Any) -> None:

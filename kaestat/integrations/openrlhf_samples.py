@@ -9,7 +9,7 @@ import numpy as np
 
 DROPPED = "kaestat_dropped"  # attribute of an Experience, gone once completions are joined
 
-_SamplesGenerator: Any = object  # its methods come from the generator that stands beside it
+_SamplesGenerator: Any = object  # its methods come from the generator beside it
 
 
 class TrackedSamplesMixin(_SamplesGenerator):

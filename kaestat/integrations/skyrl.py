@@ -6,10 +6,10 @@ it does not get, `BaselineTrainer` hands over. The rest is a `TrainerSession`; w
 =========  =============================================================================================================
 ids        uids, which are rows of the data set, checked against the tokens that trajectories begin with
 step       ``global_step``, which starts at 1 and comes back on resume, less 1
-versions   in the fully asynchronous trainer alone (`kaestat.integrations.skyrl_async`)
+versions   not passed: completions count at the step that they are trained in
 weights    tokens in the loss, all steps of a trajectory; log probabilities are handed on and no logits
-filter     recorded in the fully asynchronous trainer; the other one drops groups unseen, and a warning says so
-draw       in the place of its data loader, batch by batch, whose state SkyRL saves
+filter     drops groups unseen, and a warning says so
+draw       in place of its data loader, batch by batch, whose state SkyRL saves
 state      in SkyRL's checkpoint folder, which may be on a remote disk, by SkyRL's own reader and writer
 padding    copies of row 0 at the end, under the uids pad0, pad1, ...
 =========  =============================================================================================================
@@ -59,7 +59,6 @@ class RegisteredBaseline:
         step: int,
         prompts: Sequence[Any] | None,
         weights: np.ndarray | None = None,
-        version: Sequence[int] | None = None,
     ) -> None:
         """Announce the next call: its training step, and what is known of the trajectories, padding left out.
 
@@ -71,10 +70,8 @@ class RegisteredBaseline:
             The prompt that each trajectory began with, as token ids. None leaves the uids unchecked.
         weights : ndarray, shape (N,), optional
             Tokens of each trajectory in the loss; needed with ``weights="length"``.
-        version : sequence of int, length N, optional
-            Step of the policy that sampled each trajectory, for an estimator with ``order="any"``.
         """
-        self._expected = {"step": step, "prompts": prompts, "weights": weights, "version": version}
+        self._expected = {"step": step, "prompts": prompts, "weights": weights}
 
     def __call__(self, token_level_rewards: Any, response_mask: Any, index: Any, **_: Any) -> tuple[Any, Any]:
         """Advantages and returns, SkyRL's signature.
@@ -160,7 +157,7 @@ def register(estimator: AdvantageEstimator, name: str = "kaestat", *, weights: s
     return baseline
 
 
-_SkyRlTrainer: Any = object  # its methods come from the trainer that stands beside it
+_SkyRlTrainer: Any = object  # its methods come from the trainer beside it
 
 
 class BaselineTrainerMixin(_SkyRlTrainer):
@@ -211,7 +208,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
             group_size=size,
             repeats=False,
             seed=cfg.trainer.seed,
-            filtered="trainer.algorithm.dynamic_sampling" if _filters(cfg.trainer.algorithm) else "",
+            filtered=_filter(cfg.trainer),
         )
 
         def batches(draw: Draw, row: Mapping[Hashable, int]) -> Iterator[Any]:
@@ -241,24 +238,19 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         if baseline is None:
             return super().compute_advantages_and_returns(data)
         session = baseline.session
-        if session.stateful and _filters(self.cfg.trainer.algorithm):
+        if session.stateful and (option := _filter(self.cfg.trainer)):
             warnings.warn(
-                "trainer.algorithm.dynamic_sampling drops groups before the history sees them, which pulls its values "
-                "towards 1/2; turn it off.",
+                f"{option} drops groups before the history sees them, which pulls its values towards 1/2; turn it off.",
                 stacklevel=2,
             )
         baseline.expect(
             self.global_step - 1,
             self._prompts_of_step if self.check_prompts else None,
             _tokens_in_loss(data, self.cfg.generator.step_wise_trajectories) if session.weighs else None,
-            self._versions_of_step(),
         )
         data = super().compute_advantages_and_returns(data)
         self.all_metrics.update(session.metrics)
         return data
-
-    def _versions_of_step(self) -> list[int] | None:
-        return None
 
     def save_checkpoints(self) -> str:
         """SkyRL's, with the state in the same folder, written first: SkyRL marks a checkpoint complete at the end."""
@@ -300,8 +292,13 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         return loaded
 
 
-def _filters(algorithm: Any) -> bool:
-    return getattr(getattr(algorithm, "dynamic_sampling", None), "type", None) is not None
+def _filter(trainer: Any) -> str:
+    """The option by which SkyRL drops groups before the estimator sees them; empty without one."""
+    if getattr(getattr(trainer.algorithm, "dynamic_sampling", None), "type", None) is not None:
+        return "trainer.algorithm.dynamic_sampling"
+    fully_async = getattr(trainer, "fully_async", None)
+    dropping = getattr(fully_async, "enabled", False) and getattr(fully_async, "sample_full_batch", False)
+    return "trainer.fully_async.sample_full_batch" if dropping else ""
 
 
 def padding_rows(uids: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ tokens as its advantage. So the hook sees every completion of the step: no ranks
 =========  =============================================================================================================
 ids        hash of ``sample.prompt``, or a key of ``sample.metadata``; ``group_index`` and ``index`` are counters
 step       the rollout's number, which the hook does not get: `with_step` writes it on the samples
-versions   ``Sample.weight_versions``, counted anew in every process (`kaestat.integrations.slime_versions`)
+versions   not read: completions count at the rollout that they are trained in
 weights    tokens in the loss; the hook runs before the trainer sees the completions, so that there are no logits
 filter     ``--rollout-all-samples-process-path`` hands over what ``--dynamic-sampling-filter-path`` drops
 draw       in the data source; a correction travels with its sample, since groups may be finished later
@@ -34,6 +34,7 @@ from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import check_sampler_params
+from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.slime_prompts import DrawnGroups, corrections, dataset_of
 from kaestat.integrations.slime_samples import (
     STEP_KEY,
@@ -47,9 +48,9 @@ from kaestat.integrations.slime_samples import (
     with_metrics,
     with_prompts,
 )
-from kaestat.integrations.slime_versions import SLIME, policy_steps
 from kaestat.sampling import Policy, PromptSampler
 
+SLIME = Upstream("slime", "slime", "its main branch at commit 624b824")
 DEFAULT_ROLLOUT = "slime.rollout.sglang_rollout.generate_rollout"
 # Beside slime's global_dataset_state_dict_{rollout_id}.pt.
 FILES = "rollout/kaestat_state_{}", "rollout/kaestat_sampler_{}"
@@ -58,7 +59,7 @@ FRESH = "set kaestat_fresh_history: true in the --custom-config-path file to beg
 
 
 class RewardPostProcess:
-    """For ``--custom-reward-post-process-path``: raw rewards, and advantages in the place of rewards.
+    """For ``--custom-reward-post-process-path``: raw rewards, and advantages in place of rewards.
 
     Parameters
     ----------
@@ -108,7 +109,6 @@ class RewardPostProcess:
         if estimator is not None and weights is not None:
             self._session = TrainerSession(estimator, weights=weights, states_kept=STATES_KEPT)
         self._rollout_id: int | None = None
-        self._first_rollout: int | None = None  # of this process: slime counts its policies from it
         self._all_samples: list[Any] = []  # of this rollout, with those that a filter has dropped
 
     def session(self, args: Any) -> TrainerSession:
@@ -160,7 +160,7 @@ class RewardPostProcess:
         if any(reward is None and not sample.remove_sample for reward, sample in zip(raw, samples, strict=True)):
             raise ValueError("a sample has no reward: give it one, or set its remove_sample.")
         step = step_of(samples)
-        columns, of_rows, completion = self._columns(args, samples, raw, step)
+        columns, of_rows, completion = self._columns(args, samples, raw)
         correction = None if self._sampler_given(args) is None else corrections(of_rows)
         found = session.advantages(step=step, correction=correction, **columns)
         self._observe(args, session, {group_of(sample) for sample in samples}, step)
@@ -182,7 +182,6 @@ class RewardPostProcess:
             inner = generate_rollout
             if not evaluation:
                 self._rollout_id, self._all_samples = rollout_id, []
-                self._first_rollout = rollout_id if self._first_rollout is None else self._first_rollout
             if inner is None:
                 inner = _load(getattr(args, "kaestat_rollout_function_path", None) or DEFAULT_ROLLOUT)
             output = inner(args, rollout_id, data_source, evaluation=evaluation)
@@ -270,7 +269,7 @@ class RewardPostProcess:
         return getattr(args, "kaestat_prompt_sampler", None) if own is None else own
 
     def _columns(
-        self, args: Any, samples: list[Any], raw: list[float | None], step: int | None
+        self, args: Any, samples: list[Any], raw: list[float | None]
     ) -> tuple[dict[str, Any], list[Any], np.ndarray]:
         """What a session takes of completions, the first sample of each, and the completion of each sample."""
         session = self.session(args)
@@ -278,11 +277,9 @@ class RewardPostProcess:
         of_rows = [samples[row] for row in first]
         mask = np.zeros(len(first), dtype=bool)
         np.logical_or.at(mask, completion, [not sample.remove_sample for sample in samples])
-        weights = version = None
+        weights = None
         if session.weighs:
             weights = np.bincount(completion, [tokens_in_loss(sample) for sample in samples])
-        if session.any_order:
-            version = policy_steps(args, samples, completion, mask, step, self._first_rollout)
         columns = {
             "rewards": np.array([0.0 if raw[row] is None else float(raw[row]) for row in first]),  # type: ignore[arg-type]  # not None
             "prompts": [prompt_of(sample) for sample in of_rows],
@@ -290,7 +287,6 @@ class RewardPostProcess:
             "groups": groups_of(of_rows),
             "mask": mask,
             "weights": weights,
-            "version": version,
         }
         return columns, of_rows, completion
 
@@ -308,7 +304,7 @@ class RewardPostProcess:
         ]
         self._all_samples = []
         if dropped and (session.drawn is not None or (filters and session.stateful)):
-            columns, *_ = self._columns(args, dropped, [sample.get_reward_value(args) for sample in dropped], step)
+            columns, *_ = self._columns(args, dropped, [sample.get_reward_value(args) for sample in dropped])
             session.observe(step=step, **columns)
 
     def _ids(self, args: Any, samples: list[Any]) -> list[Hashable] | None:

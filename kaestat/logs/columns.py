@@ -9,11 +9,11 @@ from kaestat.core.spelling import named, spelled
 
 ALIASES = {
     "prompt": (
-        "prompt_id", "prompt_text", "question", "question_id", "problem", "problem_id", "task_id", "input", "query",
-        "query_id",
+        "prompt_id", "prompt_text", "question", "question_id", "question_text", "problem", "problem_id", "problem_text",
+        "task_id", "input", "query", "query_id",
     ),
-    "step": ("global_step", "global_steps", "training_step", "train_step", "iteration"),
-    "reward": ("rewards", "score", "correct", "is_correct"),
+    "step": ("global_step", "global_steps", "training_step", "train_step", "train/global_step", "iteration", "_step"),
+    "reward": ("rewards", "train/reward", "train/rewards", "score", "correct", "is_correct"),
     "group": ("group_id", "stream", "stream_id"),
     "weight": ("score_norm", "squared_score_norm", "score_norm_sq", "score_norm_squared"),
     "length": (
@@ -23,6 +23,7 @@ ALIASES = {
     "importance": ("importance_ratio", "importance_weight", "importance_sampling_ratio", "is_ratio"),
 }  # fmt: skip
 MEASURES = ("weight", "length", "importance")  # non-negative numbers that a log may have of each completion
+OPTIONAL = ("group",)
 LEFT_OUT = "none"  # given for a measure: the log is read without it
 RANDOM_IDS = ("uid", "request_id", "uuid")
 
@@ -47,17 +48,20 @@ def choose_columns(source: Path | str, found: Sequence[str], hints: Mapping[str,
     ValueError
         If a column is missing, ambiguous or comes twice.
     TypeError
-        If a hint is no text.
+        If a hint is not text.
     """
     plain: dict[str, list[str]] = {}
     for name in dict.fromkeys(found):
         plain.setdefault(_plain(name), []).append(name)
     chosen = {part: _column(source, part, hint, found, plain) for part, hint in hints.items()}
+    missing = [part for part, name in chosen.items() if name is None and part not in (*OPTIONAL, *MEASURES)]
+    if missing:
+        raise ValueError(_missing(source, missing, found))
     return {part: name for part, name in chosen.items() if name is not None}
 
 
 def refuse_missing_column(source: Path | str, name: str, hint: str, found: Sequence[str]) -> None:
-    """Raise a ValueError unless the table has one column of that name, a TypeError if it is no name."""
+    """Raise a ValueError unless the table has one column of that name, a TypeError if it is not a name."""
     if not isinstance(name, str):
         raise TypeError(f"{named(hint)} must be the name of a column, got {name!r}.")
     if name not in found:
@@ -75,7 +79,7 @@ def _column(
 ) -> str | None:
     """The column that plays a part, of those ``found``, which ``plain`` has by their plain names.
 
-    None only for a group or a measure that is not there.
+    None if there is none.
     """
     if part in MEASURES and hint == LEFT_OUT:
         return None
@@ -92,14 +96,18 @@ def _column(
     if candidates:
         refuse_missing_column(source, candidates[0], part, found)
         return candidates[0]
-    if part == "group" or part in MEASURES:
-        return None
-    known = ", ".join((part, *ALIASES[part]))
-    random = [name for name in found if _plain(name) in RANDOM_IDS] if part == "prompt" else []
+    return None
+
+
+def _missing(source: Path | str, parts: Sequence[str], found: Sequence[str]) -> str:
+    """What to do about columns that are not there, in one message."""
+    random = [name for name in found if _plain(name) in RANDOM_IDS] if "prompt" in parts else []
     note = f" ({random[0]} is drawn anew at every step, so it names no prompt)" if random else ""
-    raise ValueError(
-        f"{source}: no {part} column; it has {', '.join(found)}{note}. Name it with {spelled(part)}, or call it one "
-        f"of {known}."
+    it = "it" if len(parts) == 1 else "them"
+    known = "; ".join(f"one of {', '.join((part, *ALIASES[part]))}" for part in parts)
+    return (
+        f"{source}: no {' and no '.join(parts)} column; it has {', '.join(found)}{note}. "
+        f"Every row must be a completion. Name {it} with {', '.join(map(spelled, parts))}, or call {it} {known}."
     )
 
 

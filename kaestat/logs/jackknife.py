@@ -7,7 +7,9 @@ import numpy as np
 from kaestat.core.checks import LARGEST_FACTOR, check_factors, check_seed, check_whole
 
 LARGEST_SQUARE = LARGEST_FACTOR**2 * 1e3  # of estimates that are mean squares of rewards, and some times that
-GROUPS = 10  # each costs another replay of the rest
+GROUPS = 10
+REPLAYS = 5  # groups without which a log is replayed; each costs as much as the log itself
+FEWEST = 4  # groups with a line through their changes
 
 
 def jackknife_groups(n_clusters: int, *, seed: int, n_groups: int = GROUPS) -> np.ndarray:
@@ -39,6 +41,7 @@ def jackknife_interval(
 
     Where the estimate is made from all clusters together, clusters are not independent contributions, and neither the
     spread over them nor a bootstrap of them says how far the estimate is off; made *again* without a group, it does.
+    `replayed_interval` needs fewer groups where the contributions are known.
 
     Parameters
     ----------
@@ -78,3 +81,58 @@ def jackknife_interval(
     se = np.sqrt((n_groups - 1) / n_groups * np.sum(deviation**2, axis=0))
     reach = float(stdtrit(n_groups - 1, (1 + level) / 2)) * se
     return se, estimate - reach, estimate + reach
+
+
+def replayed_interval(
+    estimate: np.ndarray, left_out: np.ndarray, apart: np.ndarray, se: np.ndarray, n_clusters: int, level: float = 0.95
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Standard error and interval of a mean of contributions each of which depends on the other clusters too.
+
+    ::
+
+        theta_(k) = a_(k) + d_(k),     d_(k) - d_(.) = beta (a_(k) - a_(.)) + e_k
+        se^2 = V + U,                  V = (1 + beta)^2 s^2 / C,     U = (K - 1) / K  sum_k e_k^2
+        1 / nu = w / (C - 1) + (1 - w) / (K - 2),                    w = (V / (V + U))^2
+
+    Without group k the estimate changes for two reasons. Contributions are missing: ``a_(k)`` is the mean of the rest
+    as they were. And the rest themselves change, by ``d_(k)``. The jackknife takes the spread of the sum from K groups.
+    But how far a mean of C contributions is off is known from all C of them, ``s^2 / C``, so that K groups are needed
+    for the change alone: with a regression on ``a_(k)``, and what is left of it. Degrees of freedom are Satterthwaite's
+    (the error of beta included). Intervals are shorter than the jackknife's with twice as many groups, as often right,
+    and vary half as much (`tests/logs/test_jackknife.py`).
+
+    Parameters
+    ----------
+    estimate : ndarray, shape (M,)
+    left_out : ndarray, shape (K, M)
+        The estimates made again without group k.
+    apart : ndarray, shape (K, M)
+        The estimates without the contributions of group k, the others as they are with it.
+    se : ndarray, shape (M,)
+        ``s / sqrt(C)``: standard errors if contributions were independent.
+    n_clusters : int
+        C. Where each is a group, or there are fewer than four groups, this is `jackknife_interval`.
+    level : float
+
+    Returns
+    -------
+    se, low, high : ndarray, shape (M,)
+    """
+    from scipy.special import stdtrit
+
+    n_groups = len(left_out)
+    if n_groups < FEWEST or n_clusters <= n_groups:
+        return jackknife_interval(estimate, left_out, level)
+    missing = apart - apart.mean(axis=0)
+    change = left_out - apart
+    change = change - change.mean(axis=0)
+    square = np.sum(missing**2, axis=0)
+    slope = np.divide(np.sum(missing * change, axis=0), square, out=np.zeros_like(square), where=square > 0)
+    known = (1 + slope) ** 2 * se**2
+    rest = (n_groups - 1) / n_groups * np.sum((change - slope * missing) ** 2, axis=0)
+    whole = known + rest
+    share = np.divide(known, whole, out=np.ones_like(whole), where=whole > 0) ** 2
+    freedom = 1 / (share / (n_clusters - 1) + (1 - share) / (n_groups - 2))
+    found = np.sqrt(whole)
+    reach = stdtrit(freedom, (1 + level) / 2) * found
+    return found, estimate - reach, estimate + reach

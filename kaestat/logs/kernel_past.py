@@ -40,11 +40,15 @@ def summed_past(baseline: KernelBaseline, units: LogUnits) -> np.ndarray | None:
         bandwidths = np.array([selector.steps], dtype=float)
     else:
         return None
-    if isinstance(kernel, Exponential):
-        return _in_order_of_log(units, _Exponential(bandwidths, kernel.at_zero))
-    if isinstance(kernel, Triangular):
-        return _in_order_of_log(units, _Triangular(bandwidths))
-    return None
+    if not isinstance(kernel, Exponential | Triangular):
+        return None
+    key = kernel, tuple(bandwidths)
+    if key not in units.newest_sums:  # other methods at the same bandwidths come next (`scoring.batches`)
+        units.newest_sums.clear()
+        exponential = isinstance(kernel, Exponential)
+        running = _Exponential(bandwidths, kernel.at_zero) if exponential else _Triangular(bandwidths)
+        units.newest_sums[key] = _in_order_of_log(units, running)
+    return units.newest_sums[key]
 
 
 def sums_at(summed: np.ndarray, visit: np.ndarray) -> KernelSums:

@@ -32,7 +32,7 @@ def check_measures(size: int, **given: Any) -> dict[str, np.ndarray]:
     ValueError
         If there is not one for each completion, or one is missing, negative, infinite, or beyond 1e20.
     TypeError
-        If one is no number.
+        If one is not a number.
     """
     columns = {name: check_column(name, given[name], size).copy() for name in MEASURES if given.get(name) is not None}
     for name, column in columns.items():

@@ -27,6 +27,7 @@ def log_with_prior(
         Without groups, weights or lengths, of which a prior knows nothing.
     prior : Prior, mapping or path
         As the argument of that name of `kaestat.AdvantageEstimator`, dated before the first step of the log.
+        Where a rate is not a multiple of ``1 / count``, one completion gets a reward between the two.
 
     Raises
     ------
@@ -34,7 +35,7 @@ def log_with_prior(
         If the log has groups or measures of completions, no prompt of it has a prior, the prior is not before it, or
         its rewards are others than two of which the log consists.
     TypeError
-        If it is no prior.
+        If it is not a prior.
     """
     known, frame = as_prior(prior), log.frame
     extra = [name for name in frame.columns if name not in ("prompt", "step", "reward", "group")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from kaestat.core.bootstrap import cluster_bootstrap, effective_number, mean_with_interval, skewed_ends, widened
-from kaestat.logs.jackknife import jackknife_interval
+from kaestat.core.spelling import named
+from kaestat.logs.jackknife import replayed_interval
 
 RISK_COLUMNS = ["method", "mse", "se", "ci_low", "ci_high", "vs_grpo", "n_prompts", "n_visits"]
 DIFFERENCE_COLUMNS = [
@@ -27,11 +29,16 @@ DIFFERENCE_COLUMNS = [
     "n_prompts",
     "n_visits",
 ]
+FAR_BELOW = 2.0  # standard errors
 FEW = 8.0  # prompts that carry an estimate; with fewer, 95 % intervals cover .90 and less
 
 
 class FewPromptsWarning(UserWarning):
     """So few prompts carry an estimate that its interval may be too short."""
+
+
+class NegativeRiskWarning(UserWarning):
+    """An estimated MSE lies so far below 0 that chance seldom explains it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +61,8 @@ class PromptRisks:
     left_out : ndarray, shape (K, M), optional
         Mean risk over the prompts outside group k: of methods that pool prompts replayed without the group, of the
         others from ``per_prompt``. None if nothing was replayed again.
+    apart : ndarray, shape (K, M), optional
+        Mean risk over the prompts outside group k from ``per_prompt``, of all methods.
     """
 
     methods: tuple[Any, ...]
@@ -62,6 +71,7 @@ class PromptRisks:
     absolute: bool
     pooled: tuple[bool, ...] = ()
     left_out: np.ndarray | None = None
+    apart: np.ndarray | None = None
 
     def take(self, positions: Sequence[int]) -> PromptRisks:
         """The methods at these positions, in this order."""
@@ -73,13 +83,14 @@ class PromptRisks:
             self.absolute,
             tuple(self.pooled[position] for position in columns) if self.pooled else (),
             None if self.left_out is None else self.left_out[:, columns],
+            None if self.apart is None else self.apart[:, columns],
         )
 
     def _jackknifed(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which methods need the jackknife and have it, shape (M,); and ``left_out``, empty if there is none."""
-        if self.left_out is None:
-            return np.zeros(len(self.methods), dtype=bool), np.empty((0, len(self.methods)))
-        return np.array(self.pooled, dtype=bool), self.left_out
+        """Which methods need the jackknife and have it, shape (M,); ``left_out`` and ``apart``, empty if none do."""
+        if self.left_out is None or self.apart is None:
+            return np.zeros(len(self.methods), dtype=bool), np.empty((2, 0, len(self.methods)))
+        return np.array(self.pooled, dtype=bool), np.stack([self.left_out, self.apart])
 
     def risk_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
         """The table of `value_risk` for all methods but the last, which must be GRPO.
@@ -88,13 +99,17 @@ class PromptRisks:
         -----
         FewPromptsWarning
             If fewer than 8 prompts carry a risk (`warn_of_few`).
+        NegativeRiskWarning
+            If an MSE lies more than two standard errors below 0.
         """
         warn_of_few(self.methods[:-1], self.per_prompt[:, :-1])
         draws = cluster_bootstrap(self.per_prompt, n_boot=n_boot, seed=seed)
         mean, se, low, high = mean_with_interval(self.per_prompt, draws)
-        again, left_out = self._jackknifed()
+        again, without = self._jackknifed()
         if again.any():
-            se[again], low[again], high[again] = _jackknife(mean[again], left_out[:, again], self.per_prompt[:, again])
+            found = _replayed(mean[again], without[..., again], se[again], self.per_prompt[:, again])
+            se[again], low[again], high[again] = found
+        _warn_of_negative(self.methods[:-1], mean[:-1], se[:-1], len(self.per_prompt))
         return pd.DataFrame(
             {
                 "method": list(self.methods[:-1]),
@@ -116,11 +131,12 @@ class PromptRisks:
         draws = cluster_bootstrap(np.concatenate([self.per_prompt, paired], axis=1), n_boot=n_boot, seed=seed)
         drawn_risks, drawn_paired = np.split(draws, [len(self.methods)], axis=1)
         mean, se, low, high = mean_with_interval(paired, drawn_paired)
-        pooled, left_out = self._jackknifed()
+        pooled, without = self._jackknifed()
         again = pooled[:-1] | pooled[-1]
         if again.any():
-            left = left_out[:, :-1] - left_out[:, -1:]
-            se[again], low[again], high[again] = _jackknife(mean[again], left[:, again], paired[:, again])
+            left = without[..., :-1] - without[..., -1:]
+            found = _replayed(mean[again], left[..., again], se[again], paired[:, again])
+            se[again], low[again], high[again] = found
         ratio = np.full((3, len(methods)), np.nan)
         if self.absolute:
             level = self.per_prompt.mean(axis=0)
@@ -131,8 +147,9 @@ class PromptRisks:
                     lowest, highest = np.quantile(drawn_risks[:, :-1] / drawn_risks[:, -1:], [0.025, 0.975], axis=0)
                     ratio[1:] = widened(ratio[0], lowest, highest, linear)
                     if again.any():
-                        left = left_out[:, :-1][:, again] / left_out[:, -1:]
-                        ratio[1:, again] = _jackknife(ratio[0, again], left, linear[:, again])[1:]
+                        left, parts = without[..., :-1][..., again] / without[..., -1:], linear[:, again]
+                        spread = parts.std(axis=0, ddof=1) / (math.sqrt(len(parts)) * abs(level[-1]))
+                        ratio[1:, again] = _replayed(ratio[0, again], left, spread, parts)[1:]
         return pd.DataFrame(
             {
                 "method": methods,
@@ -173,10 +190,23 @@ def warn_of_few(names: Sequence[Any], contributions: np.ndarray) -> None:
         warnings.warn(
             f"{names[least]}: few of the {len(contributions)} prompts carry the estimate, as many as "
             f"{number[least]:.1f} prompts with equal contributions would. With fewer than {FEW:g}, a 95 % interval may "
-            "cover 90 % or less. Log more prompts; a larger n_boot does not help.",
+            f"cover 90 % or less. Log more prompts; a larger {named('n_boot')} does not help.",
             FewPromptsWarning,
             stacklevel=3,
         )
+
+
+def _warn_of_negative(names: Sequence[Any], mse: np.ndarray, se: np.ndarray, n_prompts: int) -> None:
+    below = np.flatnonzero(mse < -FAR_BELOW * se).tolist()
+    if not below or n_prompts < FEW:  # of so few the standard error says little
+        return
+    told = ", ".join(f"{names[k]} ({mse[k]:.3g}, standard error {se[k]:.3g})" for k in below)
+    warnings.warn(
+        f"the MSE of {told} lies more than {FAR_BELOW:g} standard errors below 0. By chance that is rare: a value may "
+        "contain its completion's own reward, or prompts may share an id. kaestat.check tests a baseline of your own.",
+        NegativeRiskWarning,
+        stacklevel=3,
+    )
 
 
 def sized_mean(risk: np.ndarray, size: np.ndarray, *, axis: int = 0) -> np.ndarray:
@@ -201,9 +231,10 @@ def contributions(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
     return np.asarray(mean + (size / size.mean())[:, None] * (risk - mean))
 
 
-def _jackknife(
-    estimate: np.ndarray, left_out: np.ndarray, contributions: np.ndarray
+def _replayed(
+    estimate: np.ndarray, without: np.ndarray, se: np.ndarray, contributions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Standard error and ends of `jackknife_interval`, the end on the side of the prompts' longer tail moved out."""
-    se, low, high = jackknife_interval(estimate, left_out)
+    """Standard error and ends of `replayed_interval`, the end on the side of the prompts' longer tail moved out."""
+    left_out, apart = without
+    se, low, high = replayed_interval(estimate, left_out, apart, se, len(contributions))
     return se, *skewed_ends(estimate, low, high, contributions)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat.core.checks import MAX_REWARD, MAX_STEP, check_column, check_ids
+from kaestat.core.spelling import counted
 from kaestat.logs.columns import MEASURES, choose_columns
 from kaestat.logs.labels import Labels
 from kaestat.logs.measures import check_measures
@@ -65,7 +66,7 @@ class RewardLog:
         If lengths differ, the log is empty, a reward is not finite or beyond 1e70, a prompt is missing, a step is
         negative or no whole number, or a weight, length or ratio is missing, negative or beyond 1e20.
     TypeError
-        If a reward or step is no number, or a prompt not hashable.
+        If a reward or step is not a number, or a prompt not hashable.
 
     Examples
     --------
@@ -166,13 +167,13 @@ class RewardLog:
         ValueError
             If a column is missing or ambiguous, there is no row, or a value is missing or invalid.
         TypeError
-            If ``frame`` is no DataFrame, or a column's name is no text.
+            If ``frame`` is not a DataFrame, or a column's name is not text.
 
         Examples
         --------
         >>> frame = pd.DataFrame({"Prompt": ["a", "a"], "global_step": [0, 0], "score": [1, 0]})
         >>> RewardLog.from_frame(frame)
-        RewardLog(2 completions, 1 prompts, 1 visits, 1 steps)
+        RewardLog(2 completions, 1 prompt, 1 visit, 1 step)
         """
         if not isinstance(frame, pd.DataFrame):
             raise TypeError(f"frame must be a pandas DataFrame, got {type(frame).__name__}.")
@@ -217,8 +218,9 @@ class RewardLog:
         self.has_groups = group is not None
 
     def __repr__(self) -> str:
-        time = f"{self.n_steps} steps" if self.time_axis == "step" else f"up to {self.n_steps} of a prompt"
-        return f"RewardLog({len(self.frame)} completions, {len(self.prompts)} prompts, {self.n_visits} visits, {time})"
+        time = counted(self.n_steps, "step") if self.time_axis == "step" else f"up to {self.n_steps} of a prompt"
+        sizes = {"completion": len(self.frame), "prompt": len(self.prompts), "visit": self.n_visits}
+        return f"RewardLog({', '.join(counted(n, noun) for noun, n in sizes.items())}, {time})"
 
     def subset(self, kept: np.ndarray) -> RewardLog:
         """The rewards of some of the prompts.

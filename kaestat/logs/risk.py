@@ -20,10 +20,11 @@ import pandas as pd
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import make_baseline, parse_method
+from kaestat.baselines.workbench import check_unknown
 from kaestat.core.checks import check_whole
 from kaestat.core.spelling import named
 from kaestat.history.prior import Prior
-from kaestat.logs.jackknife import jackknife_groups
+from kaestat.logs.jackknife import REPLAYS, jackknife_groups
 from kaestat.logs.prior_visits import log_with_prior
 from kaestat.logs.prompt_risks import PromptRisks, contributions, sized_mean, warn_of_few
 from kaestat.logs.reward_log import RewardLog, as_log
@@ -76,10 +77,10 @@ def value_risk(
     Notes
     -----
     A method that pools prompts (`Baseline.pools_prompts`, kernel methods whose bandwidth is selected among them) has
-    its standard error and interval from a delete-a-group jackknife: the log is replayed without each of 10 groups of
-    prompts too, all at once, and the interval is Student's with 9 degrees of freedom. What a whole run shares, such as
-    a walk of all values together, is not in it. Such a method takes up to ten times as long as without intervals. With
-    fewer prompts each is a group, and with a single one there is no interval (NaN).
+    its standard error and interval from replays of the log without each of 5 groups of prompts, all at once: they say
+    how the risks of the other prompts change, beyond what is missing (`kaestat.logs.jackknife.replayed_interval`). What
+    a whole run shares, such as a walk of all values together, is not in it. Such a method takes up to six times as long
+    as without intervals. With fewer prompts each is a group, and with a single one there is no interval (NaN).
 
     Where contributions of prompts are skewed, every interval is longer on the side of their long tail
     (`kaestat.core.bootstrap.skewed_ends`).
@@ -88,9 +89,13 @@ def value_risk(
     -----
     FewPromptsWarning
         If few prompts carry a risk, so that its interval may be too short (`kaestat.logs.prompt_risks.warn_of_few`).
+    NegativeRiskWarning
+        If an MSE lies more than two standard errors below 0.
 
     Raises
     ------
+    kaestat.baselines.workbench.FaultyBaseline
+        If a baseline of your own fails `kaestat.check`.
     ValueError
         If a method is unknown, no visit qualifies, or the log has one completion per visit throughout: then only
         differences between methods are identified (`risk_differences`).
@@ -202,6 +207,9 @@ def prompt_risks(
     log = as_log(log)
     if len(methods) < 2:
         raise ValueError("methods is empty: name at least one, for example 'kae'.")
+    for method in methods:
+        if isinstance(method, Baseline):
+            check_unknown(method, log.prompts)
     baselines = [risk_baseline(method).on_range(*reward_range(log)) for method in methods]
     absolute = not differences_only or bool((log.prompt_units.counts > 1).any())
     eligible = eligible_visits(log, min_visits, absolute)
@@ -239,16 +247,17 @@ def scored_prompts(
         size = np.bincount(prompt, weights=measure.visit_sizes(log)[eligible], minlength=len(log.prompts))[scored]
     pooled = tuple(row.baseline.pools_prompts for row in rows)
     group = np.full(len(log.prompts), -1)
-    group[scored] = jackknife_groups(len(size), seed=seed)
+    group[scored] = jackknife_groups(len(size), seed=seed, n_groups=REPLAYS)
     n_groups = int(group.max()) + 1 if again and any(pooled) and len(size) > 1 else 0
     kept = np.stack([np.ones(len(group), dtype=bool), *(group != k for k in range(n_groups))])
     sizes = np.where(kept[1:, scored], size, 0.0)
     jobs = batches(log, rows, again=n_groups > 0)
-    per_prompt, left_out = np.empty((len(size), len(rows))), np.empty((n_groups, len(rows)))
+    per_prompt, (left_out, apart) = np.empty((len(size), len(rows))), np.empty((2, n_groups, len(rows)))
     for _, job in zip(track([job.baseline for job in jobs]), jobs, strict=True):
         for columns, whole, without in job.risks(log, kept, eligible, measure):
             per_prompt[:, columns] = whole[:, None]
             left_out[:, columns] = sized_mean(without, sizes, axis=1)[:, None]
+            apart[:, columns] = sized_mean(whole, sizes, axis=1)[:, None]
     return PromptRisks(
         tuple(row.name for row in rows),
         contributions(per_prompt, size),
@@ -256,6 +265,7 @@ def scored_prompts(
         measure.absolute,
         pooled,
         left_out if n_groups else None,
+        apart if n_groups else None,
     )
 
 

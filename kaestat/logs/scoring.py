@@ -88,6 +88,12 @@ class Batch:
         """What is replayed."""
         return self.row.baseline
 
+    @property
+    def past(self) -> str:
+        """What the sums over the past depend on, in text: batches with the same one can share them."""
+        baseline = self.row.baseline
+        return f"{baseline.weighting} {baseline.selector}" if isinstance(baseline, KernelBaseline) else ""
+
     def risks(
         self, log: RewardLog, kept: np.ndarray, eligible: np.ndarray, measure: Measure
     ) -> Iterator[tuple[tuple[int, ...], np.ndarray, np.ndarray]]:
@@ -122,10 +128,13 @@ class Batch:
 
 
 def batches(log: RewardLog, rows: Sequence[Scored], *, again: bool) -> list[Batch]:
-    """Equal specifications are replayed once; kernel methods that differ in a fixed bandwidth alone, together."""
+    """Equal baselines are replayed once; kernel methods that differ in a fixed bandwidth alone, together.
+
+    Those of the same kernel and bandwidths follow one another, as the sums over the past are kept for the next.
+    """
     same: dict[Any, list[int]] = {}
     for column, row in enumerate(rows):
-        same.setdefault(row.name if row.is_specified else column, []).append(column)
+        same.setdefault((row.baseline, row.averaged) if row.is_specified else column, []).append(column)
     alone, grids = [], list[tuple[Scored, list[tuple[float, tuple[int, ...]]]]]()
     for columns in same.values():
         row = rows[columns[0]]
@@ -142,7 +151,8 @@ def batches(log: RewardLog, rows: Sequence[Scored], *, again: bool) -> list[Batc
             grid = []
             grids.append((replace(row, baseline=at_one), grid))
         grid.append((bandwidth, tuple(columns)))
-    return [*alone, *(batch for like, grid in grids for batch in _grid_batches(log, like, sorted(grid)))]
+    together = [batch for like, grid in grids for batch in _grid_batches(log, like, sorted(grid))]
+    return [*alone, *sorted(together, key=lambda batch: batch.past)]
 
 
 def _grid_batches(log: RewardLog, row: Scored, grid: list[tuple[float, tuple[int, ...]]]) -> list[Batch]:

@@ -70,7 +70,7 @@ class Table:
         if allow_missing:
             bad[[row for row in np.flatnonzero(bad).tolist() if _is_missing(self._value(name, row))]] = False
         self._refuse(
-            bad, name, f"a reward must be a number within {MAX_REWARD:g}, True or False. Remove or mend the row"
+            bad, name, f"a reward must be a number within {MAX_REWARD:g}, True or False. Remove or fix the row"
         )
         return values
 
@@ -90,7 +90,7 @@ class Table:
             bad[[row for row in np.flatnonzero(bad).tolist() if _is_missing(self._value(name, row))]] = False
         without = f"or read the log without this column: {spelled(part, LEFT_OUT)}"
         self._refuse(
-            bad, name, f"a {part} must be a number from 0 to {MAX_MEASURE:g}. Remove or mend the row, {without}"
+            bad, name, f"a {part} must be a number from 0 to {MAX_MEASURE:g}. Remove or fix the row, {without}"
         )
         return values
 
@@ -100,12 +100,12 @@ class Table:
         Raises
         ------
         ValueError
-            If one of them is missing or no whole number from 0 on.
+            If one of them is missing or not a whole number of at least 0.
         """
         values = self.numbers(name)
         with np.errstate(invalid="ignore"):
             whole = (values >= 0) & (values <= MAX_STEP) & (values == np.floor(values))
-        self._refuse(~whole, name, f"a step must be a whole number from 0 to {MAX_STEP}. Remove or mend the row")
+        self._refuse(~whole, name, f"a step must be a whole number from 0 to {MAX_STEP}. Remove or fix the row")
         return values.astype(np.int64)
 
     def labels(self, name: str) -> Labels:
@@ -119,7 +119,7 @@ class Table:
         column = self.columns[name]
         labels = column if isinstance(column, Labels) else code_labels(column)
         missing = np.fromiter(map(_is_missing, labels.distinct), dtype=bool, count=len(labels.distinct))
-        self._refuse(missing[labels.codes], name, "every completion needs one. Remove or mend the row")
+        self._refuse(missing[labels.codes], name, "every completion needs one. Remove or fix the row")
         return labels
 
     def numbers(self, name: str) -> np.ndarray:

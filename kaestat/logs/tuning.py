@@ -6,10 +6,10 @@ and each half is scored at the bandwidth that was best on the other one.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ SMALLEST = 1.5  # times the gap between visits
 LARGEST = (2.0, 6.0, 20.0)  # times the span of the log; from the first on, risks hardly change
 RATIO = 1.35  # of neighbours, where that takes no more candidates
 SHORT_GAPS = 0.1  # quantile of the gaps that the grid begins at
+STRIDE = 3  # of the candidates that are scored before those next to the best
 MIN_PROMPTS = 10
 MARK = " (tuned)"
 
@@ -106,14 +107,47 @@ def tune(scored: PromptRisks, tried: Sequence[int], *, seed: int = 0) -> tuple[T
     risks = scored.per_prompt[:, list(tried)]
     if len(risks) < 2:
         raise ValueError("a bandwidth is chosen on some prompts and scored on others: the log must have two or more.")
+    first, best = _choices(risks, seed)
+    risk = np.where(first, risks[:, best[0]], risks[:, best[1]])
+    names = [str(scored.methods[tried[k]]) for k in best]
+    return Tuned(names[2] + MARK, names[2], (names[0], names[1])), risk
+
+
+def _choices(risks: np.ndarray, seed: int) -> tuple[np.ndarray, list[int]]:
+    """The prompts of the first half; the best candidates for the first half, for the other one, and on all prompts."""
     first = np.random.default_rng(seed).permutation(len(risks)) < len(risks) // 2
-    risk, by_halves = np.empty(len(risks)), []
-    for half in (first, ~first):
-        best = int(np.argmin(risks[~half].mean(axis=0)))
-        risk[half] = risks[half, best]
-        by_halves.append(str(scored.methods[tried[best]]))
-    chosen = str(scored.methods[tried[int(np.argmin(risks.mean(axis=0)))]])
-    return Tuned(chosen + MARK, chosen, (by_halves[0], by_halves[1])), risk
+    on = (~first, first, np.ones(len(risks), dtype=bool))
+    return first, [int(np.argmin(risks[half].mean(axis=0))) for half in on]
+
+
+def _searched(
+    tried: Sequence[Sequence[str]], scorer: Callable[[Sequence[str]], PromptRisks], seed: int
+) -> tuple[PromptRisks, list[range]]:
+    """Risks of the candidates that were scored, group after group, and the columns of each group."""
+    runs = [(g, run) for g, group in enumerate(tried) for run in np.array_split(range(len(group)), len(KERNELS))]
+    some = [(g, run[min(1, len(run) - 1) :: STRIDE]) for g, run in runs if len(run)]
+    scored = scorer([tried[g][k] for g, coarse in some for k in coarse])
+    place = [(g, k) for g, coarse in some for k in coarse]
+    near: set[tuple[int, int]] = set()
+    start = 0
+    for (g, coarse), (_, run) in zip(some, runs, strict=True):
+        _, best = _choices(scored.per_prompt[:, start : start + len(coarse)], seed)
+        start += len(coarse)
+        near |= {(g, k) for k in run for b in best if abs(k - coarse[b]) < STRIDE}
+    more = sorted(near - set(place))
+    if more:
+        names = [tried[g][k] for g, k in more]
+        found = scorer([*names, names[-1]])  # once more as the reference, which risks need
+        place += more
+        scored = replace(
+            scored,
+            methods=scored.methods + found.methods[:-1],
+            per_prompt=np.hstack([scored.per_prompt, found.per_prompt[:, :-1]]),
+            pooled=scored.pooled + found.pooled[:-1],
+        )
+    order = sorted(range(len(place)), key=place.__getitem__)
+    ends = np.searchsorted([place[k][0] for k in order], range(len(tried) + 1)).tolist()
+    return scored.take(order), [range(*pair) for pair in itertools.pairwise(ends)]
 
 
 def with_tuned(
@@ -124,42 +158,44 @@ def with_tuned(
     *,
     seed: int = 0,
 ) -> tuple[PromptRisks, tuple[Tuned, ...]]:
-    """`tune` for each group of candidates; their columns come after all others.
+    """`tune` for each group of candidates, of which only some are scored; their columns come after all others.
+
+    Every third bandwidth is scored, and then those next to the best ones of each kernel: where the risk has one
+    minimum along the bandwidths of a kernel, the choice is that among all of them.
 
     Parameters
     ----------
     scored : PromptRisks
     tried : sequence of sequences of str
-        Groups of candidates.
+        Groups of candidates, as `candidates` has them.
     scorer, scorer_again : callable
         Risks of specifications on the same log, without and with what the jackknife needs. Only the candidates that
         are taken are replayed again: what that changes is added to the risks of the tuned method without each group.
     seed : int
         Of the split into halves, and of the groups of prompts of ``scored``.
     """
-    among = scorer([specification for group in tried for specification in group])
-    every = scored.left_out
-    kept = np.ones((0, len(among.per_prompt)), dtype=bool)
-    if every is not None:
-        group = jackknife_groups(len(among.per_prompt), seed=seed)
-        kept = group != np.arange(len(every))[:, None]
-    found, start = [], 0
-    for specifications in tried:
-        positions = range(start, start + len(specifications))
-        tuned, risk = tune(among, positions, seed=seed)
-        pools = bool(among.pooled[start])
-        without = (kept * risk).sum(axis=1) / kept.sum(axis=1)
-        if pools and len(kept):
-            again = scorer_again(tuned.by_halves)
-            without += np.mean(again.left_out - kept @ again.per_prompt / kept.sum(axis=1, keepdims=True), axis=1)
-        found.append((tuned, risk, pools, without))
-        start += len(specifications)
-    columns: list[Any] = [scored.per_prompt, *(risk[:, None] for _, risk, _, _ in found)]
+    among, columns_of = _searched(tried, scorer, seed)
+    found = [tune(among, positions, seed=seed) for positions in columns_of]
+    pooled = [bool(among.pooled[positions[0]]) for positions in columns_of]
     together = replace(
         scored,
-        methods=(*scored.methods, *(tuned.name for tuned, _, _, _ in found)),
-        per_prompt=np.hstack(columns),
-        pooled=(*scored.pooled, *(pools for _, _, pools, _ in found)),
-        left_out=None if every is None else np.column_stack([every, *(without for _, _, _, without in found)]),
+        methods=(*scored.methods, *(tuned.name for tuned, _ in found)),
+        per_prompt=np.column_stack([scored.per_prompt, *(risk for _, risk in found)]),
+        pooled=(*scored.pooled, *pooled),
     )
-    return together, tuple(tuned for tuned, _, _, _ in found)
+    if scored.left_out is not None and scored.apart is not None:
+        n_groups = len(scored.left_out)
+        kept = jackknife_groups(len(among.per_prompt), seed=seed, n_groups=n_groups) != np.arange(n_groups)[:, None]
+        apart = [(kept * risk).sum(axis=1) / kept.sum(axis=1) for _, risk in found]
+        left_out = list(apart)
+        for k, (tuned, _) in enumerate(found):
+            if pooled[k]:
+                again = scorer_again(tuned.by_halves)
+                assert again.left_out is not None and again.apart is not None
+                left_out[k] = apart[k] + np.mean(again.left_out - again.apart, axis=1)
+        together = replace(
+            together,
+            left_out=np.column_stack([scored.left_out, *left_out]),
+            apart=np.column_stack([scored.apart, *apart]),
+        )
+    return together, tuple(tuned for tuned, _ in found)

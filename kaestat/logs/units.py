@@ -116,6 +116,11 @@ class LogUnits:
         return sums
 
     @cached_property
+    def newest_sums(self) -> dict[Any, np.ndarray]:
+        """The kernel sums over the past that were made last (`kaestat.logs.kernel_past`), by what they depend on."""
+        return {}
+
+    @cached_property
     def total(self) -> np.ndarray:
         """Sum of rewards of each visit, shape (W,)."""
         return np.add.reduceat(self._each(self.reward), self.first)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import DEFAULT_METHOD, METHODS
+from kaestat.baselines.registry import DEFAULT_METHOD, METHODS, parse_method
 from kaestat.estimator.reach import OUT_OF_REACH_SHARE, reached
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
@@ -68,6 +68,8 @@ class Analysis:
         The noise of the gradient; None for a log without weights and lengths.
     sampling : SamplingAnalysis or None
         What sampling prompts by their predicted values would have been worth; None unless asked for.
+    unscored : tuple of str
+        Methods of `default_methods` that were left out, as reports do not recommend them.
     """
 
     facts: LogFacts
@@ -82,6 +84,7 @@ class Analysis:
     min_visits: int
     gradient: GradientAnalysis | None
     sampling: SamplingAnalysis | None = None
+    unscored: tuple[str, ...] = ()
 
     @property
     def law(self) -> LawAnalysis | None:
@@ -100,10 +103,16 @@ def default_methods() -> tuple[str, ...]:
     return (*ready, "kae:bandwidth=5", "kae:bandwidth=10", "kae:bandwidth=20")
 
 
+def offered_methods() -> tuple[str, ...]:
+    """Those of `default_methods` that a report may recommend (`Method.simplicity`)."""
+    return tuple(method for method in default_methods() if METHODS[parse_method(method)[0]].simplicity is not None)
+
+
 def analyze(
     log: RewardLog,
     methods: Sequence[str | Baseline] | None = None,
     *,
+    every: bool = True,
     bandwidth_paths: bool = False,
     sampling: bool = False,
     n_boot: int = 1000,
@@ -118,6 +127,9 @@ def analyze(
     log : RewardLog
     methods : sequence of str or Baseline, optional
         As in `kaestat.value_risk`; None means `default_methods`, and `TUNED_METHODS` at bandwidths chosen on the log.
+        Of the default methods only `offered_methods` are recommended.
+    every : bool
+        False scores no others than `offered_methods` where ``methods`` is None. The rest of the analysis is the same.
     bandwidth_paths : bool
         Also follow the risk of KAE along a grid of bandwidths, for two kernels.
     sampling : bool
@@ -142,7 +154,8 @@ def analyze(
     facts = LogFacts.of(log)
     returns = facts.visits_per_prompt[1] > 1
     ready = default_methods() if returns else tuple(name for name in default_methods() if name in METHODS)
-    given = ready if methods is None else tuple(methods)
+    unscored = () if every or methods is not None else tuple(name for name in ready if name not in offered_methods())
+    given = tuple(name for name in ready if name not in unscored) if methods is None else tuple(methods)
     if not returns and min_visits == 1:
         min_visits = 0
     scorer = partial(prompt_risks, log, min_visits=min_visits, differences_only=True, seed=seed, track=track)
@@ -163,7 +176,8 @@ def analyze(
         levels = value_risk(log, LEVELS, **draw)
     rival = reference["grpo" if scored.absolute else RIVAL_OF_SINGLES]
     out_of_reach = tuple(str(m) for m in given if returns and _out_of_reach(log, m, min_visits, scored.absolute))
-    recommendation = recommend(log, scored.take([*rows, rival]), min_visits=min_visits, **draw)
+    offered = rows if methods is not None else [k for k in rows if k >= len(given) or given[k] in offered_methods()]
+    recommendation = recommend(log, scored.take([*offered, rival]), min_visits=min_visits, **draw)
     gradient = None
     if log.weightings:
         gradient = analyze_gradient(log, methods, recommendation.row, min_visits=min_visits, track=track, **draw)
@@ -191,6 +205,7 @@ def analyze(
         min_visits=min_visits,
         gradient=gradient,
         sampling=SamplingAnalysis.of(log, **draw) if sampling and returns else None,
+        unscored=unscored,
     )
 
 

@@ -23,6 +23,7 @@ from kaestat.report.files import write_report
 from kaestat.report.json_output import analysis_document, to_json
 from kaestat.report.options import Format, Hint, Json, Log, Simulated, app, check_out, hints_by_name, interruptible
 from kaestat.report.out_folder import replace_files
+from kaestat.report.user_method import method_or_baseline
 from kaestat.smoothing.kernels import KERNELS
 from kaestat.smoothing.selectors import SELECTORS
 
@@ -53,7 +54,9 @@ def analyze(
     method: Annotated[
         list[str],
         typer.Option(
-            metavar="SPEC", help="A method, such as kae:bandwidth=20,kernel=exponential; repeatable. Default: all."
+            metavar="SPEC",
+            help="A method, such as kae:bandwidth=20,kernel=exponential, or a baseline of yours, package.module:Class; "
+            "repeatable. Default: all.",
         ),
     ] = [],  # noqa: B006 - typer copies it
     format: Format = "auto",
@@ -64,7 +67,7 @@ def analyze(
     sampling: Annotated[
         bool, typer.Option("--sampling", help="Also tell what drawing prompts by predicted values would be worth.")
     ] = False,
-    show_all: Annotated[bool, typer.Option("--all", help="Show a row for every method, not for ten.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Score every method, and show all rows, not ten.")] = False,
     n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts, at least 40; 0: none.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     min_visits: Annotated[int, typer.Option(min=0, help="Score visits with at least this many earlier ones.")] = 1,
@@ -77,10 +80,12 @@ def analyze(
     """Value MSE of every method on LOG, with intervals, from its rewards alone."""
     if out is not None:
         check_out(out)
+    methods = [method_or_baseline(specification) for specification in method]
     rewards = _read(log, format, hint, simulated, quiet=as_json)
     analysis = analyze_log(
         rewards,
-        method or None,
+        methods or None,
+        every=show_all or as_json or out is not None,
         bandwidth_paths=bandwidth_grid or out is not None,
         sampling=sampling,
         n_boot=n_boot,

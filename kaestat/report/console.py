@@ -43,7 +43,7 @@ from kaestat.report.watch_text import watch_facts, watch_header, watch_headline,
 from kaestat.smoothing.selectors import BandwidthSelection
 from kaestat.watch import RunSummary
 
-WIDTH_OF_FILES = 120  # where the output is no terminal, and so has no width of its own
+WIDTH_OF_FILES = 120  # where the output is not a terminal, and so has no width of its own
 
 
 class Terminal(Console):
@@ -99,8 +99,8 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool, rows: in
     named = (analysis.recommendation.row, analysis.recommendation.rival)
     shown = [row for k, row in enumerate(every) if rows is None or k < rows or row[0] in named]
     terminal.print(_table(header, shown))
-    if len(shown) < len(every):
-        terminal.print(Text(f"{len(every) - len(shown)} more methods with --all.", style="dim"))
+    if more := len(every) - len(shown) + len(analysis.unscored):
+        terminal.print(Text(f"{more} more methods with --all.", style="dim"))
     terminal.print(Text(unit_line(analysis), style="dim"))
     terminal.print()
     if analysis.gradient is not None:
@@ -194,6 +194,6 @@ def _table(header: Iterable[str], rows: Iterable[Sequence[str]], *, numeric: boo
 
 
 def screen() -> Console:
-    """Standard output; where it is no terminal, of a width that suits a file."""
+    """Standard output; where it is not a terminal, of a width that suits a file."""
     terminal = Terminal(highlight=False)
     return terminal if terminal.is_terminal else Terminal(highlight=False, width=WIDTH_OF_FILES)

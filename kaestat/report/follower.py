@@ -16,7 +16,7 @@ from kaestat.watch.monitor_state import monitor_state, restore_monitor
 
 STATE = ".kaestat-watch.state"
 MINUTE = 60.0
-SAVING_SHARE = 20  # a state is saved once in a minute, or in so many times what saving it takes
+SAVING_SHARE = 20  # a state is saved once in a minute, or in this many times what saving it takes
 
 
 @dataclass
@@ -149,7 +149,7 @@ class Follower:
                 reading = Reading(waiting=f"{error} It is tried again.")
             if reading.anew:
                 self.monitor, self._left = RunMonitor(self._methods), LeftOut()
-                waiting = "The log began anew, and so does all that is told of it."
+                waiting = "The log began anew, and so do its figures."
             if reading.log is not None:
                 self.monitor.add(reading.log, whole_steps=reading.whole_steps)
             self._left.add(reading)

@@ -116,7 +116,7 @@ def analyze_gradient(
     log : RewardLog
         With weights or lengths.
     methods : sequence of str or Baseline, optional
-        None means `DEFAULT_METHODS`. Those whose values contain the completion's own reward are passed over.
+        None means `DEFAULT_METHODS`. Those whose values contain the completion's own reward are skipped.
     also : str
         Row of the value's tables that is recommended, which takes part as well.
     n_boot, seed, min_visits, track

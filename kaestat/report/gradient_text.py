@@ -18,7 +18,7 @@ NOISE_TITLE = "Noise of the gradient, E[W (R - b)^2] per completion"
 PAYS = 0.05  # share of the noise below which a history is not worth having: one completion in twenty
 PAYING = "pays"
 HOW_TO_LOG = (
-    "How much noise each baseline leaves in the gradient cannot be told, as the log has no weights: log the squared "
+    "How much noise each baseline leaves in the gradient is unknown, as the log has no weights: log the squared "
     "norm of each completion's score as score_norm, or its tokens as length."
 )
 
@@ -69,7 +69,7 @@ def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
     if not gradient.row or (math.isnan(gradient.saving) and not gradient.matter):
         return f"{told}.{misled}" if told else misled.lstrip()
     if math.isnan(gradient.saving_low) and not gradient.matter:
-        alone = "With one prompt there are no intervals: whether weights matter cannot be told."
+        alone = "With one prompt there are no intervals: whether weights matter is unknown."
         return f"{told}. {alone}" if told else alone
     of_value = gradient.reduction(gradient.value)
     plain = f"the best without weights, {gradient.plain}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from kaestat.core.spelling import counted
 from kaestat.report.analysis import Analysis
 from kaestat.report.gradient_text import on_history, on_weights
 from kaestat.report.sampling import SAMPLING_LINE, on_sampling
@@ -15,7 +16,7 @@ RIVALS = {"grpo": "GRPO's group mean", "reinforce++": "REINFORCE++'s batch mean"
 MANY_DEAD = 0.25  # of the groups
 NAMED = 4  # tied rows; the others are counted
 FEW_PROMPTS = 40  # up to here an interval over prompts says little of how large a reduction is
-NEARLY_ALL = 0.99  # an unbiased estimate of a small error may be negative: such a reduction is no number to quote
+NEARLY_ALL = 0.99  # an unbiased estimate of a small error may be negative: such a reduction is not a number to quote
 
 
 def headline(analysis: Analysis) -> str:
@@ -66,10 +67,9 @@ def _on_value(analysis: Analysis) -> str:
 def _undecided(analysis: Analysis) -> str:
     """Where the log shows neither that a method is better than the rival nor that they are level."""
     found, facts = analysis.recommendation, analysis.facts
-    prompts = f"{facts.n_prompts:,} prompt{'s' if facts.n_prompts != 1 else ''}"
     return (
-        f"Use {_setting(analysis)}: this log ({prompts}) is too small to show which method has the lowest value error "
-        f"(MSE), or a lower one than {RIVALS[found.rival]}."
+        f"Use {_setting(analysis)}: this log ({counted(facts.n_prompts, 'prompt')}) is too small to show which method "
+        f"has the lowest value error (MSE), or a lower one than {RIVALS[found.rival]}."
     )
 
 

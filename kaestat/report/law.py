@@ -132,7 +132,7 @@ def law_line(law: LawAnalysis) -> str:
     """What the numbers of the table are, and what they rest on."""
     return (
         "Predicted from the spread of success rates and the weights of right and wrong answers; replayed: measured by "
-        "a replay of the log, in which a history has the rest of the group besides the past. The history has "
+        "a replay of the log, in which a history has the rest of the group as well as the past. The history has "
         f"{law.history:.3g} effective completions of each prompt, and changes of the policy add {law.drift:.2g} to its "
         "squared error. A log cannot tell how much prompts' mean gradients differ: between/within is 0 here, about as "
         f"measured for long free answers. Worlds of short answers have {BETWEEN:g}, which speaks against groups. A log "

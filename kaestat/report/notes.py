@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from kaestat.baselines.registry import METHODS
+from kaestat.baselines.registry import METHODS, parse_method
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.digits import lost_digits
 from kaestat.estimator.reach import wide_enough
@@ -111,7 +111,7 @@ def _on_rewards(log: RewardLog, scored: PromptRisks) -> Iterator[str]:
     lost = lost_digits(low, high)
     if lost is not None:
         yield f"Do not trust these numbers: {lost}"
-    named = [method for method in scored.methods if isinstance(method, str) and not method.endswith(MARK)]
+    named = _specified(scored)
     ranged = [method for method in named if isinstance(risk_baseline(method), RangedBaseline)]
     if (low, high) != (0.0, 1.0):
         if ranged:
@@ -123,21 +123,33 @@ def _on_rewards(log: RewardLog, scored: PromptRisks) -> Iterator[str]:
             yield "none and krpo begin from a value of 0, as published, whatever 0 means in these rewards."
 
 
+def _specified(scored: PromptRisks) -> list[str]:
+    """The methods that were named by text, but for the tuned ones."""
+    return [method for method in scored.methods if isinstance(method, str) and not method.endswith(MARK)]
+
+
 def _on_identification(scored: PromptRisks, left_out: Sequence[str]) -> Iterator[str]:
     if scored.absolute:
-        by_rank = [name for name, method in METHODS.items() if not method.default.estimates_mean]
+        there = {parse_method(name)[0]: METHODS[parse_method(name)[0]] for name in _specified(scored)}
+        by_rank = [name for name, method in there.items() if not method.default.estimates_mean]
         with_own = [
             name
-            for name, method in METHODS.items()
-            if method.default.includes_own and name not in (*by_rank, *LEAVE_ONE_OUT_METHODS) and method.needs is None
+            for name, method in there.items()
+            if method.default.includes_own and name not in (*by_rank, *LEAVE_ONE_OUT_METHODS)
         ]
-        yield (
-            f"{' and '.join(LEAVE_ONE_OUT_METHODS)} enter in leave-one-out form, as in the paper, and so does whatever "
-            f"takes one reward of the group for its mean ({', '.join(by_rank)}), which is not recommended. Where a "
-            f"value contains its completion's own reward with weight w ({', '.join(with_own)}), "
-            "2 w Var(Z) is added back, so that every row is the MSE of the value; such methods are not recommended, as "
-            "their gradient is biased. Methods that differ only in scaling have the same row."
-        )
+        note = f"{' and '.join(LEAVE_ONE_OUT_METHODS)} enter in leave-one-out form, as in the paper"
+        if by_rank:
+            note += (
+                ", and so does whatever takes one reward of the group for its mean "
+                f"({', '.join(by_rank)}), which is not recommended"
+            )
+        if with_own:
+            note += (
+                f". Where a value contains its completion's own reward with weight w ({', '.join(with_own)}), "
+                "2 w Var(Z) is added back, so that every row is the MSE of the value; such methods are not "
+                "recommended, as their gradient is biased"
+            )
+        yield f"{note}. Methods that differ only in scaling have the same row."
         return
     yield (
         "One completion per visit (G = 1): the reward variance is not identified and so no MSE is, but differences of "

@@ -27,7 +27,7 @@ def check_folder(folder: Path) -> None:
     """
     there = next(part for part in (folder, *folder.absolute().parents) if part.exists() or part.is_symlink())
     if not there.is_dir():
-        where = "is a file" if there == folder else f"cannot be made: {there} is no folder"
+        where = "is a file" if there == folder else f"cannot be made: {there} is not a folder"
         raise ValueError(f"--out {folder}: {where}; name a folder.")
     try:
         with tempfile.TemporaryFile(dir=there):

@@ -79,7 +79,7 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
     efficiency. Where it is not among the methods, or has a higher MSE, the simplest is taken of those that are tied
     with the lowest and within `MARGIN` of it, but none without a history where the lowest has one.
 
-    Passed over, unless there are no others, are methods whose values contain the completion's own reward, as their
+    Skipped, unless there are no others, are methods whose values contain the completion's own reward, as their
     gradient is biased, and in a log where every prompt occurs once all that keep a history: there
     `DEFAULT_WITHOUT_HISTORY` is preferred.
 

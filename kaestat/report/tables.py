@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kaestat.baselines.registry import DEFAULT_METHOD
+from kaestat.core.spelling import counted
 from kaestat.report.analysis import Analysis
 from kaestat.report.facts import LogFacts
 from kaestat.report.unit import Unit
@@ -24,13 +25,14 @@ PATH_HEADER = ("bandwidth", "risk", "standard error", "standard error of the dif
 def fact_lines(facts: LogFacts) -> Iterator[str]:
     """What the log holds, in a few lines."""
     yield (
-        f"{facts.n_completions:,} completions of {facts.n_prompts:,} prompts; {facts.n_visits:,} visits, "
+        f"{counted(facts.n_completions, 'completion')} of {counted(facts.n_prompts, 'prompt')}; "
+        f"{counted(facts.n_visits, 'visit')}, "
         f"{_span(facts.visits_per_prompt)} per prompt; groups of {_span(facts.group_size)}."
     )
     axis = "training step" if facts.time_axis == "step" else "visit index of each prompt (no training steps known)"
     gap = facts.return_gap
     returns = "no prompt comes back" if gap is None else f"prompts return after {gap:g} (median)"
-    yield f"Time axis: {axis}; {facts.n_steps:,} {facts.time_axis}s; {returns}."
+    yield f"Time axis: {axis}; {counted(facts.n_steps, facts.time_axis)}; {returns}."
     yield (
         f"Mean {'accuracy' if facts.binary else 'reward'}: {facts.reward_start:.3f} over the first tenth of the "
         f"completions, {facts.reward_end:.3f} over the last."

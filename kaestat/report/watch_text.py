@@ -89,7 +89,7 @@ def watch_headline(summary: RunSummary) -> str:
 
 
 def watch_line(summary: RunSummary) -> str:
-    """The summary in one line, for output that is no terminal."""
+    """The summary in one line, for output that is not a terminal."""
     if not summary.n_steps:
         return "no step is over yet"
     unit = watch_unit(summary)
@@ -120,7 +120,7 @@ def watch_notes(summary: RunSummary) -> Iterator[str]:
         what = "squared score norms" if summary.measured_by == "weight" else "lengths, which stand for score norms"
         yield f"Gradient noise: E[W (R - b)^2] per completion, W from the log's {what}."
     else:
-        yield "The log has no score norms and no lengths, so the noise of the gradient cannot be told."
+        yield "The log has no score norms and no lengths, so the noise of the gradient is unknown."
 
 
 HALF = 0.5

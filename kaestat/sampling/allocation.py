@@ -44,7 +44,7 @@ def allocate(
     Raises
     ------
     TypeError
-        If scores or shares are no numbers.
+        If scores or shares are not numbers.
     ValueError
         If a number is out of range, the budget is more than ``most`` for every prompt, or the floor is.
 

@@ -78,8 +78,8 @@ class PromptSampler:
     Raises
     ------
     ValueError
-        If a parameter is unknown or out of range, a prompt comes twice, the budget is no multiple of the group size or
-        more than the prompts can take, or ``correction`` is not "none" while the floor is 0 and the policy may leave
+        If a parameter is unknown or out of range, a prompt comes twice, the budget is not a multiple of the group size
+        or more than the prompts can take, or ``correction`` is not "none" while the floor is 0 and the policy may leave
         prompts out.
 
     Examples
@@ -137,7 +137,7 @@ class PromptSampler:
             )
         if self.policy.leaves_out and self.floor == 0 and correction != "none":
             raise ValueError(
-                f"floor=0: {type(self.policy).__name__} gives some prompts no chance, which no correction can mend. "
+                f"floor=0: {type(self.policy).__name__} gives some prompts no chance, which no correction can undo. "
                 'Give a floor, or correction="none" to optimise what the policy prefers.'
             )
         self._ids = check_ids("prompt_ids", prompt_ids)
@@ -213,7 +213,7 @@ class PromptSampler:
         """Take note of scored completions, those included that a trainer's filter drops.
 
         Prompts that the predictor has recorded at this step already are not recorded again; the others are. A predictor
-        with ``order="any"`` records for itself, before this call: it alone is told the versions.
+        with ``order="any"`` records for itself, before this call: it alone gets the versions.
 
         Parameters
         ----------
@@ -253,11 +253,11 @@ class PromptSampler:
                 step,
                 weights=None if weight is None else (weight if keep is None else weight[keep])[new],
             )
-        self._state = state
         prediction = self.predictor.predict(coded.keys, step + 1)
         self._pool = self._pool if prediction.weighted is None else self._pool.with_weights()
         self._pool.put(rows, prediction, step)
         self._remember(prediction.population)
+        self._state = state  # last: it alone counts completions, and an interrupted call may come again
 
     def add(self, prompt_ids: Sequence[Hashable]) -> None:
         """New prompts, of which nothing is known yet.
@@ -342,7 +342,7 @@ class PromptSampler:
     def _whole_groups(self, budget: int) -> int:
         if budget % (self.group_size or 1):
             raise ValueError(
-                f"budget={budget} is no multiple of group_size={self.group_size}: a step has whole groups."
+                f"budget={budget} is not a multiple of group_size={self.group_size}: a step has whole groups."
             )
         return budget
 

@@ -35,7 +35,7 @@ def uniform(n_prompts: int, batch_size: int, n_steps: int, *, seed: int = 0) -> 
     Raises
     ------
     ValueError
-        If a size is no whole number from 1 on, or the batch is larger than the set of prompts.
+        If a size is not a whole number of at least 1, or the batch is larger than the set of prompts.
     """
     n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
     return _shuffled_rows(n_steps, n_prompts, check_seed(seed), keep=batch_size)
@@ -81,7 +81,7 @@ def reuse(n_prompts: int, batch_size: int, n_steps: int, *, repeats: int = 10, s
     Raises
     ------
     ValueError
-        As `uniform`, and if ``repeats`` is no whole number from 1 on.
+        As `uniform`, and if ``repeats`` is not a whole number of at least 1.
 
     Examples
     --------

@@ -28,9 +28,9 @@ def systematic(expected: Any, rng: np.random.Generator) -> np.ndarray:
     Raises
     ------
     TypeError
-        If expectations are no numbers.
+        If expectations are not numbers.
     ValueError
-        If an expectation is negative or not finite, or their sum is no whole number.
+        If an expectation is negative or not finite, or their sum is not a whole number.
     """
     expected = check_per_prompt("expected", expected)
     total = expected.sum()

@@ -19,6 +19,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from kaestat.core.arrays import Array, Namespace
+from kaestat.core.spelling import nearest
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,7 @@ def as_kernel(kernel: str | Kernel | Callable[[Array], Array]) -> Kernel:
     Raises
     ------
     ValueError
-        If the name is unknown or the function is no kernel.
+        If the name is unknown or the function is not a kernel.
     TypeError
         If it is none of the three.
     """
@@ -309,7 +310,8 @@ def as_kernel(kernel: str | Kernel | Callable[[Array], Array]) -> Kernel:
         return kernel
     if isinstance(kernel, str):
         if kernel not in KERNELS:
-            raise ValueError(f"kernel: unknown name {kernel!r}; choose one of {', '.join(KERNELS)}.")
+            near = nearest(kernel, KERNELS)
+            raise ValueError(f"kernel: unknown name {kernel!r}{near}; choose one of {', '.join(KERNELS)}.")
         return KERNELS[kernel]
     if callable(kernel):
         return CallableKernel(kernel)

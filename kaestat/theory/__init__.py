@@ -1,4 +1,4 @@
-"""Closed forms, one topic per file: linear smoothers, optimal rates, Theorems 1 to 3, noise at an equal budget."""
+"""Closed forms, one topic per file: linear smoothers, optimal rates, Theorems 1 to 3, the law of the baseline."""
 
 from kaestat.theory.baseline_law import (
     DesignNoise,
@@ -8,14 +8,7 @@ from kaestat.theory.baseline_law import (
     predict_completions,
     predict_noise,
 )
-from kaestat.theory.equal_budget import (
-    allocated_gradient_noise,
-    gradient_noise,
-    independent_counts,
-    optimal_group_size,
-    within_noise,
-)
-from kaestat.theory.gradient import cross_term, excess_gradient_mse, gradient_mse_reduction, oracle_gradient_mse
+from kaestat.theory.gradient import excess_gradient_mse, gradient_mse_reduction
 from kaestat.theory.gradient_bound import GradientBound, theorem2_bound
 from kaestat.theory.linear import LinearError, linear_error, minimax_weights, worst_case_bias, worst_case_error
 from kaestat.theory.policy import PolicyBound, suboptimality_recursion, theorem3_bound
@@ -37,23 +30,17 @@ __all__ = [
     "PromptMoments",
     "ValueBound",
     "algorithm1_error",
-    "allocated_gradient_noise",
     "best_baseline",
-    "cross_term",
     "excess_gradient_mse",
     "gradient_mse_reduction",
-    "gradient_noise",
-    "independent_counts",
     "integer_bandwidth_error",
     "linear_error",
     "local_rate_slopes",
     "minimax_weights",
     "none_beats_value",
     "optimal_bandwidth",
-    "optimal_group_size",
     "optimal_integer_bandwidth",
     "optimal_mse",
-    "oracle_gradient_mse",
     "predict_completions",
     "predict_noise",
     "steady_state_gain",
@@ -61,7 +48,6 @@ __all__ = [
     "theorem1_bound",
     "theorem2_bound",
     "theorem3_bound",
-    "within_noise",
     "worst_case_bias",
     "worst_case_error",
 ]

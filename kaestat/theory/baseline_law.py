@@ -1,8 +1,8 @@
 """The law of the baseline: how much noise each design leaves in the gradient, from a few moments of every prompt.
 
-Notation as in `kaestat.theory.equal_budget`, with rewards of 0 and 1. Prompt x has value p, gradient ``g_x`` and
-completions that weigh ``W = ||s||^2``, in the metric in which the optimiser takes its step. A baseline b that knows
-nothing of the completion's own reward leaves ``E[W (R - b)^2]``, which is ::
+Rewards are 0 and 1. Prompt x has value p, gradient ``g_x = grad p`` and completions that weigh ``W = ||s||^2``, in the
+metric in which the optimiser takes its step. A baseline b that knows nothing of the completion's own reward leaves
+``E[W (R - b)^2]``, which is ::
 
     m(b) = p w_r (1 - b)^2 + (1 - p) w_w b^2,    w_r = E[W | right],  w_w = E[W | wrong],  rho = w_w / w_r
          = m(b*) + E[W] (b - b*)^2,              b* = E[W R] / E[W] = p / (p + (1 - p) rho)
@@ -10,6 +10,16 @@ nothing of the completion's own reward leaves ``E[W (R - b)^2]``, which is ::
 (Greensmith, Bartlett and Baxter, 2004). So no baseline (b = 0) leaves less than the value (b = p) if and only if
 ``rho > 1 + 1 / (1 - p)``, and an error of b costs ``E[W]`` times its square. What follows puts that into numbers for
 designs with and without a history, and for groups.
+
+A step has B completions in groups of G. Groups of different prompts are independent, so with the mean ``ghat_x`` of a
+group and ``g = E g_x`` ::
+
+    E ||ghat - g||^2 = (1/B) [within + G between],    between = E_x ||g_x||^2 - ||g||^2
+    within = E_x G E ||ghat_x - g_x||^2 = E_x { E[W (R - b)^2] - ||g_x||^2 + (G - 1) a^2 ||g_x||^2 }
+
+a is the weight of one other completion of the group in the baseline: of ``E <(R_1 - b_1) s_1, (R_2 - b_2) s_2>`` those
+products survive in which each score meets its own reward, ``R_1 R_2`` and ``a^2 R_2 R_1``. Baselines of *other
+prompts'* rewards correlate groups in the same way; the batch's mean by at most ``||g||^2 / (B - 1)^2``, left out.
 """
 
 from __future__ import annotations
@@ -21,7 +31,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from kaestat.core.checks import check_factors, check_finite_number, check_shapes, check_whole
-from kaestat.theory.equal_budget import within_noise
 
 GROUP_SIZES = (2, 4, 8, 16)
 
@@ -315,8 +324,8 @@ def predict_completions(design: DesignNoise, reference: DesignNoise, *, completi
 
 
 def _noise(moments: PromptMoments, second_moment: np.ndarray, group_size: int, derivative: float) -> float:
-    within = within_noise(second_moment, moments.signal, group_size=group_size, own_derivative=derivative)
-    return within + group_size * moments.between
+    within = np.mean(second_moment + ((group_size - 1) * derivative**2 - 1) * moments.signal)
+    return float(within) + group_size * moments.between
 
 
 def _multiplier(weight: np.ndarray, distance: np.ndarray, error: np.ndarray) -> float:

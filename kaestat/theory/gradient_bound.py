@@ -20,7 +20,7 @@ class GradientBound:
     drift : float
         ``O(h^2 / (B G))``: the value's bias by drift.
     discretisation : float
-        ``O(1 / (i^2 h^2 B G))``: its bias by sums that are no integrals.
+        ``O(1 / (i^2 h^2 B G))``: its bias by sums that are not integrals.
     variance : float
         ``O(m / (i h B^2 G^2))``: its variance. With random visit times, see `theorem1_bound`, ``O(m / (i h B^2 G))``.
     mutual : float
@@ -94,7 +94,7 @@ def theorem2_bound(
     ValueError
         If h is not in (0, 1), the kernel's support is not bounded by 1, the batch exceeds the prompts, or G is below 2.
     TypeError
-        If something is no number.
+        If something is not a number.
 
     Examples
     --------

@@ -47,7 +47,7 @@ def linear_error(weights: Array, path: Array, noise_variance: float | Array, *, 
     Raises
     ------
     ValueError, TypeError
-        If there is something that is no number, a variance is negative, or shapes do not fit.
+        If there is something that is not a number, a variance is negative, or shapes do not fit.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
     Raises
     ------
     ValueError, TypeError
-        If there is something that is no number, a lag or the constant is negative, or shapes do not fit.
+        If there is something that is not a number, a lag or the constant is negative, or shapes do not fit.
     """
     weights, lags = check_factors_like("weights", weights, ndim=1), check_factors_like("lags", lags, least=0, ndim=1)
     lipschitz = check_factors_like("lipschitz", lipschitz, least=0)
@@ -149,7 +149,7 @@ def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipsch
     ValueError
         If there are no lags, one is negative, or a variance is not positive.
     TypeError
-        If there is something that is no number.
+        If there is something that is not a number.
 
     Examples
     --------

@@ -53,7 +53,7 @@ def suboptimality_recursion(
     ValueError
         If ``pl`` exceeds ``smoothness``, which no function does, a number is not positive, or shapes do not fit.
     TypeError
-        If something is no number.
+        If something is not a number.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def theorem3_bound(*, initial_gap: float, largest_mse: float, beta: float, pl: f
     ValueError
         If ``2 mu beta <= 1`` (Assumption 7) or a number is out of range.
     TypeError
-        If something is no number.
+        If something is not a number.
     """
     pl, smoothness = _constants(pl, smoothness)
     beta = check_factor("beta", beta)

@@ -62,7 +62,7 @@ def algorithm1_error(
     ValueError
         If a size is out of range, or nothing is observed (no visits and G = 1).
     TypeError
-        If something is no number.
+        If something is not a number.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def theorem1_bound(
     ValueError
         If h is not in (0, 1), the kernel's support is not bounded by 1, or a size is out of range.
     TypeError
-        If something is no number.
+        If something is not a number.
     """
     kernel, h = as_kernel(kernel), check_factor("h", h)
     if h >= 1:

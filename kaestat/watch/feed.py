@@ -46,7 +46,7 @@ class Feed:
     True
     >>> _ = file.write_text("prompt,step,reward\\na,0,1\\na,0,0\\nb,1,")
     >>> feed.read().log
-    RewardLog(2 completions, 1 prompts, 1 visits, 1 steps)
+    RewardLog(2 completions, 1 prompt, 1 visit, 1 step)
     """
 
     def __init__(self, path: str | os.PathLike[str], format: str = "auto", **hints: Any):
@@ -66,9 +66,9 @@ class Feed:
         ------
         ValueError, TypeError
             If the log cannot be read whatever its rows are: a column is missing, a hint unknown; with ``last``, also if
-            the format cannot be told.
+            the format is unclear.
         OSError
-            With ``last``, if the log cannot be opened or read. Otherwise that is told, and tried again.
+            With ``last``, if the log cannot be opened or read. Otherwise that is reported, and tried again.
         """
         try:
             with warnings.catch_warnings():

@@ -116,7 +116,7 @@ class RolloutFolder:
             if stat.S_ISREG(found.st_mode):
                 files.append((file, (found.st_size, found.st_mtime_ns)))
             else:
-                told = f"{file}: is no file, and is passed over."
+                told = f"{file}: is not a file, and is skipped."
         at = 1 + max((k for k, (file, _) in enumerate(files) if file.name in self._taken), default=-1)
         anew = any(self._taken.get(file.name) != signature for file, signature in files[:at])
         if anew or (self._taken and not at and files):

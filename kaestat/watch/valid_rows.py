@@ -137,7 +137,11 @@ class TextRows:
         with tempfile.TemporaryDirectory() as folder:
             piece = Path(folder) / self.name
             piece.write_bytes(self.header + rows)
-            return read_log(piece, format=self.format, **self.hints)
+            try:
+                return read_log(piece, format=self.format, **self.hints)
+            except ValueError as error:
+                error.args = (str(error).replace(str(piece), self.name),)
+                raise
 
     def _parted(self, records: list[Record]) -> tuple[list[Record], list[Record]]:
         """Valid rows and the others: those that the error names are set aside, else halves are tried."""

@@ -51,7 +51,7 @@ class PromptErrors:
         Parameters
         ----------
         references : sequence of str
-            Those that are not among the methods are passed over.
+            Those that are not among the methods are skipped.
         n_boot : int
             Bootstrap draws of prompts; 0 gives normal intervals of the differences, and none of the ratios.
         seed : int

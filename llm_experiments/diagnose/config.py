@@ -121,36 +121,6 @@ class GradientDiagnosticConfig(Section):
     exact_history_weights: bool = True
 
 
-class EqualBudgetConfig(Section):
-    """The noise of the gradient at an equal budget of completions.
-
-    Attributes
-    ----------
-    budget : int or None
-        Completions of a step, B: a baseline that uses other prompts sees B / G of them. None takes as many as there are
-        prompts, the most that these can serve with one completion each.
-    group_sizes : tuple of int
-        G of the designs.
-    past_sizes : tuple of int
-        Completions that a prompt has got at each past step, for baselines with a history: at an equal budget as many
-        whatever G is.
-    draws : int
-        Gradients that the stage ``check`` draws outright for each design.
-    drawn_steps, drawn_sizes : tuple of int
-        Target steps and group sizes of that stage.
-    drawn_methods : tuple of str
-        Its methods.
-    """
-
-    budget: PositiveInt | None = None
-    group_sizes: tuple[PositiveInt, ...] = (1, 2, 4, 8, 16)
-    past_sizes: tuple[PositiveInt, ...] = (1, 8)
-    draws: PositiveInt = 500
-    drawn_steps: tuple[int, ...] = ()
-    drawn_sizes: tuple[PositiveInt, ...] = (1, 2, 8)
-    drawn_methods: tuple[str, ...] = ("none", "grpo", "kae", "kae_eb", "reinforce++@exact", "kae@exact", "kae_eb@exact")
-
-
 class Config(Section):
     """A whole diagnostic run.
 
@@ -159,7 +129,7 @@ class Config(Section):
     name : str
         Names the folders of the run and of its results.
     seed : int
-    model, task, sampling, training, diagnostic, gradient, equal_budget
+    model, task, sampling, training, diagnostic, gradient
         The sections. Without ``training``, ``checkpoints`` names existing ones.
     checkpoints : str or None
         Model folders by step, such as ``runs/math7b/checkpoint-{step}``.
@@ -177,7 +147,6 @@ class Config(Section):
     problem_ids: tuple[str, ...] | None = None
     diagnostic: DiagnosticConfig
     gradient: GradientDiagnosticConfig = GradientDiagnosticConfig()
-    equal_budget: EqualBudgetConfig = EqualBudgetConfig()
 
     @model_validator(mode="after")
     def _one_source_of_checkpoints(self) -> Config:
@@ -185,12 +154,6 @@ class Config(Section):
             raise ValueError("give either training (updates made here) or checkpoints (a path with {step}).")
         if self.checkpoints is not None and "{step}" not in self.checkpoints:
             raise ValueError(f"checkpoints {self.checkpoints!r} must contain {{step}}.")
-        return self
-
-    @model_validator(mode="after")
-    def _drawn_steps_are_targets(self) -> Config:
-        if strange := set(self.equal_budget.drawn_steps) - set(self.diagnostic.steps):
-            raise ValueError(f"equal_budget.drawn_steps {sorted(strange)} are not among the steps of diagnostic.")
         return self
 
 
@@ -202,6 +165,6 @@ def load_config(path: str | Path) -> Config:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is no YAML, or a setting is unknown, missing or out of range; the message lists all of them.
+        If it is not YAML, or a setting is unknown, missing or out of range; the message lists all of them.
     """
     return checked(Config, str(path), read_yaml(path))

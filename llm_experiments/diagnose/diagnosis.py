@@ -12,11 +12,9 @@ import pandas as pd
 from kaestat.core.storage import write_atomically
 from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
 from llm_experiments.diagnose.config import Config
-from llm_experiments.diagnose.equal_budget import design_noise, designs_for, reference_design
 from llm_experiments.diagnose.estimators import GRADIENT_REFERENCES
 from llm_experiments.diagnose.gradient_mse import pooled_gradient_errors
 from llm_experiments.diagnose.gradient_mse_debiased import debiased_gradient_errors
-from llm_experiments.diagnose.gradient_signal import signal_table
 from llm_experiments.diagnose.results import PROVENANCE, Results, write_results
 from llm_experiments.diagnose.scored_pools import ProgressBar, ScoredPools
 from llm_experiments.diagnose.sensitivity import value_sensitivity
@@ -124,52 +122,6 @@ class Diagnosis:
                 frames["score_norms_summary"].append(score_norm_summary(norms))
                 done()
         self._write("gradient", frames, self._scored.cost())
-
-    def budget(self) -> None:
-        """Noise of the gradient at an equal budget of completions, of baselines and group sizes."""
-        self._scored.compute()
-        sizes, wanted = self.config.diagnostic, self.config.equal_budget
-        frames: dict[str, list[pd.DataFrame]] = {"equal_budget": [], "gradient_signal": []}
-        budget = wanted.budget or self._scored.n_prompts
-        with self._progress("noise at an equal budget (target steps)", len(sizes.steps)) as done:
-            for step in sizes.steps:
-                pool, gram = self._scored.weighted(step), self._scored.grams(step)
-                across = self._scored.products(step).across
-                designs = designs_for(pool, group_sizes=wanted.group_sizes, past_sizes=wanted.past_sizes, budget=budget)
-                found = design_noise(
-                    pool,
-                    gram,
-                    across,
-                    designs,
-                    budget=budget,
-                    repeats=self.config.gradient.repeats,
-                    seed=seed_of(self.config.seed, "budget", step),
-                )
-                frames["equal_budget"].append(found.table(reference_design(designs, sizes.group_size)))
-                frames["gradient_signal"].append(signal_table(step, gram, pool.target, across))
-                done()
-        self._write("budget", frames, {"budget": budget})
-
-    def check(self) -> None:
-        """Gradients drawn outright beside the formula of `budget`, at the steps that the configuration names.
-
-        Raises
-        ------
-        ValueError
-            If it names none.
-        """
-        from llm_experiments.diagnose.budget_check import budget_check
-
-        wanted = self.config.equal_budget
-        if not wanted.drawn_steps:
-            raise ValueError("equal_budget.drawn_steps names no target step to draw gradients at; give some.")
-        self._scored.compute()
-        frames, total = [], len(wanted.drawn_steps) * len(set(wanted.drawn_sizes)) * wanted.draws
-        with self._progress("gradients drawn outright", total) as done:
-            for step in wanted.drawn_steps:
-                self._policy.load_weights(self._checkpoint(step))
-                frames.append(budget_check(self.config, self._scored, self._policy, self._task, step, done))
-                self._write("check", {"equal_budget_drawn": frames})  # of the steps so far: each takes minutes
 
     @cached_property
     def _task(self) -> Task:

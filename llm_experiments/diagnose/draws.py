@@ -24,37 +24,15 @@ class DrawnGroups:
     Attributes
     ----------
     pool : PoolRewards
-    indices : integer ndarray, shape (R, ..., P, G)
+    indices : integer ndarray, shape (R, P, G)
         Position in the target pool of each drawn completion, in the order of the group.
-    history_indices : integer ndarray, shape (R, ..., P, H, G')
+    history_indices : integer ndarray, shape (R, P, H, G')
         Position in the pool of each past step, oldest first.
-    prompts : integer ndarray, shape (R, ..., P), optional
-        Which prompt of the pool each row is; None takes all in their order.
     """
 
     pool: PoolRewards
     indices: np.ndarray
     history_indices: np.ndarray
-    prompts: np.ndarray | None = None
-
-    def in_batches(self, order: np.ndarray, size: int) -> DrawnGroups:
-        """The same groups as batches of ``size`` prompts, shape (R, P // size, size, ...); what is left over goes.
-
-        Parameters
-        ----------
-        order : integer ndarray, shape (R, P)
-            A permutation of the prompts for each repeat.
-        size : int
-        """
-        whole = order.shape[1] // size
-        order = order[:, : whole * size].reshape(len(order), whole, size)
-        repeat = np.arange(len(order))[:, None, None]
-        return DrawnGroups(self.pool, self.indices[repeat, order], self.history_indices[repeat, order], order)
-
-    @property
-    def rows(self) -> np.ndarray:
-        """Which prompt of the pool each row is, shape (P,) or (R, ..., P)."""
-        return np.arange(self.pool.n_prompts) if self.prompts is None else self.prompts
 
     @property
     def reward(self) -> np.ndarray:
@@ -101,11 +79,11 @@ class DrawnGroups:
         return Visits(**sums)
 
     def _current(self, pooled: np.ndarray) -> np.ndarray:
-        return pooled[self.rows[..., None], self.indices]
+        return pooled[np.arange(len(pooled))[:, None], self.indices]
 
     def _past(self, pooled: np.ndarray) -> np.ndarray:
         steps = np.arange(pooled.shape[1])[:, None]
-        return pooled[self.rows[..., None, None], steps, self.history_indices]
+        return pooled[np.arange(len(pooled))[:, None, None], steps, self.history_indices]
 
 
 @dataclass(frozen=True)
@@ -123,8 +101,6 @@ class Drawing:
     seed : int
     purpose : int
         Separates diagnostics that share a seed.
-    past_size : int, optional
-        Completions per prompt at each past step; None takes G.
 
     Raises
     ------
@@ -137,17 +113,12 @@ class Drawing:
     replace: bool = False
     seed: int = 0
     purpose: int = 0
-    past_size: int | None = None
 
     def __post_init__(self):
         if self.group_size < 1:
             raise ValueError(f"group_size must be at least 1, got {self.group_size!r}.")
         if self.first < 0 or self.seed < 0:
             raise ValueError(f"first and seed must not be negative, got {self.first!r} and {self.seed!r}.")
-        if self.past_size is None:
-            object.__setattr__(self, "past_size", self.group_size)
-        if self.past_size < 1:
-            raise ValueError(f"past_size must be at least 1, got {self.past_size!r}.")
 
     def chunks(self, pool: PoolRewards, repeats: int) -> Iterator[DrawnGroups]:
         """All repeats, in chunks that bound the memory.
@@ -158,7 +129,7 @@ class Drawing:
             If a pool is too small for a group, or there are no repeats.
         """
         self._check(pool, repeats)
-        cells = pool.n_prompts * max(self.group_size + self.past_size * pool.n_history, pool.n_target)
+        cells = pool.n_prompts * max(self.group_size * (1 + pool.n_history), pool.n_target)
         at_once = max(1, CHUNK_CELLS // cells)
         for start in range(0, repeats, at_once):
             yield self.draw(pool, range(start, min(start + at_once, repeats)))
@@ -169,7 +140,7 @@ class Drawing:
         current, past = [], []
         for generator in map(self._generators(pool.step), repeats):
             current.append(self.first + self._positions(generator, (pool.n_prompts, available), self.group_size))
-            past.append(self._positions(generator, pool.history.shape, self.past_size))
+            past.append(self._positions(generator, pool.history.shape, self.group_size))
         return DrawnGroups(pool, np.stack(current), np.stack(past))
 
     def _positions(self, generator: np.random.Generator, shape: tuple[int, ...], number: int) -> np.ndarray:
@@ -187,11 +158,11 @@ class Drawing:
     def _check(self, pool: PoolRewards, repeats: int) -> None:
         if repeats < 1:
             raise ValueError(f"repeats must be at least 1, got {repeats!r}.")
-        least, least_past = (1, 1) if self.replace else (self.group_size, self.past_size)
+        least = 1 if self.replace else self.group_size
         if pool.n_target - self.first < least:
             raise ValueError(
                 f"target has {pool.n_target} completions, {self.first} of them for the oracle: too few left for a "
                 f"group of {self.group_size}."
             )
-        if pool.n_history and pool.history.shape[-1] < least_past:
-            raise ValueError(f"history has {pool.history.shape[-1]} completions, too few for {self.past_size}.")
+        if pool.n_history and pool.history.shape[-1] < least:
+            raise ValueError(f"history has {pool.history.shape[-1]} completions, too few for {self.group_size}.")

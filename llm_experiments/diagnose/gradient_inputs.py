@@ -26,23 +26,18 @@ def floor_values(pool: PoolRewards) -> dict[str, np.ndarray]:
     return {"oracle": value, "best_baseline": np.where(mass > 0, best, value)}
 
 
-def with_exact_weights(pool: PoolRewards, gram: np.ndarray) -> PoolRewards:
-    """The pool with the Gram's diagonal as exact weights, or a ValueError if it does not fit."""
+def prepared(
+    pool: PoolRewards, gram: np.ndarray, estimators: Sequence[Estimator] | None, *, group_size: int
+) -> tuple[PoolRewards, list[Estimator]]:
+    """The pool with the Gram's diagonal as exact weights, and the estimators; both checked."""
     size = pool.n_target
     if gram.shape != (pool.n_prompts, size, size):
         raise ValueError(f"gram has shape {gram.shape}, the pool needs {(pool.n_prompts, size, size)}.")
     if not np.isfinite(gram).all():
         raise ValueError("gram holds numbers that are not finite; leave those prompts out by PoolRewards.take.")
-    return pool.with_weights("exact", np.diagonal(gram, axis1=1, axis2=2))
-
-
-def prepared(
-    pool: PoolRewards, gram: np.ndarray, estimators: Sequence[Estimator] | None, *, group_size: int
-) -> tuple[PoolRewards, list[Estimator]]:
-    """The pool with the Gram's diagonal as exact weights, and the estimators; both checked."""
-    pool = with_exact_weights(pool, gram)
     if group_size < 2:
         raise ValueError(f"group_size must be at least 2, got {group_size!r}: values are leave-one-out.")
+    pool = pool.with_weights("exact", np.diagonal(gram, axis1=1, axis2=2))
     estimators = plain_estimators() + weighted_estimators(pool) if estimators is None else list(estimators)
     check_estimators(estimators, pool)
     return pool, estimators

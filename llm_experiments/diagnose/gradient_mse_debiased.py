@@ -23,7 +23,7 @@ whole complement for the other half. Averaged over pools the result is the MSE o
 whatever the pool size. An estimate for one prompt may be negative.
 
 ``oracle`` is the floor with the true value, ``(E[W (Z - V)^2] - ||g||^2) / G``, by U-statistics too.
-``best_baseline`` is that with b* in the place of V: a ratio of means, for which the jackknife leaves a bias of order
+``best_baseline`` is that with b* in place of V: a ratio of means, for which the jackknife leaves a bias of order
 1/N^2, the one approximation here.
 """
 

@@ -18,13 +18,12 @@ import pandas as pd
 from kaestat.core.storage import write_atomically
 from llm_experiments.diagnose.assumption6 import NORM_COLUMNS, SUMMARY_COLUMNS
 from llm_experiments.diagnose.comparisons import DIFFERENCE_COLUMNS
-from llm_experiments.diagnose.equal_budget import DESIGN_COLUMNS, DRAWN_COLUMNS
 from llm_experiments.diagnose.sensitivity import SENSITIVITY_COLUMNS
 from llm_experiments.diagnose.value_mse import VALUE_COLUMNS, VALUE_DIFFERENCE_COLUMNS
 
 TEXT, WHOLE = (
     ("method", "reference", "kernel", "prompt", "quantity"),
-    ("step", "n", "n_prompts", "group_size", "past", "draws"),
+    ("step", "n", "n_prompts"),
 )
 GRADIENT_COLUMNS = ["step", "method", "mse", "se", "n_prompts"]
 COLUMNS: dict[str, list[str]] = {
@@ -37,9 +36,6 @@ COLUMNS: dict[str, list[str]] = {
     "gradient_mse_debiased_differences": DIFFERENCE_COLUMNS,
     "score_norms": NORM_COLUMNS,
     "score_norms_summary": SUMMARY_COLUMNS,
-    "equal_budget": DESIGN_COLUMNS,
-    "equal_budget_drawn": DRAWN_COLUMNS,
-    "gradient_signal": SUMMARY_COLUMNS,
 }
 DIGITS = 6  # significant; Monte Carlo errors are in the second or third
 PROVENANCE = "provenance.json"
@@ -57,8 +53,6 @@ class Results:
         See `gradient_mse` and `gradient_mse_debiased`.
     score_norms, score_norms_summary : DataFrame or None
         See `assumption6`.
-    equal_budget, equal_budget_drawn, gradient_signal : DataFrame or None
-        See `equal_budget`, `drawn_gradients` and `gradient_signal`.
     provenance : dict
         Plain data: configuration, versions, machine, times.
 
@@ -77,9 +71,6 @@ class Results:
     gradient_mse_debiased_differences: pd.DataFrame | None = None
     score_norms: pd.DataFrame | None = None
     score_norms_summary: pd.DataFrame | None = None
-    equal_budget: pd.DataFrame | None = None
-    equal_budget_drawn: pd.DataFrame | None = None
-    gradient_signal: pd.DataFrame | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):

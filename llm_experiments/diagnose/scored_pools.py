@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from llm_experiments.diagnose.config import Config
-from llm_experiments.diagnose.gradient_signal import mean_coefficients
 from llm_experiments.diagnose.pool_rewards import PoolRewards
-from llm_experiments.gradient.store import MeanProducts, PromptScores, ScoreStore
+from llm_experiments.gradient.store import PromptScores, ScoreStore
 from llm_experiments.pools.store import PoolStore, PromptPool
-from llm_experiments.tasks.base import Problem, Task
+from llm_experiments.tasks.base import Task
 
 if TYPE_CHECKING:
     from llm_experiments.policies.transformers_policy import TransformersPolicy
@@ -62,12 +61,6 @@ class ScoredPools:
         everyone = len(self._store.problem_ids)
         return min(self.config.gradient.n_prompts or everyone, everyone)
 
-    @cached_property
-    def problems(self) -> list[Problem]:
-        """These prompts' problems, in the order of the rows."""
-        by_id = {problem.id: problem for problem in self._task.problems}
-        return [by_id[problem_id] for problem_id in self._store.problem_ids[: self.n_prompts]]
-
     def compute(self) -> None:
         """Compute the scores that are missing."""
         steps, prompts, store = self._scored_steps(), self.n_prompts, self._scores_on_disk
@@ -108,45 +101,6 @@ class ScoredPools:
     def grams(self, step: int) -> np.ndarray:
         """Gram matrices of a target step, shape (P, N, N)."""
         return np.stack([each.gram for each in self._read(step)])
-
-    def products(self, step: int) -> MeanProducts:
-        """How the prompts' gradients lie to each other at a target step: two backward passes per prompt, once."""
-        size = self.config.diagnostic.n_target
-        digest = self._store.read(step, self._store.problem_ids[0]).checkpoint
-        found = self._scores_on_disk.read_products(step, digest, self.n_prompts, size)
-        if found is None:
-            self._policy.load_weights(self._checkpoint(step))
-            found = self.products_of(step, slice(0, size))
-            self._scores_on_disk.write_products(step, digest, size, found)
-        return found
-
-    def products_of(self, step: int, part: slice) -> MeanProducts:
-        """The same from a part of each pool; the policy must be at the weights of that step.
-
-        Raises
-        ------
-        ValueError
-            If it is not.
-        """
-        from llm_experiments.gradient.mean_gradients import WeightedScores, check_products, mean_products
-
-        coefficients = mean_coefficients(self.rewards(step).target[: self.n_prompts, part])
-        terms = [
-            WeightedScores(
-                self._policy.encode(problem.prompt),
-                [each.token_ids for each in self._store.read(step, problem.id).completions[part]],
-                row,
-            )
-            for problem, row in zip(self.problems, coefficients, strict=True)
-        ]
-        found = mean_products(
-            self._policy.model,
-            terms,
-            temperature=self.config.sampling.temperature,
-            parameters=self.config.gradient.parameters,
-        )
-        check_products(found, self.grams(step)[:, part, part], coefficients)
-        return found
 
     def cost(self) -> dict[str, Any]:
         """What the scores of the target steps took."""

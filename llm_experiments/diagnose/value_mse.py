@@ -4,7 +4,7 @@ The first N_oracle completions of the target pool give each prompt's target, the
 a group of G is drawn without replacement from the rest, and one from the pool of each past step; every estimator
 assigns its leave-one-out values. The MSE is the mean of ``(V_g - Ṽ)^2`` over repeats and completions, then prompts.
 
-Ṽ is no truth: its own noise adds ``Var(Z) / N_oracle`` to every entry. The debiased figure takes off the unbiased
+Ṽ is not the truth: its own noise adds ``Var(Z) / N_oracle`` to every entry. The debiased figure takes off the unbiased
 estimate of it, the sample variance of the prompt's oracle rewards over N_oracle. As the oracle pool is disjoint from
 all others, it estimates ``E (V_g - V)^2`` without bias, whatever the rewards' range. Differences of methods are the
 same either way.

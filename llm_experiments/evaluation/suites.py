@@ -56,7 +56,7 @@ PAPER_SETS = tuple(name for name in SETS if name != "gsm8k")
 """Those that the average in the paper's Tables 3 and 4 is over."""
 
 SUITES: dict[str, tuple[str, ...]] = {"paper": (*PAPER_SETS, "gsm8k")}
-"""Sets by the name of a suite; GSM8K stands beside the paper's average, not in it."""
+"""Sets by the name of a suite; GSM8K is reported beside the paper's average, not in it."""
 
 
 def parse_suite(text: str) -> tuple[EvaluationSet, ...]:
@@ -67,7 +67,7 @@ def parse_suite(text: str) -> tuple[EvaluationSet, ...]:
     Raises
     ------
     ValueError
-        If a name is unknown or given twice, or a number is no whole number from 1 on.
+        If a name is unknown or given twice, or a number is not a whole number of at least 1.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def _parse_set(text: str) -> EvaluationSet:
     if not samples:
         return SETS[name]
     if not samples.isdecimal() or int(samples) < 1:
-        raise ValueError(f"suite: {text!r} must end in a whole number of completions per problem, from 1 on.")
+        raise ValueError(f"suite: {text!r} must end in a whole number of completions per problem, at least 1.")
     return replace(SETS[name], samples=int(samples))
 
 

@@ -190,7 +190,7 @@ def chosen_parameters(decoder: Decoder, parameters: str) -> dict[int, tuple[str,
         try:
             pattern = re.compile(parameters)
         except re.error as error:
-            raise ValueError(f"parameters = {parameters!r} is no regular expression: {error}.") from None
+            raise ValueError(f"parameters = {parameters!r} is not a regular expression: {error}.") from None
         wanted = [(name, parameter) for name, parameter in named if pattern.search(name)]
         if not wanted:
             names = "\n  ".join(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name, _ in named))

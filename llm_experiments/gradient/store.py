@@ -45,27 +45,6 @@ class PromptScores:
     seconds: float
 
 
-@dataclass(frozen=True, eq=False)
-class MeanProducts:
-    """Inner products of the mean gradients ``u_x`` of P prompts; see `llm_experiments.gradient.mean_gradients`.
-
-    Attributes
-    ----------
-    own : ndarray, shape (P,)
-        ``||u_x||^2``.
-    with_total : ndarray, shape (P,)
-        ``<u_x, sum_y u_y>``.
-    """
-
-    own: np.ndarray
-    with_total: np.ndarray
-
-    @property
-    def across(self) -> np.ndarray:
-        """``sum_{y != x} <u_x, u_y>``."""
-        return self.with_total - self.own
-
-
 class ScoreStore:
     """The folder of a run's scores: one checksummed file for each prompt and step.
 
@@ -115,27 +94,3 @@ class ScoreStore:
         if content["checkpoint"] != checkpoint:
             raise ValueError(f"{self.path(step, row)}: scores of other weights; remove the file to compute it again.")
         return PromptScores(**content["scores"])
-
-    def write_products(self, step: int, checkpoint: str, size: int, products: MeanProducts) -> None:
-        """Store how the prompts' gradients lie to each other, from pools of ``size`` completions."""
-        content = {"own": products.own, "with_total": products.with_total}
-        save_state(self._products_path(step, len(products.own), size), {"checkpoint": checkpoint, "products": content})
-
-    def read_products(self, step: int, checkpoint: str, prompts: int, size: int) -> MeanProducts | None:
-        """What `write_products` stored for so many prompts, or None.
-
-        Raises
-        ------
-        ValueError
-            If the file is damaged, or of other weights.
-        """
-        path = self._products_path(step, prompts, size)
-        if not path.exists():
-            return None
-        content = load_state(path)
-        if content["checkpoint"] != checkpoint:
-            raise ValueError(f"{path}: products of other weights; remove the file to compute them again.")
-        return MeanProducts(**content["products"])
-
-    def _products_path(self, step: int, prompts: int, size: int) -> Path:
-        return self.folder / f"step-{step:06d}" / f"means-{prompts}x{size}.scores"

@@ -39,6 +39,7 @@ def paper(
     data: Annotated[Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and records.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
+    option: Annotated[list[str] | None, typer.Option(help="Of verl, for every run; see launch-verl.")] = None,
     all_variants: Annotated[
         bool, typer.Option("--all-variants", help="All variants of the configurations, and not the paper's alone.")
     ] = False,
@@ -51,10 +52,11 @@ def paper(
 
     The trained model, its snapshots and the records of a run stay. The checkpoints to go on from go once it is done.
 
-    Interrupt it at any moment, and run it again: what is done is passed over, and the part that was at work goes on.
+    Interrupt it at any moment, and run it again: finished parts are skipped, and the interrupted part continues.
     """
     places = [None if each is None else each.absolute() for each in (runs, results, data, config)]
-    machinery = Machinery(backend.value, gpus, nodes, places[0], places[1], places[2], suite)
+    options = tuple(option or ())
+    machinery = Machinery(backend.value, gpus, nodes, places[0], places[1], places[2], suite, options=options)
     runs_of = wanted_runs(artefact, places[3], all_variants=all_variants)
     parts = plan(artefact, machinery, places[3], all_variants=all_variants)
     if dry_run:
@@ -148,5 +150,9 @@ def _is_done(part: Part) -> bool:
 def _checked(runs_of: dict[Path, list[RunConfig]], machinery: Machinery) -> str:
     """Every run of the plan, put through verl's own checks where it is installed."""
     machines, places = Machines(machinery.gpus, machinery.nodes), places_in(machinery.runs)
-    verdicts = {check_with_verl(verl_overrides(run, machines, places)) for runs in runs_of.values() for run in runs}
+    verdicts = {
+        check_with_verl([*verl_overrides(run, machines, places), *machinery.options])
+        for runs in runs_of.values()
+        for run in runs
+    }
     return "\n".join(sorted(verdicts))

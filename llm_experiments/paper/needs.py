@@ -46,7 +46,10 @@ def needs(runs_of: dict[Path, list[RunConfig]], machinery: Machinery) -> list[st
     if estimated:
         lines.append(f"Hours are of training alone, one run after the other. {KNOWN_ERROR}")
         if machinery.backend == "verl":
-            lines.append("They are counted for TRL, which pads; verl does not, and should take less.")
+            lines.append(
+                "They are counted for TRL, which pads completions to the longest of a step; verl pads them to the "
+                "longest of a micro-batch. No such run has been timed on verl."
+            )
     if machinery.gpus > 1:
         lines.append(f"Diagnostics and evaluations take one GPU each, {machinery.gpus} side by side.")
     source = f"local files in {machinery.data}" if machinery.data else "the public hub (or local files with --data)"
@@ -59,12 +62,14 @@ def needs(runs_of: dict[Path, list[RunConfig]], machinery: Machinery) -> list[st
 
 def _estimated(runs: list[RunConfig], shape: ModelShape, machinery: Machinery) -> str:
     devices = machinery.processes
-    found = [estimate(run, shape, gpus=devices, sharded=devices > 1) for run in runs]
+    whole = machinery.backend == "verl"
+    found = [estimate(run, shape, gpus=devices, sharded=devices > 1, whole_logits=whole) for run in runs]
     worst, hours = max(each.total_gib for each in found), [each.hours for each in found]
+    freed = ", which verl frees while it trains" if whole else ""
     each = f"{max(hours):.1f} hours each, {sum(hours):,.0f} in all" if len(runs) > 1 else f"{hours[0]:.1f} hours"
     return (
         f"  by an estimate {each} on {devices} GPU{'s' if devices > 1 else ''} of the H100's kind, "
-        f"and {worst:.0f} GiB of each one's memory, vLLM's {found[0].generation_gib:.0f} included"
+        f"and {worst:.0f} GiB of each one's memory, vLLM's {found[0].generation_gib:.0f} included{freed}"
     )
 
 

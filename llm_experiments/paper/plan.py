@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Literal
 
 from kaestat.baselines.registry import parse_method
 from llm_experiments.policies.presets import prompt_style
-from llm_experiments.training.config import RunConfig, run_label
+from llm_experiments.training.config import RunConfig, result_name, run_label
+from llm_experiments.training.diagnostics import Prompts, diagnosis_name, prompts_of
 from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.snapshots import snapshot
 from llm_experiments.training.trl.resources import check_batches
@@ -72,6 +72,8 @@ class Machinery:
         What trained models are asked.
     temperature : float
         At which they answer.
+    options : tuple of str
+        Further options of verl, ``key=value``, for every run.
     """
 
     backend: Literal["trl", "verl"]
@@ -82,10 +84,13 @@ class Machinery:
     data: Path | None
     suite: str = "paper"
     temperature: float = 0.6
+    options: tuple[str, ...] = ()
 
     def __post_init__(self):
         if self.backend == "trl" and self.nodes > 1:
             raise ValueError(f"nodes = {self.nodes}: several machines go with --backend verl, over a Ray cluster.")
+        if self.backend == "trl" and self.options:
+            raise ValueError(f"option {self.options[0]}: options are verl's, and go with --backend verl.")
         if self.backend == "verl" and self.gpus < 1:
             raise ValueError("gpus = 0: verl trains on GPUs here; take --backend trl on a CPU.")
 
@@ -152,7 +157,7 @@ def _plan(artefact: str, machinery: Machinery, config: Path | None, all_variants
         parts += [_train(file, run, machinery) for run in runs]
     everything = [run for runs in found.values() for run in runs]
     if measured == "diagnosed":
-        parts += [_diagnose(run, machinery) for run in everything]
+        parts += [_diagnose(run, prompts, machinery) for run in everything for prompts in _prompts(run)]
     if measured == "evaluated":
         parts += [_evaluate(run, machinery) for run in everything]
     return [*parts, _beside_paper(artefact, everything, machinery)]
@@ -207,11 +212,6 @@ def folder_of(run: RunConfig, machinery: Machinery) -> Path:
     return machinery.runs / {"trl": "training", "verl": "verl"}[machinery.backend] / run.name / run_label(run)
 
 
-def result_name(run: RunConfig) -> str:
-    """Of a run's evaluation and diagnostics."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{run.name}-{run_label(run)}")
-
-
 def _train(file: Path, run: RunConfig, machinery: Machinery) -> Part:
     folder = folder_of(run, machinery)
     variant = ["--method", run.method, "--seed", str(run.seed), "--reuse", str(run.updates.reuse)]
@@ -220,6 +220,7 @@ def _train(file: Path, run: RunConfig, machinery: Machinery) -> Part:
     if machinery.backend == "verl":
         sizes = ["--gpus", str(machinery.gpus), "--nodes", str(machinery.nodes)]
         command = [*_package(), "launch-verl", str(file), *variant, *sizes, *places, "--runs", str(machinery.runs)]
+        command += [part for option in machinery.options for part in ("--option", option)]
     else:
         arguments = ["llm_experiments", "train", "--config", str(file), *variant, *places]
         arguments += ["--runs", str(machinery.runs)]
@@ -231,12 +232,18 @@ def _train(file: Path, run: RunConfig, machinery: Machinery) -> Part:
     return Part(f"train {run.name} {run_label(run)}", tuple(command), folder / "curve.csv", folder / "checkpoints")
 
 
-def _diagnose(run: RunConfig, machinery: Machinery) -> Part:
-    command = [*_package(), "diagnose", "--run", str(folder_of(run, machinery)), *_data(machinery)]
+def _prompts(run: RunConfig) -> list[Prompts]:
+    """The paper's first, then random ones, which the run has rarely visited."""
+    return list(dict.fromkeys((prompts_of(run, None), Prompts.random)))
+
+
+def _diagnose(run: RunConfig, prompts: Prompts, machinery: Machinery) -> Part:
+    command = [*_package(), "diagnose", "--run", str(folder_of(run, machinery)), "--prompts", prompts.value]
+    command += _data(machinery)
     command += ["--runs", str(machinery.runs), "--results", str(machinery.results)]
     # The stages go on by themselves where they stopped; the last of them writes this.
-    done = machinery.results / result_name(run) / "equal_budget.csv"
-    return Part(f"diagnose {run.name} {run_label(run)}", tuple(command), done, alone=False)
+    done = machinery.results / diagnosis_name(run, prompts) / "score_norms_summary.csv"
+    return Part(f"diagnose {run.name} {run_label(run)}, {prompts} prompts", tuple(command), done, alone=False)
 
 
 def _evaluate(run: RunConfig, machinery: Machinery) -> Part:
@@ -260,7 +267,10 @@ def _evaluate(run: RunConfig, machinery: Machinery) -> Part:
 
 def _beside_paper(artefact: str, runs: list[RunConfig], machinery: Machinery) -> Part:
     measured = ARTEFACTS[artefact].measured
-    names = [run.name for run in runs] if measured == "tested" else [result_name(run) for run in runs]
+    if measured == "diagnosed":
+        names = [diagnosis_name(run, prompts) for run in runs for prompts in _prompts(run)]
+    else:
+        names = [run.name if measured == "tested" else result_name(run) for run in runs]
     below = {"diagnosed": "", "evaluated": "evaluations", "tested": "training"}[measured]
     command = [sys.executable, "-m", "paper_figures.training.beside_paper", artefact]
     command += [str(machinery.results / below / name) for name in dict.fromkeys(names)]

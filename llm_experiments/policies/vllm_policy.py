@@ -272,7 +272,7 @@ class VllmPolicy(Policy):
         absolute = np.abs(np.concatenate(differences))
         found = Agreement(float(absolute.mean()), float(absolute.max()), absolute.size)
         allowed = TOLERANCE[self.dtype] if tolerance is None else tolerance
-        # Written so that a difference that is no number fails too.
+        # Written so that a difference that is not a number fails too.
         if not (found.mean <= allowed and found.largest <= LARGEST * allowed):
             raise RuntimeError(self._disagreement(found, allowed))
         return found

@@ -62,7 +62,7 @@ class TestsConfig(Section):
     every : int
         Completions between tests; the first is before training.
     temperatures : list of float
-        Besides greedy answers. The best on the validation problems is the matched temperature of a test.
+        In addition to greedy answers. The best on the validation problems is the matched temperature of a test.
     samples : int
         Answers to each test problem at each temperature. Validation problems are answered once.
     passes : int

@@ -66,7 +66,7 @@ def check_controls(designs: Mapping[str, Design], recommended: str, left_out: Ma
     required = required_controls(designs[recommended])
     unknown = [name for name in left_out if name not in required]
     if unknown:
-        raise ValueError(f"left_out: {unknown[0]!r} is no control; controls are {', '.join(required)}.")
+        raise ValueError(f"left_out: {unknown[0]!r} is not a control; controls are {', '.join(required)}.")
     present = {name for name, matches in required.items() if any(map(matches, designs.values()))}
     both = sorted(present & set(left_out))
     if both:

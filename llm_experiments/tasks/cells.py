@@ -108,7 +108,7 @@ def draw_cells(
 ) -> tuple[Cell, ...]:
     """Cells whose answers are digits, of each kind in given shares, in random order.
 
-    Hopeless cells' right answer is no digit, and so nothing that a made model has ever said.
+    Hopeless cells' right answer is not a digit, and so nothing that a made model has ever said.
 
     Parameters
     ----------

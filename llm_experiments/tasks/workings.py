@@ -108,7 +108,7 @@ def workings(
     Raises
     ------
     ValueError
-        If the split is unknown, or the length is no multiple of `STAGES`.
+        If the split is unknown, or the length is not a multiple of `STAGES`.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}.")

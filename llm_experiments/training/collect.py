@@ -12,7 +12,7 @@ from scipy.stats import t as student
 from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
 from llm_experiments.training.identity import IDENTITY
-from llm_experiments.training.tables import CURVE, GRADIENT, PROVENANCE, TEST, reward_log
+from llm_experiments.training.tables import CURVE, PROVENANCE, TEST, reward_log
 from llm_experiments.training.value_error import value_errors
 
 KEYS = ["method", "weights", "scale", "reuse", "seed"]
@@ -34,8 +34,7 @@ def collect(folder: Path, results: Path) -> list[Path]:
     results : Path
         ``results/training/NAME``. Gets ``curves.csv.gz`` (training, averaged over bins of steps), ``values.csv.gz``
         (each baseline's error on each run's rewards) and ``provenance.json``; of tested runs ``tests.csv``,
-        ``final.csv`` (end of training by variant) and ``differences.csv`` (paired by seed); where the gradient's noise
-        was measured, ``gradients.csv``.
+        ``final.csv`` (end of training by variant) and ``differences.csv`` (paired by seed).
 
     Returns
     -------
@@ -48,13 +47,6 @@ def collect(folder: Path, results: Path) -> list[Path]:
         "curves": _join(configs, [binned(pd.read_csv(run / CURVE)) for run in done]),
         "values": _join(configs, _value_errors(done, configs)),
     }
-    measured = [
-        (config, pd.read_csv(run / GRADIENT))
-        for run, config in zip(done, configs, strict=True)
-        if (run / GRADIENT).exists()
-    ]
-    if measured:
-        frames["gradients"] = _join(*zip(*measured, strict=True))
     if all((run / TEST).exists() for run in done):
         tests = _join(configs, [pd.read_csv(run / TEST) for run in done])
         ends = run_ends(tests)

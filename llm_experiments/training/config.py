@@ -13,7 +13,7 @@ from kaestat.baselines.registry import parse_method
 from kaestat.history.prior import BEFORE_THE_RUN, Prior
 from kaestat.integrations.shared.weights import check_weights
 from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
-from llm_experiments.diagnose.config import DiagnosticConfig, EqualBudgetConfig, GradientDiagnosticConfig
+from llm_experiments.diagnose.config import DiagnosticConfig, GradientDiagnosticConfig
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo"]
 Weights = Literal["none", "length", "score_norm", "exact", "adam"]
@@ -110,7 +110,7 @@ class TestConfig(Section):
     every : int
         Training steps between tests; the first is before training, the last at its end.
     samples : int
-        Completions per problem, for accuracy and pass@k; a greedy answer is taken besides.
+        Completions per problem, for accuracy and pass@k, in addition to a greedy answer.
     temperature : float or None
         Of these completions; None takes the run's.
     """
@@ -123,24 +123,6 @@ class TestConfig(Section):
     temperature: PositiveFloat | None = None
 
 
-class GradientNoiseConfig(Section):
-    """Measurements of the gradient's noise along a run (`gradient_noise`), on one device.
-
-    Two more gradients are held while they last. With transformers' sampler they change nothing in the run; vLLM, whose
-    random state goes on, draws other completions after them.
-
-    Attributes
-    ----------
-    every : int
-        Training steps between measurements; the first is at step 0.
-    pairs : int
-        Pairs of independent gradients of each measurement, at least 2 for a standard error.
-    """
-
-    every: PositiveInt = 50
-    pairs: int = Field(default=4, ge=2)
-
-
 class RunDiagnosticConfig(Section):
     """The diagnostics of a run's own policies (`llm_experiments.diagnose`), for which it keeps snapshots.
 
@@ -148,18 +130,17 @@ class RunDiagnosticConfig(Section):
     ----------
     n_prompts : int or None
         Problems of the run's to diagnose; None takes all.
-    diagnostic, gradient, equal_budget
+    diagnostic, gradient
         As in the configuration of diagnostics.
     """
 
     n_prompts: PositiveInt | None = None
     diagnostic: DiagnosticConfig
     gradient: GradientDiagnosticConfig = GradientDiagnosticConfig()
-    equal_budget: EqualBudgetConfig = EqualBudgetConfig()
 
 
 class PriorConfig(Section):
-    """What is known of the problems before the run, such as `python -m llm_experiments prior` writes it.
+    """What is known of the problems before the run.
 
     Attributes
     ----------
@@ -199,8 +180,6 @@ class RunConfig(Section):
     updates : OptimizationConfig
     test : TestConfig or None
         None tests nothing along the run; evaluate its checkpoints afterwards.
-    gradient : GradientNoiseConfig or None
-        None measures no gradient noise.
     diagnose : RunDiagnosticConfig or None
         What to diagnose of the run's policies afterwards (`diagnose --run`); None keeps no snapshots for it. In an
         experiment it belongs to the runs with the file's own method, and not to its other variants.
@@ -223,7 +202,6 @@ class RunConfig(Section):
     prior: PriorConfig | None = None
     updates: OptimizationConfig
     test: TestConfig | None = None
-    gradient: GradientNoiseConfig | None = None
     diagnose: RunDiagnosticConfig | None = None
     vllm_gpu_share: NonNegativeFloat = Field(default=0.3, le=0.9)
     report_to: tuple[str, ...] = ()
@@ -303,9 +281,7 @@ class RunConfig(Section):
         if warm is None:
             return None
         if not warm.path.is_file():
-            raise FileNotFoundError(
-                f"prior.path {warm.path}: no such file; python -m llm_experiments prior --config FILE makes one."
-            )
+            raise FileNotFoundError(f"prior.path {warm.path}: no such file.")
         return Prior.read(warm.path, step=warm.step)
 
     def opening_estimator(self) -> AdvantageEstimator:
@@ -340,6 +316,11 @@ def run_label(config: RunConfig) -> str:
     return f"{method}{weights}{scale}-J{config.updates.reuse}-seed-{config.seed}"
 
 
+def result_name(config: RunConfig) -> str:
+    """Name of a run's evaluation and diagnostics among those of all experiments."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{config.name}-{run_label(config)}")
+
+
 def load_run_config(path: str | Path, **changes: object) -> RunConfig:
     """Read and check the configuration of a training run.
 
@@ -354,7 +335,7 @@ def load_run_config(path: str | Path, **changes: object) -> RunConfig:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is no YAML, or a setting is unknown, missing, out of range or contradicts another.
+        If it is not YAML, or a setting is unknown, missing, out of range or contradicts another.
     """
     content = read_yaml(path)
     for plan in ("variants", "seeds"):  # of an experiment; a single run is asked for

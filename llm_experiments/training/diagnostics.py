@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +16,7 @@ from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import load_task
 from llm_experiments.tasks.base import Problem
 from llm_experiments.tasks.local_files import with_local_file
-from llm_experiments.training.config import RunConfig, run_label
+from llm_experiments.training.config import RunConfig, result_name
 from llm_experiments.training.identity import prompt_style_of, run_config_of
 from llm_experiments.training.snapshots import snapshot, snapshots
 from llm_experiments.training.verl.command import ROLLOUTS
@@ -38,6 +37,11 @@ class Prompts(StrEnum):
 def prompts_of(run: RunConfig, asked: Prompts | None) -> Prompts:
     """What is asked for; without that the paper's sticky minibatch where the run has one, ``reuse`` above 1."""
     return asked or (Prompts.sticky if run.updates.reuse > 1 else Prompts.random)
+
+
+def diagnosis_name(run: RunConfig, prompts: Prompts) -> str:
+    """Name of the results: those of random prompts lie beside the paper's, where a run has both."""
+    return result_name(run) + ("-random" if prompts is Prompts.random and run.updates.reuse > 1 else "")
 
 
 def diagnostics_of(
@@ -65,8 +69,7 @@ def diagnostics_of(
     """
     run, whole = run_config_of(folder), _whole(folder, data)
     if prompts_of(run, prompts) is Prompts.random:
-        suffix = "-random" if run.updates.reuse > 1 else ""  # beside the paper's, under a name of its own
-        whole = whole.model_copy(update={"name": whole.name + suffix})
+        whole = whole.model_copy(update={"name": diagnosis_name(run, Prompts.random)})
         return whole.name, {None: whole}
     task = whole.task.model_copy(update={"n_prompts": run.task.n_prompts})
     problems = load_task(task, seed=seed_of(run.seed, "task")).problems if (folder / ROLLOUTS).is_dir() else ()
@@ -77,14 +80,12 @@ def diagnostics_of(
         if wanted is not None and wanted < len(ids):
             rng = np.random.default_rng(seed_of(run.seed, "diagnosed prompts", step))
             ids = [ids[k] for k in rng.choice(len(ids), size=wanted, replace=False)]
-        drawn = tuple(each for each in whole.equal_budget.drawn_steps if each == step)
         found[step] = whole.model_copy(
             update={
                 "name": f"{whole.name}-step-{step}",
                 "task": task,
                 "problem_ids": tuple(ids),
                 "diagnostic": whole.diagnostic.model_copy(update={"steps": (step,)}),
-                "equal_budget": whole.equal_budget.model_copy(update={"drawn_steps": drawn}),
             }
         )
     return whole.name, found
@@ -182,7 +183,7 @@ def _whole(folder: Path, data: Path | None) -> Config:
     )
     n_prompts = run.task.n_prompts or run.diagnose.n_prompts
     return Config(
-        name=re.sub(r"[^A-Za-z0-9._-]+", "-", f"{run.name}-{run_label(run)}"),
+        name=result_name(run),
         seed=run.seed,
         model=model,
         task=with_local_file(run.task, data).model_copy(update={"n_prompts": n_prompts}),
@@ -190,5 +191,4 @@ def _whole(folder: Path, data: Path | None) -> Config:
         checkpoints=str(snapshot(folder, "{step}")),
         diagnostic=run.diagnose.diagnostic,
         gradient=run.diagnose.gradient,
-        equal_budget=run.diagnose.equal_budget,
     )

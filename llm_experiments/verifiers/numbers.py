@@ -14,10 +14,10 @@ and ``42 and 43``. The same number in other words (``1/2 or 0.5``) or in another
 leaves no choice, and the first counts.
 
 A number is an integer, a decimal, a fraction ``3/4`` or ``\frac{3}{4}``, or a mixed number ``1 1/2``, with a sign, with
-commas between thousands, with a power of ten such as ``1.5e3``; signs of currency and percentage and units are passed
-over, as GSM8K's ground truths leave them out; where both have one, another unit of measurement is another answer
-(`units`). An expression such as ``3 + 5`` or ``9**9`` is no number: it is never evaluated, and none of its operands is
-taken for the answer. Comparison is exact, between fractions.
+commas between thousands, with a power of ten such as ``1.5e3``; signs of currency and percentage and units are
+ignored, as GSM8K's ground truths leave them out; where both have one, another unit of measurement is another answer
+(`units`). An expression such as ``3 + 5`` or ``9**9`` is not a number: it is never evaluated, and none of its operands
+is taken for the answer. Comparison is exact, between fractions.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class NumberVerifier:
         Raises
         ------
         ValueError
-            If ``answer`` is no number.
+            If ``answer`` is not a number.
         """
         return self.grade([answer] * len(texts), texts)
 
@@ -82,7 +82,7 @@ class NumberVerifier:
     def _truth(answer: str) -> _Found:
         value = read_number(answer)
         if value is None:
-            raise ValueError(f"answer {answer!r} is no number; grade this problem with another verifier.")
+            raise ValueError(f"answer {answer!r} is not a number; grade this problem with another verifier.")
         text = _plain(tail(answer))
         return _Found(value, unit_after(unwrapped(text[next(_EXPRESSION.finditer(text)).end() :])))
 

@@ -1,7 +1,7 @@
 r"""Units of measurement behind a number, so that ``5 m`` is not taken for ``5 cm``.
 
-Only units of the table below are told apart, whatever their spelling: ``5 \text{ cm}^2``, ``5 square centimeters``.
-What an answer counts (``5 apples``) is no unit, and a number without a unit agrees with any. Nothing is converted:
+Only units of the table below are distinguished, whatever their spelling: ``5 \text{ cm}^2``, ``5 square centimeters``.
+What an answer counts (``5 apples``) is not a unit, and a number without a unit agrees with any. Nothing is converted:
 500 cm is another answer than 5 m.
 """
 

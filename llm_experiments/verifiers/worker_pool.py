@@ -60,7 +60,7 @@ class Unanswered:
 class PassedOver(Enum):
     """The reply to a request that did not have all of its time: nothing is known of it."""
 
-    PASSED_OVER = "passed over"
+    PASSED_OVER = "skipped"
 
 
 PASSED_OVER = PassedOver.PASSED_OVER
@@ -248,7 +248,7 @@ class WorkerPool:
         ----------
         requests : sequence
         patient : bool
-            Whether each has all of its time, however long that takes together; none is passed over.
+            Whether each has all of its time, however long that takes together; none is skipped.
 
         Raises
         ------
@@ -268,7 +268,7 @@ class WorkerPool:
             self._passed_over += passed_over
         if passed_over:
             warnings.warn(
-                f"{passed_over} of {len(requests)} requests were passed over, as slow ones had used up the "
+                f"{passed_over} of {len(requests)} requests were skipped, as slow ones had used up the "
                 f"{self._budget:g} s that they may take together; {self._exceeded} exceeded a limit so far. Raise "
                 "budget or workers if these are no hostile texts.",
                 RuntimeWarning,

@@ -1,7 +1,7 @@
 """Tables 3 and 4 as counts: which k of n gives each printed accuracy.
 
 AIME24 and AIME25 have 30 problems and AMC 83, with 32 samples each; MATH-500, Minerva (272) and OlympiadBench (675) one
-sample per problem. An accuracy with four digits that is no multiple of 1/n would refute this.
+sample per problem. An accuracy with four digits that is not a multiple of 1/n would refute this.
 """
 
 from __future__ import annotations

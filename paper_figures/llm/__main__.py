@@ -12,7 +12,7 @@ try:
     from rich.console import Console
 
     from llm_experiments.diagnose.results import Results, read_results
-    from paper_figures.llm import equal_budget, figures, tables
+    from paper_figures.llm import figures, tables
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; tables and figures need: pip install -e '.[simulations]'")
 
@@ -28,11 +28,8 @@ def build(folder: str | os.PathLike) -> Results:
         If the folder holds no results, or such as cannot be read.
     """
     results = read_results(folder)
-    frame = results.gradient_mse
-    scale, unit = (1.0, "1") if frame is None else tables.unit_of(frame)
     tables.write(results, folder)
-    equal_budget.write(results, folder)
-    figures.write(results, folder, scale=scale, unit=unit)
+    figures.write(results, folder)
     return results
 
 

@@ -30,7 +30,7 @@ PACKAGES = ("jinja2", "joblib", "matplotlib", "threadpoolctl")
 
 
 class Watcher:
-    """Is told how far the work is; this one keeps silent."""
+    """Gets how far the work is; this one keeps silent."""
 
     def begin(self, part: str) -> None:
         """A part begins."""

@@ -19,12 +19,10 @@ from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.studies import (
     assumption6,
     best_baselines,
-    coverage,
     coverage_few,
     coverage_skewed,
     efficiency,
     gradient,
-    methods,
     one_shot,
     pool_sizes,
     rates,
@@ -79,7 +77,7 @@ class Section:
     Attributes
     ----------
     name : str
-        Of its anchor, and of its files if nothing else is said.
+        Of its anchor, and of its files by default.
     title : str
     study : str
         Name of the study; empty if it needs none, and then its functions get an empty summary.
@@ -166,7 +164,7 @@ class Built:
 def _simple(
     title: str, study: str, builder: ModuleType, csv: Mapping[str, Frame] | None = None, **more: Any
 ) -> Section:
-    """A section with one figure and, if nothing else is said, one table, all from one builder."""
+    """A section with one figure and, by default, one table, all from one builder."""
     name = builder.__name__.rpartition(".")[2]
     printed = more.pop("printed", None) or {name: (builder.CAPTION, builder.shown)}
     csv = {name: builder.table} | dict(csv or {})
@@ -284,7 +282,6 @@ SECTIONS = (
     _simple("Theorem 3: the learned policy", "policy_regret", regret),
     _simple("The one-shot regime", "one_shot", one_shot),
     _simple("The reuse schedule", "reuse_schedule", schedule),
-    _simple("All methods, and the Bayes filter bound", "all_methods", methods),
     _simple(
         "Which default: every method against the best achieved",
         "efficiency",
@@ -307,8 +304,7 @@ SECTIONS = (
         },
     ),
     _simple("Bandwidth selectors", "bandwidth_selectors", selectors),
-    _simple("Confidence intervals for a value", "interval_coverage", coverage),
-    _simple("Confidence intervals from few visits", "interval_few_visits", coverage_few),
+    _simple("Confidence intervals for a value", "interval_few_visits", coverage_few),
     _simple("Intervals of risk tables where few prompts carry them", "interval_skewed", coverage_skewed),
     Section(
         "audit",

@@ -83,9 +83,10 @@ def of_table2(summary: pd.DataFrame) -> list[Finding]:
             "simulated",
             both(fitted.agreement.verdict, exact[0]),
             f"{fitted.agreement}, with the reference pool fitted: {fitted}; fitted to MATH alone it predicts GSM8K's "
-            f"cells with p = {table.loc[('separate', 'both', 'math'), 'held_out_p']:.2g}. Tables 1 and 2 are taken to "
-            f"have separate prompts, which the paper does not say; had they the same ones, p = "
-            f"{shared.agreement.p:.1g}. Simulated against closed form: {exact[1]}",
+            f"cells with p = {table.loc[('separate', 'both', 'math'), 'held_out_p']:.2g}. This verdict hangs on "
+            "whether Tables 1 and 2 were measured on the same prompts, which the paper does not say: separate prompts "
+            f"give p = {fitted.agreement.p:.2g}, shared ones p = {shared.agreement.p:.1g}. "
+            f"Simulated against closed form: {exact[1]}",
             "paper",
             ("table2",),
         )

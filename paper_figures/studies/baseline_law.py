@@ -82,7 +82,7 @@ CAPTION = (
     "inputs are measured, in the optimiser's units; the best group design, the reference; mean accuracy of no "
     "baseline minus that of the batch mean, in points, with Student's 95 % interval over six bases; rank "
     "correlation over designs of predicted and measured completions (jackknife error over bases); designs that "
-    "agree within a factor of 1.3, of those besides the reference; and the slope of log measured on log predicted "
+    "agree within a factor of 1.3, of those other than the reference; and the slope of log measured on log predicted "
     "completions."
 )
 

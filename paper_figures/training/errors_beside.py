@@ -14,7 +14,8 @@ from paper_figures.shared import paper
 
 CAPTION = (
     "Table {number}: ours with standard errors over prompts, or 95 % intervals of the reductions, and the paper's "
-    "after the bar. Ours is the paper's own figure, which holds the noise of the oracle pool; {unit}"
+    "after the bar. Sticky prompts are the minibatch that the run trained on just before, as in the paper; random ones "
+    "are drawn from its training set. Ours is the paper's own figure, which holds the noise of the oracle pool; {unit}"
 )
 UNITS = {
     1: "MSE x 0.001.",
@@ -24,7 +25,7 @@ SCALES = {1: 1e3, 2: 1.0}
 
 
 def errors_beside(number: int, folders: Sequence[Path]) -> pd.DataFrame:
-    """Ours and the paper's, a row for each data set, step and quantity.
+    """Ours and the paper's, a row for each results folder, step and quantity.
 
     Parameters
     ----------
@@ -36,9 +37,10 @@ def errors_beside(number: int, folders: Sequence[Path]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``dataset, step, quantity, ours, low, high, paper``: the quantity is a method's MSE, with the ends of one
-        standard error, or ``reduction METHOD``, in per cent, with those of its 95 % interval; NaN where the paper has
-        no such number.
+        ``run, dataset, prompts, step, quantity, ours, low, high, paper``: the run is the folder's name, prompts are
+        ``sticky`` or ``random``, the quantity is a method's MSE, with the ends of one standard error, or
+        ``reduction METHOD``, in per cent, with those of its 95 % interval; NaN where the paper has no such number, as
+        of random prompts.
 
     Raises
     ------
@@ -51,25 +53,26 @@ def errors_beside(number: int, folders: Sequence[Path]) -> pd.DataFrame:
         frame, compared = _of(results, number)
         if frame is None or compared is None:
             raise ValueError(f"{folder}: lacks the {'value' if number == 1 else 'gradient'} MSE; finish its diagnosis.")
-        data = _data_set(folder, results)
+        part = (folder.name, *_measured_on(folder, results))
         for row in frame[frame["method"].isin(PAPERS)].itertuples():
             level, se = SCALES[number] * row.mse, SCALES[number] * row.se
-            rows.append((data, row.step, row.method, level, level - se, level + se))
+            rows.append((*part, row.step, row.method, level, level - se, level + se))
         for row in reductions(compared).itertuples():
-            rows.append((data, row.step, f"reduction {row.versus}", row.reduction_pct, row.low, row.high))
-    found = pd.DataFrame(rows, columns=["dataset", "step", "quantity", "ours", "low", "high"])
+            rows.append((*part, row.step, f"reduction {row.versus}", row.reduction_pct, row.low, row.high))
+    found = pd.DataFrame(rows, columns=["run", "dataset", "prompts", "step", "quantity", "ours", "low", "high"])
     printed = _printed(number)
-    keys = zip(found["dataset"], found["step"], found["quantity"], strict=True)
+    keys = zip(found["dataset"], found["prompts"], found["step"], found["quantity"], strict=True)
     return found.assign(paper=[printed.get(key, np.nan) for key in keys])
 
 
 def shown(frame: pd.DataFrame) -> pd.DataFrame:
-    """Text cells: quantities in rows, steps in columns."""
-    rows = []
-    for (data, quantity), part in frame.groupby(["dataset", "quantity"], sort=False):
+    """Text cells: quantities in rows, steps in columns; runs have a column where several share data set and prompts."""
+    rows, parts = [], frame.groupby(["dataset", "prompts"])["run"].nunique()
+    for (run, data, prompts, quantity), part in frame.groupby(["run", "dataset", "prompts", "quantity"], sort=False):
         name, _, versus = str(quantity).partition(" ")
         title = f"Reduction vs. {paper.LABELS[versus]} (%)" if versus else paper.LABELS[name]
-        row = {"Data": paper.LABELS.get(str(data), str(data)), "": title}
+        row = {"Run": run} if parts.max() > 1 else {}
+        row |= {"Data": paper.LABELS.get(str(data), str(data)), "Prompts": prompts, "": title}
         for each in part.itertuples():
             places = 1 if versus else 2
             spread = f" [{each.low:.1f}, {each.high:.1f}]" if versus else f" ± {each.high - each.ours:.2f}"
@@ -79,15 +82,18 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).fillna("")
 
 
-def _data_set(folder: Path, results: Results) -> str:
-    """The task's name, which every stage of a diagnosis notes in its provenance."""
+def _measured_on(folder: Path, results: Results) -> tuple[str, str]:
+    """The task's name and the kind of prompts, which every stage of a diagnosis notes in its provenance."""
     stages = (stage for stage in results.provenance.values() if isinstance(stage, dict))
-    names = {str(stage["config"]["task"]["name"]) for stage in stages if "config" in stage}
-    if len(names) != 1:
+    configs = [stage["config"] for stage in stages if "config" in stage]
+    # Those of a minibatch are named one by one.
+    found = {(str(each["task"]["name"]), "sticky" if each.get("problem_ids") else "random") for each in configs}
+    if len(found) != 1:
         raise ValueError(
-            f"{folder}: its provenance names {len(names)} tasks; the table needs one data set for each folder."
+            f"{folder}: its provenance names {len(found)} tasks or kinds of prompts; the table needs one for each "
+            "folder."
         )
-    return names.pop()
+    return found.pop()
 
 
 def _of(results: Results, number: int) -> tuple[pd.DataFrame | None, pd.DataFrame | None]:
@@ -96,12 +102,13 @@ def _of(results: Results, number: int) -> tuple[pd.DataFrame | None, pd.DataFram
     return results.gradient_mse, results.gradient_mse_differences
 
 
-def _printed(number: int) -> dict[tuple[str, int, str], float]:
-    """The paper's numbers by data set, step and quantity."""
+def _printed(number: int) -> dict[tuple[str, str, int, str], float]:
+    """The paper's numbers by data set, prompts, step and quantity."""
     levels, reduced = (
         (paper.table1(), paper.table1_reductions()) if number == 1 else (paper.table2(), paper.table2_reductions())
     )
-    found = {(row.dataset, row.step, f"reduction {row.versus}"): row.reduction_pct for row in reduced.itertuples()}
+    of = "sticky"  # appendix, value-estimation MSE diagnostic
+    found = {(row.dataset, of, row.step, f"reduction {row.versus}"): row.reduction_pct for row in reduced.itertuples()}
     if number == 1:
-        found |= {(row.dataset, row.step, row.method): float(row.printed) for row in levels.itertuples()}
+        found |= {(row.dataset, of, row.step, row.method): float(row.printed) for row in levels.itertuples()}
     return found

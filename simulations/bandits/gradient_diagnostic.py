@@ -135,7 +135,7 @@ def gradient_errors(advantage: np.ndarray, drawn: np.ndarray, right: np.ndarray,
     advantage : ndarray, shape (..., G)
         Of each drawn completion.
     drawn : integer ndarray, shape (..., G)
-        Which completion h of the pool it is, from 0 on.
+        Which completion h of the pool it is, counted from 0.
     right : integer ndarray, broadcastable to (...)
         The first so many completions of the pool have reward 1, the others 0.
     pool : int

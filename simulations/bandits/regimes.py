@@ -176,20 +176,27 @@ REGIMES = {
 def world(regime: str, group_size: int, streams: Streams) -> World:
     """One of `REGIMES`, drawn, with what its reference says."""
     value, prior, moves = REGIMES[regime](streams)
-    uniform = streams.uniform("rewards", value.shape[1], N_PROMPTS, group_size)
     kappa = CONCENTRATION if regime == "Beta rewards" else None
+    reward = rewards_of(value, group_size, streams, kappa)
+    return World(value, reward, known_values(reward, prior, moves, kappa), steps_of(regime, value.shape[1]))
+
+
+def rewards_of(value: np.ndarray, group_size: int, streams: Streams, kappa: float | None = None) -> np.ndarray:
+    """Rewards of 0 and 1 around values of shape (R, T, P), or Beta rewards of that concentration; (R, T, P, G)."""
+    shape = (*value.shape[1:], group_size)
     if kappa is None:
-        reward = (uniform < value[..., None]).astype(float)
-    else:
-        a, b = (np.clip(kappa * p, 1e-3, None)[..., None] for p in (value, 1 - value))
-        shape = (*value.shape[1:], group_size)
-        gamma = [
-            np.stack([rng.standard_gamma(np.broadcast_to(of[r], shape)) for r, rng in enumerate(streams.generators(n))])
-            for n, of in (("above", a), ("below", b))
-        ]
-        reward = np.clip(gamma[0] / (gamma[0] + gamma[1]), 1e-6, 1 - 1e-6)
-    steps = np.concatenate([[0], np.cumsum(gap_lengths())]) if regime.startswith("gaps") else np.arange(value.shape[1])
-    return World(value, reward, known_values(reward, prior, moves, kappa), steps)
+        return (streams.uniform("rewards", *shape) < value[..., None]).astype(float)
+    a, b = (np.clip(kappa * p, 1e-3, None)[..., None] for p in (value, 1 - value))
+    gamma = [
+        np.stack([rng.standard_gamma(np.broadcast_to(of[r], shape)) for r, rng in enumerate(streams.generators(n))])
+        for n, of in (("above", a), ("below", b))
+    ]
+    return np.clip(gamma[0] / (gamma[0] + gamma[1]), 1e-6, 1 - 1e-6)
+
+
+def steps_of(regime: str, n_visits: int) -> np.ndarray:
+    """Training step of each visit of a regime, shape (T,)."""
+    return np.concatenate([[0], np.cumsum(gap_lengths())]) if regime.startswith("gaps") else np.arange(n_visits)
 
 
 def known_values(reward: np.ndarray, prior: np.ndarray, moves: Moves, kappa: float | None = None) -> np.ndarray:

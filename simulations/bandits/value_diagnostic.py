@@ -4,7 +4,7 @@ For each prompt an oracle pool of N_oracle completions gives the target, the mea
 each of R repeats, a current group of G completions, drawn without replacement; pools of the same size at the past steps
 give groups of G for KAE. The MSE is the mean of ``(V_g - Ṽ)^2`` over completions, repeats and prompts.
 
-Ṽ is no truth: its own noise adds ``E[p(1-p)] / N_oracle`` to every entry. The debiased figure takes it off again.
+Ṽ is not the truth: its own noise adds ``E[p(1-p)] / N_oracle`` to every entry. The debiased figure takes it off again.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ train. The plan, written before any comparison was run:
   units of that run's optimiser. Predictions are geometric means over points and bases.
 - *The rule.* In each cell that is not held out: the rank correlation over designs of predicted and measured
   completions is at least .8, and predicted and measured completions agree within a factor of 1.3 for at least six
-  designs besides the reference. A design that never reaches the target ranks last.
+  designs other than the reference. A design that never reaches the target ranks last.
 - *None must lose* where rho is at most 1.5 at both points and the mean value at least .5: its mean accuracy is below
   the batch mean's and the true value's.
 - *Noise does not bind* where the noise scale of the true value is predicted to be below the batch. Then designs of

@@ -20,7 +20,7 @@ def main(
         Path, typer.Argument(help="Accuracies of a run of eight completions: the public acc_step_500.json.")
     ],
     out: Annotated[Path, typer.Option(help="Folder of the tables.")] = Path("results/methods"),
-    page: Annotated[Path, typer.Option(help="Page whose tables are written anew.")] = Path("docs/comparison.md"),
+    page: Annotated[Path, typer.Option(help="Page whose tables are written anew.")] = Path("docs/choose.md"),
 ) -> None:
     """Compute the tables that are missing in OUT, a minute, and write them into the page."""
     out.mkdir(parents=True, exist_ok=True)

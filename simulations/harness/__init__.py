@@ -41,13 +41,13 @@ What the harness asks of ``simulate``:
 - A column that is not finite, or an exception, is a failure: it is recorded with its seed and trace, the cell is left
   out of the summary, and everything else goes on.
 
-What the harness gives in return: the same bits from one worker, two, or a Ray cluster, in whatever order, for whatever
+What the harness gives in return: the same bits from one worker or many, in whatever order, for whatever
 subset of the cells, interrupted and resumed, whatever was computed before; a Monte Carlo standard error beside every
 number; and no mixing of results of different code, seeds or library versions, which lie in folders of their own.
 
 Speed: vectorise over replicates, and keep the completions of a group away from the last axis (NumPy adds short rows
 slowly): draw ``streams.uniform("rewards", V, G, P)``, sum over axis -2. A shard should take 0.1 to 5 s: it is what a
-crash loses. ``python -m benchmarks.simulation_throughput`` compares studies with the rate of drawing their numbers.
+crash loses.
 """
 
 from simulations.harness.execution import Outcome, WorkerDied
@@ -57,17 +57,10 @@ from simulations.harness.performance import (
     bias,
     coverage,
     empirical_se,
-    function_of_means,
-    log_slope,
-    mse,
     paired_difference,
-    paired_log_slope,
-    power,
     proportion,
     ratio_of_means,
     reduction,
-    relative_bias,
-    relative_error,
     variance,
 )
 from simulations.harness.randomness import Streams
@@ -91,18 +84,11 @@ __all__ = [
     "bias",
     "coverage",
     "empirical_se",
-    "function_of_means",
     "grid",
-    "log_slope",
-    "mse",
     "paired_difference",
-    "paired_log_slope",
-    "power",
     "proportion",
     "ratio_of_means",
     "reduction",
-    "relative_bias",
-    "relative_error",
     "replay",
     "run",
     "variance",

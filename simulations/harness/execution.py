@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import shlex
 import sys
 import time
@@ -19,10 +18,9 @@ import numpy as np
 
 from simulations.harness.randomness import Streams
 from simulations.harness.store import Shard, Store
-from simulations.harness.study import PROJECT, Cell, Samples, Study
+from simulations.harness.study import Cell, Samples, Study
 
-BACKENDS = ("loky", "ray", "sequential")
-WAVE = 4  # shards per worker that Ray gets at a time; joblib's Ray backend hands nothing back before all are done
+BACKENDS = ("loky", "sequential")
 
 
 class WorkerDied(RuntimeError):
@@ -57,14 +55,14 @@ class Computation:
         Of the study.
     simulate : callable
     seed : int
-    store : Store or None
-        Where the worker stores what it computed; None leaves that to the caller.
+    store : Store
+        Where the worker stores what it computed.
     """
 
     name: str
     simulate: Callable[[Cell, Streams], Samples]
     seed: int
-    store: Store | None
+    store: Store
 
     def __call__(self, shard: Shard, key: str) -> Outcome:
         started = time.perf_counter()
@@ -74,8 +72,7 @@ class Computation:
         except Exception as error:
             record = self._record(shard, key, error)
             return Outcome(shard, None, record | {"seconds": round(time.perf_counter() - started, 3)})
-        if self.store is not None:
-            self.store.write(shard, samples)
+        self.store.write(shard, samples)
         return Outcome(shard, samples)
 
     def _record(self, shard: Shard, key: str, error: Exception) -> dict[str, Any]:
@@ -160,8 +157,7 @@ def execute(
 ) -> Iterator[Outcome]:
     """Outcomes of the shards as they come, in any order; all but the failed ones are stored.
 
-    A worker of this machine stores its shard itself: a crash loses only the shards being computed. Ray's workers hand
-    theirs to this process: a cluster needs no shared folder.
+    A worker stores its shard itself: a crash loses only the shards being computed.
 
     Raises
     ------
@@ -172,20 +168,12 @@ def execute(
     """
     from joblib import Parallel, delayed, parallel_config
 
-    compute = delayed(Computation(study.name, study.simulate, seed, None if backend == "ray" else Store(store.folder)))
+    compute = delayed(Computation(study.name, study.simulate, seed, Store(store.folder)))
     calls = [compute(shard, study.seed_key(shard.cell)) for shard in shards]
     try:
         n_jobs = 1 if backend == "sequential" else jobs
         with parallel_config(backend=backend, n_jobs=n_jobs):
-            if backend != "ray":
-                yield from Parallel(return_as="generator_unordered", batch_size=1)(calls)
-                return
-            with Parallel(batch_size=1) as parallel:
-                for start in range(0, len(calls), WAVE * jobs):
-                    for outcome in parallel(calls[start : start + WAVE * jobs]):
-                        if outcome.failure is None:
-                            store.write(outcome.shard, outcome.samples)
-                        yield outcome
+            yield from Parallel(return_as="generator_unordered", batch_size=1)(calls)
     except BrokenExecutor as error:
         raise WorkerDied(
             f"a worker of study {study.name!r} was killed, perhaps for want of memory; finished shards are kept. "
@@ -193,8 +181,8 @@ def execute(
         ) from error
 
 
-def check_backend(backend: str, jobs: int) -> None:
-    """Import what the backend needs, and connect to Ray.
+def check_packages() -> None:
+    """Import what workers need.
 
     Raises
     ------
@@ -206,24 +194,3 @@ def check_backend(backend: str, jobs: int) -> None:
         import threadpoolctl  # noqa: F401
     except ImportError as error:
         raise ImportError(f"simulations need {error.name}: pip install -e '.[simulations]'.") from error
-    if backend == "ray":
-        _connect_to_ray(jobs)
-
-
-def _connect_to_ray(jobs: int) -> None:
-    try:
-        import ray
-        from ray.util.joblib import register_ray
-    except ImportError as error:
-        raise ImportError("backend ray needs Ray: pip install -e '.[ray]'.") from error
-    if not ray.is_initialized():
-        quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-        if "RAY_ADDRESS" in os.environ:
-            # The workers run this checkout's code, whatever is installed there.
-            code = [str(PROJECT / package) for package in ("kaestat", "simulations")]
-            ray.init(runtime_env={"py_modules": code}, **quiet)
-        else:
-            # They find the modules that this process finds.
-            path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-            ray.init(num_cpus=jobs, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": path}}, **quiet)
-    register_ray()

@@ -26,7 +26,7 @@ class Streams:
     key : str
         Content hash (`Study.seed_key`).
     replicates : sequence of int
-        Numbers of the replicates, from 0 on.
+        Numbers of the replicates, counted from 0.
     """
 
     def __init__(self, seed: int, key: str, replicates: Sequence[int]):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from kaestat.core.checks import check_whole
-from simulations.harness.execution import BACKENDS, check_backend, execute, samples_of
+from simulations.harness.execution import BACKENDS, check_packages, execute, samples_of
 from simulations.harness.performance import Estimate
 from simulations.harness.provenance import provenance
 from simulations.harness.stopping import is_precise, next_target
@@ -38,9 +38,8 @@ class RunSettings:
         Factor on the study's number of replicates.
     jobs : int
         Workers.
-    backend : {"loky", "ray", "sequential"}
-        joblib's processes, a Ray cluster through joblib (the one at RAY_ADDRESS, else one on this machine), or this
-        process.
+    backend : {"loky", "sequential"}
+        joblib's processes, or this process.
 
     Raises
     ------
@@ -52,7 +51,7 @@ class RunSettings:
     seed: int = 0
     scale: float = 1.0
     jobs: int = 2
-    backend: Literal["loky", "ray", "sequential"] = "loky"
+    backend: Literal["loky", "sequential"] = "loky"
 
     def __post_init__(self):
         if not (math.isfinite(self.scale) and self.scale > 0):
@@ -121,7 +120,7 @@ def run(study: Study, settings: RunSettings, *, progress: Progress | None = None
     ValueError
         If the study refuses a cell; before any work starts.
     ImportError
-        If a package that the backend needs is missing; before any work starts.
+        If a package that workers need is missing; before any work starts.
     OSError
         If results cannot be written, asked before any work starts; or if the disk fills up on the way.
     WorkerDied
@@ -130,7 +129,7 @@ def run(study: Study, settings: RunSettings, *, progress: Progress | None = None
     study.check_cells()
     store = Store(settings.folder(study))
     store.check_writable()
-    check_backend(settings.backend, settings.jobs)
+    check_packages()
     return _Run(study, settings, store, progress or (lambda done, total: None)).finish()
 
 

@@ -152,7 +152,7 @@ class Study:
             seen.add(cell.key)
         for name in self.common:
             if not any(name in cell.factors for cell in self.cells):
-                raise ValueError(f"study {self.name!r}: common names {name!r}, which is no factor of its cells.")
+                raise ValueError(f"study {self.name!r}: common names {name!r}, which is not a factor of its cells.")
         precision = self.precision if isinstance(self.precision, Mapping) else {"": self.precision}
         for measure, limit in precision.items():
             if measure and measure not in self.measures:

@@ -160,7 +160,7 @@ STUDY = Study(
     aims="When weights matter, and how near a baseline that is estimated with them comes to the best of each prompt.",
     mechanisms=f"{N_PROMPTS} prompts, all visited together {N_VISITS} times; logits walk at random; Bernoulli rewards; "
     "log-normal weights whose mean depends on the reward, by regime and prompt.",
-    estimands=f"Noise of the gradient, E[W (R - b)^2], over visits from {SCORED_FROM} on, relative to that of "
+    estimands=f"Noise of the gradient, E[W (R - b)^2], over visits {SCORED_FROM} and later, relative to that of "
     "b* = E[W R] / E[W] of each prompt and visit.",
     methods=(BOUND, VALUE, *PLAIN, *(f"{method}, weighted" for method in WEIGHTED)),
     measures=("noise", "ratio_to_best", "over_plain"),

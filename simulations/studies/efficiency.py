@@ -38,7 +38,7 @@ METHODS = (
     "james_stein",
     "rloo",
 )
-BANDWIDTHS = (1.5, 3.0, 6.0, 12.0, 25.0, 60.0, 600.0)  # visits; the best for the truth is no method but a yardstick
+BANDWIDTHS = (1.5, 3.0, 6.0, 12.0, 25.0, 60.0, 600.0)  # visits; the best for the truth is not a method but a yardstick
 TUNED = ("kae", "kae_eb")
 GROUP_SIZES = (1, 2, 4, 8, 16)
 STEADY = ("walk 0.03", "walk 0.13", "walk 0.5")  # keep their speed

@@ -7,13 +7,12 @@ import pandas as pd
 
 from kaestat import Groups, Visits
 from kaestat.inference import KINDS, value_interval
-from kaestat.inference.interval import DRIFTING
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average
 from simulations.harness.performance import proportion
 from simulations.harness.study import grid
 
 LEVEL = 0.95
-DRIFT = 0.01  # the value's fall per step on the falling path, of which the intervals that can are told
+DRIFT = 0.01  # the value's fall per step on the falling path, which the intervals take
 KEYS = ["path", "value", "group_size", "visits", "bandwidth"]
 
 
@@ -35,7 +34,7 @@ def simulate(cell: Cell, streams: Streams) -> Samples:
             bandwidth=cell["bandwidth"],
             kind=kind,
             level=LEVEL,
-            lipschitz=drift if kind in DRIFTING else None,
+            lipschitz=drift,
         )
         low, high = interval.low[:, 0], interval.high[:, 0]
         columns[f"{kind}|coverage"] = ((low <= cell["value"]) & (cell["value"] <= high)).astype(float)
@@ -67,8 +66,8 @@ STUDY = Study(
     name="interval_few_visits",
     aims="Which intervals cover with few visits and rare successes, and how long they are.",
     mechanisms="One prompt, visited at each of the last 4 or 12 steps and now, 0/1 rewards, triangular kernel. The "
-    f"value is constant, or falls by {DRIFT:g} a step to where it is now; Chernoff, score, honest and Bernstein "
-    "intervals are told that drift.",
+    f"value is constant, or falls by {DRIFT:g} a step to where it is now; the "
+    "intervals take that drift.",
     estimands="The prompt's current value.",
     methods=KINDS,
     measures=("coverage", "length", "effective_size"),

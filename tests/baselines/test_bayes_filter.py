@@ -12,7 +12,7 @@ import torch
 from kaestat import AdvantageEstimator, Groups, RewardHistory, RewardLog, Visits, make_baseline
 from kaestat.baselines import BayesFilter, filter_rates
 from kaestat.baselines import bayes_filter as module
-from kaestat.baselines.filter_belief import log_evidence
+from kaestat.baselines.filter_group import evidence
 from kaestat.baselines.filter_population import prior_of
 from kaestat.baselines.filter_rates import plain_rates
 from kaestat.estimator.state import EstimatorState
@@ -205,7 +205,8 @@ def test_the_evidence_is_that_of_a_beta_distribution(convert):
     a, b, n, s = (
         np.array(c) for c in zip(*[(0.05, 3, 8, 1), (2, 500, 8, 0), (1, 1, 1, 1), (40, 3, 6, 2.5)], strict=True)
     )
-    found = np.asarray(log_evidence(*(convert(c.astype(float)) for c in (a, b, n, s))))
+    log, factor = evidence(*(convert(c.astype(float)) for c in (a, b, n, s)))
+    found = np.asarray(log) + np.log(np.asarray(factor))
     exact = [slow_filter.log_evidence(*case, math.lgamma) for case in zip(a, b, n, s, strict=True)]
     np.testing.assert_allclose(found, exact, atol=4e-3)
     np.testing.assert_allclose(found, [slow_filter.log_evidence(*case) for case in zip(a, b, n, s, strict=True)])
@@ -298,6 +299,13 @@ CASES = []  # its slow reference takes chains of visits, and stands above
 
 
 def test_a_prompt_that_does_not_count_leaves_its_prior_a_number():
-    """Of no other prompts its own is taken away: what is no number would spread to those that count."""
+    """Of no other prompts its own is taken away: what is not a number would spread to those that count."""
     shape = prior_of(np.array([-1.0, -0.5, -0.25, -0.25, 0.0, -1.0]))
     assert np.isfinite(shape).all()
+
+
+def test_prompts_that_are_never_or_always_solved_may_come_back_for_ever():
+    """A drift keeps the precision of a logit, so it takes an ever greater count for an ever smaller rate."""
+    values = values_of_run(np.tile([[0.0] * 4, [1.0] * 4, [0.0, 1.0] * 2], (520, 1, 1)))
+    assert np.isfinite(values).all()
+    np.testing.assert_allclose(values[-1, :2, 0], [0.0, 1.0], atol=2e-3)

@@ -1,4 +1,4 @@
-"""BNPO (Xiao et al., 2025): the numbers of the authors' code, its corners, and rewards that are no successes."""
+"""BNPO (Xiao et al., 2025): the numbers of the authors' code, its corners, and rewards that are not successes."""
 
 import math
 import statistics

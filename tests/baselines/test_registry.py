@@ -122,7 +122,7 @@ def test_selectors_nest_and_lists_keep_together():
     [
         ("", "has no name"),
         (":bandwidth=10", "has no name"),
-        ("kea", "unknown name 'kea'; choose one of none,"),
+        ("kea", "unknown name 'kea' (did you mean 'kae'?); choose one of none,"),
         ("kae:bandwidth", "cannot read 'bandwidth'"),
         ("kae:bandwidth=", "cannot read"),
         ("kae:=10", "cannot read"),

@@ -45,7 +45,7 @@ def test_as_many_contributions_count_as_equal_ones_would():
 @pytest.mark.parametrize(
     ("samples", "n_boot", "error", "message"),
     [
-        (SAMPLES, -1, ValueError, "n_boot must be a whole number from 0 on"),
+        (SAMPLES, -1, ValueError, "n_boot must be a whole number of at least 0"),
         (SAMPLES, True, ValueError, "n_boot must be a whole number"),
         (SAMPLES[:, 0], 2, ValueError, "samples must have a row for each cluster"),
         (np.empty((0, 2)), 2, ValueError, "samples must have a row for each cluster"),

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import struct
 import tracemalloc
 from enum import IntEnum, StrEnum
 from zipfile import ZipFile
@@ -252,6 +253,44 @@ def test_an_array_that_claims_another_size_than_it_has_is_refused(tmp_path, shap
             archive.writestr("array0.npy", member.getvalue() + b"\0" * 8)
 
     with pytest.raises(ValueError, match=r"array0\.npy claims [\d,]+ bytes and has 8"):
+        load_state(altered(tmp_path / "state", build))
+
+
+@pytest.mark.parametrize("array", [np.arange(6).reshape(2, 3).T, np.array(2.0, "<f4"), np.zeros((0, 3), ">i2")])
+def test_arrays_come_back_writable_in_type_shape_and_order(array):
+    back = parse_state(storage.dump_state({"a": array}), "made up")["a"]
+    np.testing.assert_array_equal(back, array, strict=True)
+    assert back.dtype == array.dtype and back.flags.writeable and back.flags.f_contiguous == array.flags.f_contiguous
+
+
+def test_an_array_that_goes_beyond_the_end_of_the_file_is_refused(tmp_path):
+    """Its numbers would be whatever was in memory: checksum and claim fit."""
+
+    def build(buffer, header):
+        np.savez(buffer, header=header, array0=np.zeros(1000))
+        content = buffer.getvalue()
+        with ZipFile(buffer, "a") as archive:
+            start = archive.getinfo("array0.npy").header_offset
+            archive.comment = content[start : start + 300]  # the member once more, without most of its numbers
+        content = bytearray(buffer.getvalue())
+        struct.pack_into("<L", content, content.rindex(b"PK\x01\x02") + 42, len(content) - 300)
+        buffer.seek(0)
+        buffer.write(content)
+
+    with pytest.raises(ValueError, match=r"array0\.npy goes beyond the end of the file"):
+        load_state(altered(tmp_path / "state", build))
+
+
+@pytest.mark.parametrize("descr", ["|O", [("number", "<f8"), ("object", "|O")]])
+def test_bytes_of_a_file_are_never_taken_for_objects(tmp_path, descr):
+    def build(buffer, header):
+        np.savez(buffer, header=header)
+        member = io.BytesIO()
+        np.lib.format.write_array_header_1_0(member, {"descr": descr, "fortran_order": False, "shape": (1,)})
+        with ZipFile(buffer, "a") as archive:
+            archive.writestr("array0.npy", member.getvalue() + b"\x10" * np.dtype(descr).itemsize)
+
+    with pytest.raises(ValueError, match="altered"):
         load_state(altered(tmp_path / "state", build))
 
 

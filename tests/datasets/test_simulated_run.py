@@ -97,11 +97,11 @@ def test_group_size_one_and_a_single_prompt_are_possible():
 @pytest.mark.parametrize("name", ["n_prompts", "n_epochs", "group_size"])
 @pytest.mark.parametrize("size", [0, -1, 2.0, True, "8"])
 def test_bad_size_is_named(name, size):
-    with pytest.raises(ValueError, match=f"{name} must be a whole number from 1 on"):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1"):
         simulated_run(**{name: size})
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "0"])
 def test_what_is_no_seed_is_refused_by_name(seed):
-    with pytest.raises(TypeError, match="seed must be a whole number from 0 on"):
+    with pytest.raises(TypeError, match="seed must be a whole number of at least 0"):
         simulated_run(n_prompts=2, n_epochs=2, seed=seed)

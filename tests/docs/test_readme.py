@@ -67,9 +67,9 @@ def test_the_numbers_are_those_of_the_committed_tables():
 def test_the_numbers_at_the_top_are_those_of_the_committed_tables():
     risk = pd.read_csv(ROOT / "docs" / "figures" / "choice_real_run.csv").set_index("method")
     error = [f"{1e3 * risk.loc[name, 'mse']:.2f} ± {1e3 * risk.loc[name, 'se']:.2f}" for name in ("kae_eb", "grpo")]
-    budget = pd.read_csv(ROOT / "results" / "smollm2" / "equal_budget.csv")
-    (design,) = budget.query("method == 'kae_eb' and group_size == 1 and past == 8").itertuples()
-    noise = short(design.relative, design.relative_low, design.relative_high)
+    law = pd.read_csv(ROOT / "results" / "law" / "smollm2" / "predictions.csv")
+    (design,) = law.query("cell == 'free' and step == 0 and metric == 'adam' and design == 'history'").itertuples()
+    noise = short(design.ratio, design.low, design.high)
     rows = re.findall(
         r"^\| [^|]* \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", README[: README.index("## Do your")], re.MULTILINE
     )
@@ -107,7 +107,7 @@ def test_effect_sizes_and_who_should_not_use_it_come_before_the_reference_part()
     first = README[: README.index("## Set-up")]
     for said in (
         "These are small experiments",
-        "a history is not needed for it",
+        "They need no history",
         "Who should not use it",
         "Do your prompts come back?",
     ):

@@ -196,19 +196,6 @@ class RayPPOTrainer:
         return step, os.path.join(self.cfg.trainer.ckpt_path, f"global_step_{step}")
 
 
-class FullyAsyncRayPPOTrainer(RayPPOTrainer):
-    """skyrl.train.fully_async_trainer (commit a956457): the two methods around which the adapter stands."""
-
-    def convert_generation_group_mini_batch_to_training_input(self, groups, dropped_groups=None):
-        outputs = [group.generator_output for group in groups]
-        joined = {key: [row for output in outputs for row in output[key]] for key in outputs[0]}
-        uids = [group.uid for group in groups for _ in group.generator_output["rewards"]]
-        return self.convert_to_training_input(joined, uids)
-
-    async def _collect_generation_mini_batch(self, buffer, all_generators_done):
-        return buffer
-
-
 class ResumeMode:
     LATEST = "latest"
 
@@ -234,7 +221,6 @@ def modules():
     add(f"{base}.utils.ppo_utils", **{name: here[name] for name in names})
     add(f"{base}.utils.io.io", makedirs=os.makedirs, open_file=open, exists=os.path.exists)
     add("skyrl.train.trainer", **{name: here[name] for name in ("RayPPOTrainer", "ResumeMode")})
-    add("skyrl.train.fully_async_trainer", FullyAsyncRayPPOTrainer=FullyAsyncRayPPOTrainer)
     found["skyrl.train.trainer"].compute_prompt_mini_batch_boundaries = compute_prompt_mini_batch_boundaries
     AdvantageEstimatorRegistry._functions = {
         "rloo": compute_rloo_outcome_advantage,

@@ -20,7 +20,6 @@ class WrittenSample:
     response_length: int = 3
     reward: float | dict | None = None
     loss_mask: list[int] | None = None
-    weight_versions: list[str] = field(default_factory=list)
     remove_sample: bool = False
     metadata: dict = field(default_factory=dict)
 

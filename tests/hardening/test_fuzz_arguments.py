@@ -28,7 +28,7 @@ from tests.helpers.cases import groups, visits
 from tests.helpers.contract import JUNK, NUMBERS, REFUSED, attempt, mostly
 
 PARTS = ["kae", "kae_eb", "local_polynomial", "sieve", "spo", ":", "=", ",", "(", ")", "[", "]", "bandwidth", "kernel",
-         "degree", "rate", "fraction", "exponential", "lepski", "rho", "c", "grid", "10", "0.5", "-1", "1e999", "nan",
+         "degree", "rate", "fraction", "exponential", "loo_cv", "rho", "c", "grid", "10", "0.5", "-1", "1e999", "nan",
          "inf", "none", "true", "'a'", '"', "\\", "\\d", "{", "}", "{[]:1}", "1if", "0x", "\x00", "-" * 3000, "(" * 300,
          "9" * 5000, "10**9**9", "1_0", " ", "\n", "\ud800", "*"]  # fmt: skip
 SPECIFICATIONS = st.lists(st.sampled_from(PARTS), max_size=10).map("".join) | st.builds(

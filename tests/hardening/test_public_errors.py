@@ -26,7 +26,7 @@ BAD_STEPS = {
         "rewards too large",
         {"rewards": np.array([65504, -65504, -65504], dtype=np.float16), "prompt_ids": ["a", "a", "a"]},
     ),
-    "pandas.NA for an id": (ValueError, "prompt_ids: None or NaN is no id", {"prompt_ids": ["a", pd.NA, "b"]}),
+    "pandas.NA for an id": (ValueError, "prompt_ids: None or NaN is not an id", {"prompt_ids": ["a", pd.NA, "b"]}),
     "NaN reward": (ValueError, "rewards must be finite", {"rewards": [1.0, np.nan, 0.0]}),
     "infinite reward": (ValueError, "rewards must be finite", {"rewards": [1.0, np.inf, 0.0]}),
     "NaN reward in torch": (ValueError, "rewards must be finite", {"rewards": torch.tensor([1.0, math.nan, 0.0])}),
@@ -46,8 +46,8 @@ BAD_STEPS = {
     "bytes as ids": (TypeError, "prompt_ids must be a sequence .* got one bytes", {"prompt_ids": b"abc"}),
     "no ids": (TypeError, "prompt_ids must be a sequence .* got NoneType", {"prompt_ids": None}),
     "one id": (TypeError, "prompt_ids must be a sequence", {"prompt_ids": 7}),
-    "a missing id": (ValueError, "prompt_ids: None or NaN is no id", {"prompt_ids": ["a", None, "b"]}),
-    "a NaN id": (ValueError, "prompt_ids: None or NaN is no id", {"prompt_ids": ["a", math.nan, "b"]}),
+    "a missing id": (ValueError, "prompt_ids: None or NaN is not an id", {"prompt_ids": ["a", None, "b"]}),
+    "a NaN id": (ValueError, "prompt_ids: None or NaN is not an id", {"prompt_ids": ["a", math.nan, "b"]}),
     "unhashable ids": (TypeError, "prompt_ids must be hashable .* tuples", {"prompt_ids": [["a"], ["a"], ["b"]]}),
     "2-D ids": (TypeError, "prompt_ids must be hashable", {"prompt_ids": np.ones((3, 2))}),
     "tensors as ids": (TypeError, "prompt_ids holds arrays .Tensor.*tolist", {"prompt_ids": list(torch.arange(3))}),
@@ -136,7 +136,7 @@ def test_weights_for_a_method_that_does_not_average_are_refused(name):
 
 
 BAD_PARAMETERS = {
-    "a scale that is no name": (ValueError, "scale: unknown", ("kae",), {"scale": np.array([1.0, 2.0])}),
+    "a scale that is not a name": (ValueError, "scale: unknown", ("kae",), {"scale": np.array([1.0, 2.0])}),
     "a bandwidth that nothing can be divided by": (
         ValueError,
         "bandwidth must be between",
@@ -155,7 +155,7 @@ BAD_PARAMETERS = {
     "a degree that is an array": (ValueError, "degree must be", ("local_polynomial",), {"degree": np.array([])}),
     "a number beyond any float": (TypeError, "bandwidth must be a positive number", ("kae",), {"bandwidth": 10**400}),
     "unknown method": (ValueError, "method: unknown name 'kea'; choose one of none", ("kea",), {}),
-    "a method that is no name": (TypeError, "method must be a name or a Baseline, got int", (3,), {}),
+    "a method that is not a name": (TypeError, "method must be a name or a Baseline, got int", (3,), {}),
     "a class for a method": (TypeError, "method must be a name or a Baseline", (Kae,), {}),
     "unknown parameter": (
         ValueError,

@@ -188,9 +188,17 @@ def loo_values(rewards, belief, ways, jump, prior, phi, lgamma):
     return values
 
 
+def evidence_of_group(a, b, rewards, phi, lgamma):
+    n, s = len(rewards), sum(rewards)
+    if phi != 1 or any(z not in (0, 1) for z in rewards):
+        return log_evidence(a, b, n / phi, s / phi, lgamma)
+    mean = (a + max(s - 1, 0)) / (a + b + n - 1)  # of one completion, given the others
+    return log_evidence(a, b, n - 1, max(s - 1, 0), lgamma) + math.log(mean if s else 1 - mean)
+
+
 def updated(rewards, belief, ways, prior, phi, lgamma):
     n, s = len(rewards), sum(rewards)
-    logs = [log_evidence(a, b, n / phi, s / phi, lgamma) for a, b in betas(belief, prior, phi)]
+    logs = [evidence_of_group(a, b, rewards, phi, lgamma) for a, b in betas(belief, prior, phi)]
     gained = [math.exp(v - max(logs[:K])) for v in logs]
     odds = [o * g for o, g in zip(belief[3], gained, strict=True)]
     together = math.fsum(w * o for w, o in zip(ways, odds[:K], strict=True))

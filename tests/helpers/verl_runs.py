@@ -8,7 +8,7 @@ from llm_experiments.training.verl.launch import CONFIGS, verl_run_config
 
 ALL = {path.stem: verl_run_config(path.stem) for path in sorted(CONFIGS.glob("*.yaml"))}
 PAPER = tuple(name for name, config in ALL.items() if config.model.name.startswith("qwen"))
-FOLDERS = (Path("/c"), Path("/t"), Path("/r"), Path("/v"), Path("/g"))
+FOLDERS = (Path("/c"), Path("/t"), Path("/r"), Path("/v"), Path("/g"), Path("/h"))
 PLACES = Places(Path("/d/train.parquet"), Path("/d/test.parquet"), *FOLDERS, ("/p",))
 
 # Of the issue: (method, steps with the same minibatch; None leaves the file's).

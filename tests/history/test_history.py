@@ -1,5 +1,6 @@
 """RewardHistory: what is kept, what is dropped, what is refused."""
 
+import os
 import sys
 
 import numpy as np
@@ -71,6 +72,19 @@ def test_a_million_prompts_with_ten_visits_of_rewards_0_and_1_take_less_than_150
     assert history.nbytes * (1_000_000 / prompts) < 150e6
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_process_has_a_history_of_its_own():
+    """Columns of many prompts stand in pages of their own, which a child would share if they were not private."""
+    history = RewardHistory()
+    record(history, range(600_000), 0)
+    child = os.fork()
+    if child == 0:
+        history.columns.fields["total"][1, -1] = 77
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert history.columns.fields["total"][1, -1] == 1
+
+
 def test_capacity_grows_without_mixing_up_prompts():
     history = RewardHistory()
     for step in range(50):
@@ -108,7 +122,7 @@ REFUSED = {
     "a step that goes backwards": (ValueError, "went backwards", {"step": 4}),
     "a negative step": (ValueError, "step", {"step": -1}),
     "half a step": (ValueError, "step", {"step": 5.5}),
-    "a step that is no number": (TypeError, "step", {"step": "6"}),
+    "a step that is not a number": (TypeError, "step", {"step": "6"}),
     "a step that is not finite": (ValueError, "step", {"step": np.nan}),
     "a key twice": (ValueError, "distinct", {"keys": ["a", "a"], "count": [1, 1], "total": [0, 0], "total_sq": [0, 0]}),
     "sums of the wrong length": (ValueError, "total must have one entry per key", {"total": [1.0, 2.0]}),
@@ -254,8 +268,8 @@ ALTERED = {
     "no horizon": lambda state: state.pop("horizon"),
     "no last step": lambda state: state.pop("last_step"),
     "visits after the last step": lambda state: state.update(last_step=0),
-    "fields that are no arrays": lambda state: state.update(fields=None),
-    "a last step that is no integer": lambda state: state.update(last_step=2.0),
+    "fields that are not arrays": lambda state: state.update(fields=None),
+    "a last step that is not an integer": lambda state: state.update(last_step=2.0),
     "a last step that is a flag": lambda state: state.update(last_step=True),
     "a last step before the first": lambda state: state.update(last_step=-2),
     "a last step that no array holds": lambda state: state.update(last_step=LAST_STEP + 1),

@@ -1,4 +1,4 @@
-"""Priors from rates, rewards, completions, tables and files; what is no prior is refused by name."""
+"""Priors from rates, rewards, completions, tables and files; what is not a prior is refused by name."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_altered_states_are_refused(state, message):
     ("make", "error", "message"),
     [
         (lambda: Prior.of_rates(["a", "a"], [0, 1], [1, 1]), ValueError, "prompt_ids: 'a' comes twice; add up"),
-        (lambda: Prior.of_rates(["a", None], [0, 1], [1, 1]), ValueError, "prompt_ids: None or NaN is no id"),
+        (lambda: Prior.of_rates(["a", None], [0, 1], [1, 1]), ValueError, "prompt_ids: None or NaN is not an id"),
         (lambda: Prior.of_rates([["a"]], [0], [1]), TypeError, "prompt_ids must be hashable"),
         (lambda: Prior.of_rates(["a"], [0, 1], [1]), ValueError, "means has 2 entries for 1 prompts"),
         (lambda: Prior.of_rates(["a"], [1.5], [2]), ValueError, r"means: prompt 'a' has 1.5; it must lie in \[0, 1\]"),

@@ -24,7 +24,7 @@ NO_RAY = SimpleNamespace(get=lambda refs: refs, put=lambda value: value)  # call
 
 
 class Generator:
-    """In the place of OpenRLHF's, where the test plays it itself."""
+    """In place of OpenRLHF's, where the test plays it itself."""
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ def arguments(**changes):
 
 
 def _init(self, args, kl_coefficient=0.0):
-    """In the place of ``PPOTrainer.__init__``, which loads data sets and models."""
+    """In place of ``PPOTrainer.__init__``, which loads data sets and models."""
     self.args, self.strategy = args, SimpleNamespace(args=args)
     self.actor_model_group, self.critic_model_group, self.vllm_engines = ActorGroup(), None, None
     self.tokenizer, self.kl_ctl = MagicMock(pad_token_id=0), MagicMock(value=kl_coefficient)
@@ -487,7 +487,7 @@ def test_integration_openrlhf_groups_that_its_filter_dropped_enter_the_history(o
 
 
 class Engine:
-    """In the place of a vLLM engine and of Ray's remote calls: every third group has rewards that are all alike."""
+    """In place of a vLLM engine and of Ray's remote calls: every third group has rewards that are all alike."""
 
     def __init__(self):
         self.made = []

@@ -82,7 +82,7 @@ def orchestrator(monkeypatch):
 
 
 class PrimeRlAdapter:
-    """Conformance rows as groups that are scored one after the other, at the kit's step in the place of the clock."""
+    """Conformance rows as groups that are scored one after the other, at the kit's step in place of the clock."""
 
     def __init__(self, estimator):
         algorithm = sys.modules["prime_rl.orchestrator.algo"].ALGORITHM_CLASSES["grpo"]

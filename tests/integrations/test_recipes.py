@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.shared.logged import LOGGED
+from kaestat.baselines.registry import DEFAULT_METHOD
 from tests.fakes import openrlhf_source, prime_rl_source, skyrl_source
+from tests.helpers.logged import LOGGED
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "frameworks"
 PROMPTS = [f"What is {k} + 1?" for k in range(6)]
@@ -47,7 +48,7 @@ def kae(bandwidth="auto"):
 
 def test_integration_recipe_for_any_trainer(tmp_path):
     (recipe,) = [number for number, block in enumerate(blocks("index")) if "TrainerSession(" in block]
-    recipe, again, plain = run("index", recipe), run("index", recipe), kae()
+    recipe, again, plain = run("index", recipe), run("index", recipe), AdvantageEstimator()
     for step, prompts, rewards in steps(6):
         expected = plain.step(prompts, rewards.astype(float), step)
         np.testing.assert_allclose(recipe.compute_advantages(prompts, rewards, step), expected, atol=1e-12)
@@ -144,7 +145,7 @@ def test_integration_page_prime_rl_command_installs_before_the_orchestrator_runs
         monkeypatch.setitem(sys.modules, name, module)
     run("prime-rl", 0, name="__main__")
     assert issubclass(seen[0][0], prime_rl_source.TrainSource) and seen[0][0] is not prime_rl_source.TrainSource
-    assert seen[0][1].make_estimator().method == "kae"
+    assert seen[0][1].make_estimator().method == DEFAULT_METHOD
 
 
 def test_integration_page_slime_module_has_what_the_three_arguments_name(monkeypatch):
@@ -189,7 +190,7 @@ def test_integration_page_skyrl_script_registers_and_makes_the_trainer(monkeypat
     trainer = main.KaeExp().get_trainer(
         cfg=Namespace(trainer=Namespace(algorithm=Namespace(advantage_estimator="kaestat")))
     )
-    assert trainer.baseline.session.estimator.method == "kae"
+    assert trainer.baseline.session.estimator.method == DEFAULT_METHOD
 
 
 def test_integration_page_openrlhf_script_installs_before_the_command_runs(monkeypatch):
@@ -207,9 +208,10 @@ def test_integration_page_openrlhf_script_installs_before_the_command_runs(monke
     assert seen["openrlhf.cli.train_ppo_ray"] is not before
 
 
-@pytest.mark.parametrize(
-    "page", ["slime", "skyrl", "openrlhf", "rllm", "nemo-rl", "prime-rl", "open-instruct", "index"]
-)
+PAGES_OF_TRAINERS = ("slime", "skyrl", "openrlhf", "rllm", "nemo-rl", "prime-rl", "open-instruct", "index")
+
+
+@pytest.mark.parametrize("page", PAGES_OF_TRAINERS)
 def test_integration_page_has_every_part_and_no_dead_link(page):
     text = (PAGES / f"{page}.md").read_text()
     parts = ["Install", "Prompt ids", "Schedule", "Resume", "What is logged", "Run or read"]
@@ -228,5 +230,5 @@ def test_integration_page_has_every_part_and_no_dead_link(page):
 @pytest.mark.parametrize("page", ["trl", "verl", "slime", "skyrl", "openrlhf"])
 def test_integration_page_names_figures_of_the_table_and_leads_to_it(page):
     text = (PAGES / f"{page}.md").read_text()
-    assert set(re.findall(r"baseline/\w+", text)) <= {figure.name for figure in LOGGED}
+    assert set(re.findall(r"baseline/\w+", text)) <= LOGGED
     assert "`baseline/error`" in text and "(index.md#what-is-logged)" in text

@@ -369,9 +369,12 @@ def test_integration_skyrl_sampler_that_cannot_be_right_is_refused(skyrl, tmp_pa
 
 def test_integration_skyrl_filter_that_hides_groups_from_the_history_is_warned_of():
     trainer = make_trainer(kae())
-    trainer.cfg.trainer.algorithm.dynamic_sampling = SimpleNamespace(type="filter")
-    with pytest.warns(UserWarning, match="pulls its values towards 1/2"):
+    trainer.cfg.trainer.fully_async = SimpleNamespace(enabled=True, sample_full_batch=True)
+    with pytest.warns(UserWarning, match=r"^trainer\.fully_async\.sample_full_batch drops .* towards 1/2"):
         train_step(trainer, [1.0, 0.0], ["0", "0"], [[1], [1]])
+    trainer.cfg.trainer.algorithm.dynamic_sampling = SimpleNamespace(type="filter")
+    with pytest.warns(UserWarning, match=r"^trainer\.algorithm\.dynamic_sampling drops .* towards 1/2"):
+        train_step(trainer, [1.0, 0.0], ["1", "1"], [[2], [2]])
 
 
 @pytest.mark.parametrize("method", ["opo", "kae"])

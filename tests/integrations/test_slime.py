@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 import types
 
 import numpy as np
@@ -15,7 +16,7 @@ from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
 from kaestat.integrations.slime import RewardPostProcess
 from kaestat.integrations.slime_samples import STEP_KEY
-from tests.fakes.slime_source import RolloutFnTrainOutput, Sample
+from tests.fakes.slime_source import RolloutFnTrainOutput, Sample, base_types
 
 
 class RolloutDataSource:
@@ -112,8 +113,8 @@ class SlimeAdapter:
     id_key = None
 
     def __init__(self, estimator):
-        self.hook, self.args = RewardPostProcess(estimator, id_key=self.id_key), slime_args(update_weights_interval=1)
-        self.hook._first_rollout, self.drawn_samples = 0, []
+        self.hook, self.args = RewardPostProcess(estimator, id_key=self.id_key), slime_args()
+        self.drawn_samples = []
 
     def advantages(self, rows):
         samples = samples_of(rows, self.args)
@@ -130,12 +131,6 @@ class SlimeAdapter:
             sample.group_index, sample.index = sample.group_index + 50, sample.index + 500
         self.hook.observe_all(self.args, [kept, gone], None)
         return np.array(self.hook(self.args, kept)[1])
-
-    def late_advantages(self, rows):
-        samples = samples_of(rows, self.args)
-        for sample, version in zip(samples, rows.version.tolist(), strict=True):
-            sample.weight_versions = [str(1 + version)]  # slime's first weights are 1
-        return np.array(self.hook(self.args, samples)[1])
 
     def names(self, prompts):
         self.prompts = prompts
@@ -566,3 +561,20 @@ def test_integration_slime_weights_come_from_the_config_file_too():
             RewardPostProcess()(slime_args(kaestat_method="opo", kaestat_weights=weights), samples)
     with pytest.raises(ValueError, match="weights=length: method 'spo'"):
         RewardPostProcess(AdvantageEstimator("spo"), weights="length")
+
+
+def test_integration_slime_plain_list_of_a_rollout_function_gets_the_metrics_of_the_step_before(monkeypatch):
+    for name, module in base_types().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    hook, args = kae_hook(), slime_args()
+
+    def step(number, rewards):
+        samples = [[Sample(number, k, prompt="a", reward=reward) for k, reward in enumerate(rewards)]]
+        output = hook.with_step(lambda *_, **options: samples)(args, number, None)
+        hook(args, samples[0])
+        return output, samples
+
+    step(0, [1.0, 0.0])
+    output, samples = step(1, [1.0])
+    assert isinstance(output, RolloutFnTrainOutput) and output.samples is samples
+    assert output.metrics["baseline/nonzero_advantages"] == 1.0

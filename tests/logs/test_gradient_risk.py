@@ -15,8 +15,8 @@ from kaestat import AdvantageEstimator, RewardLog, gradient_differences, gradien
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import METHODS
 from kaestat.datasets import simulated_run
-from kaestat.logs.gradient_risk import GRADIENT_COLUMNS
-from kaestat.logs.jackknife import jackknife_groups
+from kaestat.logs.gradient_risk import GRADIENT_COLUMNS, Row, gradient_scores, rows_of
+from kaestat.logs.jackknife import REPLAYS, jackknife_groups, replayed_interval
 from kaestat.logs.prompt_risks import contributions, sized_mean
 from kaestat.logs.replay import replay
 from kaestat.logs.weight_ratio import weight_ratio
@@ -205,13 +205,19 @@ def test_prompts_of_different_sizes_have_the_error_of_a_ratio_of_sums():
 
 
 @pytest.mark.parametrize("method", ["james_stein", "kae_eb", "reinforce++", "kae"])
-def test_the_jackknife_replays_methods_that_pool_without_each_group(method):
+def test_methods_that_pool_are_replayed_without_each_group(method):
     log = weighted_log(kept=lambda frame: frame["step"] <= 2 + frame["prompt"] % 4)
-    options = {"methods": [method], "weights": "weight"}
-    found = gradient_risk(log, **options, seed=4).set_index("weights")
-    group = jackknife_groups(len(log.prompts), seed=4)
-    left = np.array([gradient_risk(log.subset(group != k), **options, n_boot=0)["noise"] for k in range(10)])
-    np.testing.assert_allclose(found["se"], np.sqrt(0.9 * np.sum((left - left.mean(axis=0)) ** 2, axis=0)), rtol=1e-8)
+    rows = rows_of(log, [method])
+    scored = gradient_scores(log, [*rows, Row("grpo")], weights="weight", again=True, seed=4)
+    group = jackknife_groups(len(log.prompts), seed=4, n_groups=REPLAYS)
+    options = {"weights": "weight", "n_boot": 0}
+    left = [gradient_risk(log.subset(group != k), [method], **options)["noise"] for k in range(REPLAYS)]
+    np.testing.assert_allclose(scored.left_out[:, :-1], left, rtol=1e-8)
+    table = gradient_risk(log, [method], weights="weight", seed=4)
+    risks = scored.take(range(len(rows)))
+    plain = risks.per_prompt.std(axis=0, ddof=1) / np.sqrt(len(risks.per_prompt))
+    given = risks.per_prompt.mean(axis=0), risks.left_out, risks.apart, plain, len(risks.per_prompt)
+    np.testing.assert_allclose(table["se"], replayed_interval(*given)[0], rtol=1e-12)
 
 
 def test_contributions_have_the_mean_and_are_the_risks_where_all_are_of_one_size():

@@ -209,7 +209,7 @@ def test_chosen_methods_keep_their_risks_and_the_last_is_the_reference():
 
 @pytest.mark.parametrize("min_visits", [True, -1, 1.5, "1", None])
 def test_min_visits_must_be_a_whole_number(min_visits):
-    with pytest.raises(ValueError, match="min_visits must be a whole number from 0 on"):
+    with pytest.raises(ValueError, match="min_visits must be a whole number of at least 0"):
         value_risk(LOG, ["none"], min_visits=min_visits)
 
 

@@ -51,7 +51,7 @@ def test_path_and_standard_errors_are_those_of_the_bootstrap():
 
 def test_the_same_seed_gives_the_same_standard_errors_and_another_seed_others():
     log = reward_log(LOG)
-    first, again, other = (select_bandwidth(log, "gcv", seed=seed) for seed in (1, 1, 2))
+    first, again, other = (select_bandwidth(log, "loo_cv", seed=seed) for seed in (1, 1, 2))
     assert first.path.equals(again.path) and first.se == again.se
     assert first.bandwidth == other.bandwidth and not first.path.equals(other.path)
 
@@ -95,8 +95,8 @@ def test_bad_input_names_the_argument_and_the_fix():
     with pytest.raises(ValueError, match="n_boot"):
         select_bandwidth(log, n_boot=-1)
     once = RewardLog(["a", "a", "b"], [0, 0, 5], [0, 1, 1])
-    with pytest.raises(ValueError, match="'lepski': no prompt has two visits"):
-        select_bandwidth(once, "lepski")
+    with pytest.raises(ValueError, match="'forward_cv': no prompt has two visits"):
+        select_bandwidth(once, "forward_cv")
 
 
 def test_it_is_exported():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kaestat import RewardLog, value_risk
-from kaestat.logs.jackknife import jackknife_groups
+from kaestat.logs.jackknife import REPLAYS, jackknife_groups
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.risk import prompt_risks
 from kaestat.logs.tuning import MARK, candidates, return_gaps, tune, wide_grid, with_tuned
@@ -73,6 +73,28 @@ def test_tuned_rows_come_last_and_the_others_stay():
     assert added.left_out is None
 
 
+def test_the_choice_is_that_among_all_candidates_though_half_of_them_are_not_scored():
+    """Risks with one minimum along the bandwidths of each kernel, which differs between prompts."""
+    group, rng = candidates("kae", np.geomspace(1, 900, 16).round(1)), np.random.default_rng(0)
+    for _ in range(40):
+        where, level = rng.uniform(-2, 18, (2, 1, 1)), rng.normal(size=(2, 1, 1))
+        position = np.arange(16) - where - rng.normal(size=(2, 30, 1))
+        risks = np.concatenate(list(position**2 + level), axis=1)
+        seen = []
+
+        def scorer(names, seen=seen, risks=risks):
+            seen += names
+            return PromptRisks(
+                tuple(names), risks[:, [group.index(name) for name in names]], 1, True, (False,) * len(names)
+            )
+
+        added, (found,) = with_tuned(scorer(group[:2]), [group], scorer, scorer)
+        expected, risk = tune(scorer(group), range(32), seed=0)
+        assert found == expected
+        np.testing.assert_array_equal(added.per_prompt[:, -1], risk)
+        assert len(set(seen[2:-32])) <= 22
+
+
 def test_a_tuned_method_that_pools_prompts_is_replayed_without_each_group():
     log = small_run(n_prompts=20)
     scorer = partial(prompt_risks, log, seed=3)
@@ -84,9 +106,11 @@ def test_a_tuned_method_that_pools_prompts_is_replayed_without_each_group():
     assert added.pooled == (False, True, True, False)
     # Both halves took the same candidate, so its row is that of the method itself, replays included.
     np.testing.assert_allclose(added.left_out[:, 2], scored.left_out[:, 1], rtol=1e-12)
-    group = jackknife_groups(20, seed=3)
+    group = jackknife_groups(20, seed=3, n_groups=REPLAYS)
     means = [added.per_prompt[group != k, 3].mean() for k in range(len(added.left_out))]
     np.testing.assert_allclose(added.left_out[:, 3], means, rtol=1e-12)
+    np.testing.assert_allclose(added.apart[:, 3], means, rtol=1e-12)
+    np.testing.assert_allclose(added.apart[:, 2], scored.apart[:, 1], rtol=1e-12)
     assert (tuned.specification, plain.specification) == ("kae_eb:bandwidth=7", "kae:bandwidth=7")
 
 

@@ -13,7 +13,7 @@ import pytest
 from kaestat import read_log, risk_differences, select_bandwidth, value_risk
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.datasets import simulated_run
-from kaestat.report.analysis import default_methods
+from kaestat.report.analysis import TUNED_METHODS, analyze, default_methods
 from kaestat.report.cli import run
 
 
@@ -70,6 +70,21 @@ def test_ten_rows_are_shown_with_those_that_the_answer_names(command, log_file):
     assert re.search(r"\d+ more methods with --all", out)
 
 
+def test_methods_that_are_not_scored_change_neither_the_answer_nor_other_rows(command, log_file):
+    _, out, _ = command("analyze", log_file, "--n-boot", 40)
+    few, every = (analyze(read_log(log_file), every=every, n_boot=40) for every in (False, True))
+    assert few.recommendation == every.recommendation and not every.unscored
+    names = set(few.risk["method"])
+    assert {*names, *few.unscored} == set(every.risk["method"]) and {"sieve", "ebpo", "dr_grpo"} <= set(few.unscored)
+    for name in ("risk", "differences"):
+        whole = getattr(every, name)
+        kept = whole[whole["method"].isin(names)].reset_index(drop=True)
+        pd.testing.assert_frame_equal(getattr(few, name), kept)
+    table = out[out.index("method ") : out.index(" more methods")].splitlines()[1:-1]
+    more = int(re.search(r"(\d+) more methods", out)[1])
+    assert sum(" to " in row for row in table) + more == len(default_methods()) + len(TUNED_METHODS)
+
+
 def test_default_methods_are_all_that_need_rewards_alone():
     assert {"kae", "kae_eb", "grpo", "reinforce++", "spo", "sieve"} <= set(default_methods())
     assert not {"oracle", "critic"} & set(default_methods())
@@ -121,7 +136,7 @@ def test_bandwidth_agrees_with_select_bandwidth(command, log_file):
 
 
 def test_one_completion_per_visit_gives_differences_with_an_explanation(command, singles_file):
-    status, out, err = command("analyze", singles_file, "--n-boot", 40)
+    status, out, err = command("analyze", singles_file, "--n-boot", 40, "--all")
     assert (status, err) == (0, "")
     assert "MSE less default's" in out and "One completion per visit (G = 1)" in out
     assert "Left out" in out and "krpo" in out

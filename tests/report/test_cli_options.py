@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -187,3 +189,133 @@ def test_the_shell_can_complete_commands():
         check=False,
     )
     assert "_KAESTAT_COMPLETE" in ran.stdout and ran.returncode == 0
+
+
+WANDB = "_step,question_text,train/reward\n"
+
+
+def test_names_of_trackers_and_lists_of_rewards_are_read(tmp_path):
+    rows = [(step, prompt, [prompt, step % 2, 1]) for step in range(3) for prompt in (0, 1)]
+    plain = "".join(f"{step},q{prompt},{z}\n" for step, prompt, rewards in rows for z in rewards)
+    (tmp_path / "plain.csv").write_text(WANDB + plain)
+    (tmp_path / "lists.csv").write_text(WANDB + "".join(f'{step},q{prompt},"{z}"\n' for step, prompt, z in rows))
+    more = {"length": [5, 6, 7], "note": []}
+    lines = [{"step": step, "prompt": f"q{prompt}", "rewards": z} | more for step, prompt, z in rows]
+    (tmp_path / "lists.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    expected = kaestat.read_log(tmp_path / "plain.csv")
+    for name in ("lists.csv", "lists.jsonl"):
+        log = kaestat.read_log(tmp_path / name)
+        assert log.prompts == expected.prompts
+        for column in ("prompt", "step", "reward"):
+            np.testing.assert_array_equal(log.frame[column], expected.frame[column])
+    assert log.frame["length"].tolist() == [5, 6, 7] * 6
+
+
+def test_lists_that_do_not_fit_name_their_row(tmp_path):
+    path = tmp_path / "run.jsonl"
+    row = '{"step": 0, "prompt": "a", "reward": %s, "length": [1, 2]}\n'
+    path.write_text(row % "[1, 0]" + row % "[1]")
+    with pytest.raises(ValueError, match=r"run\.jsonl, line 2: length has 2 entries for 1 rewards"):
+        kaestat.read_log(path)
+    path.write_text(row % "[1, 0]" + row % '[1, "much"]')
+    with pytest.raises(ValueError, match=r"run\.jsonl, line 2: reward is 'much'"):
+        kaestat.read_log(path)
+
+
+def test_all_missing_columns_are_named_in_one_message(command, tmp_path):
+    (tmp_path / "run.csv").write_text("loss,epoch,train/reward\n1,0,1\n")
+    status, _, err = command("analyze", tmp_path / "run.csv")
+    assert status == 2 and "no prompt and no step column; it has loss, epoch, train/reward." in err
+    assert "Every row must be a completion. Name them with --hint prompt=..., --hint step=..., or call them" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--method", "kea"], "unknown name 'kea' (did you mean 'kae'?); choose one of none, "),
+        (["--method", "kae:bandwith=3"], "unknown parameter 'bandwith' (did you mean 'bandwidth'?); it takes kernel"),
+        (["--method", "kae:bandwidth=loocv"], "unknown name 'loocv' (did you mean 'loo_cv'?)"),
+        (["--method", "kae:kernel=triangle"], "(did you mean 'triangular'?)"),
+        (["--hint", "promt=x"], "unknown hint 'promt' (did you mean 'prompt'?): format 'csv' takes prompt"),
+        (["--hint", "group_size=8"], "hint 'group_size' is for accuracies: format 'csv' takes prompt"),
+        (["--format", "cvs"], "unknown 'cvs' (did you mean 'csv'?)"),
+    ],
+)
+def test_a_misspelled_name_is_answered_with_the_nearest(command, log, options, words):
+    status, _, err = command("analyze", log, *options)
+    assert status == 2 and words in err
+
+
+def test_one_step_is_one_step(command, tmp_path):
+    (tmp_path / "run.csv").write_text("prompt,step,reward\na,0,1\na,0,0\n")
+    _, out, err = command("analyze", tmp_path / "run.csv", *QUICK)
+    assert "2 completions of 1 prompt; 1 visit, 1 per prompt" in out and "; 1 step; " in out
+    assert "n_boot" not in err
+
+
+MINE = '''
+import math
+
+from kaestat.baselines.base import Baseline
+
+
+class Mean(Baseline):
+    """Mean of the past, 1/2 to begin with."""
+
+    horizon = math.inf
+
+    def __init__(self, weight=1.0):
+        object.__setattr__(self, "weight", weight)
+
+    def __repr__(self):
+        return f"Mean({self.weight})"
+
+    def values(self, groups, visits, *, step, carry=None):
+        xp = groups.xp
+        total, count = (xp.sum(part, axis=-1, keepdims=True) for part in (visits.total, visits.count))
+        return (total + self.weight / 2) / (count + self.weight) + 0 * groups.reward
+
+
+class Cheat(Mean):
+    def values(self, groups, visits, *, step, carry=None):
+        return 0.9 * groups.reward
+
+
+ready = Mean(3.0)
+'''
+
+
+def test_a_baseline_of_the_user_s_own_is_scored_and_reported(command, log, tmp_path, monkeypatch):
+    (tmp_path / "my_baselines.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    chosen = ["my_baselines:Mean", "my_baselines:Mean:weight=2", "my_baselines:ready"]
+    options = [word for name in chosen for word in ("--method", name)]
+    status, out, err = command("analyze", log, *QUICK, *options, "--out", tmp_path / "out")
+    assert status == 0, err
+    page = (tmp_path / "out" / "report.html").read_text()
+    rows = pd.read_csv(tmp_path / "out" / "risk.csv")["method"].tolist()
+    assert sorted(rows) == ["Mean(1.0)", "Mean(2)", "Mean(3.0)", "kae"]
+    assert all(name in out and name in page for name in rows)
+    assert str(tmp_path) not in sys.path
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("my_baselines:Cheat", "Cheat fails 1 of the checks of a baseline: - own_reward: "),
+        ("my_baselines:Nothing", "my_baselines.py has no Nothing."),
+        ("my_baselines:math", "math must be a subclass of kaestat.baselines.base.Baseline."),
+        ("nowhere.at_all:Mean", "there is no module nowhere, here or installed."),
+    ],
+)
+def test_what_is_not_a_baseline_is_refused(command, log, tmp_path, monkeypatch, method, words):
+    (tmp_path / "my_baselines.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_baselines", raising=False)
+    status, _, err = command("analyze", log, *QUICK, "--method", method)
+    assert status == 2 and words in err
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "kaestat", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"kaestat {kaestat.__version__}\n" and done.returncode == 0

@@ -223,7 +223,7 @@ def test_one_prompt_gives_levels_without_intervals():
     analysis = analyze(RewardLog.from_frame(frame[frame["prompt"] == 0]), METHODS, n_boot=200)
     assert not analysis.gradient.matter and analysis.gradient.noise["se"].isna().all()
     text = headline(analysis)
-    assert text.endswith("whether weights matter cannot be told.") and not re.search(r"nan|inf\b|None", text)
+    assert text.endswith("whether weights matter is unknown.") and not re.search(r"nan|inf\b|None", text)
 
 
 @pytest.mark.parametrize("reward", [0.0, 1.0])

@@ -104,7 +104,7 @@ def test_without_its_drift_or_its_variance_the_bound_is_exceeded(term, step, h, 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"group_size": 1}, "group_size must be a whole number from 2 on"),
+        ({"group_size": 1}, "group_size must be a whole number of at least 2"),
         ({"batch": 51}, "batch must be at most the number of prompts, 50"),
         ({"h": 1.0}, r"h must lie in \(0, 1\)"),
         ({"kernel": "exponential"}, "support"),

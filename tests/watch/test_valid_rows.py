@@ -22,7 +22,7 @@ def test_rows_behind_an_open_quote_are_read():
     data = b'a,0,1\n"open\nb,1,0\nc,2,1\n"d, ""the\n4th""",3,1\ne,4,0\n'
     found = CSV.read(data, 2)
     assert rows_of(found) == [("a", 0), ("b", 1), ("c", 2), ('d, "the\n4th"', 3), ("e", 4)]
-    assert found.left_out == 1 and found.first.startswith("line 3: is no proper CSV")
+    assert found.left_out == 1 and found.first.startswith("line 3: is not proper CSV")
     assert CSV.whole(data) == len(data)
 
 

@@ -36,7 +36,7 @@ class ClusterBlend(Baseline):
     Parameters
     ----------
     clusters : mapping or callable
-        ``{prompt_id: cluster}``, or ``clusters(prompt_ids) -> sequence of P clusters``: whole numbers from 0 on.
+        ``{prompt_id: cluster}``, or ``clusters(prompt_ids) -> sequence of P clusters``: whole numbers of at least 0.
     forgetting : float
         Factor in (0, 1] by which earlier steps lose weight at every step.
 

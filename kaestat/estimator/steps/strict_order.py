@@ -79,7 +79,7 @@ class StrictOrder:
         return advance(self, state, serving, samples, step)
 
     def advantages(self, *args: Any) -> NoReturn:
-        """Raise: the history holds visits, whose completions cannot be told apart."""
+        """Raise: the history holds visits, whose completions are indistinguishable."""
         _refuse("advantages")
 
     def merged(self, *args: Any) -> NoReturn:

@@ -78,7 +78,7 @@ class Adapter(Protocol):
 
 
 class FullAdapter(Adapter, Protocol):
-    """What an adapter may have besides; what it leaves out is not checked."""
+    """What an adapter may also have; what it leaves out is not checked."""
 
     def advantages_on_ranks(self, parts: list[Rows]) -> list[np.ndarray]:
         """On several ranks, each of which holds a part of the rows: advantages of each rank's rows of one step."""
@@ -270,9 +270,7 @@ def drawn_prompts(make: MakeAdapter) -> None:
             adapter.restore(state)
         draw, found = sampler.draw(step), adapter.drawn(step)
         if sorted(map(str, found)) != sorted(map(str, draw.rows())):
-            raise NotConforming(
-                f"drawn prompts: those of step {step} are not the sampler's; it was told other rewards."
-            )
+            raise NotConforming(f"drawn prompts: those of step {step} are not the sampler's; it got other rewards.")
         ids = [names.index(name) for name in found]
         rewards = (rng.random(16) < (np.array(ids) + 1) / 9).astype(float)
         texts = tuple(prompts[key] for key in ids)
@@ -384,7 +382,7 @@ def _refused_or_right(make: MakeAdapter, steps: list[Rows], ids: str, *, only_th
         except ValueError as error:
             if "prompt" in str(error) and "id" in str(error):
                 return
-            raise NotConforming(f"{ids}: the message does not say what to mend: {error}") from error
+            raise NotConforming(f"{ids}: the message does not say what to fix: {error}") from error
         if rows is steps[-1] or not only_the_last:
             _agree(found, expected, f"{ids}: trained silently on a wrong history", rows.step)
 

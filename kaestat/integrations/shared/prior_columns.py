@@ -27,7 +27,7 @@ def prior_of_columns(ids: Sequence[Hashable], table: Any, columns: Any, step: in
     Raises
     ------
     ValueError
-        If ``columns`` are no pair of columns of the table, rows of one prompt differ, or as `Prior.of_rates`.
+        If ``columns`` are not a pair of columns of the table, rows of one prompt differ, or as `Prior.of_rates`.
     TypeError
         As `Prior.of_rates`.
     """

@@ -65,7 +65,7 @@ class IdentityCheck:
     the different prompts seen so far (more than half, and at least `RETURNS_BEFORE_REFUSAL`) came back, each under a
     new id. In a data set that holds some texts in many rows, each with an id of its own, the few texts come back under
     new ids through the whole first epoch, but most texts do not; from the second epoch on ids repeat, and that settles
-    it. What cannot be told from a counter within one epoch is a data set most of whose texts stand in several rows:
+    it. Within one epoch, a counter looks the same as a data set most of whose texts stand in several rows:
     its ids are refused. Nor are unstable ids noticed on fewer than `RETURNS_BEFORE_REFUSAL` prompts, which a data set
     of a few texts in many rows would look like; there `AdvantageEstimator` warns that no prompt comes back.
 

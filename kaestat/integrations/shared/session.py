@@ -27,7 +27,6 @@ from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.held_state import Call
 from kaestat.estimator.several_rewards import SeveralRewards
-from kaestat.history.delta import HistoryDelta
 from kaestat.integrations.shared.held_states import HeldStates
 from kaestat.integrations.shared.session_files import NEW_RUN, SAMPLER, Path, lost_state, save_whole, state_in
 from kaestat.integrations.shared.tracked_estimator import tracked
@@ -166,7 +165,7 @@ class TrainerSession:
             The trainer's own name of each completion's group; it may change from step to step. Only tells several
             groups of one prompt at one step apart: its k-th group, in the order of the rows, is its stream k.
         mask : sequence of bool, shape (N,), optional
-            False for rows that are no completions (padding): advantage 0, and nothing of them is recorded.
+            False for rows that are not completions (padding): advantage 0, and nothing of them is recorded.
         weights : sequence of float, shape (N,), optional
             Where the session has weights (`weighs`), and only there.
         version : sequence of int, shape (N,), optional
@@ -189,7 +188,7 @@ class TrainerSession:
             If a method with a history is given no step, weights are missing, prompts were not drawn, and as
             `AdvantageEstimator.step`.
         TypeError
-            If an id is no string, number, bytes or tuple of these, which a checkpoint can hold.
+            If an id is not a string, number, bytes or tuple of these, which a checkpoint can hold.
         """
         given, call = self._given(weights), Call()
         if self.drawn is not None and step is None:
@@ -243,12 +242,6 @@ class TrainerSession:
             self._tell_sampler(rows.kept(), rewards, rows)
             self._keep_state()
         call.finish(None)
-
-    def merge(self, delta: HistoryDelta) -> None:
-        """Add what came in elsewhere; as `AdvantageEstimator.merge`."""
-        with self.estimator.lock:
-            self.estimator.merge(delta)
-            self._keep_state()
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """History and sampler as plain data (bytes, numbers, text), as of after one step.

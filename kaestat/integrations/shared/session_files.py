@@ -1,4 +1,4 @@
-"""The files of a `TrainerSession`, and what is said where one is missing."""
+"""The files of a `TrainerSession`, and the message where one is missing."""
 
 from __future__ import annotations
 

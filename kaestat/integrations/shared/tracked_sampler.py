@@ -96,7 +96,7 @@ class TrackedSampler(Locked):
 
 
 class DrawnLoader(TrackedSampler):
-    """A `TrackedSampler` in the place of a trainer's data loader: each draw is made when its first item is asked for.
+    """A `TrackedSampler` in place of a trainer's data loader: each draw is made when its first item is asked for.
 
     Parameters
     ----------

@@ -5,10 +5,10 @@ A `TrainerSession` gives the advantages. What is TRL's own:
 =========  =============================================================================================================
 ids        a column of the data set, or a hash of the prompt that the model sees
 step       generations, counted here; TRL counts optimiser steps
-versions   in the asynchronous trainer alone, which records a group under the version that it was begun with
+versions   none: a step's completions come from one policy
 weights    tokens in the loss, or norms of scores: from the pass that trains (one completion per prompt), or their own
-filter     none; what the asynchronous trainer drops is recorded, since groups are scored before
-draw       in the place of the data loader's order, a batch ahead
+filter     none
+draw       in place of the data loader's order, a batch ahead
 state      in the checkpoint's folder, first of all; files that `AdvantageEstimator.load` reads
 ranks      gathered; each computes all advantages, and has the same state
 =========  =============================================================================================================

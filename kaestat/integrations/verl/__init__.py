@@ -5,8 +5,7 @@ verl loads whenever it is imported itself. (``VERL_USE_EXTERNAL_MODULES=kaestat.
 The import is cheap and does not touch verl: estimators are registered once verl's own have been, and trainers once
 its V1 trainers have been, in the one process that uses them.
 
-- ``algorithm.adv_estimator=NAME``: see `kaestat.integrations.verl.estimators`; ``kaestat_otb``, a baseline per token:
-  `kaestat.integrations.verl.token_baseline`.
+- ``algorithm.adv_estimator=NAME``: see `kaestat.integrations.verl.estimators`.
 - ``trainer.v1.trainer_mode=kaestat_sync``: see `kaestat.integrations.verl.trainer`.
 - ``data.custom_cls``, the paper's reuse schedule: see `kaestat.integrations.verl.dataset`.
 
@@ -36,5 +35,5 @@ def _load(*modules: str) -> None:
             )
 
 
-after_import("verl.trainer.ppo.core_algos", lambda: _load("estimators", "token_baseline"))
+after_import("verl.trainer.ppo.core_algos", lambda: _load("estimators"))
 after_import("verl.trainer.ppo.v1", lambda: _load("trainer"))

@@ -11,9 +11,7 @@ import os
 from typing import Any
 
 from kaestat.integrations.shared.session import TrainerSession
-from kaestat.integrations.shared.session_files import lost_state
 from kaestat.integrations.verl.options import Options
-from kaestat.integrations.verl.token_baseline import TrackedTokens
 
 STATE_FILE = "baseline_state"  # beside "actor" and "data.pt" in global_step_N
 SAMPLER_FILE = "prompt_sampler_state"
@@ -29,21 +27,16 @@ class SavesHistory(_Trainer):
     ----------
     session : TrainerSession or None
         Of completions or of turns; None if ``algorithm.adv_estimator`` is none of ours: the trainer is then verl's.
-    tokens : TrackedTokens or None
-        The history of a baseline for every token.
     options : Options or None
     """
 
     session: TrainerSession | None = None
-    tokens: TrackedTokens | None = None
     options: Options | None = None
 
     def _save_checkpoint(self) -> None:
         files = self._files(self.config.trainer.default_local_dir)
         if self.session is not None:
             self.session.save(*files)
-        if self.tokens is not None:
-            self.tokens.save(files[0])
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> Any:
@@ -64,10 +57,6 @@ class SavesHistory(_Trainer):
         files, anew = self._files(trainer.default_local_dir, resumed), self.options.start_anew
         if self.session is not None:
             self.session.load(files[0] if self.session.stateful else None, files[1], remedy=REMEDY, anew=anew)
-        if self.tokens is not None and os.path.exists(files[0]):
-            self.tokens.load(files[0])
-        elif self.tokens is not None:
-            lost_state(files[0], f"the history of {self.options.method!r}", REMEDY, anew=anew)
         return found
 
     def _files(self, folder: str, resumed: str | None = None) -> tuple[str, str]:

@@ -34,7 +34,7 @@ def prior_of_data_file(path: str, prompt_id: str, step: int = BEFORE_THE_RUN) ->
     FileNotFoundError
         If there is no such file.
     ValueError, TypeError
-        If a column is missing, an id cannot be told, or as `prior_of_columns`.
+        If a column is missing, an id is unclear, or as `prior_of_columns`.
     """
     table = table_of_file(path)
     if PROMPT not in table:

@@ -16,7 +16,7 @@ step       batches of the actor, from ``global_steps``, which starts at 1 and co
 versions   ``max_global_steps`` of an output's tag, the weights that ended it
 weights    tokens of the response mask, or their norms, from the actor's probabilities; a session's together
 filter     the replay buffer is watched, where the reward is known by the time it drops a group
-draw       in the place of a batch of prompts; a correction is that of verl's group name, applied in verl's precision
+draw       in place of a batch of prompts; a correction is that of verl's group name, applied in verl's precision
 state      in verl's checkpoint folder, before verl declares it complete
 padding    rows that say so in their tag
 =========  =============================================================================================================
@@ -53,7 +53,6 @@ from verl.trainer.ppo.v1 import (
 from verl.utils.tensordict_utils import get_tensordict
 
 from kaestat.integrations.shared.session import TrainerSession
-from kaestat.integrations.verl import token_baseline
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
 from kaestat.integrations.verl.drawn_rows import DrawnRows, draw_rows
@@ -116,11 +115,6 @@ class BaselineTrainer(SavesHistory):
                 check_actor(config, "kaestat.weights=score_norm")
         else:
             refuse_sampler_beside(config.algorithm)
-        if config.algorithm.adv_estimator in token_baseline.NAMES:
-            self.options = Options.read(str(config.algorithm.adv_estimator), config.algorithm)
-            self.tokens = token_baseline.TrackedTokens.read(self.options)
-            self._asks_for_squares = True
-            check_actor(config, f"adv_estimator={config.algorithm.adv_estimator}")
         super().__init__(config)
         if self._sees_dropped(config):
             observe_dropped(self.replay_buffer, self._observe_dropped)
@@ -171,13 +165,9 @@ class BaselineTrainer(SavesHistory):
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         session, options = self.session, self.options
-        norms = stored_token_norms(batch, self.config.algorithm) if self._asks_for_squares else None
         if session is None or options is None:
-            with_tokens = token_baseline.SERVED.set(self._token_step(batch, norms))
-            try:
-                return super()._compute_advantage(batch, metrics)
-            finally:
-                token_baseline.SERVED.reset(with_tokens)
+            return super()._compute_advantage(batch, metrics)
+        norms = stored_token_norms(batch, self.config.algorithm) if self._asks_for_squares else None
         rows, step = read_rows(batch, options.prompt_id), self.estimator_step
         stored = read_turns(batch, rows, options.turn_rewards) if options.turns else None
         version = self._versions(batch, rows) if session.any_order and session.stateful else None
@@ -200,15 +190,6 @@ class BaselineTrainer(SavesHistory):
             return super()._compute_advantage(batch, metrics)
         finally:
             SERVING.reset(token)
-
-    def _token_step(self, batch: KVBatchMeta, norms: torch.Tensor | None) -> token_baseline.TokenStep | None:
-        """What a baseline for every token takes; None for what is not ours."""
-        if norms is None:
-            return None
-        if self.tokens is None or self.options is None:
-            return token_baseline.TokenStep(norms)
-        rows = read_rows(batch, self.options.prompt_id)
-        return token_baseline.TokenStep(norms, self.tokens, rows, self.estimator_step)
 
 
 @register_trainer(PREFIX + "sync")

@@ -67,7 +67,7 @@ def read_turns(batch: KVBatchMeta, rows: BatchRows, field: str | None) -> Stored
     if len(several):
         raise ValueError(
             f"algorithm.kaestat.turns: session {batch.keys[several[0]].rpartition('_')[0]!r} has several outputs, and "
-            "turns are told within one. Let the agent loop give one output, or leave turns out."
+            "turns belong to one output. Let the agent loop give one output, or leave turns out."
         )
     names = ["response_mask"] if field is None else ["response_mask", "extra_fields"]
     stored = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)

@@ -64,7 +64,7 @@ def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
 
 
 def _load(path: Path) -> dict[str, list[Any]]:
-    # Integers as floats: one of thousands of digits is an error to Python, here it is no accuracy.
+    # Integers as floats: one of thousands of digits is an error to Python, here it is not an accuracy.
     content = load_json(path, object_pairs_hook=lambda pairs: _distinct(path, pairs), parse_int=float)
     if not isinstance(content, dict) or not all(isinstance(sequence, list) for sequence in content.values()):
         raise ValueError(

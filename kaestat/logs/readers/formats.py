@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kaestat.core.spelling import spelled
+from kaestat.core.spelling import nearest, spelled
 from kaestat.logs.readers import accuracies, csv_file, json_table, jsonl, parquet, trl, verl
 from kaestat.logs.readers.long import read_long
 from kaestat.logs.reward_log import RewardLog
@@ -125,7 +125,10 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -
         raise ValueError(f"{path}: is a folder, but format {known.name!r} reads one file; give its path.")
     for hint in hints:
         if hint not in known.hints:
-            raise ValueError(f"unknown hint {hint!r}: format {known.name!r} takes {', '.join(known.hints)}.")
+            others = [each.name for each in FORMATS.values() if hint in each.hints]
+            unknown = f"unknown hint {hint!r}{nearest(hint, known.hints)}"
+            what = f"hint {hint!r} is for {' and '.join(others)}" if others else unknown
+            raise ValueError(f"{what}: format {known.name!r} takes {', '.join(known.hints)}.")
     return known.read(path, **hints)
 
 
@@ -135,14 +138,14 @@ def format_of(path: Path, name: str = "auto") -> Format:
     Raises
     ------
     ValueError
-        If it is unknown, or cannot be told.
+        If it is unknown or unclear.
     """
     return _detect(path) if name == "auto" else _named(name)
 
 
 def _named(name: str) -> Format:
     if name not in FORMATS:
-        raise ValueError(f"format: unknown {name!r}; choose one of auto, {', '.join(FORMATS)}.")
+        raise ValueError(f"format: unknown {name!r}{nearest(name, FORMATS)}; choose one of auto, {', '.join(FORMATS)}.")
     return FORMATS[name]
 
 

@@ -101,7 +101,7 @@ def load_json(path: Path, **options: Any) -> Any:
         return json.loads(text, **options)
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"{path}, line {error.lineno}, column {error.colno}: is no complete JSON ({error.msg}); it was cut short "
+            f"{path}, line {error.lineno}, column {error.colno}: is not complete JSON ({error.msg}); it was cut short "
             "or is something else. One JSON object per line is format 'jsonl'."
         ) from error
     except RecursionError as error:

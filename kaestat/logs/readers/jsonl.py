@@ -54,22 +54,22 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and content of every row; blank lines are passed over."""
+    """Line number and content of every row; blank lines are skipped."""
     with text_file(path) as file:
         for number, line in enumerate(lines_of(path, file), start=1):
             if line.isspace():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line.removeprefix("\ufeff"))  # where files were joined
             except json.JSONDecodeError as error:
                 if line.endswith("\n"):
-                    raise InvalidRows(f"{path}, line {number}: is no valid JSON ({error}).") from error
+                    raise InvalidRows(f"{path}, line {number}: is not valid JSON ({error}).") from error
                 raise InvalidRows(
                     f"{path}, line {number}: is cut off in the middle ({error.msg}), as when a run is killed or still "
                     "writing. Remove this line, or wait until the file is complete."
                 ) from error
             except (RecursionError, ValueError) as error:  # nested too deep; an integer of too many digits
-                raise InvalidRows(f"{path}, line {number}: cannot be read ({error}); remove or mend it.") from error
+                raise InvalidRows(f"{path}, line {number}: cannot be read ({error}); remove or fix it.") from error
             if not isinstance(row, dict):
                 raise InvalidRows(f"{path}, line {number}: must be a JSON object, got {type(row).__name__}.")
             yield number, row

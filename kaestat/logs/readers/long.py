@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from kaestat.logs.columns import choose_columns
+from kaestat.logs.labels import Labels
 from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.table import InvalidRows, Table
 
 
 def read_long(
@@ -22,6 +31,8 @@ def read_long(
     importance: str | None = None,
 ) -> RewardLog:
     """Read a long table.
+
+    Where every row has a list of rewards, a row is a group: one completion for each reward.
 
     Parameters
     ----------
@@ -40,4 +51,45 @@ def read_long(
     hints = {"prompt": prompt, "step": step, "reward": reward, "group": group}
     chosen = choose_columns(path, found, hints | {"weight": weight, "length": length, "importance": importance})
     labels = [chosen[part] for part in ("prompt", "group") if part in chosen]
-    return RewardLog.of_table(container.read_table(path, list(dict.fromkeys(chosen.values())), labels=labels), chosen)
+    table = container.read_table(path, list(dict.fromkeys(chosen.values())), labels=labels)
+    return RewardLog.of_table(with_one_reward_each(table, chosen["reward"]), chosen)
+
+
+def with_one_reward_each(table: Table, reward: str) -> Table:
+    """The table with a row for each reward of a list; other lists of a row are parted alike, and the rest is repeated.
+
+    Raises
+    ------
+    InvalidRows
+        If another list of a row is of another length.
+    """
+    column = table.columns[reward]
+    if isinstance(column, Labels) or (isinstance(column, pd.Series | np.ndarray) and column.dtype.kind in "biuf"):
+        return table
+    lists = list(takewhile(lambda each: each is not None, map(_as_list, column)))
+    if len(lists) < len(column):
+        return table
+    sizes = np.array([len(each) for each in lists if each is not None])
+    rows = np.repeat(np.arange(len(sizes)), sizes).tolist()
+    columns: dict[str, Any] = {}
+    for name, values in table.columns.items():
+        if isinstance(values, Labels):
+            columns[name] = values.take(np.array(rows))
+            continue
+        parted: list[Any] = []
+        for row, value in enumerate(values):
+            each = lists[row] if name == reward else _as_list(value)
+            if each is not None and len(each) != sizes[row]:
+                wrong = f"{name} has {len(each)} entries for {sizes[row]} rewards. Give one for each reward"
+                raise InvalidRows(f"{table.source}, {table.place(row)}: {wrong}, or a single one.", [row])
+            parted.extend([value] * int(sizes[row]) if each is None else each)
+        columns[name] = parted
+    return Table(table.source, columns, lambda at: table.place(rows[at]), rows)
+
+
+def _as_list(value: Any) -> list[Any] | None:
+    """A list of numbers, as it is or as JSON text; None for anything else."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    return list(value) if isinstance(value, list | np.ndarray) else None

@@ -57,7 +57,7 @@ def as_table(path: Path, content: pyarrow.Table, names: Sequence[str], *, labels
         raise ValueError(f"{path}: has columns but no rows.")
     try:
         columns = {name: (_coded if name in labels else _values)(content.column(name)) for name in names}
-    except (ValueError, OverflowError) as error:  # text that is no UTF-8, a date beyond Python's; Arrow's own errors
+    except (ValueError, OverflowError) as error:  # text that is not UTF-8, a date beyond Python's; Arrow's own errors
         raise ValueError(f"{path}: holds what cannot be read ({error}); it was altered. Copy it again.") from error
     return Table(path, columns, _row)
 
@@ -77,7 +77,7 @@ def load(path: Path, columns: Sequence[str] | None = None, *, labels: Sequence[s
         if columns is not None and not columns:
             return metadata.schema.to_arrow_schema().empty_table()
         flat = {metadata.schema.column(k).path for k in range(metadata.num_columns)}
-    except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no UTF-8
+    except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
         raise _torn(path, error) from error
     _refuse_bomb(path, metadata, columns)
     try:
@@ -89,7 +89,7 @@ def load(path: Path, columns: Sequence[str] | None = None, *, labels: Sequence[s
 
 def _torn(path: Path, error: Exception) -> ValueError:
     return ValueError(
-        f"{path}: is no complete Parquet file ({error}); it was cut short or is something else. Copy it again."
+        f"{path}: is not a complete Parquet file ({error}); it was cut short or is something else. Copy it again."
     )
 
 

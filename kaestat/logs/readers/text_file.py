@@ -17,17 +17,23 @@ _LONGEST_LINE = 2**26  # characters
 
 
 @contextmanager
-def text_file(path: Path) -> Iterator[TextIO]:
+def text_file(path: Path, errors: str = "strict") -> Iterator[TextIO]:
     """Open a UTF-8 text file, unpacked on the way if its name ends in ``.gz``.
+
+    Parameters
+    ----------
+    path : Path
+    errors : str
+        What to do about bytes that are not UTF-8, as `open` takes it.
 
     Raises
     ------
     ValueError
-        If the packed file is cut short, damaged or packed beyond belief, or the content is no UTF-8 text, as soon as
+        If the packed file is cut short, damaged or packed beyond belief, or the content is not UTF-8 text, as soon as
         that shows.
     """
     try:
-        with _opened(path) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
+        with _opened(path) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", errors=errors, newline="") as file:
             yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(
@@ -49,7 +55,7 @@ def lines_of(path: Path, file: TextIO) -> Iterator[str]:
     while line := file.readline(_LONGEST_LINE):
         number += 1
         if len(line) == _LONGEST_LINE and not line.endswith(("\n", "\r")):
-            raise InvalidRows(f"{path}, line {number}: is longer than {_LONGEST_LINE:,} characters; remove or mend it.")
+            raise InvalidRows(f"{path}, line {number}: is longer than {_LONGEST_LINE:,} characters; remove or fix it.")
         yield line
 
 

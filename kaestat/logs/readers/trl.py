@@ -68,7 +68,7 @@ def read_trl(
     weight, length, importance : str, optional
         Columns of ``log_extra``. None takes ``score_norm`` and ``completion_length``, in whole numbers, where they
         are, as `kaestat.integrations.trl.BaselineGRPOTrainer` writes them; any other may be a reward's. Completions of
-        evaluations have no ``score_norm``, and are left out by that.
+        evaluations have no ``score_norm``, and so are left out.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def _reward_names(path: Path, reward: str | Sequence[str] | None, taken: set[str
         names = [f.name for f in schema if _is_floating(f.type) and f.name not in own]
     if not names:
         raise ValueError(
-            f"{path}: no floating-point column besides TRL's own; it has {', '.join(schema.names)}. Name the reward "
+            f"{path}: no floating-point column other than TRL's own; it has {', '.join(schema.names)}. Name the reward "
             f"with {spelled('reward')}."
         )
     return names
@@ -172,7 +172,7 @@ def _read_file(
     Otherwise the number of completions without a reward.
     """
     if not {"step", "prompt"} <= set(content.column_names):
-        raise ValueError(f"{path}: is no log of TRL: it has {', '.join(content.column_names)}, not step and prompt.")
+        raise ValueError(f"{path}: is not a log of TRL: it has {', '.join(content.column_names)}, not step and prompt.")
     for name, hint in [*((name, "reward") for name in names), *((name, part) for part, name in measures.items())]:
         refuse_missing_column(path, name, hint, content.column_names)
     logged = "advantage" in content.column_names

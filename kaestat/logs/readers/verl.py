@@ -151,7 +151,7 @@ def _steps(table: Table, reward: str) -> np.ndarray:
     stem = Path(table.source).stem
     if not re.fullmatch(r"\d+", stem) or len(stem) > 10 or int(stem) > MAX_STEP:
         raise ValueError(
-            f"{table.source}: its rows have no 'step' and its name is no step from 0 to {MAX_STEP}; name it after its "
-            "step."
+            f"{table.source}: its rows have no 'step' and its name is not a step from 0 to {MAX_STEP}; name it after "
+            "its step."
         )
     return np.full(len(table.columns[reward]), int(stem), dtype=np.int64)

@@ -16,7 +16,7 @@ class Knapsack(Policy):
     """Numbers n of completions that maximise ``sum (1 - p^n - (1 - p)^n) p (1 - p)^2`` within the budget.
 
     The first factor is the probability of a group with both right and wrong completions, the second what an update on
-    it is said to gain. Prompts predicted as always right or always wrong get none. Meant for rewards 0 and 1.
+    it is predicted to gain. Prompts predicted as always right or always wrong get none. Meant for rewards 0 and 1.
 
     Source: Knapsack RL (arXiv 2509.25849), a summary of it; no code of its authors was found. There an integer program
     is solved by dynamic programming. Here numbers are expectations, so a prompt's value may be taken to be concave: the

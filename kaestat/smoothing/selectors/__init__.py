@@ -5,37 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from kaestat.core.checks import check_parameters
-from kaestat.smoothing.selectors.aggregated import Aggregated
-from kaestat.smoothing.selectors.aicc import Aicc
+from kaestat.core.spelling import nearest
 from kaestat.smoothing.selectors.auto import Auto
 from kaestat.smoothing.selectors.base import BandwidthSelection, Selector
 from kaestat.smoothing.selectors.fixed import Fixed
 from kaestat.smoothing.selectors.forward_cv import ForwardCv
 from kaestat.smoothing.selectors.fraction import Fraction
-from kaestat.smoothing.selectors.gcv import Gcv
-from kaestat.smoothing.selectors.lepski import Lepski
 from kaestat.smoothing.selectors.loo_cv import LooCv
-from kaestat.smoothing.selectors.plug_in import PlugIn
 from kaestat.smoothing.selectors.rate import Rate
 
 SELECTORS: dict[str, type[Selector]] = {
-    selector.name: selector
-    for selector in (Fixed, Fraction, Rate, ForwardCv, LooCv, Gcv, Aicc, PlugIn, Lepski, Aggregated, Auto)
+    selector.name: selector for selector in (Fixed, Fraction, Rate, ForwardCv, LooCv, Auto)
 }
 
 __all__ = [
     "SELECTORS",
-    "Aggregated",
-    "Aicc",
     "Auto",
     "BandwidthSelection",
     "Fixed",
     "ForwardCv",
     "Fraction",
-    "Gcv",
-    "Lepski",
     "LooCv",
-    "PlugIn",
     "Rate",
     "Selector",
     "as_selector",
@@ -58,12 +48,13 @@ def make_selector(name: str, **params: Any) -> Selector:
     ValueError
         If the name or a parameter is unknown.
     TypeError
-        If the name is no string.
+        If the name is not a string.
     """
     if not isinstance(name, str):
         raise TypeError(f"selector must be a name, got {type(name).__name__}.")
     if name not in SELECTORS:
-        raise ValueError(f"selector: unknown name {name!r}; choose one of {', '.join(SELECTORS)}.")
+        near = nearest(name, SELECTORS)
+        raise ValueError(f"selector: unknown name {name!r}{near}; choose one of {', '.join(SELECTORS)}.")
     check_parameters(f"selector {name!r}", SELECTORS[name], params)
     return SELECTORS[name](**params)
 

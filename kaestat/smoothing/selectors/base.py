@@ -31,7 +31,7 @@ class BandwidthSelection:
     bandwidth : float
         In steps (or visits, where the log has no steps: see ``time_axis``).
     se : float
-        Standard error of ``bandwidth`` (bootstrap over prompts); NaN where the selector is no function of the data.
+        Standard error of ``bandwidth`` (bootstrap over prompts); NaN where the selector is not a function of the data.
     path : pandas.DataFrame
         One row per candidate: ``bandwidth, risk, se`` (of the risk, by the same bootstrap), and ``difference_se``, the
         standard error of the paired difference to the candidate of lowest risk. Empty for selectors without a path.

@@ -150,7 +150,7 @@ def smoothers(visits: Visits) -> tuple[list[CausalSmoother], tuple[int, ...]]:
     """A smoother for each leading index, and the shape of the leading axes."""
     sums: tuple[Array, ...] = (visits.lag, visits.count, visits.mass, visits.carried, visits.carried_sq)
     if visits.weight_sq is not None:
-        sums += (visits.mass_sq, visits.mass_sq_carried, visits.mass_sq_carried_sq)
+        sums += (visits.mass_sq,)
     columns = np.broadcast_arrays(*map(_to_numpy, sums))
     leading = columns[0].shape[:-2]
     stacked = [column.reshape(math.prod(leading), *column.shape[-2:]) for column in columns]
@@ -172,14 +172,7 @@ def _centred_smoother(
     kept = np.ix_((mass > 0).any(axis=1), (mass > 0).any(axis=0))
     lag, count, mass, carried, carried_sq = (column[kept] for column in (lag, count, mass, carried, carried_sq))
     center = carried.sum() / mass.sum() if mass.size else 0.0
-    of_squares = {}
-    if squared:
-        weight_sq, with_reward, with_square = (column[kept] for column in squared)
-        of_squares = {
-            "weight_sq": weight_sq,
-            "weight_sq_total": with_reward - center * weight_sq,
-            "weight_sq_total_sq": with_square - center * (2 * with_reward - center * weight_sq),
-        }
+    of_squares = {"weight_sq": squared[0][kept]} if squared else {}
     return CausalSmoother(
         Visits(
             lag=lag,

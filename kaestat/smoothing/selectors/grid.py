@@ -47,7 +47,7 @@ def check_grid(grid: Sequence[float] | Any) -> tuple[float, ...]:
     ValueError
         Unless it is non-empty, positive, at most 1e50 and strictly increasing.
     TypeError
-        If it is no sequence of numbers.
+        If it is not a sequence of numbers.
     """
     try:
         candidates = np.asarray(grid, dtype=float)

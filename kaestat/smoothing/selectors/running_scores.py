@@ -75,9 +75,9 @@ class RunningScores:
 
         log share_j = -(N / 2) (D_j / min D - 1) - 0.35 |log2(b_j / r)|
 
-    ``r`` is so many times the mean lag to the newest visits; before the first score it is taken alone. With weights, a
-    step's completions count as ``(sum W)^2 / sum W^2``, and a is that much smaller than with their number: a step tells
-    less, and older ones are kept for longer.
+    ``r`` is that many times the mean lag to the newest visits; before the first score it is taken alone. With weights,
+    a step's completions count as ``(sum W)^2 / sum W^2``, and a is that much smaller than with their number: a step
+    says less, and older ones are kept for longer.
 
     A baseline may have several ways to use a bandwidth (`kaestat.baselines.kae_eb`). Each has its losses and shares,
     and the ways are mixed by the losses of their mixtures in the same manner, discounted eight times more slowly:
@@ -280,7 +280,7 @@ class RunningScores:
 def _log_likelihood(loss: np.ndarray, scores: np.ndarray) -> np.ndarray:
     least = np.min(loss, axis=-1, keepdims=True)
     largest = np.maximum(np.max(loss, axis=-1, keepdims=True), scores[..., 1:2])
-    unit = np.maximum(least, ROUNDING * largest)  # errors below rounding are no errors
+    unit = np.maximum(least, ROUNDING * largest)  # errors below rounding are not errors
     return -0.5 * scores[..., :1] * (loss - least) / np.where(unit > 0, unit, 1.0)
 
 

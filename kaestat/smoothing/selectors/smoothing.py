@@ -52,34 +52,12 @@ class CausalSmoother:
         columns = (series.count, series.mass, series.carried, series.carried_sq)
         self.count, self.mass, self.carried, self._carried_sq = map(self._without_padding, columns)
         self.weighted = series.weight_sq is not None
-        squared = (series.mass_sq, series.mass_sq_carried, series.mass_sq_carried_sq) if self.weighted else ()
-        self._squared = tuple(map(self._without_padding, squared))
+        self._mass_sq = self._without_padding(series.mass_sq) if self.weighted else self.count
 
     @cached_property
     def mean_weight(self) -> np.ndarray:
         """Mean weight of each visit's completions, over that of all completions; shape (P, V), 1 without weights."""
         return self.mass / np.maximum(self.count, 1.0) / self._overall_weight
-
-    @cached_property
-    def linear(self) -> CausalSmoother:
-        """The same visits with ``W (Z - c)`` over the mean weight in place of rewards, c the mean of all, unweighted.
-
-        Its kernel means are what a weighted mean errs by, to first order, and have a noise that is known: the weighted
-        mean of few completions is off by more than their scatter tells, since heavy ones may be missing. Without
-        weights it is this smoother.
-        """
-        if not self.weighted or not self.present.any():
-            return self
-        unit, center = self._overall_weight, self.carried.sum() / self.mass.sum()
-        weight_sq, linear, square = self._squared
-        return CausalSmoother(
-            Visits(
-                lag=-np.where(self.present, self.time, 0.0),
-                count=self.count,
-                total=(self.carried - center * self.mass) / unit,
-                total_sq=(square - 2 * center * linear + center**2 * weight_sq) / unit**2,
-            )
-        )
 
     @cached_property
     def _overall_weight(self) -> float:
@@ -90,7 +68,7 @@ class CausalSmoother:
         """Visits whose completions have different weights, shape (P, V)."""
         if not self.weighted:
             return np.zeros_like(self.present)
-        return self._squared[0] * self.count > self.mass**2 * (1 + EQUAL)
+        return self._mass_sq * self.count > self.mass**2 * (1 + EQUAL)
 
     def _without_padding(self, column: np.ndarray) -> np.ndarray:
         return np.where(self.present, np.asarray(column, dtype=float), 0.0)
@@ -167,15 +145,6 @@ class CausalSmoother:
         """
         mass, carried = self.past(kernel, bandwidth)
         return np.where(mass > 0, carried / np.where(mass > 0, mass, 1.0), self.mean_before)
-
-    def fit(self, kernel: Kernel, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
-        """Mass and mean of the past and the current group of each visit, both (P, V).
-
-        In the padding the mass is infinite, so that whatever is divided by it drops out, and the mean 0.
-        """
-        past_mass, past_carried = self.past(kernel, bandwidth)
-        mass = np.where(self.present, past_mass + kernel.at_zero * self.mass, np.inf)
-        return mass, (past_carried + kernel.at_zero * self.carried) / mass
 
     def _shared(self, common: np.ndarray, kernel: Kernel, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
         design = self.mass[:1] if (self.mass == self.mass[:1]).all() else self.mass  # one design for all prompts

@@ -1,9 +1,8 @@
-"""How much memory and time a training run takes on TRL, before anything is loaded.
+"""How much memory and time a training run takes on TRL, and memory on verl, before anything is loaded.
 
 Memory is counted: weights, AdamW's state, what a backward pass keeps of each layer, the output layer's tiles. Time is
 counted too, in multiplications, bytes that have to be moved, and layers that have to be called; what a machine reaches
-of its peaks are a few numbers (`Accelerator`). How far the estimates are from measurements says `KNOWN_ERROR`
-(`llm_experiments.training.trl.compared`).
+of its peaks are a few numbers (`Accelerator`). `KNOWN_ERROR` says how far the estimates are from measurements.
 """
 
 from __future__ import annotations
@@ -16,6 +15,9 @@ from llm_experiments.training.shapes import GIB, ModelShape, adapter_parameters
 
 BYTES = {"float32": 4, "bfloat16": 2}
 TILE = 4096, 32768  # tokens and vocabulary of a piece of TRL's output layer
+# Copies of a micro-batch's logits that verl holds at once in a backward pass over padded completions: its own functions
+# took 5.4 to 6.1 on a CPU (2 x 256 and 2 x 512 tokens, a vocabulary of 152,064, bfloat16).
+LOGITS = 6
 VLLM_AT_ONCE = 256  # sequences that vLLM decodes at once, where its memory holds them
 KNOWN_ERROR = (
     "Of sizes that could be measured (TRL on a CPU, models of 5 to 135 million parameters) such estimates were "
@@ -41,8 +43,6 @@ class Accelerator:
     layer_seconds : float
         The least that a call of a layer takes, forward or backward, however small it is: Python calls its pieces one by
         one. The default is of a stack of SmolLM2-135M on an H100, one measurement. vLLM's graphs do without.
-    tiles : int
-        Copies in float32 of a piece of the output layer that are held at once; 0 where one kernel does it all.
     """
 
     memory_gib: float = 80.0
@@ -52,7 +52,6 @@ class Accelerator:
     generation_share: float = 0.35
     bandwidth_share: float = 0.6
     layer_seconds: float = 1.1e-3
-    tiles: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,8 @@ class Estimate:
     Attributes
     ----------
     passes_gib, optimizer_gib, sampling_gib : float
-        On each device in the three parts of a step: weights and the optimizer's state with what each part holds
-        besides. ``sampling_gib`` is of transformers' sampler, 0 with vLLM.
+        On each device in the three parts of a step: weights and the optimizer's state, and what else each part holds.
+        ``sampling_gib`` is of transformers' sampler, 0 with vLLM.
     generation_gib : float
         vLLM's share of each GPU, weights and cached keys and values; 0 without vLLM.
     generation_s, passes_s, optimizer_s : float
@@ -105,6 +104,7 @@ def estimate(
     prompt_tokens: int = 256,
     completion_tokens: float | None = None,
     accelerator: Accelerator | None = None,
+    whole_logits: bool = False,
 ) -> Estimate:
     """Memory and time of a run.
 
@@ -122,10 +122,12 @@ def estimate(
         completions of a step to the longest one, and transformers' sampler waits for that.
     accelerator : Accelerator, optional
         80 GB of the H100's kind by default.
+    whole_logits : bool
+        Whether the logits of a micro-batch are held whole, as on verl without flash-attention, and not piece by piece.
     """
     accelerator = accelerator or Accelerator()
     mean = config.sampling.max_new_tokens / 2 if completion_tokens is None else completion_tokens
-    run = _Run(config, shape, gpus, sharded, prompt_tokens, mean, accelerator)
+    run = _Run(config, shape, gpus, sharded, prompt_tokens, mean, accelerator, whole_logits)
     vllm = accelerator.memory_gib * config.vllm_gpu_share if run.vllm else 0.0
     return Estimate(
         passes_gib=run.passes_bytes() / GIB,
@@ -150,6 +152,7 @@ class _Run:
     prompt: int
     mean: float
     on: Accelerator
+    whole_logits: bool = False
 
     @property
     def vllm(self) -> bool:
@@ -222,10 +225,14 @@ class _Run:
         return 0.0 if self.width == 4 else self.width * self.layer_weights * self.shape.layers
 
     def head_bytes(self) -> float:
-        """TRL's output layer, piece by piece; its gradient is summed in float32."""
-        tile = min(self.micro_tokens, TILE[0]) * min(self.shape.vocabulary, TILE[1])
+        """The output layer, TRL's piece by piece; its gradient is summed in float32."""
+        if self.whole_logits:
+            logits = LOGITS * self.width * self.micro_tokens * self.shape.vocabulary
+        else:
+            tile = min(self.micro_tokens, TILE[0]) * min(self.shape.vocabulary, TILE[1])
+            logits = tile * self.width
         own = 0 if self.config.updates.lora_rank is not None else 4 * self.shape.head
-        return tile * (self.width + 4 * self.on.tiles) + own + 4 * self.micro_tokens * self.shape.hidden
+        return logits + own + 4 * self.micro_tokens * self.shape.hidden
 
     def passes_bytes(self) -> float:
         sizes = self.config.updates
@@ -260,7 +267,6 @@ class _Run:
         per_token = (2 * forwards + 4) * (shape.parameters - (0 if shape.tied else shape.head)) + 2 * shape.head
         per_token += (forwards + 2) * 4 * self.longest * shape.wide * shape.layers  # attention
         moved = TRAFFIC * self.layer_bytes() * shape.layers * tokens
-        moved += 4 * 2 * self.on.tiles * 2 * shape.vocabulary * tokens
         calls = (forwards + 2) * shape.layers * self.completions / sizes.micro_batch
         return max(
             per_token * tokens / (self.on.flops * self.on.training_share)
@@ -297,7 +303,7 @@ def check_batches(config: RunConfig, processes: int) -> None:
     Raises
     ------
     ValueError
-        If an update's completions are no multiple of what the processes take at once.
+        If an update's completions are not a multiple of what the processes take at once.
     """
     sizes = config.updates
     per_update = sizes.update_prompts * sizes.group_size

@@ -1,7 +1,7 @@
 """A run's configuration as options of verl (tested with verl 0.9.1), for several GPUs or machines.
 
 Every setting of `RunConfig` either becomes an option of verl, or a column of its data (`data`), or is refused with
-what to do instead; nothing is passed over. ``model.dtype`` is the type of the computation: weights are kept in float32,
+what to do instead; nothing is ignored. ``model.dtype`` is the type of the computation: weights are kept in float32,
 as in the runs on TRL. What verl does otherwise, at equal settings: ratios are also clipped from above at 3 where the
 advantage is negative (dual clip); vLLM's probabilities are not corrected against the trainer's; prompts over the limit
 lose their beginning.
@@ -19,7 +19,8 @@ from llm_experiments.training.config import RunConfig, run_label
 
 ID_FIELD = "problem_id"  # of a row's extra_info: what the history is kept by
 REWARD = "pkg://llm_experiments.training.verl.reward"
-SCHEDULE = "pkg://kaestat.integrations.verl.dataset"
+ADAPTER = "kaestat.integrations.verl"
+SCHEDULE = f"pkg://{ADAPTER}.dataset"
 ROLLOUTS, VALIDATION = "rollouts", "validation"  # folders of completions in a run's
 LOGGERS = ("tensorboard", "wandb", "mlflow", "swanlab", "clearml", "trackio")
 
@@ -68,8 +69,12 @@ class Places:
         Folders of completions, those of training and of tests.
     generation : Path
         Folder of the ``generation_config.json`` that says where vLLM's completions end; see `end_tokens`.
+    hydra : Path
+        Folder of the configuration and log that Hydra writes, else in the folder where the run is started.
     python_path : tuple of str
         Where the workers find this package.
+    modules : tuple of str
+        What verl imports at its start (``VERL_USE_EXTERNAL_MODULES``).
     """
 
     train: Path
@@ -79,7 +84,9 @@ class Places:
     rollouts: Path
     validation: Path
     generation: Path
+    hydra: Path
     python_path: tuple[str, ...]
+    modules: tuple[str, ...] = (ADAPTER,)
 
 
 def verl_overrides(
@@ -284,15 +291,12 @@ def _rollout(config: RunConfig, places: Places) -> Options:
 
 
 def _trainer(config: RunConfig, machines: Machines, places: Places) -> Options:
-    if config.gradient is not None:
-        raise ValueError(
-            "gradient: its noise is measured on TRL alone (python -m llm_experiments train); leave it out for verl."
-        )
     unknown = [name for name in config.report_to if name not in LOGGERS]
     if unknown:
         raise ValueError(f"report_to: verl does not log to {', '.join(unknown)}; choose from {', '.join(LOGGERS)}.")
     steps, environment = config.updates.steps, "+ray_kwargs.ray_init.runtime_env.env_vars"
     return {
+        "hydra.run.dir": str(places.hydra),
         "trainer.use_v1": True,
         "trainer.device": "cuda",
         "trainer.n_gpus_per_node": machines.gpus,
@@ -313,7 +317,7 @@ def _trainer(config: RunConfig, machines: Machines, places: Places) -> Options:
         f"{environment}.PYTHONPATH": ":".join(places.python_path),
         f"{environment}.TENSORBOARD_DIR": str(places.tensorboard),
         # Also from a checkout that is not installed, and where entry points are off.
-        f"{environment}.VERL_USE_EXTERNAL_MODULES": "kaestat.integrations.verl",
+        f"{environment}.VERL_USE_EXTERNAL_MODULES": ",".join(places.modules),
     }
 
 

@@ -29,7 +29,7 @@ from llm_experiments.training.config import RunConfig, load_run_config, run_labe
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.identity import IDENTITY, differences, identity
 from llm_experiments.training.shapes import shape_of
-from llm_experiments.training.verl.command import ROLLOUTS, VALIDATION, Machines, Places, verl_overrides
+from llm_experiments.training.verl.command import ADAPTER, ROLLOUTS, VALIDATION, Machines, Places, verl_overrides
 from llm_experiments.training.verl.data import prepare_data
 from llm_experiments.training.verl.end_tokens import FILE, write_generation_config
 
@@ -143,6 +143,7 @@ def verl_run_config(
 def places_in(folder: Path) -> Places:
     """Where a run's files lie in its folder."""
     path = dict.fromkeys([str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+    modules = dict.fromkeys([*filter(None, os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",")), ADAPTER])
     return Places(
         train=folder / "data" / "train.parquet",
         test=folder / "data" / "test.parquet",
@@ -151,7 +152,9 @@ def places_in(folder: Path) -> Places:
         rollouts=folder / ROLLOUTS,
         validation=folder / VALIDATION,
         generation=folder / "generation",
+        hydra=folder / "hydra",
         python_path=tuple(path),
+        modules=tuple(modules),
     )
 
 
@@ -253,7 +256,7 @@ def run_command(command: Sequence[str], folder: Path | None = None) -> int:
 
 
 def main() -> None:
-    """Entry point: faults of the user's input are told in one line, without a trace."""
+    """Entry point: faults of the user's input are reported in one line, without a trace."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(launch_verl)
     try:

@@ -119,7 +119,7 @@ def test_integration_watched_save_waits_for_the_visits_that_another_thread_merge
 
     monkeypatch.setattr(Columns, "carry_out", slow)
     with ThreadPoolExecutor(2) as pool:
-        merging = pool.submit(watched.merge, of_worker.take_delta())
+        merging = pool.submit(watched.estimator.merge, of_worker.take_delta())
         assert amid.wait(60)
         saving = pool.submit(watched.save, tmp_path / "state", whole=whole)
         done, _ = wait([saving], timeout=0.2)

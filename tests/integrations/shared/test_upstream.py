@@ -15,7 +15,6 @@ from kaestat.integrations.shared.upstream import Upstream
 ADAPTERS = {
     "SkyRL's registry": ("skyrl.backends.skyrl_train.utils.ppo_utils", "skyrl", "register"),
     "SkyRL's trainer": ("skyrl.train.trainer", "skyrl", "BaselineTrainer"),
-    "SkyRL's asynchronous trainer": ("skyrl.train.fully_async_trainer", "skyrl_async", "AsyncBaselineTrainer"),
     "OpenRLHF's trainer": ("openrlhf.trainer.ppo_trainer", "openrlhf", "install"),
     "slime's data source": ("slime.rollout.data_source", "slime", "DataSource"),
     "prime-rl's orchestrator": ("prime_rl.orchestrator.orchestrator", "prime_rl", "install"),

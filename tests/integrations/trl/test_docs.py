@@ -13,9 +13,9 @@ from datasets import Dataset
 
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
-from kaestat.integrations.shared.logged import LOGGED
 from kaestat.integrations.trl import STATE_FILE, TurnGRPOTrainer
 from llm_experiments.policies.tiny import tiny_model, tiny_tokenizer
+from tests.helpers.logged import LOGGED
 from tests.helpers.small_policies import small_model
 from tests.helpers.tiny_tools import CALLS, tool_trainer
 from tests.helpers.tiny_trl import SIZE, tiny_trainer
@@ -58,7 +58,7 @@ def test_every_metric_of_the_table_is_logged_and_no_other(tmp_path):
     trainer = tiny_trainer(tmp_path, AdvantageEstimator("kae"), max_steps=1)
     trainer.train()
     logged = {name for entry in trainer.state.log_history for name in entry if name.startswith("baseline/")}
-    of_table = {figure.name for figure in LOGGED if figure.name.startswith("baseline/")}
+    of_table = {name for name in LOGGED if name.startswith("baseline/")}
     assert logged == of_table - {"baseline/gradient_noise"}  # the script weighs nothing
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kaestat.integrations.shared.logged import LOGGED
 from kaestat.integrations.trl import BaselineGRPOTrainer
 from llm_experiments.policies.tiny import tiny_model, tiny_tokenizer
+from tests.helpers.logged import LOGGED
 from tests.helpers.tiny_trl import SIZE
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -47,4 +47,4 @@ def test_blocks_of_the_page_run_in_order_and_only_the_second_run_knows_the_past(
 
 def test_metrics_of_the_page_are_those_that_trl_gets():
     named = set(re.findall(r"baseline/\w+", PAGE))
-    assert len(named) == 4 and named <= {figure.name for figure in LOGGED}
+    assert len(named) == 4 and named <= LOGGED

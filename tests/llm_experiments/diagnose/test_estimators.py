@@ -167,28 +167,6 @@ def test_pools_without_a_past_serve_every_estimator():
     np.testing.assert_allclose(make_estimator("kae").values(drawn), make_estimator("grpo").values(drawn), atol=1e-12)
 
 
-def test_batches_hold_the_groups_of_their_prompts():
-    pool = with_weights(some_pool())
-    drawn = drawn_from(pool, past_size=2)
-    assert drawn.history_indices.shape == (3, 6, 3, 2)
-    order = np.array([[5, 0, 3, 1, 4, 2], [0, 1, 2, 3, 4, 5], [2, 4, 0, 5, 1, 3]])
-    batches = drawn.in_batches(order, 4)  # two prompts are left over
-    assert batches.reward.shape == (3, 1, 4, 4) and batches.rows.shape == (3, 1, 4)
-    for repeat in range(3):
-        for place, prompt in enumerate(order[repeat, :4]):
-            np.testing.assert_array_equal(batches.reward[repeat, 0, place], drawn.reward[repeat, prompt])
-            for name in ("weight", "weighted_total", "total", "count"):
-                found, whole = (getattr(each.visits("exact"), name) for each in (batches, drawn))
-                np.testing.assert_array_equal(found[repeat, 0, place], whole[repeat, prompt])
-    # A baseline that uses no other prompts does not see the batch.
-    values = make_estimator("kae@exact").values(drawn)
-    np.testing.assert_allclose(
-        make_estimator("kae@exact").values(batches)[:, 0], np.take_along_axis(values, order[:, :4, None], axis=1)
-    )
-
-
-def test_a_past_without_completions_is_refused():
-    with pytest.raises(ValueError, match="past_size must be at least 1"):
-        Drawing(4, past_size=0)
+def test_a_past_too_small_for_a_group_is_refused():
     with pytest.raises(ValueError, match="history has 8 completions, too few for 9"):
-        next(Drawing(4, past_size=9).chunks(some_pool(), 1))
+        next(Drawing(9).chunks(some_pool(), 1))

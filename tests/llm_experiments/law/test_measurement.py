@@ -4,6 +4,7 @@ import copy
 import json
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -99,7 +100,7 @@ def test_bad_configurations_name_the_argument(finished, monkeypatch, capsys):
     refused("cells must map names to settings, got list", cells=[1])
     refused("'a/b' names a folder", cells={"a/b": {}})
     refused("cell 'three' is none of the file's: one, two", "--cell", "three")
-    refused("teaching is for language models in the worlds chains, columns", teaching={"steps": 2})
+    refused("teaching is for language models in the worlds columns, workings", teaching={"steps": 2})
     refused("sampling.engine must be transformers", sampling=CONFIG["sampling"] | {"engine": "vllm"})
 
 
@@ -190,3 +191,14 @@ def test_a_known_ratio_is_found_within_its_error():
     assert plain.loc["corr_length", "value"] > 0.3
     adam = found[found["metric"] == "adam"].set_index("quantity")
     assert adam.loc["rho", "value"] == 1 and "within" not in adam.index
+
+
+def test_the_shipped_law_is_measured_on_the_base_model_of_the_study_that_it_predicts():
+    from llm_experiments.study.config import load_study
+
+    configs = Path(cli.__file__).parent / "configs"
+    taught = load_law(configs / "law" / "smollm2_gpu.yaml").cells["taught"]
+    world = load_study(configs / "study" / "columns_smollm2.yaml").world
+    assert taught.teaching == world.pretraining and taught.model.name == world.start and not taught.model.chat
+    assert taught.task.options == {"world": world.bases[0], "split": "train"} and taught.task.name == world.task
+    assert taught.sampling.max_new_tokens == world.max_new_tokens

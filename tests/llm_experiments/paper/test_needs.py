@@ -46,7 +46,7 @@ def test_several_machines_count(tmp_path):
     one, two = (
         "\n".join(needs(wanted_runs("table4"), machinery(tmp_path, backend="verl", nodes=nodes))) for nodes in (1, 2)
     )
-    assert "on 8 GPUs" in one and "on 16 GPUs" in two and "does not, and should take less" in two
+    assert "on 8 GPUs" in one and "on 16 GPUs" in two and "to the longest of a micro-batch" in two
 
 
 def test_sizes_that_do_not_divide_among_the_gpus_are_refused_before_anything_runs(tmp_path):

@@ -2,10 +2,7 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +14,7 @@ from llm_experiments import cli
 from llm_experiments.paper.command import run_parts
 from llm_experiments.paper.plan import ARTEFACTS, FSDP, Machinery, Part, plan, training_runs
 from llm_experiments.training.experiment import load_experiment
+from tests.helpers.killed_chain import run_killed
 from tests.llm_experiments.training.test_snapshots import RUN
 
 ROOT = Path(cli.__file__).parents[1]
@@ -72,6 +70,24 @@ def test_the_commands_train_what_the_file_says(tmp_path):
         options = dict(zip(part.command[5::2], part.command[6::2], strict=False))
         assert (options["--method"], int(options["--reuse"])) == (run.method, run.updates.reuse)
         assert (options["--weights"], int(options["--seed"])) == (run.weights, run.seed)
+
+
+def test_tables_1_and_2_show_the_papers_prompts_and_random_ones(tmp_path):
+    parts = plan("table1", machinery(tmp_path))
+    asked = [part.command[part.command.index("--prompts") + 1] for part in parts if part.name.startswith("diagnose")]
+    assert asked == ["sticky", "random"] * 2
+    folders = [Path(each).name for each in parts[-1].command if Path(each).parent == tmp_path / "results"][:-1]
+    assert folders == [part.done.parent.name for part in parts if part.name.startswith("diagnose")]
+    assert [name.endswith("-random") for name in folders] == [False, True] * 2
+
+
+def test_verls_further_options_go_with_every_training_and_with_verl_alone(tmp_path):
+    options = ("actor_rollout_ref.actor.strategy=fsdp2", "trainer.device=cpu")
+    for part in plan("table3", machinery(tmp_path, options=options)):
+        given = [part.command[k + 1] for k, each in enumerate(part.command) if each == "--option"]
+        assert given == (list(options) if part.name.startswith("train") else [])
+    with pytest.raises(ValueError, match="fsdp2: options are verl's"):
+        machinery(tmp_path, backend="trl", options=options)
 
 
 def test_what_can_not_be_is_refused(tmp_path):
@@ -144,38 +160,28 @@ def test_the_whole_chain_from_one_command_killed_in_each_of_its_parts(tmp_path):
     rows = [{"problem": f"{k}+1=", "answer": str(k + 1)} for k in range(6)]
     (data / "math500.jsonl").write_text("\n".join(map(json.dumps, rows)))
     test = {"task": RUN["task"] | {"n_prompts": 20}, "every": 3}
-    variants = [{"method": "kae:bandwidth=10"}, {"method": "grpo"}]
-    path.write_text(yaml.safe_dump(RUN | {"test": test, "variants": variants}))
+    variants = [{"method": "kae:bandwidth=10"}, {"method": "grpo", "reuse": 1}]
+    updates = RUN["updates"] | {"prompts": 4, "reuse": 2}
+    path.write_text(yaml.safe_dump(RUN | {"test": test, "variants": variants, "updates": updates}))
     runs, results = tmp_path / "runs", tmp_path / "results"
     command = [sys.executable, "-m", "llm_experiments", "paper", "all", "--backend", "trl", "--gpus", "0"]
     command += ["--config", str(path), "--suite", "math500:2", "--data", str(data)]
     command += ["--runs", str(runs), "--results", str(results)]
+    signs = ("small/*/records/000002.json", "pools/*/*.parquet", "evaluations/*/*/*/*.parquet")
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-
-    def start():
-        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, process_group=0)
-
-    for sign in ("000002.json", "pools/**/*.parquet", "evaluations/**/*.parquet"):  # of training, diagnostics, answers
-        process = start()
-        deadline = time.monotonic() + 300
-        while not list(runs.rglob(sign)):
-            assert process.poll() is None and time.monotonic() < deadline, sign
-            time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    made = {path: path.stat().st_mtime_ns for path in runs.rglob("curve.csv")}
-    process = start()
-    said, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, said
+    said, killed = run_killed(command, runs, signs, patience=300, cwd=ROOT, env=environment)
+    made = {path: at for path, at in killed[-1].items() if path.name == "curve.csv"}
     assert len(made) == 2 and all(path.stat().st_mtime_ns == at for path, at in made.items())
-    assert "[1/12] train small kae-bandwidth10-J1-seed-0: done" in said
+    assert "[1/13] train small kae-bandwidth10-J2-seed-0: done" in said
     assert not list(runs.rglob("checkpoints")) and list(runs.rglob("snapshots"))
-    (diagnosed,) = results.glob("small-kae*")
-    for name in ("value_mse", "gradient_mse"):
-        assert set(pd.read_csv(diagnosed / f"{name}.csv")["step"]) == {4}
+    for diagnosed in results.glob("small-kae*"):
+        for name in ("value_mse", "gradient_mse"):
+            assert set(pd.read_csv(diagnosed / f"{name}.csv")["step"]) == {4}
+    for name in ("table1", "table2"):
+        assert set(pd.read_csv(results / name / f"{name}.csv")["prompts"]) == {"sticky", "random"}
     table = pd.read_csv(results / "table3" / "table3.csv")
     assert set(table["method"]) == {"kae:bandwidth=10", "grpo"} and (table["n_seeds"] == 1).all()
-    assert table.loc[table["method"] == "grpo", "paper"].notna().all()
+    assert table["paper"].notna().all()
     assert "| Method | MATH |" in said
     made = {path.relative_to(results).as_posix() for path in results.rglob("*") if path.parent.name != "tables"}
     assert {"table1/table1.csv", "table2/table2.csv", "table3/table3.csv", "table4/table4.csv"} <= made

@@ -26,7 +26,7 @@ SHIPPED = sorted((Path(study_run.__file__).parents[1] / "configs" / "study").glo
 SMALL = {
     "name": "small",
     "world": {
-        "task": "habits",
+        "task": "columns",
         "n_prompts": 32,
         "n_examples": 500,
         "pretraining": {"steps": 5, "batch_size": 16, "width": 16, "layers": 1},
@@ -276,7 +276,7 @@ def test_figure_and_tables_come_from_the_results_alone(finished):
         ({"rate_seeds": [7]}, "rate_seeds"),
         ({"rates": [2e-2, 1e-2, 5e-3]}, "rates must increase"),
         ({"rates": [1e-3, 1e-2, 2e-2]}, "the same multiple"),
-        ({"left_out": SMALL["left_out"] | {"grpo_4": "why"}}, "left_out: 'grpo_4' is no control|'grpo_4' is among"),
+        ({"left_out": SMALL["left_out"] | {"grpo_4": "why"}}, "left_out: 'grpo_4' is not a control|'grpo_4' is among"),
         ({"left_out": {}}, "lacks the control batch_mean_with_its_weights, constant_with_its_weights, none_binary"),
         ({"designs": SMALL["designs"] | {"other": {"method": "nothing"}}}, "nothing"),
         ({"designs": SMALL["designs"] | {"other": {"method": "kae", "sampling": "luck"}}}, "luck"),

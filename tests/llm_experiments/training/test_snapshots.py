@@ -41,7 +41,6 @@ RUN = {
             "repeats": 5, "n_boot": 20, "bandwidths": [5], "kernels": ["triangular"],
         },
         "gradient": {"repeats": 5},
-        "equal_budget": {"group_sizes": [2], "past_sizes": [2]},
     },
 }  # fmt: skip
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llm_experiments.tasks.reasoning_gym_task import reasoning_gym_task
 from llm_experiments.verifiers import MathVerifier, NumberVerifier, final_number
 from llm_experiments.verifiers.patience import Patience
 from llm_experiments.verifiers.worker_pool import PASSED_OVER, Unanswered, WorkerPool
@@ -125,7 +124,7 @@ def test_however_many_completions_are_hostile_a_batch_takes_bounded_time_and_say
     with MathVerifier(timeout=timeout, memory_mib=MEMORY_MIB, workers=2, budget=budget) as verifier:
         assert verifier.rewards("81", [r"\boxed{81.0}"]) == [1]
         start = time.monotonic()
-        with pytest.warns(RuntimeWarning, match="passed over"):
+        with pytest.warns(RuntimeWarning, match="skipped"):
             rewards = verifier.grade(["81"] * n_hostile, texts)
         bound = (n_hostile * 0.1 * timeout / 2 + budget) / 0.9  # 7.8 s; with all their time they take 30
         assert time.monotonic() - start < bound + SLACK
@@ -135,7 +134,7 @@ def test_however_many_completions_are_hostile_a_batch_takes_bounded_time_and_say
         assert np.isnan(rewards).sum() == lost.passed_over and rewards.count(0.0) == lost.exceeded
 
 
-@pytest.mark.filterwarnings("ignore:.*passed over")
+@pytest.mark.filterwarnings("ignore:.*skipped")
 def test_quick_requests_use_up_no_patience_however_many_and_time_brings_it_back():
     pool = WorkerPool(GREEDY, {}, timeout=0.5, memory_mib=MEMORY_MIB, budget=0.5)
     assert pool.ask(["x"] * 3000) == ["x"] * 3000  # longer than the budget
@@ -299,12 +298,3 @@ print("unharmed", flush=True)
         parents, childs = read_pids(process), read_pids(process)
         assert process.stdout.read() == "unharmed\n" and process.wait(60) == 0 and not {*parents} & {*childs}
         assert all(map(ends, parents + childs))
-
-
-def test_scorers_of_reasoning_gym_are_bounded_too():
-    task = reasoning_gym_task("countdown", size=1, timeout=TIMEOUT)
-    problem = task.problems[0]
-    texts = ["<answer>9**9**9**9</answer>", "(" * 10**6, "<answer>" + "(" * 4000 + "</answer>", problem.answer]
-    start = time.monotonic()
-    assert task.rewards(problem, texts) == [0, 0, 0, 1]
-    assert time.monotonic() - start < len(texts) * TIMEOUT + SLACK

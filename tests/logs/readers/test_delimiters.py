@@ -91,7 +91,7 @@ def test_accuracies_of_a_prompt_called_columns_stay_accuracies(tmp_path):
         ("[1]", "record 1: must be a JSON object, got int"),
         ('[{"prompt": "a", "step": 0, "reward": 1}, {"prompt": "a"}]', "record 2: has no 'step', unlike the first"),
         ('[{"prompt": "a", "step": 0, "reward": null}]', "record 1: reward is missing"),
-        ('[{"prompt": "a", "step": 0, "reward": 1}', "is no complete JSON"),
+        ('[{"prompt": "a", "step": 0, "reward": 1}', "is not complete JSON"),
         ("[" + "9" * 5000 + "]", "cannot be read"),
         ('{"columns": ["prompt", "step", "reward"], "data": [["a", 0, 1], ["a", 0]]}', "row 2: must be a list of 3"),
         ('{"columns": ["prompt", "step", "reward"], "data": [["a", 0, "x"]]}', "row 1: reward is 'x'"),

@@ -266,7 +266,7 @@ def test_a_last_line_cut_off_in_the_middle_is_refused_with_its_number(tmp_path):
 def test_a_broken_line_in_the_middle_is_refused_with_its_number(tmp_path):
     path = write_jsonl(tmp_path / "run.jsonl", ROWS)
     path.write_text(path.read_text().replace('"why"', '"why', 1))
-    assert "line 1: is no valid JSON" in refusal(path)
+    assert "line 1: is not valid JSON" in refusal(path)
 
 
 def test_a_line_without_a_key_of_the_first_is_refused_with_its_number(tmp_path):

@@ -128,7 +128,7 @@ def test_a_batch_logged_again_at_later_steps_counts_once(tmp_path):
 def test_a_torn_file_is_refused_by_name(folder):
     path = folder / "completions" / "completions_00010.parquet"
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(ValueError, match=r"completions_00010\.parquet: is no complete Parquet file"):
+    with pytest.raises(ValueError, match=r"completions_00010\.parquet: is not a complete Parquet file"):
         read_log(folder)
 
 
@@ -162,7 +162,7 @@ def test_a_log_without_rewards_is_refused(tmp_path):
 
 def test_files_that_are_not_trls_are_refused(tmp_path):
     pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "completions_00001.parquet")
-    with pytest.raises(ValueError, match="is no log of TRL: it has x"):
+    with pytest.raises(ValueError, match="is not a log of TRL: it has x"):
         read_log(tmp_path)
     with pytest.raises(ValueError, match=r"holds no completions_\*\.parquet"):
         (tmp_path / "empty").mkdir()

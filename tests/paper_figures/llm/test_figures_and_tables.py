@@ -10,17 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
-from llm_experiments.diagnose.equal_budget import DRAWN_COLUMNS, Design, design_noise, designs_for
 from llm_experiments.diagnose.estimators import GRADIENT_REFERENCES
 from llm_experiments.diagnose.gradient_mse import pooled_gradient_errors
 from llm_experiments.diagnose.gradient_mse_debiased import debiased_gradient_errors
-from llm_experiments.diagnose.gradient_signal import mean_coefficients, signal_table
 from llm_experiments.diagnose.pool_rewards import PoolRewards
 from llm_experiments.diagnose.results import COLUMNS, Results, read_results, write_results
 from llm_experiments.diagnose.sensitivity import value_sensitivity
 from llm_experiments.diagnose.value_mse import value_errors
 from paper_figures.llm import __main__ as command
-from paper_figures.llm import equal_budget, figures, tables
+from paper_figures.llm import figures, tables
 from paper_figures.shared import output
 from tests.helpers.commands import app
 
@@ -39,9 +37,7 @@ def made_up_pools(prompts: int = 24, n: int = 24):
         score = rng.normal(size=(prompts, n, 60)) * np.sqrt(length[0])[..., None] + 0.4 * target[..., None]
         gram = score @ score.swapaxes(1, 2)
         pool = PoolRewards(step, target, history).with_weights("length", *length)
-        mean = np.einsum("ph,phd->pd", mean_coefficients(target), score)
-        across = mean @ mean.sum(axis=0) - (mean**2).sum(axis=1)
-        yield pool.with_weights("exact", np.diagonal(gram, axis1=1, axis2=2), 60 * length[1]), gram, across
+        yield pool.with_weights("exact", np.diagonal(gram, axis1=1, axis2=2), 60 * length[1]), gram
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +45,7 @@ def results() -> Results:
     frames = {name: [] for name in COLUMNS}
     sizes = {"group_size": 4, "seed": 0}
     boot = {"n_boot": 200, "seed": 0}
-    for pool, gram, across in made_up_pools():
+    for pool, gram in made_up_pools():
         value = value_errors(pool, n_oracle=16, repeats=10, **sizes)
         pooled, unbiased = (
             run(pool, gram, repeats=10, **sizes) for run in (pooled_gradient_errors, debiased_gradient_errors)
@@ -66,12 +62,6 @@ def results() -> Results:
             frames[name].append(found.table())
             frames[f"{name}_differences"].append(found.differences(GRADIENT_REFERENCES, **boot))
         frames["score_norms"].append(score_norm_table(pool.step, pool.target_weight["exact"], pool.target))
-        designs = designs_for(pool, group_sizes=(1, 2, 4), past_sizes=(1, 4), budget=24)
-        noise = design_noise(pool, gram, across, designs, budget=24, repeats=10, seed=0)
-        frames["equal_budget"].append(noise.table(Design("grpo", 4)))
-        frames["gradient_signal"].append(signal_table(pool.step, gram, pool.target, across))
-        row = (pool.step, "kae", 2, 4, 3.0, 0.3, 2.5, 0.4, 1000)
-        frames["equal_budget_drawn"].append(pd.DataFrame([row], columns=DRAWN_COLUMNS))
     frames["score_norms_summary"] = [score_norm_summary(pd.concat(frames["score_norms"]))]
     whole = {name: pd.concat(parts, ignore_index=True) for name, parts in frames.items()}
     return Results(**whole, provenance={"seed": 0, "model": "made up"})
@@ -167,49 +157,6 @@ def test_weighted_kae_eb_is_compared_with_the_others_prompt_by_prompt(results):
     assert low < value < high
 
 
-def test_designs_of_single_completions_are_paired_with_weighted_kae_eb(results):
-    shown = equal_budget.paired_table(results.equal_budget).set_index("")
-    assert shown.columns.tolist() == ["Step 4", "Step 9"] and "GRPO" not in shown.index
-    noise = results.equal_budget.set_index(["step", "method", "group_size", "past"])["noise"]
-    found = float(shown.loc["KAE", "Step 4"].split()[0])
-    assert found == pytest.approx(noise.loc[(4, "kae", 1, 4)] / noise.loc[(4, "kae_eb@exact", 1, 4)], abs=0.005)
-    plain = results.equal_budget[~results.equal_budget["method"].str.contains("@")].assign(to_weighted=np.nan)
-    assert equal_budget.paired_table(plain).empty
-
-
-def test_designs_are_laid_out_by_group_size(results):
-    shown = equal_budget.design_table(results.equal_budget.query("step == 4")).set_index("")
-    assert shown.columns.tolist() == ["G = 1", "G = 2", "G = 4"]
-    assert shown.loc["GRPO", "G = 1"] == "" and shown.loc["GRPO", "G = 4"] == "1.00"
-    row = results.equal_budget.set_index(["step", "method", "group_size", "past"]).loc[(4, "kae", 1, 4)]
-    assert shown.loc["KAE, n = 4", "G = 1"] == (
-        f"{row['relative']:.2f} [{row['relative_low']:.2f}, {row['relative_high']:.2f}]"
-    )
-
-
-def test_the_best_group_is_that_of_the_closed_form(results):
-    mean = {"prompt_norm2": 2.0, "total_norm2": 1.0, "between": 1.0, "value_noise": 5.0, "estimation": 9.0}
-    frame = pd.DataFrame([(3, name, value, 0.1, 8) for name, value in mean.items()])
-    frame.columns = results.gradient_signal.columns
-    shown = equal_budget.signal_table(frame).set_index("")["Step 3"]
-    assert shown["Between / within"] == "0.2" and shown["Best G of a leave-one-out mean"] == "4"  # 1 + sqrt(9 / 1)
-    frame.loc[frame["quantity"] == "between", "mean"] = -1.0
-    assert equal_budget.signal_table(frame).set_index("").loc["Best G of a leave-one-out mean", "Step 3"] == ""
-
-
-def test_drawn_gradients_stand_beside_the_formula(results):
-    shown = equal_budget.drawn_table(results.equal_budget_drawn)
-    assert shown.iloc[0].tolist() == ["4", "KAE", "2", "3 (0.3)", "2.5 (0.4)", "-1.0"]
-
-
-def test_the_figure_shows_the_numbers_of_the_table(results):
-    figure = equal_budget.figure(results.equal_budget)
-    assert [axes.get_title() for axes in figure.axes] == ["Step 4", "Step 9"]
-    part = results.equal_budget.query("step == 4 and method == 'grpo'").sort_values("group_size")
-    line = figure.axes[0].containers[0].lines[0]
-    np.testing.assert_allclose(line.get_ydata(orig=False), part["relative"])
-
-
 def test_the_unit_of_the_gradient_is_a_power_of_1000():
     for middle, factor, unit in ((3e-5, 1e6, "1e-06"), (0.02, 1e3, "0.001"), (5.0, 1.0, "1"), (4e4, 1e-3, "1000")):
         found = tables.unit_of(pd.DataFrame({"mse": [middle] * 3}))
@@ -224,7 +171,7 @@ def test_the_command_builds_all_from_the_folder_alone(results, tmp_path):
     done = CliRunner().invoke(app(command.main), [str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert "KAE < GRPO: holds" in done.output
-    for name in ("value_sensitivity", "value_mse", "gradient_mse", "score_weights", "assumption6", "equal_budget"):
+    for name in ("value_sensitivity", "assumption6"):
         assert (tmp_path / "figures" / f"llm_{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (tmp_path / "figures" / f"llm_{name}.pdf").read_bytes().startswith(b"%PDF")
     gradient = ("gradient_methods", "gradient_methods_debiased", "weighted_kae_eb")
@@ -248,13 +195,13 @@ def test_committed_tables_are_built_from_the_committed_results(run, tmp_path, mo
             assert built[name].read_text() == path.read_text()
         else:
             pd.testing.assert_frame_equal(pd.read_csv(built[name]), pd.read_csv(path))
-    assert len(list((tmp_path / "figures").glob("llm_*.png"))) == 5 + (committed / "equal_budget.csv").exists()
+    assert len(list((tmp_path / "figures").glob("llm_*.png"))) == 2
 
 
 def test_results_of_the_value_stage_alone_are_enough(results, tmp_path):
     write_results(tmp_path, Results(value_mse=results.value_mse, value_mse_differences=results.value_mse_differences))
     command.build(tmp_path)
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"llm_value_mse.png", "llm_value_mse.pdf"}
+    assert {path.name for path in (tmp_path / "tables").glob("*.md")} == {"llm_table1.md", "llm_value_methods.md"}
 
 
 def test_a_folder_without_results_is_an_error_in_one_line(tmp_path):
@@ -268,14 +215,3 @@ def test_score_norms_on_the_diagonal_are_drawn_where_they_are(results):
     part = results.score_norms.query("step == 4").dropna(subset=["norm2_right", "norm2_wrong"])
     np.testing.assert_allclose(upper, part[["norm2_right", "norm2_wrong"]].to_numpy())
     assert (upper[:, 1] > upper[:, 0]).mean() > 0.9  # wrong ones are longer in these pools
-
-
-@pytest.mark.parametrize("steps", [STEPS[:1], STEPS])
-def test_legends_have_room_however_few_the_steps(results, steps):
-    value, weighted = (
-        frame[frame["step"].isin(steps)] for frame in (results.value_mse, results.gradient_mse_differences)
-    )
-    for figure in (figures.value_levels(value), figures.score_weights(weighted)):
-        figure.canvas.draw()
-        box = figure.legends[0].get_window_extent()
-        assert box.x0 >= 0 and box.x1 <= figure.bbox.width

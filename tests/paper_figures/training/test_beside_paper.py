@@ -74,21 +74,41 @@ def test_seeds_on_other_problems_are_refused(tmp_path):
         beside_paper.pooled(folders)
 
 
-@pytest.mark.parametrize("table", ["table1", "table2"])
-def test_errors_of_a_run_stand_beside_the_papers_of_its_data_set(table, tmp_path):
-    """A diagnosis that is kept, as if its task were GSM8K."""
-    folder = tmp_path / "diagnosed"
+def diagnosed(folder: Path, *, sticky: bool) -> Path:
+    """A diagnosis that is kept, as if its task were GSM8K; random ones have other numbers."""
     shutil.copytree(ROOT / "results" / "tiny", folder, ignore=shutil.ignore_patterns("tables"))
     provenance = json.loads((folder / "provenance.json").read_text())
     for stage in provenance.values():
         stage["config"]["task"]["name"] = "gsm8k"
+        stage["config"]["problem_ids"] = ["a", "b"] if sticky else None
     (folder / "provenance.json").write_text(json.dumps(provenance))
-    result = CliRunner().invoke(app(beside_paper.main), [table, str(folder), "--out", str(tmp_path / "out")])
+    for name in ("value_mse", "gradient_mse") if not sticky else ():
+        frame = pd.read_csv(folder / f"{name}.csv", keep_default_na=False)
+        frame.assign(mse=frame["mse"] * 2).to_csv(folder / f"{name}.csv", index=False)
+    return folder
+
+
+@pytest.mark.parametrize("table", ["table1", "table2"])
+def test_errors_of_sticky_and_random_prompts_stand_side_by_side_and_the_papers_beside_the_sticky(table, tmp_path):
+    folders = [diagnosed(tmp_path / "run", sticky=True), diagnosed(tmp_path / "run-random", sticky=False)]
+    result = CliRunner().invoke(app(beside_paper.main), [table, *map(str, folders), "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
-    found = pd.read_csv(tmp_path / "out" / f"{table}.csv").set_index(["step", "quantity"])
+    found = pd.read_csv(tmp_path / "out" / f"{table}.csv").set_index(["prompts", "step", "quantity"]).sort_index()
     assert set(found["dataset"]) == {"gsm8k"}
     printed = {1: paper.table1_reductions, 2: paper.table2_reductions}[int(table[-1])]()
     for row in printed.query("dataset == 'gsm8k' and step == 10").itertuples():  # the others are steps of its own
-        ours = found.loc[(row.step, f"reduction {row.versus}")]
+        ours = found.loc[("sticky", row.step, f"reduction {row.versus}")]
         assert ours["paper"] == row.reduction_pct and ours["low"] < ours["ours"] < ours["high"]
-    assert found["paper"].notna().sum() == (5 if table == "table1" else 2)
+    assert found.loc["sticky", "paper"].notna().sum() == (5 if table == "table1" else 2)
+    assert found.loc["random", "paper"].isna().all()
+    level, twice = (found.loc[(prompts, 10, "kae"), "ours"] for prompts in ("sticky", "random"))
+    assert twice == pytest.approx(2 * level, rel=1e-3)
+    (text,) = (line for line in result.output.splitlines() if line.startswith("| GSM8K | random | KAE |"))
+    assert f"| {twice:.2f} ± " in text
+
+
+def test_two_runs_of_one_data_set_have_a_row_each(tmp_path):
+    folders = [diagnosed(tmp_path / name, sticky=True) for name in ("seed-0", "seed-1")]
+    result = CliRunner().invoke(app(beside_paper.main), ["table1", *map(str, folders), "--out", str(tmp_path / "out")])
+    rows = [line for line in result.output.splitlines() if "| GSM8K | sticky | KAE |" in line]
+    assert [row.split("|")[1].strip() for row in rows] == ["seed-0", "seed-1"]

@@ -16,7 +16,7 @@ from simulations.comparison.compared import REWARDS_ALONE
 from simulations.comparison.worlds import noise, paths
 
 ROOT = Path(__file__).parents[3]
-PAGE, RESULTS = ROOT / "docs" / "comparison.md", ROOT / "results" / "methods"
+PAGE, RESULTS = ROOT / "docs" / "choose.md", ROOT / "results" / "methods"
 
 
 @pytest.mark.parametrize("part", page.PARTS[:2])

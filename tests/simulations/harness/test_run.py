@@ -261,11 +261,11 @@ def test_unwritable_output_stops_the_run_before_any_work(tmp_path, no_work):
         run_quietly(TOY, tmp_path / "file")
 
 
-@pytest.mark.parametrize("package", ["joblib", "threadpoolctl", "ray"])
+@pytest.mark.parametrize("package", ["joblib", "threadpoolctl"])
 def test_missing_package_stops_the_run_before_any_work(tmp_path, no_work, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=r"pip install -e '\.\[(simulations|ray)\]'"):
-        run_quietly(TOY, tmp_path, backend="ray")
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[simulations\]'"):
+        run_quietly(TOY, tmp_path)
 
 
 @pytest.mark.parametrize("backend", ["sequential", "loky"])

@@ -40,15 +40,15 @@ def test_cell_is_frozen_and_takes_plain_values_only():
     [
         ({"cells": ()}, "has no cells"),
         ({"cells": [*TOY.cells, TOY.cells[0]]}, "two cells are the same"),
-        ({"replicates": 0}, "replicates must be a whole number from 1 on, got 0"),
-        ({"replicates": -5}, "replicates must be a whole number from 1 on, got -5"),
-        ({"replicates": 1.5}, "replicates must be a whole number from 1 on, got 1.5"),
-        ({"shard": True}, "shard must be a whole number from 1 on, got True"),
-        ({"max_replicates": -1}, "max_replicates must be a whole number from 1 on, got -1"),
+        ({"replicates": 0}, "replicates must be a whole number of at least 1, got 0"),
+        ({"replicates": -5}, "replicates must be a whole number of at least 1, got -5"),
+        ({"replicates": 1.5}, "replicates must be a whole number of at least 1, got 1.5"),
+        ({"shard": True}, "shard must be a whole number of at least 1, got True"),
+        ({"max_replicates": -1}, "max_replicates must be a whole number of at least 1, got -1"),
         ({"precision": 0.0}, "precision must be positive"),
         ({"precision": float("nan")}, "precision must be positive"),
         ({"precision": {"rmse": 0.1}}, "precision names 'rmse'"),
-        ({"common": ("scal",)}, "common names 'scal', which is no factor"),
+        ({"common": ("scal",)}, "common names 'scal', which is not a factor"),
     ],
 )
 def test_declaration_that_contradicts_itself_is_refused(change, message):
@@ -139,9 +139,9 @@ def test_cell_that_the_study_refuses_is_named_with_the_reason():
         ({"scale": float("inf")}, "scale must be positive"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"seed": 1.5}, "seed must be a whole number"),
-        ({"jobs": 0}, "jobs must be a whole number from 1 on, got 0"),
-        ({"jobs": -2}, "jobs must be a whole number from 1 on"),
-        ({"backend": "threads"}, "backend must be one of loky, ray, sequential, got 'threads'"),
+        ({"jobs": 0}, "jobs must be a whole number of at least 1, got 0"),
+        ({"jobs": -2}, "jobs must be a whole number of at least 1"),
+        ({"backend": "threads"}, "backend must be one of loky, sequential, got 'threads'"),
     ],
 )
 def test_settings_out_of_range_are_refused(setting, message):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from kaestat.smoothing.kernels import as_kernel
-from kaestat.smoothing.selectors import Aggregated, make_selector
-from tests.helpers.selector_logs import GRID, LOGS, random_log, visits_of
-from tests.helpers.selector_references import PATHS, aggregated_shares, plug_in_moments
+from kaestat.smoothing.selectors import make_selector
+from tests.helpers.selector_logs import GRID, LOGS, visits_of
+from tests.helpers.selector_references import PATHS
 
 NO_GROUP = np.zeros((1, 1))
 
@@ -28,40 +28,7 @@ def test_risk_path_is_the_slow_reference(name, log, kernel):
     )
 
 
-@pytest.mark.parametrize("kernel", ["triangular", "exponential"])
-@pytest.mark.parametrize("sizes", [(1, 2, 3, 4), (4,), (1,)])
-@pytest.mark.parametrize("regular", [False, True])
-def test_plug_in_is_its_formula(sizes, regular, kernel):
-    log = random_log(5, sizes=sizes, regular=regular, prompts=20, visits=20, trend=0.04)
-    drift, variance, rate = plug_in_moments(log)
-    assert drift > 0 and variance > 0, "without drift the formula is not tested"
-    kernel = as_kernel(kernel)
-    selection = make_selector("plug_in", grid=(0.01, 1e4)).select(visits_of(log), kernel=kernel, n_boot=0)
-    formula = (kernel.roughness * variance / (2 * kernel.mu1**2 * drift * rate)) ** (1 / 3)
-    assert selection.bandwidth == pytest.approx(formula, rel=1e-9)
-    bias, noise = drift * kernel.mu1**2, variance * kernel.roughness / rate
-    expected = [bias * b**2 + noise / b for b in (0.01, 1e4)]
-    np.testing.assert_allclose(selection.path["risk"], expected, rtol=1e-9)
-
-
-def test_plug_in_without_visible_drift_takes_the_largest_candidate():
-    log = random_log(1, sizes=(2,))
-    still = [[(time, [0.0, 1.0]) for time, _ in prompt] for prompt in log]  # debiased squared differences: -1/2
-    assert plug_in_moments(still)[0] < 0
-    assert resolve(make_selector("plug_in", grid=GRID), visits_of(still))[0][0] == GRID[-1]
-
-
-@pytest.mark.parametrize("kernel", ["triangular", "exponential"])
-@pytest.mark.parametrize("log", LOGS)
-def test_aggregation_shares_are_the_exponential_weights(log, kernel):
-    selector = Aggregated(grid=GRID, reward_range=0.5)
-    mixture = resolve(selector, visits_of(LOGS[log]), kernel)
-    assert [bandwidth for bandwidth, _ in mixture] == list(GRID)
-    expected = aggregated_shares(LOGS[log], kernel, GRID, learning_rate=2.0)
-    np.testing.assert_allclose([share for _, share in mixture], expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize("name", [*(name for name in PATHS if name != "aggregated"), "plug_in"])
+@pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("log", LOGS)
 def test_a_training_step_chooses_as_the_whole_log_of_its_past_does(name, log):
     selector = make_selector(name)

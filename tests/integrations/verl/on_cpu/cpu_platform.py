@@ -35,7 +35,7 @@ def _device_module() -> ModuleType:
 
 @PlatformRegistry.register(platform="cpu")
 class PlatformCPU(PlatformCUDA):
-    """A CPU in the place of one GPU."""
+    """A CPU in place of one GPU."""
 
     device_name = property(lambda self: "cpu")
     vendor_name = property(lambda self: "cpu")

@@ -1,0 +1,148 @@
+"""What a filter makes of a group: values of its completions, and how likely the group was under each hypothesis."""
+
+from __future__ import annotations
+
+from kaestat.baselines.filter_arrays import added_up, largest
+from kaestat.baselines.filter_belief import JUMPED, TINY, WAYS, Belief, Moving
+from kaestat.core.arrays import Array, namespace, not_negative
+
+LARGEST_GAIN = 60.0  # log evidence of a jump beyond that of the best way: what is more is as good
+
+
+def values_of_binary(belief: Belief, known: Moving, unit: Array, count: Array, total: Array) -> tuple[Array, Array]:
+    """Values of completions with rewards of 0 and 1, and the evidence of the group.
+
+    Parameters
+    ----------
+    belief : Belief
+    known : Moving
+    unit : array, shape (..., P, G)
+        Rewards.
+    count, total : array, shape (..., 1, P)
+
+    Returns
+    -------
+    array, shape (..., P, G)
+        The value of each completion, its own reward left out.
+    array, shape (..., M, P)
+        What `likely_of_group` gives where the dispersion is 1.
+    """
+    xp = namespace(belief.parts)
+    others = not_negative(count - 1)
+    rest = xp.stack([xp.minimum(total, others), not_negative(total - 1)], axis=-3)
+    if not known.exact:
+        others, rest = others / known.dispersion, rest / known.dispersion[..., None, :, :]
+    likely, expected = _likely_and_expected(belief, known, others, rest)
+    value = (added_up(expected) / (added_up(likely) + TINY))[..., 0, :]
+    values = xp.where(unit > 0, value[..., 1, :, None], value[..., 0, :, None])
+    return values, _with_the_last(likely, expected, count, total)
+
+
+def values_of_any(belief: Belief, known: Moving, rests: Array, count: Array) -> Array:
+    """Values of completions with rewards in [0, 1]; see `values_of_binary`.
+
+    ``rests`` has the sum of the others' rewards for each completion, (..., P, G); ``count`` is (..., 1, P).
+    """
+    xp, found = namespace(belief.parts), []
+    others = not_negative(count - 1) / known.dispersion
+    for column in range(rests.shape[-1]):
+        rest = xp.minimum(rests[..., column][..., None, :] / known.dispersion, others)
+        likely, expected = _likely_and_expected(belief, known, others, rest[..., None, :, :])
+        found.append((added_up(expected) / (added_up(likely) + TINY))[..., 0, 0, :])
+    return xp.stack(found, axis=-1)
+
+
+def likely_of_group(belief: Belief, known: Moving, count: Array, total: Array, plain: Array | None) -> Array:
+    """Probability of each hypothesis times the evidence of the group, up to a factor; (..., M, P).
+
+    The evidence of a group of zeros and ones is that of all but one of them, times the probability of that one.
+
+    Parameters
+    ----------
+    belief : Belief
+    known : Moving
+    count, total : array, shape (..., 1, P)
+    plain : boolean array or None
+        Groups of zeros and ones where the dispersion is 1; shape (..., 1, P). None for no group.
+    """
+    whole = None
+    if plain is None or not bool(plain.all()):
+        a, b = belief.beta(known)
+        whole = _gain(*evidence(a, b, count / known.dispersion, total / known.dispersion)) * belief.probability
+    if plain is None or not bool(plain.any()):
+        return whole
+    rest = not_negative(total - 1)[..., None, :, :]
+    of_rest = _with_the_last(*_likely_and_expected(belief, known, not_negative(count - 1), rest), count, total)
+    return of_rest if whole is None else namespace(whole).where(plain, of_rest, whole)
+
+
+def _with_the_last(likely: Array, expected: Array, count: Array, total: Array) -> Array:
+    """What is likely with the completion that was left out: the first column without a 0, the last without a 1."""
+    xp = namespace(total)
+    succeeded = xp.minimum(total, xp.ones_like(total))
+    failed = 1 - succeeded
+    whole = succeeded * expected[..., -1, :, :]
+    whole += failed * likely[..., 0, :, :]
+    whole -= xp.minimum(count, failed) * expected[..., 0, :, :]
+    return whole
+
+
+def _likely_and_expected(belief: Belief, known: Moving, others: Array, rest: Array) -> tuple[Array, Array]:
+    """Probabilities times the evidence of the rest of the group, and these times the mean that it leaves.
+
+    ``others`` is (..., 1, P), and ``rest`` and what is returned have an axis before the hypotheses.
+    """
+    a, b = (part[..., None, :, :] for part in belief.beta(known))
+    others, probability = others[..., None, :, :], belief.probability[..., None, :, :]
+    if bool((others > 0).any()):
+        likely = _gain(*evidence(a, b, others, rest))
+        likely *= probability
+    else:
+        likely = probability + 0 * rest
+    return likely, likely * ((a + rest) / (a + b + others))
+
+
+def _gain(log: Array, factor: Array) -> Array:
+    """Evidence relative to about that of the best way."""
+    xp = namespace(log)
+    log -= largest(log[..., WAYS, :])
+    log[..., JUMPED, :] = LARGEST_GAIN - not_negative(LARGEST_GAIN - log[..., JUMPED, :])
+    gain = xp.exp(log)
+    gain *= factor
+    return gain
+
+
+def evidence(a: Array, b: Array, count: Array, total: Array) -> tuple[Array, Array]:
+    """Probability of ``total`` successes and ``count - total`` failures, in one order, under Beta(a, b).
+
+    It is ``factor * exp(log)``, and ``log Gamma`` is that of Stirling's formula from the next integer on, accurate to
+    0.003.
+
+    Returns
+    -------
+    log, factor : array
+    """
+    xp, failed = namespace(a), count - total
+    size = a + b
+    up = size + 1
+    end = up + count
+    log = -_rising(size, up, end, count)
+    factor = 1 + count / size
+    for z, k in ((a, total), (b, failed)):
+        up_z = z + 1
+        end_z = up_z + k
+        log = log + _rising(z, up_z, end_z, k)
+        log += k * xp.log(end_z / end)
+        factor = factor / (1 + k / z)
+    return log, factor
+
+
+def _rising(z: Array, up: Array, end: Array, k: Array) -> Array:
+    """``log (Gamma(z + 1 + k) / Gamma(z + 1)) - k log(end) + k``, with ``up = z + 1`` and ``end = up + k``."""
+    ratio = k / up
+    out = namespace(z).log(1 + ratio)
+    out *= z + 0.5
+    ratio /= end
+    ratio *= 1 / 12
+    out -= ratio
+    return out

@@ -1,0 +1,387 @@
+"""Checks that a baseline of your own must pass before its error, or a run with it, means anything."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from kaestat.baselines.base import Baseline
+from kaestat.core.arrays import Array, Groups, Visits
+
+TOLERANCE = 1e-6  # a filter may keep its state in single precision
+STEPS = (0, 2, 3, 7, 8, 10)  # the last is now
+GROUP = 4
+PROMPTS = ("a", "b", "c", "d")
+OURS = "kaestat."
+
+
+class FaultyBaseline(ValueError):
+    """A baseline does not do what every baseline must.
+
+    Attributes
+    ----------
+    faults : dict of str to str
+        Name of each check that it fails, and why.
+    """
+
+    def __init__(self, baseline: Baseline, faults: dict[str, str]):
+        told = "".join(f"\n- {name}: {why}" for name, why in faults.items())
+        super().__init__(f"{type(baseline).__name__} fails {len(faults)} of the checks of a baseline:{told}")
+        self.faults = faults
+
+
+class _Fault(Exception):
+    """Why a check fails."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Now:
+    """What a baseline gets at the last step of a made run."""
+
+    groups: Groups
+    visits: Visits
+    step: Any
+    carry: Any
+
+
+@dataclass(frozen=True, eq=False)
+class _Bench:
+    """A baseline and the prompts of the made runs that it is tried on."""
+
+    baseline: Baseline
+    prompts: tuple[Hashable, ...]
+
+    def now(self, reward: np.ndarray | None = None, *, upto: int = len(STEPS)) -> _Now:
+        """The last of so many steps; rewards (T, P, G) are 0 or 1 where none are given."""
+        baseline, reward = self.baseline, _rewards() if reward is None else reward
+        carry, state = baseline.initial_carry(), np.zeros((reward.shape[1], baseline.state_size), dtype=np.float32)
+        for t in range(upto):
+            weight = np.ones_like(reward[t]) if baseline.needs_weights else None
+            groups = Groups(reward[t], weight=weight, prompt_ids=self.prompts)
+            lag = np.array([float(STEPS[t] - step) for step in STEPS[:t]])
+            past = np.moveaxis(reward[:t], 0, 1)
+            visits = Visits.of(lag, past, np.ones_like(past) if baseline.needs_weights else None)
+            now = _Now(groups, replace(visits, state=state) if baseline.state_size else visits, STEPS[t], carry)
+            if t == upto - 1:
+                break
+            served = baseline.serve(groups, visits=now.visits, step=now.step, carry=carry)
+            carry, state = served.carry, state if served.state is None else served.state
+        return now
+
+    def values(self, now: _Now, baseline: Baseline | None = None) -> Array:
+        return (baseline or self.baseline).values(now.groups, now.visits, step=now.step, carry=now.carry)
+
+
+def check(baseline: Baseline, *, prompts: Sequence[Hashable] = PROMPTS) -> tuple[str, ...]:
+    """Names of the checks that a baseline has passed; an error names those that it fails.
+
+    Parameters
+    ----------
+    baseline : Baseline
+    prompts : sequence of four hashables
+        Ids of the prompts that it is tried on, for a baseline that looks prompts up.
+
+    Raises
+    ------
+    FaultyBaseline
+        If it fails some; ``faults`` has the name of each and why.
+    TypeError
+        If it is not a `Baseline`.
+    ValueError
+        If an input of the baseline is missing, or there are not four prompts.
+
+    Notes
+    -----
+    ``shape``, ``finite``: values are numbers, one per completion, whatever the past. ``memory``, ``mutation``: nothing
+    is kept on the object or written into the arrays. ``own_reward``: the own reward moves a value as
+    `Baseline.own_derivative` says. ``leave_one_out``: that form does without it. ``padding``, ``visit_padding``: what
+    stands outside the mask, or in a visit without completions, does not matter. ``horizon``: visits beyond it do not
+    either; a baseline that says nothing has a horizon of 0 and sees no past. ``batches``, ``prompt_order``: steps along
+    a leading axis and prompts in another order get the same values. ``pools_prompts``, ``past_only``, ``weights``,
+    ``condensed`` (`Baseline.counts_suffice`): what the class says of itself is true. ``torch``, if it is installed:
+    tensors give the same values, as tensors.
+
+    Examples
+    --------
+    >>> import kaestat
+    >>> "own_reward" in kaestat.check(kaestat.make_baseline("kae"))
+    True
+    """
+    if not isinstance(baseline, Baseline):
+        raise TypeError(f"baseline must be a Baseline, got {type(baseline).__name__}; make_baseline gives one by name.")
+    if baseline.missing_input is not None:
+        raise ValueError(f"{type(baseline).__name__} needs {baseline.missing_input} before it can be checked.")
+    if len(set(prompts)) != len(PROMPTS):
+        raise ValueError(f"prompts must be {len(PROMPTS)} different ids, got {list(prompts)!r}.")
+    faults = _faults(_Bench(baseline, tuple(prompts)), CHECKS)
+    if faults:
+        raise FaultyBaseline(baseline, faults)
+    return tuple(each.__name__ for each in CHECKS if each is not torch or find_spec("torch"))
+
+
+def check_unknown(baseline: Baseline, prompts: Sequence[Hashable]) -> None:
+    """Raise `FaultyBaseline` for a baseline that is not of this library and whose risk would mean nothing.
+
+    It is tried on prompts of the log. What it raises there is left to the log itself.
+    """
+    if type(baseline).__module__.startswith(OURS):
+        return
+    checks = [each for each in CHECKS if each is not torch or "torch" in sys.modules]
+    faults = _faults(_Bench(baseline, (*prompts[: len(PROMPTS)], *PROMPTS)[: len(PROMPTS)]), checks)
+    faults = {name: why for name, why in faults.items() if not why.startswith(RAISED)}
+    if faults:
+        raise FaultyBaseline(baseline, faults)
+
+
+RAISED = "it raises "
+
+
+def _faults(bench: _Bench, checks: Sequence[Callable[[_Bench], None]]) -> dict[str, str]:
+    faults: dict[str, str] = {}
+    for each in checks:
+        try:
+            each(bench)
+        except _Fault as fault:
+            faults[each.__name__] = str(fault)
+        except Exception as error:  # whatever a user's code raises
+            faults[each.__name__] = f"{RAISED}{type(error).__name__}: {error}"
+        if faults and each in FIRST:
+            break  # the others would find the same fault again
+    return faults
+
+
+def _rewards(seed: int = 0, *, soft: bool = False) -> np.ndarray:
+    """Rewards of a made run, shape (T, P, G); every group of the last step has two successes."""
+    rng = np.random.default_rng(seed)
+    reward = rng.random((len(STEPS), len(PROMPTS), GROUP))
+    if soft:
+        return reward
+    reward = (reward < np.array([0.3, 0.5, 0.6, 0.8])[:, None]).astype(float)
+    reward[-1] = [rng.permutation([0.0, 0.0, 1.0, 1.0]) for _ in PROMPTS]
+    return reward
+
+
+def shape(bench: _Bench) -> None:
+    for upto in (1, len(STEPS)):
+        now = bench.now(upto=upto)
+        values = bench.values(now)
+        if not isinstance(values, np.ndarray) or values.shape != now.groups.reward.shape:
+            found = f"shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
+            raise _Fault(f"values of groups of shape {now.groups.reward.shape} must be an array of it, got {found}.")
+
+
+def finite(bench: _Bench) -> None:
+    cases = {"with a past": _rewards(), "with rewards between 0 and 1": _rewards(soft=True)}
+    cases |= {"of groups of one completion": _rewards()[..., :1]}
+    cases |= {f"where all rewards are {z:g}": np.full_like(_rewards(), z) for z in (0.0, 1.0)}
+    for what, reward in cases.items():
+        for upto in (1, 2, len(STEPS)):
+            values = bench.values(bench.now(reward, upto=upto))
+            if not np.isfinite(values).all():
+                past = "without a past, " if upto == 1 else ""
+                raise _Fault(f"values {past}{what} are {values[~np.isfinite(values)][0]}; every value must be finite.")
+
+
+def own_reward(bench: _Bench) -> None:
+    _own_moves(bench, bench.baseline, "own_derivative says")
+
+
+def leave_one_out(bench: _Bench) -> None:
+    without = bench.baseline.leave_one_out()
+    if without is not bench.baseline:
+        _own_moves(bench, without, "leave_one_out() promises 0, and its own_derivative says")
+
+
+def _own_moves(bench: _Bench, baseline: Baseline, says: str) -> None:
+    """Turn each reward over, between 0 and 1, and compare its value's change with the derivative."""
+    for upto in (1, len(STEPS)):
+        reward = _rewards()
+        reward[0] = reward[-1]
+        now = bench.now(reward, upto=upto)
+        own = baseline.own_derivative(now.groups, now.visits, step=now.step, carry=now.carry)
+        own = np.broadcast_to(own, now.groups.reward.shape)
+        before = bench.values(now, baseline)
+        for at in np.ndindex(before.shape):
+            turned = now.groups.reward.copy()
+            turned[at] = 1 - turned[at]
+            after = bench.values(replace(now, groups=replace(now.groups, reward=turned)), baseline)
+            slope = (after[at] - before[at]) / (turned[at] - now.groups.reward[at])
+            if abs(slope - own[at]) > TOLERANCE:
+                raise _Fault(
+                    f"a completion's own reward moves its value by {slope:.3g} per unit of reward, but {says} "
+                    f"{own[at]:.3g}: its error would come out too low. Leave the own reward out, or say so."
+                )
+
+
+def padding(bench: _Bench) -> None:
+    now = bench.now(_rewards(soft=True))
+    mask = np.ones((len(PROMPTS), GROUP + 1), dtype=bool)
+    mask[:, GROUP] = False
+    full = bench.values(now)
+    found = []
+    for there in (mask, mask & (np.arange(GROUP + 1) != 1)):
+        for filled in (0.0, 0.9):
+            reward = np.where(there, np.pad(now.groups.reward, ((0, 0), (0, 1))), filled)
+            weight = None if now.groups.weight is None else np.ones_like(reward)
+            groups = replace(now.groups, reward=reward, mask=there, weight=weight)
+            found.append(bench.values(replace(now, groups=groups))[there])
+    complaint = "what stands outside the mask moves values"
+    _same(found[0], full.ravel(), complaint)
+    _same(found[1], full.ravel(), complaint)
+    _same(found[2], found[3], complaint)
+
+
+def visit_padding(bench: _Bench) -> None:
+    now = bench.now()
+
+    columns = {name: column for name, column in _columns(now.visits).items() if name != "state"}
+    wider = {name: np.insert(column, 2, 5.0 if name == "lag" else 0.0, axis=-1) for name, column in columns.items()}
+    padded = replace(now, visits=replace(now.visits, **wider))
+    _same(bench.values(padded), bench.values(now), "a visit without completions (count 0) moves values")
+
+
+def horizon(bench: _Bench) -> None:
+    now, reach = bench.now(), bench.baseline.horizon
+    if bench.baseline.state_size:
+        return
+    lag = now.visits.lag[0]
+    near = np.flatnonzero(lag <= reach)
+    near = near[max(0, len(near) - int(min(bench.baseline.max_visits, len(near)))) :]
+    cut = Visits(**{name: column[..., near] for name, column in _columns(now.visits).items()})
+    _same(
+        bench.values(replace(now, visits=cut)),
+        bench.values(now),
+        f"visits beyond the horizon ({reach:g} steps) or max_visits move values; set the property horizon to the "
+        "largest lag that matters (math.inf for all)",
+    )
+
+
+def batches(bench: _Bench) -> None:
+    baseline = bench.baseline
+    if baseline.stepwise or baseline.initial_carry() is not None:
+        return  # served one step at a time
+    steps = [bench.now(_rewards(seed)) for seed in (0, 1)]
+
+    def stacked(parts: Sequence[Any]) -> Any:
+        first, second = map(_columns, parts)
+        return replace(parts[0], **{name: np.stack([column, second[name]]) for name, column in first.items()})
+
+    groups, visits = stacked([now.groups for now in steps]), stacked([now.visits for now in steps])
+    both = baseline.values(groups, visits, step=np.full((2, 1, 1), STEPS[-1]))
+    for k, now in enumerate(steps):
+        _same(both[k], bench.values(now), "two steps along a leading axis get other values than each alone")
+
+
+def prompt_order(bench: _Bench) -> None:
+    now, order = bench.now(), np.array([2, 0, 3, 1])
+    ids = tuple(bench.prompts[k] for k in order)
+    weight = None if now.groups.weight is None else now.groups.weight[order]
+    visits = Visits(**{name: column[order] for name, column in _columns(now.visits).items()})
+    groups = Groups(now.groups.reward[order], weight=weight, prompt_ids=ids)
+    moved = bench.values(replace(now, groups=groups, visits=visits))
+    _same(moved, bench.values(now)[order], "prompts in another order get other values")
+
+
+def pools_prompts(bench: _Bench) -> None:
+    if bench.baseline.pools_prompts:
+        return
+    others = _rewards()
+    others[:, 1:] = 1 - others[:, 1:]
+    before, after = (bench.values(bench.now(reward))[0] for reward in (_rewards(), others))
+    _same(
+        before, after, "rewards of other prompts move values, but pools_prompts is False: intervals would be too short"
+    )
+
+
+def past_only(bench: _Bench) -> None:
+    if not bench.baseline.past_only:
+        return
+    now = bench.now()
+    turned = replace(now, groups=replace(now.groups, reward=1 - now.groups.reward))
+    _same(bench.values(turned), bench.values(now), "rewards of now move values, but past_only is True")
+
+
+def weights(bench: _Bench) -> None:
+    now = bench.now(_rewards(soft=True))
+    if not bench.baseline.takes_weights or bench.baseline.needs_weights:
+        return
+    ones = np.ones_like(now.groups.reward)
+    visits = replace(
+        now.visits, weight=now.visits.count, weight_sq=now.visits.count, weighted_total=now.visits.total,
+        weighted_total_sq=now.visits.total_sq,
+    )  # fmt: skip
+    weighted = replace(now, groups=replace(now.groups, weight=ones), visits=visits)
+    _same(bench.values(weighted), bench.values(now), "weights of 1 give other values than no weights")
+
+
+def condensed(bench: _Bench) -> None:
+    if not bench.baseline.counts_suffice:
+        return
+    now = bench.now()
+    reward = np.broadcast_to([0.0, 1.0], (len(PROMPTS), 2)).copy()
+    times = np.full_like(reward, GROUP / 2)
+    few = bench.values(replace(now, groups=replace(now.groups, reward=reward, times=times)))
+    at = now.groups.reward.astype(int)
+    expected = np.take_along_axis(few, at, axis=-1)
+    _same(expected, bench.values(now), "counts_suffice is True, but rewards counted in Groups.times get other values")
+
+
+def memory(bench: _Bench) -> None:
+    now = bench.now()
+    first = bench.values(now)
+    bench.values(bench.now(_rewards(1)))
+    _same(bench.values(now), first, "the same call gives other values after another: keep state in carry, not in self")
+
+
+def mutation(bench: _Bench) -> None:
+    now = bench.now(_rewards(soft=True))
+    arrays = _columns(now.groups) | _columns(now.visits)
+    kept = {name: array.copy() for name, array in arrays.items()}
+    bench.values(now)
+    changed = [name for name, array in arrays.items() if not np.array_equal(array, kept[name])]
+    if changed:
+        raise _Fault(f"values() writes into {', '.join(changed)}; work on a copy.")
+
+
+def torch(bench: _Bench) -> None:
+    if not find_spec("torch"):
+        return
+    import torch as library
+
+    def tensors(part: Any) -> Any:
+        return replace(part, **{name: library.from_numpy(array.copy()) for name, array in _columns(part).items()})
+
+    now = bench.now(_rewards(soft=True))
+    try:
+        found = bench.values(replace(now, groups=tensors(now.groups), visits=tensors(now.visits)))
+    except Exception as error:
+        raise _Fault(
+            f"torch tensors raise {type(error).__name__}: {error}; use groups.xp in place of numpy."
+        ) from error
+    if not isinstance(found, library.Tensor):
+        raise _Fault(f"torch tensors give {type(found).__name__}, not a tensor; use groups.xp, not numpy.")
+    _same(found.detach().numpy(), bench.values(now), "torch tensors give other values than NumPy arrays")
+
+
+def _columns(part: Groups | Visits) -> dict[str, np.ndarray]:
+    """The arrays that are there, by name."""
+    columns = {each.name: getattr(part, each.name) for each in fields(part)}
+    return {name: column for name, column in columns.items() if isinstance(column, np.ndarray)}
+
+
+def _same(found: np.ndarray, expected: np.ndarray, complaint: str) -> None:
+    off = np.abs(found - expected).max(initial=0.0)
+    if not off <= TOLERANCE:
+        raise _Fault(f"{complaint} (by {off:.3g}).")
+
+
+FIRST: tuple[Callable[[_Bench], None], ...] = (shape, memory, mutation)
+CHECKS: tuple[Callable[[_Bench], None], ...] = (
+    *FIRST, finite, own_reward, leave_one_out, padding, visit_padding, horizon, batches, prompt_order, pools_prompts,
+    past_only, weights, condensed, torch,
+)  # fmt: skip

@@ -1,0 +1,190 @@
+"""How good the answer of `kaestat analyze` is, on logs of many kinds and sizes whose true values are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from kaestat import RewardLog
+from kaestat.datasets import simulated_run
+from kaestat.logs.replay import replay
+from kaestat.logs.reward_range import reward_range
+from kaestat.logs.risk import eligible_visits, risk_baseline
+from kaestat.logs.tuning import MARK
+from kaestat.report.analysis import analyze, default_methods
+from kaestat.report.headline import headline
+from simulations.bandits.paths import PATHS, value_paths
+from simulations.bandits.regimes import CONCENTRATION, N_PROMPTS, REGIMES, rewards_of, steps_of
+from simulations.harness import Cell, Estimate, Samples, Streams, Study, average
+from simulations.harness.performance import proportion
+from simulations.harness.study import grid
+
+REAL, ONCE = "as a real run", "one epoch"
+KINDS = (*REGIMES, "static", "saturating", REAL, ONCE)
+NEAR = 1.2  # times the error of the best candidate
+TRUTH_PROMPTS, TRUTH_FROM = 400, 10**6  # prompts behind the true errors of a cell; the first number of their replicates
+N_BOOT = 400
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a log is: an epoch takes ``batches`` steps."""
+
+    prompts: int
+    visits: int
+    group_size: int
+    batches: int
+
+
+SHAPES = {
+    f"{s.prompts} x {s.visits} x {s.group_size}": s
+    for s in (
+        Shape(6, 10, 4, 1),
+        Shape(6, 30, 2, 1),
+        Shape(15, 12, 8, 3),
+        Shape(20, 15, 16, 1),
+        Shape(40, 10, 4, 2),
+        Shape(40, 30, 1, 4),
+        Shape(100, 6, 4, 5),
+        Shape(200, 12, 2, 8),
+    )
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A log, and the true value of each completion in the order of ``log.frame``."""
+
+    log: RewardLog
+    value: np.ndarray
+
+
+def made_logs(kind: str, shape: Shape, streams: Streams) -> list[Made]:
+    """A log for each replicate."""
+    visits = 1 if kind == ONCE else shape.visits
+    if kind in (REAL, ONCE):
+        seeds = [int(rng.integers(2**31)) for rng in streams.generators("run")]
+        runs = [
+            simulated_run(n_prompts=shape.prompts, n_epochs=visits, group_size=shape.group_size, seed=seed)
+            for seed in seeds
+        ]
+        return [Made(run.log, run.values) for run in runs]
+    drawn = [
+        _drawn(kind, shape, Streams(streams.seed, f"{streams.key} {block}", streams.replicates))
+        for block in range(-(-shape.prompts // N_PROMPTS))
+    ]
+    value, reward = (np.concatenate(parts, axis=2)[:, :visits, : shape.prompts] for parts in zip(*drawn, strict=True))
+    epoch = steps_of(kind, value.shape[1])[: value.shape[1]] if kind in REGIMES else np.arange(value.shape[1])
+    batch = np.arange(shape.prompts) * shape.batches // shape.prompts
+    step = epoch[:, None] * shape.batches + batch
+    return [_log(*one, step) for one in zip(value, reward, strict=True)]
+
+
+def _drawn(kind: str, shape: Shape, streams: Streams) -> tuple[np.ndarray, np.ndarray]:
+    """Values (R, T, P) and rewards (R, T, P, G) of 64 prompts."""
+    if kind in PATHS:
+        value = value_paths(kind, streams, shape.visits, N_PROMPTS)
+    else:
+        value = REGIMES[kind](streams)[0]
+    return value, rewards_of(value, shape.group_size, streams, CONCENTRATION if kind == "Beta rewards" else None)
+
+
+def _log(value: np.ndarray, reward: np.ndarray, step: np.ndarray) -> Made:
+    visit, prompt, _ = np.indices(reward.shape)
+    at = np.argsort(step[visit, prompt], axis=None, kind="stable")
+    columns = (
+        np.broadcast_to(c, reward.shape).ravel()[at] for c in (prompt, step[..., None], reward, value[..., None])
+    )
+    prompt, step, reward, value = columns
+    return Made(RewardLog(prompt, step, reward), value)
+
+
+def true_error(made: Made, method: str, min_visits: int) -> float:
+    """Mean squared value error of a method over the scored visits: within prompts, then over prompts."""
+    log, units = made.log, made.log.prompt_units
+    baseline = risk_baseline(method.removesuffix(MARK)).on_range(*reward_range(log))
+    squared = np.add.reduceat((replay(log, baseline)[0] - made.value) ** 2, units.first) / units.counts
+    scored = eligible_visits(log, min_visits, bool((units.counts > 1).any()))
+    prompt = units.visit_prompt[scored]
+    n = np.bincount(prompt)
+    return float((np.bincount(prompt, weights=squared[scored])[n > 0] / n[n > 0]).mean())
+
+
+@cache
+def truth_logs(seed: int, key: str, kind: str, shape: Shape) -> list[Made]:
+    """Further logs of a cell, over which errors are averaged."""
+    n = max(4, -(-TRUTH_PROMPTS // shape.prompts))
+    return made_logs(kind, shape, Streams(seed, key, range(TRUTH_FROM, TRUTH_FROM + n)))
+
+
+@cache
+def expected_error(seed: int, key: str, kind: str, shape: Shape, method: str) -> float:
+    """The mean over logs of a cell of `true_error`."""
+    logs = truth_logs(seed, key, kind, shape)
+    return float(np.mean([true_error(made, method, 0 if kind == ONCE else 1) for made in logs]))
+
+
+def candidates(kind: str) -> list[str]:
+    """Every method that `analyze` tries unasked and that leaves the completion's own reward out."""
+    names = [name for name in default_methods() if kind != ONCE or risk_baseline(name).horizon == 0]
+    fair = {name: risk_baseline(name) for name in names}
+    return [name for name, each in fair.items() if each.estimates_mean and not each.includes_own]
+
+
+def simulate(cell: Cell, streams: Streams) -> Samples:
+    kind, shape = cell["kind"], SHAPES[cell["shape"]]
+    world = (streams.seed, streams.key, kind, shape)
+    best = min(expected_error(*world, method) for method in candidates(kind))
+    rows = []
+    for made in made_logs(kind, shape, streams):
+        analysis = analyze(made.log, n_boot=N_BOOT)
+        found = analysis.recommendation
+        error, rival = expected_error(*world, found.row), expected_error(*world, found.rival)
+        gap, share = error - rival, 1 - error / rival
+        known = np.isfinite(found.difference_low)
+        rows.append(
+            {
+                "ratio_to_best": error / best,
+                "near_best": error <= NEAR * best,
+                "interval|known": known,
+                "interval|covers": not known or found.difference_low <= gap <= found.difference_high,
+                "reduction|known": np.isfinite(found.reduction_low),
+                "reduction|covers": not found.reduction_low > share and not found.reduction_high < share,
+                "better|claimed": found.better,
+                "better|wrong": found.better and gap > 0,
+                "headline|says_100": "100 %" in headline(analysis),
+            }
+        )
+    return {name: np.array([row[name] for row in rows], dtype=float) for name in rows[0]}
+
+
+def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
+    return [
+        average(name, column) if name == "ratio_to_best" else proportion(name, column)
+        for name, column in samples.items()
+    ]
+
+
+def conclude(summary: pd.DataFrame) -> pd.DataFrame:
+    """One row per share, over all logs: ``measure, share, se, logs``."""
+    return summary
+
+
+STUDY = Study(
+    name="recommended",
+    aims="How often the method that analyze recommends is near the best, and whether what it says of it holds.",
+    mechanisms="Logs of 6 to 200 prompts and 6 to 30 visits (one visit in one epoch), in batches, of the regimes of "
+    "the study regimes, of static and saturating values, and of the run of kaestat.datasets.",
+    estimands="The recommended method's value error, and its difference to the rival's, in further logs of the cell.",
+    methods=("analyze",),
+    measures=("ratio_to_best", "near_best", "known", "covers", "claimed", "wrong", "says_100"),
+    cells=grid(kind=KINDS, shape=tuple(SHAPES)),
+    replicates=5,
+    shard=5,
+    simulate=simulate,
+    summarise=summarise,
+    conclude=conclude,
+)

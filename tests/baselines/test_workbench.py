@@ -1,0 +1,225 @@
+"""`kaestat.check` names each fault that is planted, and no other; every method of ours passes."""
+
+import math
+
+import numpy as np
+import pytest
+
+import kaestat
+from kaestat import make_baseline, methods, value_risk
+from kaestat.baselines import Baseline
+from kaestat.baselines.workbench import CHECKS, FaultyBaseline
+from kaestat.logs.prompt_risks import NegativeRiskWarning
+from tests.helpers.estimators import PARAMETERS
+from tests.helpers.made_logs import small_run
+
+
+class Sound(Baseline):
+    """Mean of the prompt's past rewards, 1/2 without any."""
+
+    @property
+    def horizon(self):
+        return math.inf
+
+    def values(self, groups, visits, *, step, carry=None):
+        return self.mean(groups, visits) + 0 * groups.reward
+
+    def mean(self, groups, visits):
+        xp = groups.xp
+        count = xp.sum(visits.count, axis=-1, keepdims=True)
+        total = xp.sum(visits.total, axis=-1, keepdims=True)
+        return xp.where(count > 0, total / xp.clip(count, 1.0, None), 0.5 + 0 * total)
+
+
+class OwnReward(Sound):
+    def values(self, groups, visits, *, step, carry=None):
+        return 0.9 * groups.reward
+
+
+class LeaveOneOut(Sound):
+    def values(self, groups, visits, *, step, carry=None):
+        return groups.xp.sum(groups.carried, axis=-1, keepdims=True) / groups.count + 0 * groups.reward
+
+    def own_derivative(self, groups, visits, *, step, carry=None):
+        return 1 / groups.count
+
+    def leave_one_out(self):
+        return Promise()
+
+
+class Promise(LeaveOneOut):
+    def own_derivative(self, groups, visits, *, step, carry=None):
+        return 0.0
+
+
+class Shape(Sound):
+    def values(self, groups, visits, *, step, carry=None):
+        return self.mean(groups, visits)
+
+
+class Finite(Sound):
+    def mean(self, groups, visits):
+        with np.errstate(invalid="ignore"):
+            return groups.xp.sum(visits.total, axis=-1, keepdims=True) / groups.xp.sum(
+                visits.count, axis=-1, keepdims=True
+            )
+
+
+class Padding(Sound):
+    def values(self, groups, visits, *, step, carry=None):
+        xp, others = groups.xp, groups.reward.shape[-1] - 1
+        total = xp.sum(groups.reward, axis=-1, keepdims=True)
+        return (total - groups.reward) / max(others, 1)
+
+
+class VisitPadding(Sound):
+    def mean(self, groups, visits):
+        xp = groups.xp
+        rates = visits.total / xp.clip(visits.count, 1.0, None)
+        return xp.sum(rates, axis=-1, keepdims=True) / max(rates.shape[-1], 1)
+
+
+class Horizon(Sound):
+    horizon = 0.0  # as a baseline that says nothing
+
+
+class Batches(Sound):
+    def values(self, groups, visits, *, step, carry=None):
+        xp = groups.xp
+        rates = xp.sum(self.mean(groups, visits), axis=0, keepdims=True)  # meant for prompts: of steps it is another
+        return rates + 0 * groups.reward
+
+    pools_prompts = True
+
+
+class PromptOrder(Sound):
+    def values(self, groups, visits, *, step, carry=None):
+        place = groups.xp.arange(groups.reward.shape[-2], dtype=groups.reward.dtype)
+        return 0.1 * place[:, None] + super().values(groups, visits, step=step)
+
+
+class PoolsPrompts(Sound):
+    def values(self, groups, visits, *, step, carry=None):
+        mean = self.mean(groups, visits)
+        return (mean + groups.pooled(mean) / groups.reward.shape[-2]) / 2 + 0 * groups.reward
+
+
+class PastOnly(Sound):
+    past_only = True
+
+    def values(self, groups, visits, *, step, carry=None):
+        mass, carried = groups.others()
+        return (self.mean(groups, visits) + carried) / (1 + mass)
+
+
+class Weights(Sound):
+    takes_weights = True
+
+    def mean(self, groups, visits):
+        return super().mean(groups, visits) * (1.0 if visits.weight is None else 0.5)
+
+
+class Condensed(Sound):
+    counts_suffice = True
+
+    def values(self, groups, visits, *, step, carry=None):
+        there = groups.xp.ones_like(groups.reward) if groups.mask is None else groups.mask  # and Groups.times?
+        n, total = (groups.xp.sum(there * part, axis=-1, keepdims=True) for part in (1.0, groups.reward))
+        return (total - groups.reward) / groups.xp.clip(n - 1, 1.0, None)
+
+
+class Memory(Sound):
+    def values(self, groups, visits, *, step, carry=None):
+        calls = self.__dict__["calls"] = self.__dict__.get("calls", 0) + 1
+        return self.mean(groups, visits) + (0 * groups.reward if calls % 2 else 0 * groups.reward + 0.01)
+
+
+class Mutation(Sound):
+    def values(self, groups, visits, *, step, carry=None):
+        values = super().values(groups, visits, step=step)
+        visits.total_sq[...] += 1
+        return values
+
+
+class Torch(Sound):
+    def values(self, groups, visits, *, step, carry=None):
+        total, count = (np.sum(np.asarray(part), axis=-1, keepdims=True) for part in (visits.total, visits.count))
+        return np.where(count > 0, total / np.maximum(count, 1), 0.5) + 0 * np.asarray(groups.reward)
+
+
+FAULTS = {
+    "own_reward": OwnReward,
+    "leave_one_out": LeaveOneOut,
+    "shape": Shape,
+    "finite": Finite,
+    "padding": Padding,
+    "visit_padding": VisitPadding,
+    "horizon": Horizon,
+    "batches": Batches,
+    "prompt_order": PromptOrder,
+    "pools_prompts": PoolsPrompts,
+    "past_only": PastOnly,
+    "weights": Weights,
+    "condensed": Condensed,
+    "memory": Memory,
+    "mutation": Mutation,
+    "torch": Torch,
+}
+
+
+def test_every_check_has_a_planted_fault():
+    assert set(FAULTS) == {each.__name__ for each in CHECKS}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_gets_its_own_name(name):
+    with pytest.raises(FaultyBaseline, match=f"- {name}: ") as caught:
+        kaestat.check(FAULTS[name]())
+    assert list(caught.value.faults) == [name]
+
+
+@pytest.mark.parametrize("name", methods())
+def test_every_method_of_ours_passes(name):
+    assert len(kaestat.check(make_baseline(name, **PARAMETERS.get(name, {})))) == len(CHECKS)
+
+
+def test_a_sound_baseline_of_a_users_own_passes_and_is_scored():
+    assert "horizon" in kaestat.check(Sound())
+    risk = value_risk(small_run(n_prompts=20, n_epochs=6), [Sound()], n_boot=0)
+    assert risk["mse"][0] > 0
+
+
+def test_what_cannot_be_checked_is_refused():
+    with pytest.raises(TypeError, match="must be a Baseline, got str"):
+        kaestat.check("kae")
+    with pytest.raises(ValueError, match="Oracle needs"):
+        kaestat.check(make_baseline("oracle"))
+    with pytest.raises(ValueError, match="4 different ids"):
+        kaestat.check(Sound(), prompts="aabc")
+
+
+@pytest.mark.parametrize("score", [lambda *a: value_risk(*a, n_boot=0), kaestat.risk_differences])
+def test_a_log_refuses_a_cheating_baseline(score):
+    with pytest.raises(FaultyBaseline, match=r"own_reward: .* by 0\.9 per unit of reward, but own_derivative says 0"):
+        score(small_run(n_prompts=10, n_epochs=4), [OwnReward()])
+
+
+class Lookup(Sound):
+    """Knows the log's prompts alone."""
+
+    def values(self, groups, visits, *, step, carry=None):
+        known = {prompt: 0.5 for prompt in range(20)}
+        return groups.xp.asarray([[known[prompt]] for prompt in groups.prompt_ids]) + 0 * groups.reward
+
+
+def test_a_log_checks_a_baseline_on_its_own_prompts():
+    with pytest.raises(FaultyBaseline, match="raises KeyError"):
+        kaestat.check(Lookup())
+    Lookup.stepwise = True
+    assert len(value_risk(small_run(n_prompts=20, n_epochs=4), [Lookup()], n_boot=0)) == 1
+
+
+def test_an_error_far_below_zero_is_said_to_be_one(monkeypatch):
+    monkeypatch.setattr("kaestat.logs.risk.check_unknown", lambda *given: None)
+    with pytest.warns(NegativeRiskWarning, match=r"OwnReward.* lies more than 2 standard errors below 0"):
+        value_risk(small_run(n_prompts=40, n_epochs=6), [OwnReward()], n_boot=0)
