@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from array_api_compat import device
 
 from kaestat.baselines.base import Served
 from kaestat.baselines.filter_arrays import Scale, added_up, as_type_of, elapsed, joined, of_rows, summed
@@ -132,7 +133,7 @@ class _Now:
     unit : array, shape (..., P, G)
         Rewards, 0 in the padding.
     binary : bool
-        Whether all of these are 0 or 1.
+        Whether all of these are 0 or 1, and whole completions.
     low, width : array, shape (..., 1)
         Range of the rewards of earlier steps.
     is_unit, outside : bool
@@ -191,7 +192,7 @@ class _Now:
             groups=groups,
             visits=visits,
             unit=unit,
-            binary=bool((unit * unit == unit).all()),
+            binary=bool(_zeros_and_ones(unit, groups.times).all()),
             low=low,
             width=width,
             is_unit=is_unit,
@@ -267,7 +268,9 @@ class _Now:
         pooled = groups.pooled(each)
         sums, prior = self.population.with_prompts(each, pooled)
         shock = self.shock(beliefs, known, count, total)
-        values, packed, learned, afterwards = [], [], [], []
+        values, learned, afterwards = [], [], []
+        like, size = self.rates.variance, baseline.state_size
+        state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
         for rows, belief in zip(self.blocks, beliefs, strict=True):
             n, s = self.coarse(of_rows(count, rows)), self.coarse(of_rows(total, rows))
             here = replace(known, a=self.coarse(of_rows(prior[0], rows)), b=self.coarse(of_rows(prior[1], rows)))
@@ -283,7 +286,7 @@ class _Now:
             learned.append(self.population.learned_from(belief.probability, likely, after.probability, known, counts))
             values.append(value)
             afterwards.append(after)
-            packed.append(after.packed(known, self.scale_of(rows, s)))
+            state[..., rows, :] = after.packed(known, self.scale_of(rows, s))
         if shock is not None:  # the values are spread in another way now
             n, s = self.past_of(afterwards, known)
             shifted = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
@@ -306,7 +309,7 @@ class _Now:
                 name: xp.where(came if name == "last_scored" else came[..., None], array, self.carry[name])
                 for name, array in carry.items()
             }
-        return Served(values=value, carry=carry, settled=baseline, state=joined(packed, -2))
+        return Served(values=value, carry=carry, settled=baseline, state=state)
 
     def past_of(self, beliefs: list[Belief], known: Moving) -> tuple[Array, Array]:
         """Completions that each prompt's past counts as, and the sum of their rewards; (..., P) each."""
@@ -344,8 +347,8 @@ class _Now:
 
     def plain(self, rows: slice) -> Array:
         """Groups of zeros and ones where the dispersion is 1; (..., 1, P)."""
-        unit = self.unit[..., rows, :]
-        return (unit * unit == unit).all(-1)[..., None, :] & (self.population.dispersion == 1)
+        times = None if self.groups.times is None else self.groups.times[..., rows, :]
+        return _zeros_and_ones(self.unit[..., rows, :], times)[..., None, :] & (self.population.dispersion == 1)
 
     def scale_of(self, rows: slice, unit_total: Array) -> Scale | None:
         """For rewards on their own scale, those of the group whatever they are."""
@@ -378,3 +381,9 @@ class _Now:
             within = within + share * (total - past[1] / n) ** 2
             mixed = xp.where(count > 1, mixed, share * total * (1 - total))
         return groups.pooled(xp.stack([within, mixed], axis=-2).swapaxes(-1, -2))[..., 0, :]
+
+
+def _zeros_and_ones(unit: Array, times: Array | None) -> Array:
+    """Whether groups have rewards 0 and 1 alone, and whole numbers of them: a prior's rate may be of none; (..., P)."""
+    plain = unit * unit == unit
+    return (plain if times is None else plain & (times % 1 == 0)).all(-1)

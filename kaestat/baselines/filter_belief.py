@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 from array_api_compat import device
 
 from kaestat.baselines.filter_arrays import Scale, added_up
@@ -13,6 +14,7 @@ from kaestat.core.arrays import Array, namespace, not_negative
 RENEWED = 0.02  # per visit: the chance that all prompts begin to move in another way
 KEPT_APART = 0.998  # of a prompt's evidence per visit: the rest is for a change of the way in which it moves
 TINY = 1e-30
+LARGEST_COUNT = 1e9  # of a prompt that is never solved, a downward drift makes more and more
 PARTS = 4  # arrays of a state
 WAYS, JUMPED = slice(None, -AGES), slice(-AGES, None)  # of the hypotheses
 
@@ -185,9 +187,9 @@ def shifted(parts: Array, known: Moving, by: Array, after: Moving) -> Array:
     scale = (b + a * factor) / (a + b)
     successes = a * scale - share * after.a
     failures = (scale / factor) * b - share * (known.a + known.b - after.a)
-    count = not_negative(successes + failures)
-    successes = xp.minimum(not_negative(successes), count)
-    return xp.stack([successes, count - successes], axis=-3)
+    both = xp.stack([successes, failures], axis=-3)  # where one is negative, the other makes up for it
+    owed = xp.stack([failures, successes], axis=-3).clip(-np.inf, 0.0)
+    return (both + owed).clip(0.0, LARGEST_COUNT)
 
 
 def _beta(parts: Array, known: Moving) -> tuple[Array, Array]:

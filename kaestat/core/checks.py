@@ -19,6 +19,7 @@ from kaestat.core.spelling import nearest
 SMALLEST_PARAMETER, LARGEST_PARAMETER = 1e-140, 1e140
 # Factors: arguments of closed forms, and rewards. No product of four, and no fourth power, overflows.
 SMALLEST_FACTOR, LARGEST_FACTOR = 1e-70, 1e70
+EQUAL_TO_THEMSELVES = {str, int, bytes}  # kinds of ids of which none is NaN
 LARGEST_WHOLE = 2**53  # up to here a float holds every whole number
 MAX_STEP = 2**31 - 2
 MAX_REWARD = 1e70  # of a log: the fourth powers in variances of variances must be finite
@@ -294,7 +295,7 @@ def check_distinct_ids(name: str, distinct: Iterable[Any]) -> None:
         if hasattr(kind, "__array__") and not issubclass(kind, np.generic):
             raise TypeError(f"{name} holds arrays ({kind.__name__}), which differ at every step; pass ids.tolist().")
     try:
-        missing = NoneType in kinds or any(map(operator.ne, distinct, distinct))
+        missing = NoneType in kinds or (not kinds <= EQUAL_TO_THEMSELVES and any(map(operator.ne, distinct, distinct)))
     except (TypeError, ValueError):  # pandas.NA is neither equal to itself nor not
         missing = True
     if missing:

@@ -15,6 +15,7 @@ from kaestat.core.checks import MAX_STEP, check_column, check_finite, check_fini
 from kaestat.core.samples import Packing, code_ids
 from kaestat.core.storage import decode_keys, encode_keys
 from kaestat.history.fields import visit_sums
+from kaestat.history.label_prior import rates_of_labels
 from kaestat.history.prior_table import table_of_file, usable_rows
 
 PLAIN_SUMS = ("count", "total", "total_sq")
@@ -32,7 +33,7 @@ class Prior:
     the prompts with the policy that training starts from is dated just before the first step, which is the default. One
     with an older or another policy is made to fade sooner by an earlier step; negative steps lie before the run.
 
-    Use `of_rates`, `of_mapping`, `of_samples`, `of_table` or `read`.
+    Use `of_rates`, `of_mapping`, `of_labels`, `of_rewards`, `of_samples`, `of_table` or `read`.
 
     Attributes
     ----------
@@ -136,6 +137,43 @@ class Prior:
                 )
         means, counts = ([pair[place] for pair in known.values()] for place in (0, 1))
         return cls.of_rates(list(known), means, counts, step=step, low=low, high=high)
+
+    @classmethod
+    def of_labels(
+        cls,
+        labels: Mapping[Hashable, Hashable],
+        measured: Mapping[Hashable, tuple[float, int]],
+        *,
+        step: int = BEFORE_THE_RUN,
+    ) -> Self:
+        """From difficulty labels, which say how hard a prompt is, and pass rates that say what a label means here.
+
+        A prompt has the mean rate of its label, with as many completions as tell as much: with the mean m of the rates
+        and their variance t beyond the noise of their measurement ``m (1 - m) / t - 1``, as of a Beta distribution. So
+        another model's pass rates, cut into quantiles, count for no more than they are worth to this policy.
+
+        Parameters
+        ----------
+        labels : mapping of prompt ids to hashables
+            Of any prompts.
+        measured : mapping of prompt ids to (mean reward, completions)
+            Pass rates of some prompts with the policy that training starts from. They are the prior of these prompts.
+        step : int
+            See the class.
+
+        Raises
+        ------
+        ValueError
+            If fewer than three measured prompts have a label, a rate is outside of [0, 1], or a count is below 2.
+
+        Examples
+        --------
+        >>> labels = {"a": "easy", "b": "easy", "c": "easy", "d": "easy", "e": "hard"}
+        >>> prior = Prior.of_labels(labels, {"a": (0.75, 8), "b": (1.0, 8), "c": (0.5, 8)})
+        >>> prior.prompt_ids, prior.sums["count"].tolist()
+        (['a', 'b', 'c', 'd', 'e'], [8.0, 8.0, 8.0, 3.0, 3.0])
+        """
+        return cls.of_mapping(rates_of_labels(labels, measured), step=step)
 
     @classmethod
     def of_rewards(cls, rewards: Mapping[Hashable, Iterable[float]], *, step: int = BEFORE_THE_RUN) -> Self:
@@ -269,10 +307,10 @@ class Prior:
         """The sums without weights."""
         return {name: self.sums[name] for name in PLAIN_SUMS}
 
-    def completions(self, low: float = 0.0, high: float = 1.0) -> Groups:
+    def completions(self, low: float = 0.0, high: float = 1.0, *, counted: bool = False) -> Groups:
         """Completions of the lowest and the highest reward with these sums.
 
-        Of a rate that is not a multiple of ``1 / count``, one lies in between.
+        Of a rate that is not a multiple of ``1 / count``, one lies in between; ``counted``, numbers are not whole.
 
         Raises
         ------
@@ -285,8 +323,12 @@ class Prior:
                 f"prior: completions are needed here, and of rewards other than {low:g} and {high:g} a prior has the "
                 "sums alone; record them at a step before the first with observe."
             )
+        above = (total - low * count) / (high - low)
+        if counted:
+            ends = np.broadcast_to([low, high], (len(self), 2))
+            return Groups(ends, times=np.concatenate([count - above, above], axis=-1), prompt_ids=self.prompt_ids)
         place = np.arange(int(count.max(initial=1)))
-        above = np.clip((total - low * count) / (high - low) - place, 0.0, 1.0)
+        above = np.clip(above - place, 0.0, 1.0)
         return Groups(low + (high - low) * above, mask=place < count, prompt_ids=self.prompt_ids)
 
     def plain(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ def log_with_prior(
         Without groups, weights or lengths, of which a prior knows nothing.
     prior : Prior, mapping or path
         As the argument of that name of `kaestat.AdvantageEstimator`, dated before the first step of the log.
+        Where a rate is not a multiple of ``1 / count``, one completion gets a reward between the two.
 
     Raises
     ------

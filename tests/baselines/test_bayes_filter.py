@@ -302,3 +302,10 @@ def test_a_prompt_that_does_not_count_leaves_its_prior_a_number():
     """Of no other prompts its own is taken away: what is not a number would spread to those that count."""
     shape = prior_of(np.array([-1.0, -0.5, -0.25, -0.25, 0.0, -1.0]))
     assert np.isfinite(shape).all()
+
+
+def test_prompts_that_are_never_or_always_solved_may_come_back_for_ever():
+    """A drift keeps the precision of a logit, so it takes an ever greater count for an ever smaller rate."""
+    values = values_of_run(np.tile([[0.0] * 4, [1.0] * 4, [0.0, 1.0] * 2], (520, 1, 1)))
+    assert np.isfinite(values).all()
+    np.testing.assert_allclose(values[-1, :2, 0], [0.0, 1.0], atol=2e-3)

@@ -66,3 +66,9 @@ def test_where_prompts_never_come_back_the_advice_is_one(page, opening):
 def test_the_number_of_completions_from_which_the_group_mean_suffices_is_one():
     said = [re.findall(r"(\d+) or more completions per prompt", text(page)) for page in PAGES]
     assert [number for numbers in said for number in numbers] == ["32", "32"]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/frameworks").glob("*.md")), ids=lambda page: page.stem)
+def test_what_a_trainer_s_page_says_to_paste_is_the_default(page):
+    code = "\n".join(re.findall(r"^```.*?^```", page.read_text(), re.MULTILINE | re.DOTALL))
+    assert not re.findall(r'AdvantageEstimator\("kae"\)|adv_estimator=kae\b|kaestat_method: "kae"', code)

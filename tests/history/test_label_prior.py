@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator
-from kaestat.history.label_prior import prior_of_labels
+from kaestat import AdvantageEstimator, Prior
 
 
 def made(spread, n_prompts=900, seed=0):
@@ -23,7 +22,7 @@ def made(spread, n_prompts=900, seed=0):
 @pytest.mark.parametrize("size", [2.0, 20.0])
 def test_a_label_counts_as_the_completions_that_tell_as_much(size):
     labels, measured, _ = made(size)
-    prior = prior_of_labels(labels, measured)
+    prior = Prior.of_labels(labels, measured)
     counts = {
         label: count
         for key, label, count in zip(prior.prompt_ids, labels.values(), prior.sums["count"], strict=True)
@@ -36,7 +35,7 @@ def test_a_label_counts_as_the_completions_that_tell_as_much(size):
 
 def test_measured_prompts_have_their_own_rate_and_unknown_labels_that_of_all():
     labels, measured, _ = made(5.0)
-    prior = prior_of_labels(labels | {"new": "never measured"}, measured | {"unlabelled": (0.25, 4)})
+    prior = Prior.of_labels(labels | {"new": "never measured"}, measured | {"unlabelled": (0.25, 4)})
     of = dict(zip(prior.prompt_ids, zip(prior.sums["total"], prior.sums["count"], strict=True), strict=True))
     assert of["p0"] == (8 * measured["p0"][0], 8)
     assert of["unlabelled"] == (1.0, 4)
@@ -50,7 +49,7 @@ def test_it_lowers_the_error_of_the_first_step(method):
     truth = value[300:]
     reward = (np.random.default_rng(1).random(len(rest)) < truth).astype(float)
     errors = []
-    for prior in (None, prior_of_labels(labels, measured)):
+    for prior in (None, Prior.of_labels(labels, measured)):
         estimator = AdvantageEstimator(method, prior=prior)
         estimator.step(rest, reward, 0)
         errors.append(np.mean((estimator.values - truth) ** 2))
@@ -59,6 +58,6 @@ def test_it_lowers_the_error_of_the_first_step(method):
 
 def test_what_cannot_be_used_is_refused():
     with pytest.raises(ValueError, match="2 of these prompts have a label"):
-        prior_of_labels({"a": 1, "b": 1}, {"a": (0.5, 8), "b": (0.5, 8)})
+        Prior.of_labels({"a": 1, "b": 1}, {"a": (0.5, 8), "b": (0.5, 8)})
     with pytest.raises(ValueError, match="of two or more"):
-        prior_of_labels({"a": 1}, {"a": (0.5, 1)})
+        Prior.of_labels({"a": 1}, {"a": (0.5, 1)})

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from kaestat import AdvantageEstimator
+from kaestat.baselines.registry import DEFAULT_METHOD
 from tests.fakes import openrlhf_source, prime_rl_source, skyrl_source
 from tests.helpers.logged import LOGGED
 
@@ -47,7 +48,7 @@ def kae(bandwidth="auto"):
 
 def test_integration_recipe_for_any_trainer(tmp_path):
     (recipe,) = [number for number, block in enumerate(blocks("index")) if "TrainerSession(" in block]
-    recipe, again, plain = run("index", recipe), run("index", recipe), kae()
+    recipe, again, plain = run("index", recipe), run("index", recipe), AdvantageEstimator()
     for step, prompts, rewards in steps(6):
         expected = plain.step(prompts, rewards.astype(float), step)
         np.testing.assert_allclose(recipe.compute_advantages(prompts, rewards, step), expected, atol=1e-12)
@@ -144,7 +145,7 @@ def test_integration_page_prime_rl_command_installs_before_the_orchestrator_runs
         monkeypatch.setitem(sys.modules, name, module)
     run("prime-rl", 0, name="__main__")
     assert issubclass(seen[0][0], prime_rl_source.TrainSource) and seen[0][0] is not prime_rl_source.TrainSource
-    assert seen[0][1].make_estimator().method == "kae"
+    assert seen[0][1].make_estimator().method == DEFAULT_METHOD
 
 
 def test_integration_page_slime_module_has_what_the_three_arguments_name(monkeypatch):
@@ -189,7 +190,7 @@ def test_integration_page_skyrl_script_registers_and_makes_the_trainer(monkeypat
     trainer = main.KaeExp().get_trainer(
         cfg=Namespace(trainer=Namespace(algorithm=Namespace(advantage_estimator="kaestat")))
     )
-    assert trainer.baseline.session.estimator.method == "kae"
+    assert trainer.baseline.session.estimator.method == DEFAULT_METHOD
 
 
 def test_integration_page_openrlhf_script_installs_before_the_command_runs(monkeypatch):

@@ -146,4 +146,4 @@ def streams_through(baseline: Baseline) -> bool:
 def _completions(prior: Prior, baseline: Baseline) -> Groups:
     """Completions of a prior for a baseline that must be shown them."""
     low, high = (baseline.low, baseline.high) if isinstance(baseline, RangedBaseline) else (0.0, 1.0)
-    return prior.completions(low, high)
+    return prior.completions(low, high, counted=baseline.counts_suffice)

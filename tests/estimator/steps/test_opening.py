@@ -139,3 +139,12 @@ def test_a_prior_added_amid_a_run_is_a_visit_of_its_date(name, order, seed, apar
     later = later if apart else steps[4:]
     for one, other in zip(values(before, later, 4), values(known, later, 4), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_rates_between_whole_numbers_of_completions_are_no_partial_credit():
+    """The filter would take rewards for less dispersed than zeros and ones are, for the rest of the run."""
+    estimator = AdvantageEstimator("bayes_filter", prior={key: (0.37, 4) for key in range(50)})
+    estimator.step(np.repeat(np.arange(50), 2), np.tile([0.0, 1.0], 50), 0)
+    within, between = estimator.held.state.carry["dispersion"]
+    assert within > 50 and between == 0
+    assert estimator.predict([0], 1).value == pytest.approx(0.4, abs=0.05)

@@ -35,16 +35,17 @@ def generations(folder, *, reuse, max_steps, n_prompts=12, dataset=None, **confi
 
 
 @pytest.mark.parametrize(
-    ("config", "updates"),
-    [
-        ({}, 1),
-        ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}, 1),
-        ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "steps_per_generation": 2}, 2),
-        ({"num_iterations": 2}, 2),
-    ],
-    ids=["plain", "accumulation", "steps_per_generation", "num_iterations"],
+    ("reuse", "config", "updates"),
+    slow_after(
+        2,
+        [
+            (3, {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "steps_per_generation": 2}, 2),
+            (3, {"num_iterations": 2}, 2),
+            (3, {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}, 1),
+            (1, {}, 1),
+        ],
+    ),
 )
-@pytest.mark.parametrize("reuse", slow_after(1, [3, 1]))
 def test_each_minibatch_is_used_for_that_many_generations_in_a_row(reuse, config, updates, tmp_path):
     seen = generations(tmp_path, reuse=reuse, max_steps=6 * updates, **config)
     assert len(seen) == 6

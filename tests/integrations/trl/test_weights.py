@@ -11,7 +11,7 @@ from accelerate.utils import DistributedType
 
 import kaestat.integrations.trl.completion_weights as completion_weights
 from kaestat import AdvantageEstimator, read_log
-from kaestat.integrations.gradient_norms import FLOOR, mean_squares
+from kaestat.integrations.adam_units import FLOOR, mean_squares
 from kaestat.integrations.trl.completion_weights import (
     NORMS,
     WEIGHTS,
@@ -20,6 +20,7 @@ from kaestat.integrations.trl.completion_weights import (
     parameter_norms,
     score_norms,
 )
+from tests.helpers.tiers import slow_after
 from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
 
 TEMPERATURE = 0.7
@@ -32,13 +33,18 @@ class KeepsWeights(RecordingTrainer):
 
 
 class KeepsReferences(KeepsWeights):
-    """Also what the weights should be, which takes a gradient of each completion."""
+    """Also what the weights should be, which takes a gradient of each completion; and those of a generation to come."""
 
     def _completion_weights(self, output):
         self._now["norms"] = _definition(self.model, output)
         self._now["exact"] = _of_gradients(self.model, output)
         self._now["adam"] = _of_gradients(self.model, output, mean_squares(self.optimizer))
         return super()._completion_weights(output)
+
+    def _record_norms(self, norms):
+        super()._record_norms(norms)
+        weights = torch.tensor([torch.nan if each is None else each for each in self.measures["score_norm"]])
+        self.batches[-1] |= {"weights": weights, "expected": self._unrecorded[1]}
 
 
 def trained(folder, weights, trainer_class=KeepsWeights, **config):
@@ -119,14 +125,7 @@ def test_norms_in_adams_units_follow_the_optimizer_and_have_mean_one(run_of):
 
 @pytest.mark.parametrize(
     ("generations", "constant", "policy", "group_size"),
-    [
-        (1, 0.0, "neyman", 1),
-        (1, 1.0, "neyman", 1),
-        (2, 1.0, "neyman", 1),
-        (3, 0.0, "neyman", 1),
-        (2, 1.0, None, 1),
-        (3, 1.0, "neyman", 2),
-    ],
+    slow_after(1, [(1, 1.0, "neyman", 1), (2, 0.0, None, 1), (3, 1.0, "neyman", 2)]),
 )
 def test_until_adam_has_seen_a_gradient_weights_are_plain_norms(generations, constant, policy, group_size, tmp_path):
     """Rewards that are all alike give no gradient: Adam steps, and its mean squares stay 0."""
@@ -158,8 +157,7 @@ def test_until_adam_has_seen_a_gradient_weights_are_plain_norms(generations, con
     torch.testing.assert_close(last["weights"].double(), last["adam"] / last["adam"].mean(), rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("norm", [0.0, torch.nan, torch.inf])
-@pytest.mark.parametrize("weights", ["exact", "adam"])
+@pytest.mark.parametrize(("weights", "norm"), [("exact", 0.0), ("adam", torch.nan), ("adam", torch.inf)])
 def test_norms_that_say_nothing_give_a_plain_baseline_and_a_warning(weights, norm, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "kaestat.integrations.trl.trainer.parameter_norms",
@@ -181,7 +179,7 @@ def test_norms_that_say_nothing_give_a_plain_baseline_and_a_warning(weights, nor
         torch.testing.assert_close(batch["advantages"].double(), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("weights", ["exact", "adam"])
+@pytest.mark.parametrize("weights", slow_after(1, ["adam", "exact"]))
 def test_norms_of_gradients_do_not_depend_on_how_rows_are_cut(weights, run_of, tmp_path, monkeypatch):
     whole = run_of(weights)
     monkeypatch.setattr(completion_weights, "LOGITS_AT_ONCE", 1)
@@ -325,7 +323,7 @@ def _definition(model, output) -> torch.Tensor:
     return torch.stack(norms)
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("weights", slow_after(2, ["score_norm", "adam", "exact", "length", "none"]))
 def test_logged_completions_have_lengths_and_score_norms_and_are_read_back(weights, tmp_path):
     trainer = tiny_trainer(
         tmp_path,
