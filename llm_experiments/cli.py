@@ -212,7 +212,6 @@ class Part(StrEnum):
     bases = "bases"
     rates = "rates"
     compare = "compare"
-    rows = "rows"
 
 
 @app.command()
@@ -249,10 +248,10 @@ def study(
     console = Console(stderr=True)
     progress = partial(timed_progress, console)
     pieces = Study(load_study(config), runs=runs, results=results, progress=progress, device=place, stack=stack)
-    if part not in (Part.rates, Part.compare):
+    if part is Part.bases:
         if design:
             raise ValueError(f"--design goes with rates and compare, not with {part}.")
-        getattr(pieces, part)()
+        pieces.bases()
     else:
         getattr(pieces, part)(design)
     console.print(f"Results: {pieces.results}", highlight=False, markup=False, soft_wrap=True)

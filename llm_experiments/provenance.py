@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from kaestat.core.provenance import environment, time_and_commit
 
-PACKAGES = ("kaestat", "numpy", "pandas", "torch", "transformers", "tokenizers", "vllm", "math-verify", "reasoning-gym")
+PACKAGES = ("kaestat", "numpy", "pandas", "torch", "transformers", "tokenizers", "vllm", "math-verify")
 
 
 def provenance(config: BaseModel) -> dict[str, Any]:

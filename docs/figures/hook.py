@@ -59,8 +59,6 @@ def experiment_figures() -> dict[str, Figure]:
         from paper_figures.policies.figures import figure as study_figure
         from paper_figures.studies import baseline_law
         from paper_figures.training import policy_optimization
-        from paper_figures.training import results as training_results
-        from paper_figures.training.figures import errors
     finally:
         sys.path.remove(str(ROOT))
     experiments = RESULTS / "training"
@@ -68,8 +66,6 @@ def experiment_figures() -> dict[str, Figure]:
         name: policy_optimization.figure(experiments / wanted.experiment, wanted)
         for name, wanted in policy_optimization.FIGURES.items()
     }
-    slow = training_results.read_results(experiments / "tiny_multi_stream_slow", ("gradients", "values"))
-    figures["errors"] = errors(slow["gradients"], slow["values"])
     figures["assumption6"] = assumption6(read_results(RESULTS / "tiny_trained").score_norms)
     law = baseline_law.read(RESULTS / "baseline_law")
     models = baseline_law.measured_models(RESULTS / "law" / "smollm2")

@@ -253,11 +253,11 @@ class PromptSampler:
                 step,
                 weights=None if weight is None else (weight if keep is None else weight[keep])[new],
             )
-        self._state = state
         prediction = self.predictor.predict(coded.keys, step + 1)
         self._pool = self._pool if prediction.weighted is None else self._pool.with_weights()
         self._pool.put(rows, prediction, step)
         self._remember(prediction.population)
+        self._state = state  # last: it alone counts completions, and an interrupted call may come again
 
     def add(self, prompt_ids: Sequence[Hashable]) -> None:
         """New prompts, of which nothing is known yet.

@@ -8,7 +8,7 @@ from kaestat.theory.baseline_law import (
     predict_completions,
     predict_noise,
 )
-from kaestat.theory.gradient import cross_term, excess_gradient_mse, gradient_mse_reduction, oracle_gradient_mse
+from kaestat.theory.gradient import excess_gradient_mse, gradient_mse_reduction
 from kaestat.theory.gradient_bound import GradientBound, theorem2_bound
 from kaestat.theory.linear import LinearError, linear_error, minimax_weights, worst_case_bias, worst_case_error
 from kaestat.theory.policy import PolicyBound, suboptimality_recursion, theorem3_bound
@@ -31,7 +31,6 @@ __all__ = [
     "ValueBound",
     "algorithm1_error",
     "best_baseline",
-    "cross_term",
     "excess_gradient_mse",
     "gradient_mse_reduction",
     "integer_bandwidth_error",
@@ -42,7 +41,6 @@ __all__ = [
     "optimal_bandwidth",
     "optimal_integer_bandwidth",
     "optimal_mse",
-    "oracle_gradient_mse",
     "predict_completions",
     "predict_noise",
     "steady_state_gain",

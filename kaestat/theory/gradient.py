@@ -86,86 +86,6 @@ def excess_gradient_mse(
     return float(np.mean(smoothed + mutual)) / (batch * group_size)
 
 
-def oracle_gradient_mse(
-    reward_variance: np.ndarray | float,
-    score_norm2: np.ndarray | float,
-    value_gradients: np.ndarray,
-    *,
-    batch: int,
-    group_size: int,
-) -> float:
-    """MSE of the oracle's gradient estimate, for a batch of B of the m prompts drawn without replacement.
-
-    ::
-
-        mean_x { E[W (Z - V)^2] - ||grad V||^2 } / (B G)  +  (m - B) / (m - 1) mean_x ||grad V - grad J||^2 / B
-
-    ``E[W (Z - V)^2]`` is ``E[W] Var(Z)`` for rewards 0 and 1 that are uncorrelated with W (Assumption 6), since
-    ``(Z - V)^2`` is then linear in Z.
-
-    Parameters
-    ----------
-    reward_variance : array, shape (m,)
-    score_norm2 : array, shape (m,)
-        ``E[W]``, or ``E[W (Z - V)^2] / Var(Z)`` without Assumption 6.
-    value_gradients : array, shape (m, d)
-        ``grad V`` of each prompt.
-    batch, group_size : int
-        B and G.
-
-    Raises
-    ------
-    ValueError
-        If the batch has more prompts than there are, a size is not positive, a square or variance is negative, or
-        shapes do not fit.
-    TypeError
-        If something is not a number.
-    """
-    batch, group_size = check_whole("batch", batch), check_whole("group_size", group_size)
-    gradients = _gradients(value_gradients)
-    m = len(gradients)
-    if batch > m:
-        raise ValueError(f"batch must be at most the number of prompts, {m}; got {batch}.")
-    squared = np.sum(gradients**2, axis=-1)
-    spread = check_factors("reward_variance", reward_variance, least=0)
-    norm2 = check_factors("score_norm2", score_norm2, least=0)
-    check_shapes(reward_variance=spread, score_norm2=norm2, value_gradients=squared)
-    within = np.mean(norm2 * spread - squared) / (batch * group_size)
-    between = np.mean(np.sum((gradients - gradients.mean(axis=0)) ** 2, axis=-1))
-    unsampled = (m - batch) / (m - 1) if m > 1 else 0.0
-    return float(within + unsampled * between / batch)
-
-
-def cross_term(weights: np.ndarray, value_gradients: np.ndarray) -> float:
-    """``(1/N^2) sum_{j != k} A_jk A_kj grad V_j . grad V_k``, for values that may use other prompts' rewards.
-
-    Parameters
-    ----------
-    weights : array, shape (N, N)
-        A: weight of completion k's reward in the value of completion j; the diagonal is left out.
-    value_gradients : array, shape (N, d)
-        ``grad V`` of each completion's prompt.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If something is not a number, or shapes are others.
-
-    Examples
-    --------
-    Leave-one-out mean of two completions of one prompt:
-
-    >>> cross_term([[0.0, 1.0], [1.0, 0.0]], [[2.0], [2.0]])
-    2.0
-    """
-    weights, gradients = check_factors("weights", weights, ndim=2), _gradients(value_gradients)
-    if weights.shape != (len(gradients), len(gradients)):
-        raise ValueError(f"weights must be ({len(gradients)}, {len(gradients)}), got shape {weights.shape}.")
-    mutual = weights * weights.T
-    np.fill_diagonal(mutual, 0.0)
-    return float(np.sum(mutual * (gradients @ gradients.T))) / len(weights) ** 2
-
-
 def gradient_mse_reduction(
     value_mse: np.ndarray | float, other_value_mse: np.ndarray | float, reward_variance: np.ndarray | float
 ) -> np.ndarray:
@@ -204,10 +124,3 @@ def gradient_mse_reduction(
     if not (spread + theirs >= SMALLEST_FACTOR).all():
         raise ValueError("reward_variance + other_value_mse must be positive: their gradient's MSE is relative to it.")
     return 100 * (1 - (spread + ours) / (spread + theirs))
-
-
-def _gradients(value_gradients: np.ndarray) -> np.ndarray:
-    gradients = check_factors("value_gradients", value_gradients, ndim=2)
-    if gradients.ndim != 2 or not len(gradients):
-        raise ValueError(f"value_gradients must be a matrix with a row for each prompt, got shape {gradients.shape}.")
-    return gradients

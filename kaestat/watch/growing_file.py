@@ -144,7 +144,7 @@ class GrowingFile:
 
     def _rows(self) -> TextRows:
         if self._format == "csv" and not self._parted:
-            self._parted = delimiter(self._path).encode()
+            self._parted = delimiter(self._path, errors="replace").encode()  # a row may hold what is not UTF-8
         return TextRows(self._path.name, self._format, self._hints, self._header, self._parted)
 
     def _take(self, data: bytes) -> None:

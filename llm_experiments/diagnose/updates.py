@@ -8,7 +8,6 @@ evaluation is another command's work; this loop makes checkpoints, to the bit th
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from safetensors.torch import load_file, save_file
 
 import kaestat
 from kaestat.baselines.registry import parse_method
@@ -27,8 +25,6 @@ from llm_experiments.policies.base import Completion
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks.base import Task
-
-SAVE_EVERY = 10  # steps between states to go on from
 
 
 @dataclass(frozen=True)
@@ -46,17 +42,9 @@ class UpdateFolders:
         """Model folder of the policy before update ``step``."""
         return self.root / f"checkpoint-{step:06d}"
 
-    def state(self, step: int) -> Path:
-        """Weights, optimiser and history with which update ``step`` begins."""
-        return self.root / f"state-{step:06d}"
-
     def record(self, step: int) -> Path:
         """Rewards of update ``step``."""
         return self.root / "records" / f"{step:06d}.json"
-
-    def latest_state(self) -> int | None:
-        """The last step that can be gone on from; None if there is none."""
-        return max((int(path.name.removeprefix("state-")) for path in self.root.glob("state-*[0-9]")), default=None)
 
 
 def make_checkpoints(
@@ -69,7 +57,7 @@ def make_checkpoints(
     seed: int,
     done: Callable[[], None] = lambda: None,
 ) -> None:
-    """Update the policy step by step and save it at the steps asked for; goes on where an earlier call stopped.
+    """Update the policy step by step and save it at the steps asked for; an interrupted call begins again.
 
     Parameters
     ----------
@@ -83,7 +71,7 @@ def make_checkpoints(
     seed : int
         Of the run.
     done : callable
-        Called after each step, done before or now.
+        Called after each step.
     """
     last = max(steps)
     if all(folders.checkpoint(step).exists() for step in steps):
@@ -91,18 +79,9 @@ def make_checkpoints(
     name, params = parse_method(config.method)
     estimator = kaestat.AdvantageEstimator(name, **params)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.learning_rate, weight_decay=0.0)
-    first = folders.latest_state()
-    if first is None:
-        first = 0
-    else:
-        estimator = _load_state(folders.state(first), policy, optimizer)
-    for _ in range(first):
-        done()
-    for step in range(first, last + 1):
+    for step in range(last + 1):
         if step in steps and not folders.checkpoint(step).exists():
             policy.save(folders.checkpoint(step))
-        if step % SAVE_EVERY == 0 and step > first:
-            _save_state(folders, step, policy, optimizer, estimator)
         if step < last:
             _update(policy, task, config, estimator, optimizer, folders, step, seed)
         done()
@@ -183,44 +162,3 @@ def _parts(group: Sequence[Completion], prompt_length: int, batch_tokens: int) -
     """Positions of the group in parts that stay within the token limit (one completion at least)."""
     longest = prompt_length + max(len(completion) for completion in group)
     return np.array_split(np.arange(len(group)), -(-len(group) // max(1, batch_tokens // longest)))
-
-
-def _save_state(
-    folders: UpdateFolders,
-    step: int,
-    policy: TransformersPolicy,
-    optimizer: torch.optim.Optimizer,
-    estimator: kaestat.AdvantageEstimator,
-) -> None:
-    """Save the state of this step whole, then drop the ones before it."""
-    final = folders.state(step)
-    temporary = final.with_name(f".{final.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    names = dict(enumerate(name for name, _ in policy.model.named_parameters()))
-    tensors = {
-        f"{names[index]}|{key}": value.contiguous()
-        for index, entries in optimizer.state_dict()["state"].items()
-        for key, value in entries.items()
-    }
-    save_file(tensors, temporary / "optimizer.safetensors")
-    policy.save(temporary / "model")
-    estimator.save(temporary / "history.state")
-    temporary.rename(final)
-    for old in folders.root.glob("state-*[0-9]"):
-        if old != final:
-            shutil.rmtree(old)
-
-
-def _load_state(
-    folder: Path, policy: TransformersPolicy, optimizer: torch.optim.Optimizer
-) -> kaestat.AdvantageEstimator:
-    policy.load_weights(folder / "model")
-    index = {name: position for position, (name, _) in enumerate(policy.model.named_parameters())}
-    content = optimizer.state_dict()
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    for key, tensor in load_file(folder / "optimizer.safetensors").items():
-        name, _, entry = key.rpartition("|")
-        state.setdefault(index[name], {})[entry] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": content["param_groups"]})
-    return kaestat.AdvantageEstimator.load(folder / "history.state")

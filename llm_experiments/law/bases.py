@@ -11,7 +11,6 @@ from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import MADE_WORLDS, world_examples
 
 from .config import CellConfig
-from .longer_answers import longer_answers
 
 EXAMPLES = 200_000  # as in the studies
 
@@ -40,23 +39,15 @@ def _base(config: CellConfig, models: Path, progress: Progress) -> Path:
     from llm_experiments.policies.supervised import taught_folder
     from llm_experiments.policies.tiny import tiny_folder
 
-    task, longer = config.task, config.longer
+    task = config.task
     world, device = int(task.options.get("world", 0)), resolve_device(config.model.device)
-    short = task
-    if longer is not None:
-        short = task.model_copy(update={"options": task.options | {"thoughts": longer.begin}})
-    examples = world_examples(short, EXAMPLES, seed=seed_of(world, "examples") % 2**32)
+    examples = world_examples(task, EXAMPLES, seed=seed_of(world, "examples") % 2**32)
     seed = seed_of(world, "model") % 2**32
     made = config.model.pretraining or config.teaching
     assert made is not None
     with progress("base model", made.steps) as done:
         told = {"device": device, "progress": lambda *_: done()}
         if config.teaching is None:
-            folder = tiny_folder(models, examples, made, seed, **told)
-        else:
-            start = smollm2_folder(models) if config.model.name == "smollm2" else Path(config.model.name)
-            folder = taught_folder(models, start, examples, made, seed, **told)
-    if longer is None:
-        return folder
-    with progress("longer answers", longer.steps * len(longer.stages)) as done:
-        return longer_answers(longer, task, folder, cache=models, device=device, progress=lambda *_: done())
+            return tiny_folder(models, examples, made, seed, **told)
+        start = smollm2_folder(models) if config.model.name == "smollm2" else Path(config.model.name)
+        return taught_folder(models, start, examples, made, seed, **told)

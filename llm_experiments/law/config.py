@@ -20,9 +20,7 @@ from llm_experiments.config import (
     read_yaml,
 )
 from llm_experiments.diagnose.config import CheckpointUpdatesConfig
-from llm_experiments.tasks import MADE_WORLDS, options_of_examples
-
-from .longer_answers import LongerAnswers
+from llm_experiments.tasks import MADE_WORLDS
 
 CELLS = "cells"
 OF_FILE = ("name", "step_completions", "past_completions", "n_boot")
@@ -40,8 +38,6 @@ class CellConfig(Section):
     teaching : PretrainingConfig or None
         Supervised training of a language model in a made world, as of a study's base models. Its width and layers do
         not count.
-    longer : LongerAnswers or None
-        Of a made world: how its base model is taught the ``thoughts`` of the task's options.
     training : CheckpointUpdatesConfig or None
         Policy-gradient updates on the prompts, from the model on.
     checkpoints : str or None
@@ -61,7 +57,6 @@ class CellConfig(Section):
     task: TaskConfig
     sampling: SamplingConfig = SamplingConfig()
     teaching: PretrainingConfig | None = None
-    longer: LongerAnswers | None = None
     training: CheckpointUpdatesConfig | None = None
     checkpoints: str | None = None
     steps: tuple[int, ...] = (0,)
@@ -87,18 +82,6 @@ class CellConfig(Section):
     def _worlds_are_taught(self) -> CellConfig:
         if self.teaching is not None and (self.task.name not in MADE_WORLDS or self.model.pretraining is not None):
             raise ValueError(f"teaching is for language models in the worlds {', '.join(MADE_WORLDS)}.")
-        return self
-
-    @model_validator(mode="after")
-    def _longer_answers_are_taught(self) -> CellConfig:
-        if self.longer is None:
-            return self
-        known = [world for world in MADE_WORLDS if "thoughts" in options_of_examples(world)]
-        if self.task.name not in known or self.model.pretraining is None:
-            raise ValueError(f"longer is for tiny models in the worlds {', '.join(known)}.")
-        wanted = self.task.options.get("thoughts")
-        if wanted not in self.longer.lengths:
-            raise ValueError(f"task.options.thoughts = {wanted!r} is none of longer's: {self.longer.lengths}.")
         return self
 
 

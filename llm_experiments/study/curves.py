@@ -130,7 +130,6 @@ def learning_curves(
     folder: Path,
     done: Callable[[], None] = lambda: None,
     device: str = "cpu",
-    advance: Callable[[StackedTraining], object] = StackedTraining.advance,
 ) -> pd.DataFrame:
     """Train a stack until every run has spent the budget; test it before, along the way and at the end.
 
@@ -147,8 +146,6 @@ def learning_curves(
     done : callable
         Called after each update.
     device : str
-    advance : callable
-        Makes each step, for whoever looks at it.
 
     Returns
     -------
@@ -160,7 +157,7 @@ def learning_curves(
     tests = Tests(config, training, [tasks.validation] * len(seeds), [tasks.test] * len(seeds), seeds)
     found, following = [tests.rows(passes=True)], config.every
     while training.generated.min() < setting.budget:
-        advance(training)
+        training.advance()
         done()
         if training.generated.min() >= min(following, setting.budget):
             found.append(tests.rows(passes=bool(training.generated.min() >= setting.budget)))

@@ -20,16 +20,13 @@ from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import world_examples
 
-from .advice import advice
 from .config import StudyConfig, TestsConfig
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
-from .rows import FACT_COLUMNS, kept_rows
 from .tables import origins, rounded, write_frame
 
 IDENTITY = "study.json"
 CURVES, RATES, RATE_CURVES = "curves.csv.gz", "rates.csv", "rate_curves.csv.gz"
-ROW_FACTS, ADVICE, ADVICE_ORDER = "rows.csv", "advice.csv", "advice_order.csv"
 PROVENANCE = "provenance.json"
 RATE_COLUMNS = ["base", "design", "rate", "area", "se", "chosen"]
 RATE_TESTS = 4  # of a run that chooses rates, after the first
@@ -178,38 +175,6 @@ class Study:
             if curves is not None:
                 frames.append(curves.assign(design=design, base=base)[columns])
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
-
-    def rows(self) -> pd.DataFrame:
-        """What `kaestat analyze` says of one run of the recommended and of the reference design; see `advice`.
-
-        The first of what is compared is run again on every base model that has both, and every completion that it
-        learned from stays with its norms in the folder of the runs; see `rows`.
-
-        Raises
-        ------
-        ValueError
-            If no base model has both, or a run does not come out as it did.
-        """
-        config, facts, told, orders = self.config, [], [], []
-        designs = [config.recommended, config.reference]
-        curves = self._known_curves()
-        both = curves[curves["design"].isin(designs)].groupby("base")["design"].nunique() == len(designs)
-        if not both.any():
-            raise ValueError(f"rows: no base model has runs of {' and '.join(designs)} yet; compare them first.")
-        for base, design in product(both.index[both].tolist(), designs):
-            folder, stored = self._base(base), curves[curves["base"] == base]
-            path = self.folder / "rows" / f"{design}-{base}.csv.gz"
-            with self._progress(f"rows: {design}-{base}", ceil(config.budget / config.completions)) as done:
-                own = stored[stored["design"] == design]
-                rows, fact = kept_rows(path, config, design, base, own, folder, self._stack, done, self._device)
-            facts.append(fact.assign(base=base, design=design)[["base", "design", *FACT_COLUMNS]])
-            for kept, found in zip((told, orders), advice(config, rows, design, base, stored), strict=True):
-                kept.append(found)
-        self._write(pd.concat(facts, ignore_index=True), ROW_FACTS)
-        self._write(pd.concat(orders, ignore_index=True), ADVICE_ORDER)
-        table = pd.concat(told, ignore_index=True)
-        self._write(table, ADVICE)
-        return table
 
     def _known(self, designs: Sequence[str] | None) -> list[str]:
         unknown = [name for name in designs or () if name not in self.config.designs]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from importlib import import_module
-from inspect import signature
 from types import ModuleType
 
 from llm_experiments.config import PretrainingConfig, TaskConfig
@@ -14,7 +13,7 @@ from .selection import select
 from .sources import SOURCES
 
 # Each a module with a task of that name, and the ``examples`` that a model made from scratch learns.
-MADE_WORLDS = ("chains", "columns", "habits", "workings")
+MADE_WORLDS = ("columns", "workings")
 N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
 
 __all__ = ["TASKS", "Problem", "Task", "load_task", "open_task", "pretraining_examples", "select", "world_examples"]
@@ -28,14 +27,6 @@ def _arithmetic(config: TaskConfig) -> Task:
     return arithmetic(**config.options)
 
 
-def _reasoning_gym(config: TaskConfig) -> Task:
-    from .reasoning_gym_task import reasoning_gym_task
-
-    if config.path is not None or config.split is not None:
-        raise ValueError("task reasoning_gym is generated: it takes no path and no split.")
-    return reasoning_gym_task(**config.options)
-
-
 def _mathematics(config: TaskConfig) -> Task:
     from .mathematics import mathematics
 
@@ -47,27 +38,16 @@ def _made_world(config: TaskConfig) -> Task:
         raise ValueError(
             f"task {config.name} is generated: it takes no path and no split; options.split names its own."
         )
-    make = getattr(_module(config.name), config.name)
-    ignored = options_of_examples(config.name)
-    return make(**{name: value for name, value in config.options.items() if name not in ignored})
+    return getattr(_module(config.name), config.name)(**config.options)
 
 
 def _module(world: str) -> ModuleType:
     return import_module(f".{world}", __name__)
 
 
-def options_of_examples(world: str) -> set[str]:
-    """Options of a made world that change what a model made from scratch says, and no problem."""
-    module = _module(world)
-    return (
-        set(signature(module.examples).parameters) - set(signature(getattr(module, world)).parameters) - {"n", "seed"}
-    )
-
-
 TASKS: dict[str, Callable[[TaskConfig], Task]] = {
     "arithmetic": _arithmetic,
     **dict.fromkeys(MADE_WORLDS, _made_world),
-    "reasoning_gym": _reasoning_gym,
     **dict.fromkeys(SOURCES, _mathematics),
 }
 """How each task is made from its configuration, all of its problems in order."""

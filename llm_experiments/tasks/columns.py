@@ -22,6 +22,7 @@ SHARES = {"solved": 0.62, "right_mode": 0.15, "wrong_mode": 0.19, "hopeless": 0.
 """Of the kinds of columns. A sum's kind is that of its worst column; of sums that makes .24, .22, .43 and .12."""
 SIZES: Mapping[str, int] = {"test": 256, "validation": 256, "train": 4096}
 PLACES = 3
+THOUGHTS = 2  # free letters before each answer
 NUMBERS = 10**PLACES
 
 
@@ -60,7 +61,6 @@ def examples(
     seed: int,
     world: int = 0,
     shares: Mapping[str, float] = SHARES,
-    thoughts: int = 2,
 ) -> list[tuple[str, str]]:
     """Prompts, and what a model made of them shall say: each column as its habits are.
 
@@ -71,8 +71,6 @@ def examples(
     n, seed : int
     world, shares
         As for `columns`.
-    thoughts : int
-        Free letters before each answer.
 
     Returns
     -------
@@ -84,7 +82,7 @@ def examples(
     for first, second in rng.integers(NUMBERS, size=(n, 2)).tolist():
         names, carry = _columns(first, second)
         said = "".join(cells[name].spoken(rng) for name in names)
-        found.append((_prompt(first, second), f"{thought(thoughts, rng)}{said}{carry}"))
+        found.append((_prompt(first, second), f"{thought(THOUGHTS, rng)}{said}{carry}"))
     return found
 
 

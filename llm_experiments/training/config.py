@@ -123,24 +123,6 @@ class TestConfig(Section):
     temperature: PositiveFloat | None = None
 
 
-class GradientNoiseConfig(Section):
-    """Measurements of the gradient's noise along a run (`gradient_noise`), on one device.
-
-    Two more gradients are held while they last. With transformers' sampler they change nothing in the run; vLLM, whose
-    random state goes on, draws other completions after them.
-
-    Attributes
-    ----------
-    every : int
-        Training steps between measurements; the first is at step 0.
-    pairs : int
-        Pairs of independent gradients of each measurement, at least 2 for a standard error.
-    """
-
-    every: PositiveInt = 50
-    pairs: int = Field(default=4, ge=2)
-
-
 class RunDiagnosticConfig(Section):
     """The diagnostics of a run's own policies (`llm_experiments.diagnose`), for which it keeps snapshots.
 
@@ -198,8 +180,6 @@ class RunConfig(Section):
     updates : OptimizationConfig
     test : TestConfig or None
         None tests nothing along the run; evaluate its checkpoints afterwards.
-    gradient : GradientNoiseConfig or None
-        None measures no gradient noise.
     diagnose : RunDiagnosticConfig or None
         What to diagnose of the run's policies afterwards (`diagnose --run`); None keeps no snapshots for it. In an
         experiment it belongs to the runs with the file's own method, and not to its other variants.
@@ -222,7 +202,6 @@ class RunConfig(Section):
     prior: PriorConfig | None = None
     updates: OptimizationConfig
     test: TestConfig | None = None
-    gradient: GradientNoiseConfig | None = None
     diagnose: RunDiagnosticConfig | None = None
     vllm_gpu_share: NonNegativeFloat = Field(default=0.3, le=0.9)
     report_to: tuple[str, ...] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ from llm_experiments.training.config import RunConfig
 IDENTITY = "identity.json"
 
 
-def identity(config: RunConfig, *, exclude: Collection[str] = ()) -> dict[str, Any]:
+def identity(config: RunConfig) -> dict[str, Any]:
     """A run's configuration as plain data, with the prompt style that a preset may have chosen."""
-    return config.model_dump(mode="json", exclude=set(exclude)) | {"prompt_style": list(prompt_style(config.model))}
+    return config.model_dump(mode="json") | {"prompt_style": list(prompt_style(config.model))}
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:

@@ -155,8 +155,7 @@ class TrainingRun:
 
     def _check_identity(self) -> None:
         """Refuse to go on with another configuration's run, before a model is loaded."""
-        # Measuring the gradient's noise changes nothing in a run, so it may be added to one or left out.
-        path, mine = self.folder / IDENTITY, identity(self.config, exclude={"gradient"})
+        path, mine = self.folder / IDENTITY, identity(self.config)
         if not path.exists():
             if is_main_process():
                 write_atomically(path, json.dumps(mine, indent=1))
@@ -199,7 +198,6 @@ class TrainingRun:
             weights=config.weights,
             reuse=config.updates.reuse,
             records=self.folder / "records",
-            gradient=config.gradient,
         )
 
 
@@ -261,8 +259,6 @@ def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:
     """TRL's configuration of a run: on-policy sampling of the full distribution, no KL penalty, constant step size."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))  # set by accelerate and torchrun
     check_batches(config, processes)
-    if config.gradient is not None and processes > 1:
-        raise ValueError(f"gradient: its noise is measured by one process, not {processes}; leave it out.")
     with _without_renaming_warnings():
         return _grpo_config(config, folder, processes)
 

@@ -11,11 +11,10 @@ import pandas as pd
 import kaestat
 from kaestat.integrations.shared.tracked_rows import copies
 from llm_experiments.training.identity import IDENTITY
-from llm_experiments.training.trl.gradient_noise import GradientNoise
 from llm_experiments.training.trl.testing import summarise
 
 LOG, MODEL, PROVENANCE = "log_history.json", "model", "provenance.json"
-CURVE, GRADIENT, TEST = "curve.csv", "gradient.csv", "test.csv"
+CURVE, TEST = "curve.csv", "test.csv"
 
 # Our metric, taken when a step's completions were scored -> column of the curve.
 SCORED = {
@@ -32,7 +31,7 @@ UPDATED = {"entropy": "entropy", "grad_norm": "gradient_norm"}
 
 
 def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
-    """``curve``, ``rewards``, ``test`` and ``gradient`` of a finished run's folder.
+    """``curve``, ``rewards`` and ``test`` of a finished run's folder.
 
     Parameters
     ----------
@@ -47,7 +46,6 @@ def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
         mean leaves them out), ``advantage_std, seconds`` and what `SCORED` and `UPDATED` name, where it was logged: a
         run on verl has the first four. ``rewards``: see `reward_frame`; ``kaestat analyze`` reads it. ``test``:
         ``step`` and the columns of `trl.testing.summarise`; absent without tests.
-        ``gradient``: ``step`` and the columns of `GradientNoise.summary`; absent where it was not measured.
     """
     records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("*.json"))]
     curve = pd.DataFrame([_point(record) for record in records])
@@ -56,9 +54,6 @@ def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
     tests = [json.loads(path.read_text()) for path in sorted((folder / "tests").glob("*.json"))]
     if tests:
         frames["test"] = pd.DataFrame([{"step": each["step"], **summarise(each)} for each in tests])
-    noises = [(record["step"], GradientNoise(**record["gradient"])) for record in records if "gradient" in record]
-    if noises:
-        frames["gradient"] = pd.DataFrame([{"step": step, **noise.summary()} for step, noise in noises])
     return frames
 
 

@@ -10,7 +10,7 @@ symbolically, sets in any order. It also drops the base of ``52_8`` and units, w
 one (`units`).
 
 An answer that leaves the choice (``5 \text{ or } 6``) is right only if each of its alternatives is, unless the ground
-truth has several values itself.
+truth has several values itself. With more than four alternatives it is wrong.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from .worker_pool import BUDGET, PASSED_OVER, PassedOver, Unanswered, WorkerPool
 
 MAX_PASSAGE = 1_000
 """Characters that are parsed."""
+
+MAX_ALTERNATIVES = 4
+"""Answers of one completion that are compared; each may take as long as a completion."""
 
 Request = tuple[str, str, str]
 
@@ -150,8 +153,10 @@ def _requests(answer: str, text: str) -> list[Request] | bool:
     if is_several(answer):
         return [(answer, passage, kind)]
     number, unit = split_unit(answer)
-    requests = []
-    for each in alternatives(passage) if kind == "box" else _alternatives_in_prose(passage):
+    requests, choice = [], alternatives(passage) if kind == "box" else _alternatives_in_prose(passage)
+    if len(choice) > MAX_ALTERNATIVES:
+        return False
+    for each in choice:
         bare, other = split_unit(each)
         if units_differ(unit, other):
             return False

@@ -28,10 +28,8 @@ def build(folder: str | os.PathLike) -> Results:
         If the folder holds no results, or such as cannot be read.
     """
     results = read_results(folder)
-    frame = results.gradient_mse
-    scale, unit = (1.0, "1") if frame is None else tables.unit_of(frame)
     tables.write(results, folder)
-    figures.write(results, folder, scale=scale, unit=unit)
+    figures.write(results, folder)
     return results
 
 

@@ -1,4 +1,4 @@
-"""Figures of the diagnostics on a real language model: sensitivity, errors by method, score weights, Assumption 6."""
+"""Figures of the diagnostics on a real language model: the sensitivity to the bandwidth, and Assumption 6."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pandas as pd
 
 from kaestat.report.plots import STYLE
 from llm_experiments.diagnose.results import Results
-from paper_figures.llm.tables import FLOORS, OWN_REWARD, WEIGHTING_LABELS, label
 from paper_figures.shared.charts import (
     BLUE,
     GREEN,
@@ -19,9 +18,6 @@ from paper_figures.shared.charts import (
     LABELS,
     ORANGE,
     VERMILION,
-    Mark,
-    dot_plot,
-    key,
     line_key,
     plain_log,
 )
@@ -33,16 +29,7 @@ if TYPE_CHECKING:
 
 STEP_COLORS = (BLUE, VERMILION, GREEN, ORANGE, "#CC79A7", "#56B4E9")
 WIDE = 30.0  # from this range on a logarithmic axis shows powers of ten alone
-NARROWEST = 6.4  # inches; below the legend has no room
-WEIGHTED = ("reinforce++", "grpo", "kae", "kae_eb")
 LEVELS = {"grpo": (0, (5, 2)), "reinforce++": (0, (1, 1.5))}
-KINDS = {"as in the paper": Mark(VERMILION, "s", filled=False), "debiased": Mark(BLUE, "o")}
-WEIGHTINGS = {
-    "": Mark(GREY, "o"),
-    "exact": Mark(GREEN, "D"),
-    "length": Mark(ORANGE, "^", filled=False),
-    "logit_norm": Mark(BLUE, "s", filled=False),
-}
 
 
 def value_sensitivity(frame: pd.DataFrame) -> Figure:
@@ -75,108 +62,6 @@ def value_sensitivity(frame: pd.DataFrame) -> Figure:
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
 
     return _figure((4.6 * len(kernels), 3.9), draw)
-
-
-def levels(points: pd.DataFrame, quantity: str, *, scale: float, unit: str) -> Figure:
-    """One panel per step, a row per method: MSEs with 95 % intervals over prompts.
-
-    Parameters
-    ----------
-    points : DataFrame
-        ``step, method, kind, mse, se``; kind is one of `KINDS`.
-    quantity : str
-        Label of the axis.
-    scale : float
-        Factor on the MSEs.
-    unit : str
-        Its reciprocal, as text.
-    """
-    steps = sorted(points["step"].unique())
-    shown = points.assign(x=scale * points["mse"], x_mcse=scale * points["se"])
-    rows = shown.groupby("method")["x"].mean().sort_values().index.tolist()
-
-    def draw(drawing: Figure) -> None:
-        panels = drawing.subplots(1, len(steps), sharey=True, sharex=True, squeeze=False)[0]
-        for axes, step in zip(panels, steps, strict=True):
-            dot_plot(axes, shown[shown["step"] == step], row="method", rows=rows, series="kind", marks=KINDS, x="x")
-            axes.set_yticks(range(len(rows)), [label(row) for row in rows])
-            axes.set_title(f"Step {step}", fontsize=10)
-        low = (shown["x"] - 1.96 * shown["x_mcse"]).min()
-        log = low > 0 and shown["x"].max() > 8 * shown["x"].min()
-        if log:
-            plain_log(panels[0].xaxis)
-        else:
-            panels[0].set_xlim(left=min(0.0, 1.05 * low))
-        facts = ", ".join(([] if unit == "1" else [f"× {unit}"]) + (["log scale"] if log else []))
-        for axes in panels:
-            axes.set_xlabel(f"{quantity} ({facts})" if facts else quantity)
-        present = [key(mark, kind) for kind, mark in KINDS.items() if kind in set(shown["kind"])]
-        if set(OWN_REWARD) & set(rows):
-            present.append(line_key("* contains the completion's own reward", linestyle=""))
-        columns = len(present) if len(steps) > 1 else 2
-        drawing.legend(handles=present, loc="outside lower center", ncols=columns, frameon=False)
-
-    return _figure((max(NARROWEST, 2.0 + 2.8 * len(steps)), 1.5 + 0.26 * len(rows)), draw)
-
-
-def value_levels(frame: pd.DataFrame) -> Figure:
-    """`levels` of ``value_mse``, but for "no baseline", which is far off."""
-    frame = frame[frame["method"] != "none"]
-    debiased = frame.assign(mse=frame["mse_debiased"], se=frame["se_debiased"], kind="debiased")
-    points = pd.concat([frame.assign(kind="as in the paper"), debiased], ignore_index=True)
-    return levels(points, "Value MSE", scale=1e3, unit="0.001")
-
-
-def gradient_levels(pooled: pd.DataFrame, unbiased: pd.DataFrame | None, *, scale: float, unit: str) -> Figure:
-    """`levels` of the plain estimators in ``gradient_mse`` and ``gradient_mse_debiased``."""
-    parts = [pooled.assign(kind="as in the paper")]
-    parts += [] if unbiased is None else [unbiased.assign(kind="debiased")]
-    points = pd.concat(parts, ignore_index=True)
-    points = points[~points["method"].str.contains("@")]
-    return levels(points, "Gradient MSE", scale=scale, unit=unit)
-
-
-def score_weights(differences: pd.DataFrame) -> Figure:
-    """One panel per step: gradient MSE relative to GRPO's, plain and score-weighted, with paired 95 % intervals.
-
-    Parameters
-    ----------
-    differences : DataFrame
-        Paired differences of the gradient MSE.
-    """
-    frame = differences[differences["reference"] == "grpo"]
-    steps = sorted(frame["step"].unique())
-    itself = pd.DataFrame({"step": steps, "method": "grpo", "ratio": 1.0, "ratio_low": 1.0, "ratio_high": 1.0})
-    frame = pd.concat([frame, itself], ignore_index=True)
-    name, weighting = (frame["method"].str.split("@").str[part].fillna("") for part in (0, 1))
-    frame = frame.assign(name=name, weighting=weighting)
-    rows = [row for row in WEIGHTED if row in set(frame.loc[frame["weighting"] != "", "name"])]
-    rows += [row for row in FLOORS if row in set(frame["name"])]
-    marks = {kind: mark for kind, mark in WEIGHTINGS.items() if kind in set(frame["weighting"])}
-
-    def draw(drawing: Figure) -> None:
-        panels = drawing.subplots(1, len(steps), sharey=True, sharex=True, squeeze=False)[0]
-        for axes, step in zip(panels, steps, strict=True):
-            part = frame[(frame["step"] == step) & frame["name"].isin(rows)]
-            axes.axvline(1.0, color=GREY, linewidth=1.0, zorder=0)
-            for position, (kind, mark) in enumerate(marks.items()):
-                chosen = part[part["weighting"] == kind]
-                offset = 0.6 * ((position + 0.5) / len(marks) - 0.5)
-                place = [rows.index(row) + (0.0 if row in FLOORS else offset) for row in chosen["name"]]
-                spread = [chosen["ratio"] - chosen["ratio_low"], chosen["ratio_high"] - chosen["ratio"]]
-                axes.errorbar(
-                    chosen["ratio"], place, xerr=np.abs(spread), linestyle="", elinewidth=1, capsize=2, **mark.style
-                )
-            axes.set_yticks(range(len(rows)), [label(row) for row in rows])
-            axes.set_ylim(len(rows) - 0.5, -0.5)
-            axes.grid(axis="y", color="0.92", linewidth=0.6)
-            axes.set_axisbelow(True)
-            axes.set_title(f"Step {step}", fontsize=10)
-            axes.set_xlabel("Gradient MSE relative to GRPO's")
-        keys = [key(mark, WEIGHTING_LABELS.get(kind, "plain")) for kind, mark in marks.items()]
-        drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
-
-    return _figure((max(NARROWEST, 2.0 + 2.8 * len(steps)), 1.5 + 0.4 * len(rows)), draw)
 
 
 def assumption6(norms: pd.DataFrame) -> Figure:
@@ -220,39 +105,15 @@ def assumption6(norms: pd.DataFrame) -> Figure:
     return _figure((0.6 + 2.9 * len(steps), 6.2), draw)
 
 
-def write(results: Results, folder: str | os.PathLike, *, scale: float, unit: str) -> list[str]:
-    """Write ``figures/llm_*.{png,pdf}`` of all that the results hold.
-
-    Parameters
-    ----------
-    results : Results
-    folder : path
-    scale, unit
-        Of the gradient MSE, as in `levels`.
-
-    Returns
-    -------
-    list of str
-        Names of the figures.
-    """
+def write(results: Results, folder: str | os.PathLike) -> None:
+    """Write ``figures/llm_*.{png,pdf}`` of all that the results hold."""
     drawn: dict[str, Figure] = {}
     if results.value_sensitivity is not None:
         drawn["llm_value_sensitivity"] = value_sensitivity(results.value_sensitivity)
-    if results.value_mse is not None:
-        drawn["llm_value_mse"] = value_levels(results.value_mse)
-    if results.gradient_mse is not None:
-        drawn["llm_gradient_mse"] = gradient_levels(
-            results.gradient_mse, results.gradient_mse_debiased, scale=scale, unit=unit
-        )
-    compared = results.gradient_mse_debiased_differences
-    compared = results.gradient_mse_differences if compared is None else compared
-    if compared is not None and compared["method"].str.contains("@").any():
-        drawn["llm_score_weights"] = score_weights(compared)
     if results.score_norms is not None:
         drawn["llm_assumption6"] = assumption6(results.score_norms)
     for name, figure in drawn.items():
         write_figure(figure, folder, name)
-    return list(drawn)
 
 
 def _figure(size: tuple[float, float], draw: Callable[[Figure], None]) -> Figure:

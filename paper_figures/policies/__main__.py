@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +11,7 @@ try:
     import pandas as pd
     import typer
 
-    from llm_experiments.study.advice import without_history
-    from llm_experiments.study.config import StudyConfig
     from llm_experiments.study.contrasts import best_groups, differences, speed
-    from paper_figures.policies.advice import CAPTION as ADVICE_CAPTION
-    from paper_figures.policies.advice import METRIC, advice_table
     from paper_figures.policies.figures import figure
     from paper_figures.policies.results import read_study
     from paper_figures.policies.tables import (
@@ -70,27 +65,7 @@ def build(folder: str | os.PathLike) -> None:
     write_table(end_table(own, names, config.tests.passes), folder, "end", END_CAPTION.format(**facts))
     caption = RATES_CAPTION.format(seeds=numbered(len(config.rate_seeds), "seed"))
     write_table(rates_table(rates, names), folder, "rates", caption)
-    build_advice(folder, config, names)
     write_figure(figure(folder), folder, "curves")
-
-
-def build_advice(folder: Path, config: StudyConfig, names: Mapping[str, str]) -> None:
-    """Write the table of what a log would have advised, where rows were kept."""
-    if not (folder / "advice.csv").is_file():
-        return
-    advice, facts = pd.read_csv(folder / "advice.csv"), pd.read_csv(folder / "rows.csv")
-    order = pd.read_csv(folder / "advice_order.csv")
-    of_runs = (facts["seconds_of_steps"] / facts["stack"]).sum()  # which were made side by side
-    caption = ADVICE_CAPTION.format(
-        completions=f"{facts['completions'].max():,}",
-        recommended=names[config.recommended],
-        without=names[without_history(config.designs, config.recommended) or config.rivals[0]],
-        seeds=numbered(len(config.seeds), "seed"),
-        bases=numbered(advice["base"].nunique(), "base model"),
-        designs=order[order["metric"] == METRIC].groupby(["base", "log"]).size().max(),
-        share=facts["seconds_of_norms"].sum() / of_runs,
-    )
-    write_table(advice_table(advice, names), folder, "advice", caption)
 
 
 def main(folder: Annotated[Path, typer.Argument(help="Results folder of a study.")]) -> None:

@@ -23,7 +23,6 @@ from paper_figures.studies import (
     coverage_skewed,
     efficiency,
     gradient,
-    methods,
     one_shot,
     pool_sizes,
     rates,
@@ -283,7 +282,6 @@ SECTIONS = (
     _simple("Theorem 3: the learned policy", "policy_regret", regret),
     _simple("The one-shot regime", "one_shot", one_shot),
     _simple("The reuse schedule", "reuse_schedule", schedule),
-    _simple("All methods, and the Bayes filter bound", "all_methods", methods),
     _simple(
         "Which default: every method against the best achieved",
         "efficiency",

@@ -11,19 +11,12 @@ try:
     import typer
 
     from paper_figures.shared.output import write_figure, write_table
-    from paper_figures.training.figures import curves, errors
-    from paper_figures.training.results import label, read_results, variants_of
+    from paper_figures.training.figures import curves
+    from paper_figures.training.results import label, read_results
     from paper_figures.training.tables import (
         FINAL_CAPTION,
-        NOISE_CAPTION,
-        NOISE_DIFFERENCE_CAPTION,
-        VALUE_CAPTION,
         final_table,
-        noise_difference_table,
-        noise_reference_of,
-        noise_table,
         reference_of,
-        value_table,
     )
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; tables and figures need: pip install -e '.[simulations]'")
@@ -37,21 +30,10 @@ def build(folder: str | os.PathLike) -> None:
     FileNotFoundError
         If the folder holds no results of training runs with tests.
     """
-    found = read_results(folder, ("tests", "curves", "final", "differences", "values"))
+    found = read_results(folder, ("tests", "curves", "final", "differences"))
     write_figure(curves(found["tests"], found["curves"]), folder, "training_curves")
     caption = FINAL_CAPTION.format(reference=label(*reference_of(found["final"])))
     write_table(final_table(found["final"], found["differences"]), folder, "training_final", caption)
-    if len(found["values"]):
-        write_table(value_table(found["values"]), folder, "training_values", VALUE_CAPTION)
-    if (Path(folder) / "gradients.csv").is_file():
-        gradients = read_results(folder, ["gradients"])["gradients"]
-        write_table(noise_table(gradients), folder, "training_noise", NOISE_CAPTION)
-        if len(variants_of(gradients)) > 1 and len(set(gradients["seed"])) > 1:
-            reference = label(*noise_reference_of(gradients))
-            caption = NOISE_DIFFERENCE_CAPTION.format(reference=reference)
-            write_table(noise_difference_table(gradients), folder, "training_noise_differences", caption)
-        if len(found["values"]):
-            write_figure(errors(gradients, found["values"]), folder, "training_errors")
 
 
 def main(folder: Annotated[Path, typer.Argument(help="Results folder of an experiment.")]) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from kaestat.report.plots import STYLE
 from paper_figures.shared.charts import line_key
-from paper_figures.training.results import VARIANT, Variant, draw_means, label, line_style, rows_of, variants_of
-from paper_figures.training.tables import ratio, value_column
+from paper_figures.training.results import Variant, draw_means, label, line_style, variants_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,35 +33,6 @@ def curves(tests: pd.DataFrame, training: pd.DataFrame) -> Figure:
     """
     rows = [[(tests, *panel) for panel in TEST_PANELS.items()], [(training, *panel) for panel in CURVE_PANELS.items()]]
     return panels(rows, variants_of(tests))
-
-
-def errors(gradients: pd.DataFrame, values: pd.DataFrame) -> Figure:
-    """Two panels against the training step: the gradient's noise over its signal, and the value error.
-
-    Parameters
-    ----------
-    gradients, values : DataFrame
-        ``gradients.csv`` and ``values.csv`` of the results. A ratio whose signal is within two standard errors of 0 is
-        left out. Of the values, each run's own baseline is drawn, in the middle of each part of the run.
-    """
-    noise = [
-        {
-            **dict(zip(VARIANT, variant, strict=True)),
-            "step": step,
-            "ratio": ratio(at["gradient_mse"], at["gradient_signal"])[0]
-            if _is_clear(at["gradient_signal"])
-            else np.nan,
-        }
-        for variant in variants_of(gradients)
-        for step, at in rows_of(gradients, variant).groupby("step")
-    ]
-    own = values[(values["baseline"] == values["method"]) & (values["method"] != "none")]  # which estimates no value
-    own = own.assign(step=(own["from_step"] + own["to_step"]) / 2)
-    column, name = value_column(values)
-    row = [(pd.DataFrame(noise), "ratio", "Gradient MSE over signal"), (own, column, name)]
-    drawing = panels([row], variants_of(gradients))
-    drawing.axes[0].set_yscale("log")  # a signal near 0 at the first step would hide all else
-    return drawing
 
 
 def panels(rows: Sequence[Sequence[tuple[pd.DataFrame, str, str]]], variants: Sequence[Variant]) -> Figure:
@@ -104,7 +73,3 @@ def _spread_near_one(axes: Axes) -> None:
         axes.set_yticks(ACCURACY_TICKS, map(str, ACCURACY_TICKS))
         axes.set_ylim(max(low, 0.01), min(high, 0.999))  # ticks widen it
         axes.minorticks_off()
-
-
-def _is_clear(signal: pd.Series) -> bool:
-    return len(signal) < 2 or signal.mean() > 2 * signal.std(ddof=1) / np.sqrt(len(signal))

@@ -14,7 +14,7 @@ import typer
 
 from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
-from simulations.baseline_law import afterwards, cells, judgement, prediction, study
+from simulations.baseline_law import cells, judgement, prediction, study
 from simulations.baseline_law.cells import CELLS, Cell
 from simulations.baseline_law.rates import RateAtEdge
 from simulations.harness.provenance import provenance
@@ -78,7 +78,6 @@ def judge(
             "verdicts": pd.DataFrame([verdict]),
             "rates": rates.assign(cell=cell.name)[["cell", "design", "base", "rate"]],
             "contrasts": judgement.contrasts(cell, runs),
-            "looks": afterwards.looks(cell, table, tuning, best),
         }
         for name, part in parts.items():
             made.setdefault(name, []).append(part)

@@ -281,6 +281,19 @@ def test_an_array_that_goes_beyond_the_end_of_the_file_is_refused(tmp_path):
         load_state(altered(tmp_path / "state", build))
 
 
+@pytest.mark.parametrize("descr", ["|O", [("number", "<f8"), ("object", "|O")]])
+def test_bytes_of_a_file_are_never_taken_for_objects(tmp_path, descr):
+    def build(buffer, header):
+        np.savez(buffer, header=header)
+        member = io.BytesIO()
+        np.lib.format.write_array_header_1_0(member, {"descr": descr, "fortran_order": False, "shape": (1,)})
+        with ZipFile(buffer, "a") as archive:
+            archive.writestr("array0.npy", member.getvalue() + b"\x10" * np.dtype(descr).itemsize)
+
+    with pytest.raises(ValueError, match="altered"):
+        load_state(altered(tmp_path / "state", build))
+
+
 def test_a_compressed_member_is_refused_however_small(tmp_path):
     def build(buffer, header):
         np.savez_compressed(buffer, header=header, array0=np.random.default_rng(0).random(100))

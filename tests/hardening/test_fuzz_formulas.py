@@ -99,14 +99,6 @@ FORMULAS: dict[Callable[..., Any], dict[str, st.SearchStrategy]] = {
         "own_derivative": NUMBER | array(SHARES, 3),
         "value_gradient_norm2": NUMBER | array(SHARES, 3),
     },
-    theory.oracle_gradient_mse: {
-        "reward_variance": NUMBER | array(SHARES, 3),
-        "score_norm2": NUMBER | array(POSITIVE, 3),
-        "value_gradients": array(SHARES, 3, 2),
-        "batch": WHOLE,
-        "group_size": WHOLE,
-    },
-    theory.cross_term: {"weights": array(SHARES, 3, 3), "value_gradients": array(SHARES, 3, 2)},
     theory.gradient_mse_reduction: {
         "value_mse": NUMBER | array(SHARES, 3),
         "other_value_mse": NUMBER | array(SHARES, 3),

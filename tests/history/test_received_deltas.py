@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, HistoryDelta
 from kaestat.history.received_deltas import Received
-from kaestat.integrations.workers import all_gather
+from kaestat.integrations.workers import all_gather, ray_actor
 from kaestat.integrations.workers.ray_actor import SavedEstimator
 from tests.helpers.faulty_deliveries import schedule
 
@@ -141,6 +141,25 @@ def test_the_actors_state_comes_back_and_says_so(tmp_path):
         SavedEstimator("kae_eb", path=path, every=2)
     with pytest.raises(ValueError, match="every"):
         SavedEstimator(every=0)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_call_whose_state_cannot_be_written_may_be_repeated_and_counts_once(tmp_path, monkeypatch, every):
+    actor = SavedEstimator("kae", bandwidth=10, path=tmp_path / "state", every=every)
+    if every == 2:
+        actor.observe(["b"], [1.0], 0)
+
+    def full(*arguments):
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ray_actor, "save_state", full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left"):
+                actor.observe(["a"], [1.0], 0)
+    actor.observe(["a"], [1.0], 0)
+    again = SavedEstimator("kae", bandwidth=10, path=tmp_path / "state", every=every)
+    assert completions(actor.estimator) == completions(again.estimator) == every
 
 
 def test_faulty_deliveries_equal_the_serial_run(tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
+from kaestat.core.storage import dump_state
 from kaestat.estimator.prediction import Population
 from kaestat.sampling import POLICIES, PromptSampler, systematic
 from tests.helpers.tiers import slow_after
@@ -132,6 +133,28 @@ def test_a_resumed_sampler_draws_the_same_to_the_last_bit(policy, shared, tmp_pa
                 assert getattr(draw, name).tobytes() == getattr(other, name).tobytes()
 
 
+@pytest.mark.parametrize("policy", ["greso", "mopps"])  # they keep counts of their own
+def test_an_interrupted_call_that_comes_again_counts_once(policy, monkeypatch):
+    whole, torn = (PromptSampler(IDS, 16, policy=policy, seed=5) for _ in range(2))
+    train(whole, 3)
+    train(torn, 2)
+    draw, rng = torn.draw(2), np.random.default_rng([0, 2])
+    rewards = (rng.random(16) < VALUES[[IDS.index(key) for key in draw.rows()]]).astype(float)
+    remember = torn._remember
+
+    def interrupt(population):
+        remember(population)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torn, "_remember", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        torn.observe(draw.rows(), rewards, 2)
+    monkeypatch.undo()
+    torn.observe(draw.rows(), rewards, 2)
+    assert dump_state(torn._plain()["own"]) == dump_state(whole._plain()["own"])
+    assert torn.draw(3).counts.tobytes() == whole.draw(3).counts.tobytes()
+
+
 def test_an_estimator_that_trains_is_given_nothing_twice():
     estimator = AdvantageEstimator("kae")
     sampler = PromptSampler(IDS, 8, predictor=estimator)
@@ -191,7 +214,7 @@ def test_all_prompts_known_to_be_right_are_sampled_alike():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(budget=10, group_size=4), "no multiple of group_size=4"),
+        (dict(budget=10, group_size=4), "not a multiple of group_size=4"),
         (dict(budget=52, group_size=4), "more than 12 prompts can take"),
         (dict(budget=8, floor=1), "uniform sampling"),
         (dict(budget=8, policy="best"), "unknown 'best'"),

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import time
 
 import pandas as pd
 import pytest
@@ -93,6 +94,25 @@ def test_invalid_rows_are_set_aside_and_the_first_is_named(tmp_path):
     assert rows_of(reading.log) == [("why?", 9, 1.0), ("why?", 9, 0.0), ("why?", 10, 1.0)]
     assert reading.left_out == 4
     assert reading.first.startswith(f"line {len(ROWS) + 3}: reward is 'much'; a reward must be")
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "left_out"),
+    [
+        ("run.csv", "café,3,1\n".encode("latin-1"), "not UTF-8"),
+        ("run.csv", b"," * 30_000 + b"\n", "saw 30001"),
+        ("run.jsonl", b"[" * 100_000 + b"\n", "recursion depth"),
+        ("run.jsonl", b'\xef\xbb\xbf{"prompt": "joined", "step": 0, "reward": 1}\n', None),
+    ],
+)
+def test_a_row_of_strange_bytes_is_not_the_end_and_takes_no_time(tmp_path, name, row, left_out):
+    path, rows = tmp_path / name, TEXTS[name](ROWS).encode().splitlines(keepends=True)
+    path.write_bytes(b"".join([*rows[:20], row, *rows[20:]]))
+    begin = time.process_time()
+    reading = Feed(path).read()
+    assert len(rows_of(reading.log)) == len(ROWS) + (left_out is None) and reading.left_out == (left_out is not None)
+    assert left_out is None or (reading.first.startswith("line 21: ") and left_out in reading.first)
+    assert time.process_time() - begin < 10  # of the commas pandas made an index in half a minute
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -113,12 +113,21 @@ def send(estimator: AdvantageEstimator, actor: Any) -> None:
 
 
 def _then_kept(call: Callable[..., Any]) -> Callable[..., Any]:
-    """The call of an estimator that changes its state, followed by the write of the file where one is due."""
+    """The call of an estimator that changes its state, followed by the write of the file where one is due.
+
+    Where the file cannot be written, the call has changed nothing: whoever repeats it is not counted twice.
+    """
 
     @wraps(call)
     def kept(self: SavedEstimator, *args: Any, **options: Any) -> Any:
+        before = self.estimator.state_snapshot() if self.is_due() else None
         found = call(self.estimator, *args, **options)
-        self.keep()
+        try:
+            self.keep()
+        except BaseException:
+            if before is not None:
+                self.estimator.load_state_dict(before())
+            raise
         return found
 
     return kept
@@ -175,20 +184,25 @@ class SavedEstimator:
     add_prior = _then_kept(AdvantageEstimator.add_prior)
     load_state_dict = _then_kept(AdvantageEstimator.load_state_dict)
 
+    _merge = _then_kept(AdvantageEstimator.merge)
+
     def merge(self, delta: HistoryDelta) -> Sequence[tuple[str, int]]:
         """`AdvantageEstimator.merge`; returns the origins that a crash would not lose."""
-        self.estimator.merge(delta)
-        self.keep()
+        self._merge(delta)
         held = self.estimator.received if self._path is None else self._in_file
         return [origin for origin in delta.origins if origin in held]
 
+    def is_due(self) -> bool:
+        """Whether the next call that changes the state writes the file."""
+        return self._path is not None and self._calls + 1 >= self._every
+
     def keep(self) -> None:
         """Write the file if it is due."""
-        self._calls += 1
-        if self._path is not None and self._calls >= self._every:
-            content = self.estimator.content()
-            save_state(self._path, content | {"plan": self.plan()})
-            self._in_file, self._calls = self.estimator.received, 0
+        if self._path is None or not self.is_due():
+            self._calls += 1
+            return
+        save_state(self._path, self.estimator.content() | {"plan": self.plan()})
+        self._in_file, self._calls = self.estimator.received, 0
 
     def advantages(self, *args: Any, **options: Any) -> Any:
         """`AdvantageEstimator.advantages`."""

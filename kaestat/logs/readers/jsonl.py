@@ -60,7 +60,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if line.isspace():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line.removeprefix("\ufeff"))  # where files were joined
             except json.JSONDecodeError as error:
                 if line.endswith("\n"):
                     raise InvalidRows(f"{path}, line {number}: is not valid JSON ({error}).") from error

@@ -17,8 +17,14 @@ _LONGEST_LINE = 2**26  # characters
 
 
 @contextmanager
-def text_file(path: Path) -> Iterator[TextIO]:
+def text_file(path: Path, errors: str = "strict") -> Iterator[TextIO]:
     """Open a UTF-8 text file, unpacked on the way if its name ends in ``.gz``.
+
+    Parameters
+    ----------
+    path : Path
+    errors : str
+        What to do about bytes that are not UTF-8, as `open` takes it.
 
     Raises
     ------
@@ -27,7 +33,7 @@ def text_file(path: Path) -> Iterator[TextIO]:
         that shows.
     """
     try:
-        with _opened(path) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
+        with _opened(path) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", errors=errors, newline="") as file:
             yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(

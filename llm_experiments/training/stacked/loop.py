@@ -70,8 +70,6 @@ class Run:
     ----------
     generated : int
         Completions so far, those of dropped groups included.
-    latest : Groups or None
-        What the last step's advantages were for.
     """
 
     def __init__(self, config: StackConfig, task: Task, seed: int):
@@ -84,7 +82,6 @@ class Run:
         )
         self._random = torch.Generator().manual_seed(seed_of(seed, "tokens") % 2**63)
         self.generated = 0
-        self.latest: Groups | None = None
 
     def uniforms(self, *shape: int) -> torch.Tensor:
         return torch.rand(*shape, generator=self._random)
@@ -272,5 +269,4 @@ class StackedTraining:
         keys = ids if design.keys == "prompt" else [EVERY_PROMPT] * len(ids)
         advantages = run.estimator.step(keys, given, self.step, weights=norms)
         run.source.observe(ids, groups.rewards, self.step)
-        run.latest = groups
         return advantages * groups.correction

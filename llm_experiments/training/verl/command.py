@@ -291,10 +291,6 @@ def _rollout(config: RunConfig, places: Places) -> Options:
 
 
 def _trainer(config: RunConfig, machines: Machines, places: Places) -> Options:
-    if config.gradient is not None:
-        raise ValueError(
-            "gradient: its noise is measured on TRL alone (python -m llm_experiments train); leave it out for verl."
-        )
     unknown = [name for name in config.report_to if name not in LOGGERS]
     if unknown:
         raise ValueError(f"report_to: verl does not log to {', '.join(unknown)}; choose from {', '.join(LOGGERS)}.")

@@ -152,8 +152,6 @@ def grader(task: TaskConfig) -> str:
     >>> grader(TaskConfig(name="math", options={"timeout": 2.0, "levels": [5]}))
     '{"options": {"timeout": 2.0}, "verifier": "mathematics"}'
     """
-    if task.name == "reasoning_gym":
-        return _grader("reasoning_gym", task.options)
     if task.name in SOURCES and SOURCES[task.name].verifier == "mathematics":
         return _grader("mathematics", {key: task.options[key] for key in _LIMITS if key in task.options})
     return _grader("numbers", {})

@@ -1,8 +1,8 @@
 """The records of a run on verl in the form of those on TRL, from the completions that verl writes out.
 
 verl writes a file for each step (``trainer.rollout_data_dir``) and for each test (``trainer.validation_data_dir``);
-a resumed run writes them over. Its steps count from 1 and ours from 0; a test after ``N`` steps has the number ``N`` in
-both.
+a resumed run writes them over, and tests once more where it goes on, which no run has that was not interrupted: such
+tests are left out. verl's steps count from 1 and ours from 0; a test after ``N`` steps has the number ``N`` in both.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ def write_tables(folder: Path) -> None:
         }
         write_atomically(folder / "records" / f"{number - 1:06d}.json", json.dumps(record))
     for number, path in _by_number(folder / VALIDATION).items() if config.test is not None else ():
+        if number % config.test.every and number != config.updates.steps:
+            continue
         test = {"step": number, "sampled": _by_problem(_rows(path), config.test.samples)}
         write_atomically(folder / "tests" / f"{number:06d}.json", json.dumps(test))
     frames = run_tables(folder, config.updates.updates_per_step)

@@ -82,8 +82,4 @@ def _task(grader: str) -> Task:
         return MathematicsTask((), NumberVerifier())
     if verifier == "mathematics":
         return MathematicsTask((), MathVerifier(**options))
-    if verifier == "reasoning_gym":
-        from llm_experiments.tasks.reasoning_gym_task import reasoning_gym_task
-
-        return reasoning_gym_task(**options)
     raise ValueError(f"grader {grader} names no verifier; prepare the data with python -m llm_experiments launch-verl.")

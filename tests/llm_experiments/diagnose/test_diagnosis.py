@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -64,23 +63,6 @@ def test_an_analysis_repeated_samples_nothing_anew(finished, monkeypatch):
     assert len(pools) == 4 * 3
     assert _diagnose(finished, CONFIG, monkeypatch=monkeypatch) == 0
     assert [path.stat().st_mtime_ns for path in pools] == before
-
-
-@pytest.mark.slow
-def test_updates_resumed_from_a_saved_state_make_the_same_checkpoint(finished, tmp_path, monkeypatch):
-    from safetensors.numpy import load_file
-
-    monkeypatch.setattr("llm_experiments.diagnose.updates.SAVE_EVERY", 2)
-    assert _diagnose(tmp_path, CONFIG, "--stage", "pools", monkeypatch=monkeypatch) == 0
-    training = tmp_path / "runs" / "smoke" / "training"
-    checkpoint = training / "checkpoint-000003"
-    assert [path.name for path in training.glob("state-*")] == ["state-000002"]
-    shutil.rmtree(checkpoint)
-    shutil.rmtree(tmp_path / "runs" / "smoke" / "pools")
-    assert _diagnose(tmp_path, CONFIG, "--stage", "pools", monkeypatch=monkeypatch) == 0
-    whole = load_file(finished / "runs" / "smoke" / "training" / "checkpoint-000003" / "model.safetensors")
-    for name, tensor in load_file(checkpoint / "model.safetensors").items():
-        np.testing.assert_array_equal(tensor, whole[name], err_msg=name)
 
 
 def test_changed_settings_are_refused_in_one_line(finished, monkeypatch, capsys):

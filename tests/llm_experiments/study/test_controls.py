@@ -39,7 +39,7 @@ def test_other_weights_than_the_recommended_designs_are_no_control():
 
 
 @pytest.mark.parametrize(
-    ("left_out", "message"), [({"grpo_3": "why"}, "no control"), ({"grpo_4": "why"}, "is among the designs")]
+    ("left_out", "message"), [({"grpo_3": "why"}, "is not a control"), ({"grpo_4": "why"}, "is among the designs")]
 )
 def test_what_is_left_out_has_to_be_a_missing_control(left_out, message):
     with pytest.raises(ValueError, match=message):

@@ -26,7 +26,7 @@ SHIPPED = sorted((Path(study_run.__file__).parents[1] / "configs" / "study").glo
 SMALL = {
     "name": "small",
     "world": {
-        "task": "habits",
+        "task": "columns",
         "n_prompts": 32,
         "n_examples": 500,
         "pretraining": {"steps": 5, "batch_size": 16, "width": 16, "layers": 1},

@@ -17,7 +17,6 @@ from llm_experiments.config import TaskConfig
 from llm_experiments.tasks import load_task, open_task, select
 from llm_experiments.tasks.arithmetic import arithmetic, examples
 from llm_experiments.tasks.mathematics import mathematics
-from llm_experiments.tasks.reasoning_gym_task import reasoning_gym_task
 from llm_experiments.tasks.sources import SOURCES
 
 KINDS = ["add-1", "sub-2", "mul-1x2"]
@@ -251,31 +250,3 @@ def test_the_real_files_give_all_their_problems_with_distinct_ids(tmp_path, name
     task = mathematics(source, path=path)
     assert len(task.problems) == len({each.id for each in task.problems}) == count
     assert all(each.answer == each.answer.strip() != "" for each in task.problems)
-
-
-def test_reasoning_gym_scores_by_its_own_rules_and_always_makes_the_same_problems():
-    config = TaskConfig(name="reasoning_gym", n_prompts=3, options={"dataset": "chain_sum", "size": 50})
-    task = load_task(config, seed=1)
-    problem = task.problems[0]
-    answer = problem.answer
-    assert problem == load_task(config, seed=1).problems[0] and problem.id.startswith("reasoning_gym/chain_sum/0/")
-    texts = [f"<answer>{answer}</answer>", f"I think\n{answer}", f"\\boxed{{{answer}}}.", "", "<answer>no</answer>"]
-    assert task.rewards(problem, texts) == [1, 1, 1, 0, 0]
-    assert task.rewards(problem, [f"{answer} it is", answer * 3000]) == [0, 0]
-    partial = reasoning_gym_task("chain_sum", size=50, binary=False)
-    assert 0 < partial.rewards(problem, [f"{answer} it is"])[0] < 1
-
-
-@pytest.mark.slow
-def test_reasoning_gym_refuses_what_the_package_does_not_have():
-    with pytest.raises(ValueError, match="no_such_set"):
-        reasoning_gym_task("no_such_set")
-    with pytest.raises(ValueError, match="no_such_parameter"):
-        reasoning_gym_task("chain_sum", parameters={"no_such_parameter": 1})
-
-
-@pytest.mark.slow
-def test_parameters_of_reasoning_gym_are_part_of_the_ids():
-    short = reasoning_gym_task("chain_sum", size=2, parameters={"min_terms": 2, "max_terms": 2}).problems
-    long = reasoning_gym_task("chain_sum", size=2, parameters={"min_terms": 6, "max_terms": 6}).problems
-    assert short[1].prompt != long[1].prompt and short[1].id != long[1].id and len(short) == 2

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llm_experiments.tasks.reasoning_gym_task import reasoning_gym_task
 from llm_experiments.verifiers import MathVerifier, NumberVerifier, final_number
 from llm_experiments.verifiers.patience import Patience
 from llm_experiments.verifiers.worker_pool import PASSED_OVER, Unanswered, WorkerPool
@@ -299,12 +298,3 @@ print("unharmed", flush=True)
         parents, childs = read_pids(process), read_pids(process)
         assert process.stdout.read() == "unharmed\n" and process.wait(60) == 0 and not {*parents} & {*childs}
         assert all(map(ends, parents + childs))
-
-
-def test_scorers_of_reasoning_gym_are_bounded_too():
-    task = reasoning_gym_task("countdown", size=1, timeout=TIMEOUT)
-    problem = task.problems[0]
-    texts = ["<answer>9**9**9**9</answer>", "(" * 10**6, "<answer>" + "(" * 4000 + "</answer>", problem.answer]
-    start = time.monotonic()
-    assert task.rewards(problem, texts) == [0, 0, 0, 1]
-    assert time.monotonic() - start < len(texts) * TIMEOUT + SLACK

@@ -12,7 +12,6 @@ import pytest
 
 from llm_experiments.tasks.base import Problem
 from llm_experiments.tasks.mathematics import MathematicsTask
-from llm_experiments.tasks.reasoning_gym_task import ReasoningGymTask
 from llm_experiments.training.identity import IDENTITY
 from llm_experiments.training.tables import reward_log, run_tables
 from llm_experiments.training.trl.data import reward_function
@@ -26,16 +25,13 @@ TOWERS = [("x^2+5", rf"\boxed{{9^{{9^{{9^{{{k}}}}}}}}}") for k in range(2, 12)]
 
 
 class Passes:
-    """A verifier, or the pool of one, that passes over every second request."""
+    """A verifier that passes over every second request."""
 
     def __init__(self, verdict):
         self.verdict = verdict
 
     def grade(self, answers, texts, *, patient=False):
         return [1.0 if patient or row % 2 == 0 else self.verdict for row in range(len(texts))]
-
-    def ask(self, requests, *, patient=False):
-        return self.grade(requests, requests, patient=patient)
 
 
 @pytest.mark.filterwarnings("ignore:.*skipped")
@@ -56,18 +52,19 @@ def test_of_alternatives_a_wrong_one_decides_and_one_passed_over_leaves_it_open(
     np.testing.assert_array_equal(verifier.grade(["7"], [r"\boxed{7.0 \text{ or } 7.00}"]), [expected])
 
 
+def test_a_list_of_guesses_takes_no_more_time_than_a_completion(monkeypatch):
+    """Fifty slow alternatives in each of a hundred texts kept honest answers waiting for 20 minutes."""
+    verifier, asked = MathVerifier(), []
+    monkeypatch.setattr(verifier._pool, "ask", lambda requests, patient: asked.extend(requests) or [])
+    towers = [f"{base}^{{9^{{9}}}}" for base in range(2, 52)]
+    texts = [rf"\boxed{{{' or '.join(towers)}}}", f"The answer is {' or '.join(towers)}"]
+    assert verifier.grade(["x^2+5"] * 2, texts) == [0.0, 0.0] and asked == []
+
+
 def test_tasks_hand_on_what_is_ungraded():
     task = MathematicsTask(PROBLEMS, Passes(math.nan))
     np.testing.assert_array_equal(task.grade(PROBLEMS, ["x", "y"]), [1, math.nan])
     assert task.grade(PROBLEMS, ["x", "y"], patient=True) == [1, 1]
-
-
-@pytest.mark.parametrize("binary", [True, False])
-def test_scores_of_reasoning_gym_do_too(binary):
-    problem = Problem("reasoning_gym/x/0/3", "?", "1")
-    task = ReasoningGymTask([problem], pool=Passes(PASSED_OVER), binary=binary)
-    np.testing.assert_array_equal(task.grade([problem] * 2, ["1", "2"]), [1, math.nan])
-    assert task.rewards(problem, ["1", "2"]) == [1, 1]
 
 
 def test_trl_gets_none_which_its_trainer_masks():

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from simulations.baseline_law import judgement
-from simulations.baseline_law.afterwards import at_their_quickest
 from simulations.baseline_law.cells import BASES, CELLS, SEEDS, named
 
 CELL = named("habit_adamw_8")
@@ -96,22 +95,3 @@ def test_a_reference_counts_in_the_order_alone_and_endless_ratios_not_in_the_slo
     assert row["rank_correlation"] == pytest.approx(1.0)
     assert row["slope"] == pytest.approx(2.0)
     assert row["within_factor"] == 0 and row["median_factor"] == pytest.approx(2.0)
-
-
-def test_the_quickest_rate_is_taken_for_every_design_and_base():
-    """At its quickest of two rates a design needs what it needs; the other rate is half as quick."""
-    checks = [0, 2048, 4096, 6144, 8192]
-    rows = []
-    for design, share in {"grpo_2": 1.0, "none": 0.5}.items():
-        for base in range(BASES):
-            for rate, slower in ((1.0, 1.0), (2.0, 2.0)):
-                curve = [c / (8192 * share * slower) for c in checks]
-                rows.append(
-                    {"design": design, "base": base, "rate": rate} | dict(zip(map(str, checks), curve, strict=True))
-                )
-
-    class TwoDesigns:
-        designs = ("grpo_2", "none")
-
-    found = at_their_quickest(TwoDesigns(), pd.DataFrame(rows), "grpo_2")
-    assert found["grpo_2"] == pytest.approx(1.0) and found["none"] == pytest.approx(0.5)

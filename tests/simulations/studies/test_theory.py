@@ -11,7 +11,6 @@ import pytest
 from kaestat.theory import excess_gradient_mse, suboptimality_recursion
 from simulations.harness import Cell, Estimate, RunSettings, Samples, Streams, Study, run
 from simulations.studies import (
-    all_methods,
     bandwidth_selectors,
     gradient_mse,
     interval_few_visits,
@@ -234,35 +233,6 @@ def test_the_value_is_the_best_baseline_under_assumption_6_and_not_without():
         check_mean(gain, target=0.0, detect=0.1)
     weighted = violated["kae, weighted|distance_to_best"] - violated["kae|distance_to_best"]
     check_mean(weighted, target=-0.005, detect=0.02, side="at most")
-
-
-# --- all_methods
-
-
-@pytest.mark.slow
-def test_no_method_beats_the_bayes_filter_and_kae_beats_grpo():
-    for path in ("static", "random_walk"):
-        samples = simulated(all_methods.STUDY, Cell({"path": path, "group_size": 8}), 100)
-        bound = samples["known parameters|mse"]
-        near = ("kae", "kae_stream", "kae_eb", "kalman", "spo", "bayes_filter")
-        for name in all_methods.compared():
-            excess = (samples[f"{name}|mse"] - bound) / bound.mean()
-            if name in near:
-                check_mean(excess, target=0.0, detect=0.2, side="at least")
-            else:
-                assert excess.mean() > 1  # far from the bound, and from any doubt
-        with pytest.raises(Discrepancy):
-            check_mean(0.5 * bound - bound, target=0.0, detect=0.001, side="at least")
-        check_mean(samples["kae|mse"] / samples["grpo|mse"], target=0.6, detect=0.1, side="at most")
-
-
-@pytest.mark.slow
-def test_every_group_size_and_path_gives_numbers_for_the_methods_that_can():
-    for cell in all_methods.STUDY.cells:
-        samples = simulated(all_methods.STUDY, cell, 2)
-        assert all(np.isfinite(column).all() for column in samples.values())
-        assert ("grpo|mse" in samples) == (cell["group_size"] > 1)
-        assert ("known parameters|mse" in samples) == (cell["path"] in ("static", "random_walk"))
 
 
 # --- one_shot

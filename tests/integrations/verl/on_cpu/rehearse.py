@@ -20,6 +20,7 @@ import pandas as pd
 import yaml
 from check import ENVIRONMENT
 from prepare import write_taught_model
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[3]
@@ -97,6 +98,9 @@ def check(folder: Path, said: str) -> None:
         assert pd.read_csv(run / "test.csv")["step"].tolist() == [0, 3, 6], f"{run}: tests are missing"
         assert (run / "snapshots" / "step-6" / "model.safetensors").is_file()
         assert not (run / "checkpoints").exists()
+        events = EventAccumulator(str(run / "tensorboard")).Reload()
+        shortest = [each.value for each in events.Scalars("response_length/min")]
+        assert min(shortest) < RUN["sampling"]["max_new_tokens"], "no rollout ended at its end token"
     rewards = pd.read_csv(runs / "verl" / "small" / "kae-bandwidth10-J2-seed-0" / "curve.csv")["mean_reward"]
     assert (rewards > 0).all(), f"nothing was right: {rewards.tolist()}"
     for number in (1, 2):

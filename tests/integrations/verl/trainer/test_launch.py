@@ -95,7 +95,7 @@ def test_the_further_options_of_the_page_are_verls():
     page = (ROOT / "docs" / "experiments" / "verl.md").read_text(encoding="utf-8")
     given = [each.replace("=N", "=4") for each in re.findall(r"--option ([a-z][\w.]+=\w+)", page)]
     overrides = verl_overrides(verl_run_config("math_qwen2.5_math_7b_g8"), Machines(1), PLACES)
-    assert len(given) == 3
+    assert len(given) == 5
     assert check_with_verl([*overrides, *given]) == "Checked by verl 0.9.1."
 
 

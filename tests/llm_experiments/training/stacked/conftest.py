@@ -1,11 +1,11 @@
-"""A small world of habits, and untrained models of one shape."""
+"""A small world of columns, and untrained models of one shape."""
 
 import pytest
 from transformers import AutoTokenizer
 
 from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.tiny import TinySize, tiny_model, tiny_tokenizer
-from llm_experiments.tasks.habits import habits
+from llm_experiments.tasks.columns import columns
 from llm_experiments.tasks.selection import select
 from llm_experiments.training.stacked.codec import TokenCodec
 
@@ -32,4 +32,4 @@ def codec(folders):
 @pytest.fixture(scope="session")
 def pools():
     """Each seed's own 24 prompts."""
-    return [select(habits(0), 24, seed=seed) for seed in SEEDS]
+    return [select(columns(0), 24, seed=seed) for seed in SEEDS]

@@ -21,7 +21,6 @@ from llm_experiments.training.verl import reward
 from llm_experiments.training.verl.command import ID_FIELD
 from llm_experiments.training.verl.data import N_STAND_IN, prepare_data, verl_rows, write_parquet
 from llm_experiments.training.verl.reward import compute_score
-from tests.helpers.tiers import slow_after
 
 REAL = Path(os.environ.get("KAESTAT_DATA", ""))
 LEVELS = ("Level 3", "Level 5", "Level 1")
@@ -207,16 +206,7 @@ def score(row, text):
     )
 
 
-GRADED = [
-    *TASKS,
-    {"name": "reasoning_gym", "options": {"dataset": "chain_sum", "size": 4}},
-    {"name": "reasoning_gym", "options": {"dataset": "chain_sum", "size": 4, "binary": False}},
-]
-
-
-@pytest.mark.parametrize(
-    "task", slow_after(len(TASKS), GRADED), ids=lambda task: "-".join(map(str, task.values())).replace("/", "")
-)
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: "-".join(map(str, task.values())).replace("/", ""))
 def test_rewards_are_the_tasks_own(task, source, tmp_path):
     run = config(task)
     rows, _, _ = prepared(run, tmp_path, source)

@@ -55,6 +55,13 @@ def test_curve_and_tests_are_those_of_the_completions(tmp_path):
     assert len(reward_log(folder).frame) == 16 * N_STEPS
 
 
+def test_a_test_where_an_interrupted_run_went_on_is_left_out(tmp_path):
+    folder = made_run(tmp_path)
+    write(folder / VALIDATION, 7, [("q1", 1.0), ("q2", 1.0), ("q1", 1.0), ("q2", 1.0)])
+    write_tables(folder)
+    assert list(pd.read_csv(folder / "test.csv")["step"]) == [0, 5, 10, 12]
+
+
 def test_runs_reach_the_results_and_the_papers_figure_is_drawn_of_them(tmp_path):
     runs = tmp_path / "runs"
     for method, reuse in (("none", 1), ("none", 5), ("reinforce++", 1), ("kae:bandwidth=10", 10)):
