@@ -76,15 +76,16 @@ def comparison_notes(found: RunComparison) -> Iterator[str]:
             else "The runs have too few prompts in common to pair them; "
         )
         + "value errors count as independent. Intervals are over prompts, and hold for these two runs: two runs of one "
-        "configuration differ too, by what only further seeds can tell."
+        "configuration differ too. Only further seeds show by how much."
     )
     yield (
-        "Mean rewards are those of the completions that were sampled: where a sampler chooses prompts by their values, "
-        "or a filter drops groups, they are no measure of the policy. Compare test accuracies then."
+        "Mean rewards are those of the sampled completions. If a sampler chooses prompts by their values, or a filter "
+        "drops groups, they do not measure the policy. Compare test accuracies then."
     )
     yield (
-        "Completions to the same mean reward: the first at which the running mean over a tenth of the run is at the "
-        "level that the first run ends at, over those of the first run itself; 95 % interval by bootstrap over prompts."
+        "Completions to the same mean reward: how many the second run needs until its running mean over a tenth of the "
+        "run reaches the level at which the first run ends, over the first run's. 95 % interval by bootstrap over "
+        "prompts."
     )
     if not found.errors.empty:
         yield "Value MSE of a method in each run, as kaestat analyze has it: how well values could be known there."
