@@ -191,7 +191,7 @@ def test_one_prompt_has_no_intervals_and_no_claim():
     log = small_run(n_prompts=1, n_epochs=12)
     analysis = analyze(log, n_boot=0)
     assert "with one prompt there are no intervals" in headline(analysis) and not analysis.tuned
-    assert any(note.startswith("One prompt alone") for note in analysis.notes)
+    assert any(note.startswith("With one prompt there") for note in analysis.notes)
 
 
 def test_of_tied_methods_the_simplest_is_taken():
