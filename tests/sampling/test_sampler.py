@@ -214,7 +214,7 @@ def test_all_prompts_known_to_be_right_are_sampled_alike():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(budget=10, group_size=4), "no multiple of group_size=4"),
+        (dict(budget=10, group_size=4), "not a multiple of group_size=4"),
         (dict(budget=52, group_size=4), "more than 12 prompts can take"),
         (dict(budget=8, floor=1), "uniform sampling"),
         (dict(budget=8, policy="best"), "unknown 'best'"),

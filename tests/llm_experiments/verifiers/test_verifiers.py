@@ -198,7 +198,7 @@ def test_decimals_are_compared_exactly(number):
 
 
 def test_a_ground_truth_that_is_no_number_is_refused():
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="is not a number"):
         NumberVerifier().rewards("p - q", ["1"])
 
 
