@@ -110,8 +110,8 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
         Weight of each completion in averaging baselines: none; its number of tokens in the loss; the squared norm of
         its score with respect to the logits (one more forward pass per generation, without gradients), in all trained
         parameters, or in these in the units that Adam takes them in, over its mean. Where `reads_training_pass` holds,
-        as it does for TRL's defaults with one completion per prompt, the last two come from the pass that trains;
-        otherwise each takes one more forward and backward pass.
+        as for methods with a history and one completion per prompt by default, these two come from the training
+        pass; otherwise each takes one more forward and backward pass.
     reuse : int
         J: how many generations in a row use the same minibatch of prompts, each with fresh completions.
     prompt_sampler : str, Policy or PromptSampler, optional

@@ -20,6 +20,7 @@ from kaestat.core.storage import write_atomically
 from kaestat.integrations.adam_units import Units, mean_squares
 from kaestat.integrations.backward_norms import BackwardNorms, norms_in_backward
 from kaestat.integrations.row_norms import FusedHead
+from kaestat.integrations.shared.tracked_rows import looks_back
 from kaestat.integrations.trl.completion_weights import token_weights
 
 if TYPE_CHECKING:
@@ -172,13 +173,15 @@ def reads_training_pass(trainer: GRPOTrainer, estimator: Any) -> bool:
     """Whether the pass that trains tells the norms of scores, so that none of their own is needed.
 
     There must be one completion per prompt, a first update on it by the policy that sampled it, and nothing in the loss
-    but advantages times log-probabilities.
+    but advantages times log-probabilities. Values must come from the past: a mean over the generation alone would take
+    nothing but expected weights, and is noisier with them.
     """
     args, config = trainer.args, _unwrapped(trainer).config.get_text_config()
     plain_head = (getattr(config, name, None) in (None, 1.0) for name in _LOGITS_TOO)
     return (
         trainer.num_generations == 1
         and isinstance(estimator, AdvantageEstimator)
+        and looks_back(estimator.baseline)
         and args.gradient_accumulation_steps % args.steps_per_generation == 0
         and trainer.beta == 0
         and trainer.top_entropy_quantile == 1

@@ -129,6 +129,7 @@ def test_the_training_pass_is_read_only_where_it_tells_all(tmp_path):
     trainer = trained(tmp_path, RecordingTrainer)
     estimator = trainer.advantage_estimator
     assert reads_training_pass(trainer, estimator)
+    assert not reads_training_pass(trainer, AdvantageEstimator("reinforce++", scale="none"))  # no past
     for owner, name, value in (
         (trainer, "num_generations", 2),
         (trainer, "beta", 0.1),
