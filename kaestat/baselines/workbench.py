@@ -97,7 +97,7 @@ def check(baseline: Baseline, *, prompts: Sequence[Hashable] = PROMPTS) -> tuple
 
     Notes
     -----
-    Each of `CHECKS` says what it asks for. A baseline that says nothing of its ``horizon`` has one of 0 and sees no past.
+    Each of `CHECKS` says what it asks for. A baseline that does not set its ``horizon`` has one of 0 and sees no past.
     ``torch`` is checked where it is installed.
 
     Examples
