@@ -1,6 +1,5 @@
-"""Reward logs to try things on: a simulated run, whose true values are known, and public logs of real ones."""
+"""Reward logs to try things on: a simulated run, whose true values are known."""
 
-from kaestat.datasets.public import fetch
 from kaestat.datasets.simulated import SimulatedRun, simulated_run
 
-__all__ = ["SimulatedRun", "fetch", "simulated_run"]
+__all__ = ["SimulatedRun", "simulated_run"]

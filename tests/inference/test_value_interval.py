@@ -68,13 +68,14 @@ def test_lipschitz_constants_may_differ_between_prompts(data):
         assert together.high[p] == pytest.approx(alone.high[p], rel=1e-9)
 
 
-def test_without_a_current_group_the_past_alone_speaks(rng):
-    past = binary_past(rng, (3, 6))
+@pytest.mark.parametrize("group", [1, 8])
+def test_without_a_current_group_the_past_alone_speaks(group, rng):
+    past = binary_past(rng, (3, 6), group=group)
     interval = value_interval(Groups(np.zeros((3, 0))), past, step=6, lipschitz=0.01, bandwidth=9)
-    weight = (1 - past.lag / 9) / (8 * (1 - past.lag / 9).sum(axis=1, keepdims=True))
+    weight = (1 - past.lag / 9) / (group * (1 - past.lag / 9).sum(axis=1, keepdims=True))
     np.testing.assert_allclose(interval.estimate, (weight * past.total).sum(axis=1))
     bias = LinearFit.kernel_mean(Groups(np.zeros((3, 0))), past, step=6, bandwidth=9).bias_bound(0.01)
-    np.testing.assert_allclose(bias, 0.01 * (8 * weight * past.lag).sum(axis=1))
+    np.testing.assert_allclose(bias, 0.01 * (group * weight * past.lag).sum(axis=1))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,7 +12,7 @@ import kaestat
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-EXTRAS = "bench cli data docs llm mutation parquet plots ray simulations test trl verl vllm"
+EXTRAS = "bench cli docs llm mutation parquet plots ray simulations test trl verl vllm"
 
 
 def test_version_is_the_same_everywhere():
@@ -53,4 +53,4 @@ def test_extra_named_by_a_message_exists():
         for extras in re.findall(r"kaestat\[([\w,]+)\]", path.read_text())
         for extra in extras.split(",")
     }
-    assert {"cli", "data", "parquet", "plots"} <= named <= set(PROJECT["optional-dependencies"])
+    assert {"cli", "parquet", "plots"} <= named <= set(PROJECT["optional-dependencies"])

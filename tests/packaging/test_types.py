@@ -13,11 +13,11 @@ RIGHT = """
 import numpy as np
 import kaestat
 from kaestat.baselines import Kae
-from kaestat.datasets import fetch, simulated_run
+from kaestat.datasets import simulated_run
 from kaestat.smoothing.kernels import as_kernel
 
 log = kaestat.RewardLog(["a", "a"], np.array([0, 1]), [1.0, 0.0])
-kaestat.read_log(fetch("acc_step_500"))
+kaestat.read_log("acc_step_500.json")
 mse: float = kaestat.value_risk(simulated_run().log, ["kae"])["mse"].min()
 chosen: float = kaestat.select_bandwidth(log, "loo_cv", lambda u: np.exp(-u)).bandwidth
 weight: float = as_kernel("triangular").at_zero

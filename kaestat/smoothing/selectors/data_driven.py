@@ -49,9 +49,9 @@ class DataDriven(Selector):
     def statistics(self, smoother: CausalSmoother, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
         """Contribution of each prompt that has one, shape (C, M)."""
 
-    @abstractmethod
     def risk(self, mean: np.ndarray, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
-        """Risk of each candidate, shape (..., B), from mean contributions of shape (..., M)."""
+        """Risk of each candidate, shape (..., B), from mean contributions of shape (..., M): by default these."""
+        return mean
 
     def bandwidth(self, mean: np.ndarray, kernel: Kernel, grid: np.ndarray, resolution: float) -> np.ndarray:
         """The chosen bandwidth, shape (...,); risks within ``resolution`` of the lowest are equal to it."""

@@ -38,9 +38,6 @@ class ForwardCv(DataDriven):
         columns = [average_within_prompts(forward_loss(smoother, kernel, b), scored) for b in grid]
         return np.stack(columns, axis=1)
 
-    def risk(self, mean: np.ndarray, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
-        return mean
-
 
 def forward_loss(smoother: CausalSmoother, kernel: Kernel, bandwidth: float) -> np.ndarray:
     """Unbiased squared error of the forward prediction of each visit, shape (P, V).

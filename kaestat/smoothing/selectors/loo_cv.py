@@ -36,9 +36,6 @@ class LooCv(DataDriven):
         columns = [average_within_prompts(leave_one_out_loss(smoother, kernel, b), scored) for b in grid]
         return np.stack(columns, axis=1)
 
-    def risk(self, mean: np.ndarray, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
-        return mean
-
 
 def leave_one_out_loss(smoother: CausalSmoother, kernel: Kernel, bandwidth: float) -> np.ndarray:
     """Unbiased squared error of KAE's values at each visit, shape (P, V).
