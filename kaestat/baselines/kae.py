@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 
 from kaestat.baselines.base import Baseline, Served
+from kaestat.baselines.newest_sums import NewestSums
 from kaestat.core.arrays import Array, Groups, Namespace, Visits, namespace, over_prompts, ratio
 from kaestat.core.checks import check_finite_number
-from kaestat.smoothing.kernels import Kernel, as_kernel
+from kaestat.smoothing.kernels import Kernel, Triangular, as_kernel
 from kaestat.smoothing.selectors import Fixed, Selector, as_selector
 from kaestat.smoothing.selectors.base import FormulaSelector
 from kaestat.smoothing.selectors.settled import Settled
@@ -96,7 +97,10 @@ class KernelBaseline(Baseline):
         ahead = running.ahead(
             carry, groups, visits, step=step, kernel=self.weighting, rule=self.rule_of_thumb, ways=len(ways)
         )
-        row = _with_axis(groups), _with_axis(visits), ahead.bandwidths, step
+        past = _with_axis(visits)
+        if self.kernel_sums_suffice and type(self.weighting) is Triangular and NewestSums.pays(groups, visits):
+            past = replace(past, sums=NewestSums(visits, ahead.bandwidths))
+        row = _with_axis(groups), past, ahead.bandwidths, step
         of_each = ways[0](*row) if len(ways) == 1 else groups.xp.concat([way(*row) for way in ways], axis=0)
         return Served(
             values=groups.xp.sum(ahead.shares * of_each, axis=0),

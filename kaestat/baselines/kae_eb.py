@@ -13,6 +13,7 @@ from kaestat.baselines.base import shapes_of
 from kaestat.baselines.kae import KernelBaseline, check_cold_start
 from kaestat.baselines.weighted_value import weighted_value
 from kaestat.core.arrays import Array, Groups, Visits, not_negative, ratio
+from kaestat.smoothing.kernels import Kernel
 
 MIN_OTHERS = 5  # degrees of freedom given up in tau^2: with this many other prompts or fewer, no shrinkage
 LARGEST_PRIOR = 1e9  # completions that a prior can count as
@@ -111,7 +112,7 @@ class KaeEb(KernelBaseline):
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp, kernel = groups.xp, self.weighting
-        sums = _KernelSums.of(groups, visits, kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)))
+        sums = _KernelSums.of(groups, visits, kernel, bandwidth)
         now = _KernelSums.of_current(groups, kernel.at_zero)
         f = ratio(sums.carried_sq, sums.mass, 0.0, xp) - ratio(sums.carried, sums.mass, 0.0, xp) ** 2
         f = not_negative(f)
@@ -142,7 +143,7 @@ class KaeEb(KernelBaseline):
     def effective_completions_at(self, groups: Groups, visits: Visits, bandwidth: Array | float) -> Array:
         """Those of the prompt, and of its prior: ``n + sigma^2 / tau^2``."""
         xp, kernel = groups.xp, self.weighting
-        sums = _KernelSums.of(groups, visits, kernel.weight(visits.lag / bandwidth, xp))
+        sums = _KernelSums.of(groups, visits, kernel, bandwidth)
         now = _KernelSums.of_current(groups, kernel.at_zero)
         none = xp.zeros_like(sums.mass)
         _, noise, spread = _prior(groups, sums, now, none, none)
@@ -171,12 +172,13 @@ class _KernelSums:
     carried_lag: Array
 
     @classmethod
-    def of(cls, groups: Groups, visits: Visits, weight: Array) -> _KernelSums:
+    def of(cls, groups: Groups, visits: Visits, kernel: Kernel, bandwidth: Array | float) -> _KernelSums:
         """Of the past visits."""
         if (made := visits.sums) is not None:
             plain = (made.mass, made.carried, made.carried_sq)
             return cls(*plain, *plain, made.mass, made.count_sq, made.mass_lag, made.mass_lag_sq, made.carried_lag)
         xp = groups.xp
+        weight = kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag))
         mass, carried, lag = visits.mass, visits.carried, visits.lag
 
         def total(column: Array) -> Array:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval
+from kaestat.core.bootstrap import NORMAL_975, cluster_bootstrap, mean_with_interval
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import draws_of, value_risk
 from kaestat.report.facts import LogFacts
 from kaestat.report.reward_curve import RewardCurve, reaching
 
 METHODS = ("kae_eb", "kae", "grpo", "reinforce++")
+SHARE = "completions to an equal mean reward"
 PART = 0.1  # of the completions, at the beginning and at the end
 ENOUGH_COMMON = 10  # prompts of both runs that make a difference paired
 COLUMNS = [
@@ -45,6 +48,11 @@ class RunComparison:
     share, share_low, share_high : float
         Completions after which the run after reaches that level, over those after which the run before does; infinite
         if it does not reach it. A 95 % interval by bootstrap over prompts.
+    different : tuple of str
+        Quantities, `SHARE` among them, whose difference is shown by an interval that holds for all `n_tested` at once.
+    n_tested : int
+    share_known : bool
+        Whether prompts are shared, and the interval of the share does not go from a number to "not reached".
     """
 
     names: tuple[str, str]
@@ -56,6 +64,9 @@ class RunComparison:
     share: float
     share_low: float
     share_high: float
+    different: tuple[str, ...]
+    n_tested: int
+    share_known: bool
 
 
 def compare_runs(
@@ -89,10 +100,21 @@ def compare_runs(
     rows = [_figure(name, per_prompt[0][name], per_prompt[1][name], n_boot, seed) for name in per_prompt[0]]
     curves = RewardCurve.of(before), RewardCurve.of(after)
     level, (share, low, high) = reaching(*curves, n_boot=n_boot, seed=seed)
+    figures = pd.DataFrame([row for row in rows if row is not None], columns=COLUMNS)
+    tested: dict[str, Any] = {
+        name: gap for name, *gap in figures.iloc[1:][["quantity", "difference", "low", "high"]].itertuples(index=False)
+    }
+    known = bool(figures["n_common"].max() > 0) and not (math.isfinite(low) and math.isinf(high))
+    if known:
+        with np.errstate(divide="ignore"):
+            tested[SHARE] = tuple(np.log([share, low, high]).tolist())
     return RunComparison(
         names=names,
         facts=(LogFacts.of(before), LogFacts.of(after)),
-        figures=pd.DataFrame([row for row in rows if row is not None], columns=COLUMNS),
+        figures=figures,
+        different=tuple(name for name, found in tested.items() if _is_shown(found, len(tested))),
+        n_tested=len(tested),
+        share_known=known,
         errors=_errors(before, after, n_boot, seed),
         curves=curves,
         level=level,
@@ -159,6 +181,15 @@ def _independent(sides: Sequence[Found]) -> Found:
         math.hypot(after_high - after, before - before_low),
     )
     return gap, gap - below, gap + above
+
+
+def _is_shown(found: Found, n_tested: int) -> bool:
+    """Whether the interval leaves out 0 after it is widened to hold for so many at once (Bonferroni)."""
+    gap, low, high = found
+    wide = NormalDist().inv_cdf(1 - 0.025 / n_tested) / NORMAL_975
+    if math.isinf(gap):  # a level that is never reached
+        return math.isinf(low) or math.isnan(low)
+    return gap - wide * (gap - low) > 0 or gap + wide * (high - gap) < 0
 
 
 def _errors(before: RewardLog, after: RewardLog, n_boot: int, seed: int) -> pd.DataFrame:

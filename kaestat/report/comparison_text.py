@@ -11,7 +11,11 @@ import pandas as pd
 from kaestat.report.comparison import RunComparison
 from kaestat.report.unit import Unit
 
-PERCENT = 100.0
+HEADLINES = {
+    "mean reward, last tenth": "Mean reward at the end",
+    "dead groups": "Share of dead groups",
+    "mean length": "Mean length",
+}
 
 
 def comparison_header(found: RunComparison) -> tuple[str, ...]:
@@ -48,21 +52,19 @@ def error_unit(found: RunComparison) -> Unit:
 
 
 def comparison_headline(found: RunComparison) -> list[str]:
-    """What is different, in a few sentences."""
+    """What is different, in a few sentences; completions to an equal mean reward only where their share is known."""
     first, second = found.names
-    told = []
-    if math.isfinite(found.share):
-        told.append(
-            f"{second} reaches the mean reward that {first} ends at ({found.level:.3f}) after {found.share:.2f}"
-            f"{_interval(found.share_low, found.share_high)} of the completions that {first} takes."
-        )
-    else:
-        told.append(f"{second} does not reach the mean reward that {first} ends at ({found.level:.3f}).")
-    row: Any
-    for row in found.figures.itertuples():
-        if row.quantity in ("mean reward, last tenth", "dead groups"):
-            told.append(_change(row, "Mean reward at the end" if "reward" in row.quantity else "Share of dead groups"))
-    return told
+    rows: list[Any] = [row for row in found.figures.itertuples() if row.quantity in HEADLINES]
+    changes = [_change(row, row.quantity in found.different) for row in rows]
+    if not found.different:
+        return [f"No difference between {first} and {second} is shown.", *changes]
+    if not found.share_known:
+        return changes
+    level = f"the mean reward that {first} ends at ({found.level:.3f})"
+    if not math.isfinite(found.share):
+        return [f"{second} does not reach {level}.", *changes]
+    share = f"{found.share:.2f}{_interval(found.share_low, found.share_high)}"
+    return [f"{second} reaches {level} after {share} of the completions that {first} takes.", *changes]
 
 
 def comparison_notes(found: RunComparison) -> Iterator[str]:
@@ -76,15 +78,24 @@ def comparison_notes(found: RunComparison) -> Iterator[str]:
             else "The runs have too few prompts in common to pair them; "
         )
         + "value errors count as independent. Intervals are over prompts, and hold for these two runs: two runs of one "
-        "configuration differ too, by what only further seeds can tell."
+        "configuration differ too. Only further seeds show by how much."
     )
     yield (
-        "Mean rewards are those of the completions that were sampled: where a sampler chooses prompts by their values, "
-        "or a filter drops groups, they are no measure of the policy. Compare test accuracies then."
+        "Mean rewards are those of the sampled completions. If a sampler chooses prompts by their values, or a filter "
+        "drops groups, they do not measure the policy. Compare test accuracies then."
     )
     yield (
-        "Completions to the same mean reward: the first at which the running mean over a tenth of the run is at the "
-        "level that the first run ends at, over those of the first run itself; 95 % interval by bootstrap over prompts."
+        f"A difference counts as shown where an interval that holds for all {found.n_tested} at once leaves out 0: the "
+        "mean reward at the end, dead groups, lengths, and completions to an equal mean reward."
+    )
+    if not common:
+        yield "The runs have other prompts, so completions to an equal mean reward cannot be compared."
+        return
+    at = f"{found.share:.2f}" if math.isfinite(found.share) else "never"
+    yield (
+        f"Completions to an equal mean reward, {at}{_interval(found.share_low, found.share_high)}: the first at which "
+        f"the running mean over a tenth of the run is at the level that {found.names[0]} ends at ({found.level:.3f}), "
+        "over those of that run itself; 95 % interval by bootstrap over prompts."
     )
     if not found.errors.empty:
         yield "Value MSE of a method in each run, as kaestat analyze has it: how well values could be known there."
@@ -118,7 +129,7 @@ def _interval(low: float, high: float) -> str:
     return f" (95 % interval {low:.2f} to {'not reached' if math.isinf(high) else f'{high:.2f}'})"
 
 
-def _change(row: Any, what: str) -> str:
-    shown = row.low > 0 or row.high < 0
-    told = f"{what}: {row.before:.3f} before, {row.after:.3f} after"
+def _change(row: Any, shown: bool) -> str:
+    digits = 1 if row.quantity == "mean length" else 3
+    told = f"{HEADLINES[row.quantity]}: {row.before:.{digits}f} before, {row.after:.{digits}f} after"
     return f"{told}{'' if shown else ', not shown to differ'}."

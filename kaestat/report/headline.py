@@ -38,7 +38,7 @@ def headline_parts(analysis: Analysis) -> list[str]:
 
 def _on_value(analysis: Analysis) -> str:
     found, facts = analysis.recommendation, analysis.facts
-    if facts.dead_groups == 1 and facts.reward_start == facts.reward_end:
+    if _all_alike(analysis):
         return (
             f"All rewards that can be compared are {facts.reward_end:g}: no baseline matters, and these prompts have "
             "nothing left to teach. Retire them, or check the reward function."
@@ -64,6 +64,12 @@ def _on_value(analysis: Analysis) -> str:
     return " ".join(sentences)
 
 
+def _all_alike(analysis: Analysis) -> bool:
+    """Whether all rewards of groups are the same number, at the start and at the end."""
+    facts = analysis.facts
+    return facts.dead_groups == 1 and facts.reward_start == facts.reward_end
+
+
 def _undecided(analysis: Analysis) -> str:
     """Where the log shows neither that a method is better than the rival nor that they are level."""
     found, facts = analysis.recommendation, analysis.facts
@@ -76,7 +82,11 @@ def _undecided(analysis: Analysis) -> str:
 def _has_method(analysis: Analysis) -> bool:
     """Whether there is a method to set up: better than the rival, or not shown to be level with it."""
     found = analysis.recommendation
-    return bool(found.method) and (found.better or not (found.level or math.isnan(found.difference_low)))
+    return (
+        bool(found.method)
+        and not _all_alike(analysis)
+        and (found.better or not (found.level or math.isnan(found.difference_low)))
+    )
 
 
 def _one_sided(analysis: Analysis) -> bool:
@@ -85,17 +95,31 @@ def _one_sided(analysis: Analysis) -> bool:
     return analysis.facts.n_prompts < FEW_PROMPTS or max(found.reduction, found.reduction_high) >= NEARLY_ALL
 
 
+def stated_reduction(analysis: Analysis) -> tuple[float, float] | None:
+    """Ends of the reduction of the MSE that the headline states, the upper one infinite where it states none.
+
+    None where it states a difference of MSEs, or nothing.
+    """
+    found = analysis.recommendation
+    if not found.better or math.isnan(found.reduction) or not found.reduction_low > 0:
+        return None
+    if _one_sided(analysis):
+        return math.floor(100 * min(found.reduction_low, NEARLY_ALL)) / 100, math.inf
+    return found.reduction_low, found.reduction_high
+
+
 def _worth(analysis: Analysis) -> str:
     """How much lower the MSE is, with its interval; the lower end alone where no more can be said."""
-    found = analysis.recommendation
-    low = found.reduction_low
-    if math.isnan(found.reduction) or not low > 0:
+    stated = stated_reduction(analysis)
+    if stated is None:
         return f"its value error (MSE) is lower by {_difference(analysis)}"
-    if _one_sided(analysis):
-        return f"its value error (MSE) is at least {math.floor(100 * min(low, NEARLY_ALL))} % lower"
-    digits = 0 if found.reduction_high - low > 0.02 else 1
-    interval = f"{100 * low:.{digits}f} to {_percent(found.reduction_high, digits)}"
-    return f"its value error (MSE) is {_percent(found.reduction, digits)} (95 % interval {interval}) lower"
+    low, high = stated
+    if math.isinf(high):
+        return f"its value error (MSE) is at least {100 * low:.0f} % lower"
+    digits = 0 if high - low > 0.02 else 1
+    interval = f"{100 * low:.{digits}f} to {_percent(high, digits)}"
+    reduction = _percent(analysis.recommendation.reduction, digits)
+    return f"its value error (MSE) is {reduction} (95 % interval {interval}) lower"
 
 
 def paste_lines(analysis: Analysis) -> list[tuple[str, str]]:
@@ -145,8 +169,8 @@ def sampling_hint(analysis: Analysis) -> str:
     if analysis.sampling is not None or analysis.facts.return_gap is None or dead < MANY_DEAD:
         return ""
     return (
-        f"{_percent(dead)} of the groups were dead: kaestat analyze --sampling tells how many completions it would "
-        "save to draw prompts by their predicted values."
+        f"{_percent(dead)} of the groups were dead: kaestat analyze --sampling estimates how many completions you "
+        "would save by drawing prompts by their predicted values."
     )
 
 
@@ -182,8 +206,8 @@ def _noise(analysis: Analysis) -> Iterator[str]:
         yield f"{told} if completions have equal score norms."
         return
     yield (
-        f"{told} if completions have equal score norms: the MSE falls from {_percent(found.rival_mse_share)} of "
-        f"{variance} to {_percent(found.mse_share)}."
+        f"{told} if completions have equal score norms: the MSE falls from {found.rival_mse_share:.2g} to "
+        f"{found.mse_share:.2g} times {variance}."
     )
 
 

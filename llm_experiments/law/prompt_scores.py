@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from kaestat.integrations.gradient_norms import adam_factors, score_gradients
+from kaestat.integrations.adam_units import adam_factors
+from kaestat.integrations.gradient_norms import score_gradients
 from llm_experiments.gradient.pool import CompletionPool
 from llm_experiments.gradient.reverse_pass import requiring, undisturbed
 from llm_experiments.policies.token_scores import completion_log_probs

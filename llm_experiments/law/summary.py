@@ -25,28 +25,16 @@ PROMPT_COLUMNS = [
     "wrong_square",
     "noise",
     "signal",
-    "length_right",
-    "length_wrong",
-    "length_cov",
-    "length_var",
-    "weight_var",
 ]
 """Of each prompt: completions, mean reward, mean and mean square of the squared norm of right and of wrong completions,
 ``E[W (R - V)^2]`` and ``||g_x||^2`` without bias (the latter is empty on the logits, where prompts' scores do not
-meet), mean lengths, and the covariance of squared norm and length with both variances."""
+meet)."""
 SUMMARY_COLUMNS = ["cell", "step", "metric", "quantity", "value", "se", "low", "high", "n_prompts"]
 QUANTITIES = {
     "p": "mean reward",
     "length": "mean tokens",
-    "length_ratio": "mean tokens of wrong over those of right answers of the same prompts",
     "rho": "weight of wrong over right answers within prompts: sum of p (1 - p) E[W | wrong] over that of right ones",
     "rho_pooled": "mean weight of all wrong answers over that of all right ones",
-    "rho_prompt": "geometric mean of the prompts' own ratios, of prompts with four right and four wrong answers",
-    "mixed": "prompts with four right and four wrong answers",
-    "best_constant": "E[W R] / E[W] of all",
-    "spread": "variance of W within right and wrong answers of a prompt, over the squared mean of W",
-    "explained": "share of the variance of W within prompts that right and wrong explains",
-    "corr_length": "correlation of W and length within prompts",
     "within": "E[W (R - V)^2] - E ||g_x||^2",
     "prompt_signal": "E ||g_x||^2",
     "total_signal": "||g||^2",
@@ -54,7 +42,6 @@ QUANTITIES = {
     "between_within": "between over within",
     "noise_scale": "completions at which a step's noise is its signal: (within + between) over ||g||^2",
 }
-FEW = 4  # right and wrong answers that a prompt's own ratio needs
 LEVEL = 0.95
 
 
@@ -72,7 +59,7 @@ def prompt_table(completions: pd.DataFrame, products: Mapping[str, np.ndarray]) 
     for metric in METRICS:
         for place, (prompt, own) in enumerate(completions.groupby("prompt", sort=False)):
             rewards, norms = own["reward"].to_numpy(float), own[metric].to_numpy(float)
-            lengths, right = own["length"].to_numpy(float), own["reward"].to_numpy() == 1
+            right = own["reward"].to_numpy() == 1
             signal = squared_gradient(rewards, norms, products[metric][place]) if metric in products else np.nan
             rows.append(
                 {
@@ -88,11 +75,6 @@ def prompt_table(completions: pd.DataFrame, products: Mapping[str, np.ndarray]) 
                     "wrong_square": _mean(norms[~right] ** 2),
                     "noise": noise_at_value(rewards, norms),
                     "signal": signal,
-                    "length_right": _mean(lengths[right]),
-                    "length_wrong": _mean(lengths[~right]),
-                    "length_cov": np.cov(norms, lengths)[0, 1],
-                    "length_var": lengths.var(ddof=1),
-                    "weight_var": norms.var(ddof=1),
                 }
             )
     return pd.DataFrame(rows, columns=PROMPT_COLUMNS)
@@ -173,16 +155,7 @@ def _quantities(
     k = np.round(n * p)
     m = n - k
     right, wrong = np.nan_to_num(column["right"]), np.nan_to_num(column["wrong"])
-    mixed = (k >= FEW) & (m >= FEW)
-    both = (k > 0) & (m > 0)
-    mass = np.where(both, k * m / (n * (n - 1)), 0.0)  # unbiased for p (1 - p)
-    log_ratio = np.log(np.where(mixed, wrong, 1.0) / np.where(mixed, right, 1.0))
-    mean = p * right + (1 - p) * wrong
-    scatter_right = k * (np.nan_to_num(column["right_square"]) - right**2)
-    scatter_wrong = m * (np.nan_to_num(column["wrong_square"]) - wrong**2)
-    classes = 1.0 + both
-    within_class = (scatter_right + scatter_wrong) / (n - classes)
-    length_right, length_wrong = np.nan_to_num(column["length_right"]), np.nan_to_num(column["length_wrong"])
+    mass = np.where((k > 0) & (m > 0), k * m / (n * (n - 1)), 0.0)  # unbiased for p (1 - p)
 
     def ratio(top: np.ndarray, bottom: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         return lambda w: (w @ top) / (w @ bottom)
@@ -190,17 +163,8 @@ def _quantities(
     found = {
         "p": ratio(p, np.ones_like(p)),
         "length": ratio(lengths, np.ones_like(p)),
-        "length_ratio": ratio(mass * length_wrong, mass * length_right),
         "rho": ratio(mass * wrong, mass * right),
         "rho_pooled": lambda w: (w @ (m * wrong)) / (w @ m) / ((w @ (k * right)) / (w @ k)),
-        "rho_prompt": lambda w: np.exp((w @ np.where(mixed, log_ratio, 0.0)) / (w @ mixed)),
-        "mixed": lambda w: w @ mixed,
-        "best_constant": ratio(k * right, n * mean),
-        "spread": ratio(within_class, mean**2),
-        "explained": lambda w: 1 - (w @ within_class) / (w @ column["weight_var"]),
-        "corr_length": lambda w: (
-            (w @ column["length_cov"]) / np.sqrt((w @ column["length_var"]) * (w @ column["weight_var"]))
-        ),
     }
     if products is not None:
         noise, signal = column["noise"], column["signal"]

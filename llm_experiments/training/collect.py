@@ -12,13 +12,12 @@ from scipy.stats import t as student
 from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
 from llm_experiments.training.identity import IDENTITY
-from llm_experiments.training.tables import CURVE, PROVENANCE, TEST, reward_log
-from llm_experiments.training.value_error import value_errors
+from llm_experiments.training.tables import CURVE, PROVENANCE, TEST
 
 KEYS = ["method", "weights", "scale", "reuse", "seed"]
 VARIANT = KEYS[:-1]
 BINS = 40  # of a training curve
-COMPRESSED = ("curves", "values")  # the long ones
+COMPRESSED = ("curves",)  # the long one
 LAST_TESTS = 3  # whose mean stands for the end of a run
 TESTED = ("greedy", "accuracy", "pass_at_samples")
 OUTCOMES = (*TESTED, "average", "gain")
@@ -32,9 +31,9 @@ def collect(folder: Path, results: Path) -> list[Path]:
     folder : Path
         ``runs/training/NAME``.
     results : Path
-        ``results/training/NAME``. Gets ``curves.csv.gz`` (training, averaged over bins of steps), ``values.csv.gz``
-        (each baseline's error on each run's rewards) and ``provenance.json``; of tested runs ``tests.csv``,
-        ``final.csv`` (end of training by variant) and ``differences.csv`` (paired by seed).
+        ``results/training/NAME``. Gets ``curves.csv.gz`` (training, averaged over bins of steps) and
+        ``provenance.json``; of tested runs ``tests.csv``, ``final.csv`` (end of training by variant) and
+        ``differences.csv`` (paired by seed).
 
     Returns
     -------
@@ -45,7 +44,6 @@ def collect(folder: Path, results: Path) -> list[Path]:
     configs = [json.loads((run / IDENTITY).read_text()) for run in done]
     frames = {
         "curves": _join(configs, [binned(pd.read_csv(run / CURVE)) for run in done]),
-        "values": _join(configs, _value_errors(done, configs)),
     }
     if all((run / TEST).exists() for run in done):
         tests = _join(configs, [pd.read_csv(run / TEST) for run in done])
@@ -145,12 +143,6 @@ def _join(configs: list[dict], frames: list[pd.DataFrame]) -> pd.DataFrame:
             frame.insert(position, key, value)
         parts.append(frame)
     return pd.concat(parts, ignore_index=True)
-
-
-def _value_errors(done: list[Path], configs: list[dict]) -> list[pd.DataFrame]:
-    """Of all the experiment's baselines on each run's rewards."""
-    baselines = list(dict.fromkeys(config["method"] for config in configs))
-    return [value_errors(reward_log(run), baselines) for run in done]
 
 
 def _se(values: pd.Series) -> float:

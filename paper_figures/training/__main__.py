@@ -15,10 +15,8 @@ try:
     from paper_figures.training.results import label, read_results
     from paper_figures.training.tables import (
         FINAL_CAPTION,
-        VALUE_CAPTION,
         final_table,
         reference_of,
-        value_table,
     )
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; tables and figures need: pip install -e '.[simulations]'")
@@ -32,12 +30,10 @@ def build(folder: str | os.PathLike) -> None:
     FileNotFoundError
         If the folder holds no results of training runs with tests.
     """
-    found = read_results(folder, ("tests", "curves", "final", "differences", "values"))
+    found = read_results(folder, ("tests", "curves", "final", "differences"))
     write_figure(curves(found["tests"], found["curves"]), folder, "training_curves")
     caption = FINAL_CAPTION.format(reference=label(*reference_of(found["final"])))
     write_table(final_table(found["final"], found["differences"]), folder, "training_final", caption)
-    if len(found["values"]):
-        write_table(value_table(found["values"]), folder, "training_values", VALUE_CAPTION)
 
 
 def main(folder: Annotated[Path, typer.Argument(help="Results folder of an experiment.")]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from paper_figures.training.results import VARIANT, Variant, label, method_label, plus_minus, rows_of, variants_of
+from paper_figures.training.results import Variant, label, plus_minus, rows_of, variants_of
 
 FINAL_COLUMNS = {"greedy": "Greedy", "accuracy": "Sampled", "pass_at_samples": "pass@k", "average": "Average, sampled"}
 COMPARED = ("greedy", "accuracy", "average")
@@ -16,10 +16,6 @@ FINAL_CAPTION = (
     "End of training (mean of the last three tests after the first): accuracy in per cent with its standard error over "
     "seeds, and the difference from {reference}, paired by seed, with Student's 95 % interval; the average is that of "
     "all tests after the first, the gain that since the first."
-)
-VALUE_CAPTION = (
-    "Value MSE (x 0.001, standard error over runs) of each baseline on the rewards of all runs of the experiment, over "
-    "the last three quarters of each run; with one completion per prompt, less that of the batch mean."
 )
 
 
@@ -51,32 +47,6 @@ def reference_of(final: pd.DataFrame) -> Variant:
     return _first_of(REFERENCES, variants_of(final))
 
 
-def value_table(values: pd.DataFrame) -> pd.DataFrame:
-    """Text cells: each baseline's value error on the rewards of all runs.
-
-    Parameters
-    ----------
-    values : DataFrame
-        ``values.csv`` of the results.
-    """
-    known = values[values["from_step"] > 0]
-    column, name = value_column(values)
-    per_run = known.groupby([*VARIANT, "seed", "baseline"], sort=False)[column].mean().reset_index()
-    rows = []
-    for baseline, part in per_run.groupby("baseline", sort=False):
-        mean, se = 1000 * part[column].mean(), 1000 * part[column].std(ddof=1) / np.sqrt(len(part))
-        text = "not identified" if np.isnan(mean) else _with_se(mean, se)
-        rows.append({"Baseline": method_label(baseline), name: text, "Runs": str(len(part))})
-    return pd.DataFrame(rows)
-
-
-def value_column(values: pd.DataFrame) -> tuple[str, str]:
-    """The column of ``values.csv`` that the runs identify, and its name."""
-    if values["mse"].notna().any():
-        return "mse", "Value MSE"
-    return "less_reference", "Value MSE less the batch mean's"
-
-
 def _first_of(methods: Sequence[str], known: Sequence[Variant]) -> Variant:
     """The first of these methods that was run plainly, else the first variant."""
     plain = [(method, "none", "own", 1) for method in methods]
@@ -91,7 +61,3 @@ def _difference(differences: pd.DataFrame, variant: Variant, reference: Variant,
     row = 100 * chosen[["difference", "ci_low", "ci_high"]].iloc[0]
     interval = "" if np.isnan(row["ci_low"]) else f" [{row['ci_low']:+.1f}, {row['ci_high']:+.1f}]"
     return f"{row['difference']:+.1f}{interval}"
-
-
-def _with_se(mean: float, se: float) -> str:
-    return "" if np.isnan(mean) else plus_minus(mean, se, ".3g", ".2g")

@@ -50,7 +50,7 @@ def sampled(folder: Path, **config) -> RecordingTrainer:
         n_prompts=9,
         trainer_class=RecordingTrainer,
         num_generations=1,
-        trainer_options={"prompt_id": "question_id", "prompt_sampler": "neyman"},
+        trainer_options={"prompt_id": "question_id", "prompt_sampler": "neyman", "weights": "adam"},
         per_device_train_batch_size=6,
         max_steps=6,
         **config,

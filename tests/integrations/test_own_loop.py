@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.gradient_norms import gradient_norms, mean_squares, usable_weights
+from kaestat.integrations.adam_units import mean_squares
+from kaestat.integrations.gradient_norms import gradient_norms, usable_weights
 from kaestat.sampling import PromptSampler
 from tests.integrations.test_gradient_norms import VOCABULARY, qwen2
 

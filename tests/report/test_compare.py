@@ -12,7 +12,7 @@ import pytest
 from kaestat import RewardLog, value_risk
 from kaestat.report.cli import run
 from kaestat.report.comparison import METHODS, compare_runs
-from kaestat.report.comparison_text import comparison_headline
+from kaestat.report.comparison_text import comparison_headline, comparison_notes
 from kaestat.report.reward_curve import RewardCurve, reaching
 
 
@@ -47,6 +47,7 @@ def test_a_run_that_never_gets_there_is_said_to_be_one():
 def test_a_run_beside_itself_differs_by_nothing(found):
     same = compare_runs(made(0.02), made(0.02), n_boot=50)
     assert (same.figures["difference"] == 0).all() and same.share == same.share_low == same.share_high == 1.0
+    assert same.different == () and comparison_headline(same)[0] == "No difference between before and after is shown."
     assert "not shown to differ" in comparison_headline(same)[1]
 
 
@@ -70,6 +71,7 @@ def test_runs_on_other_prompts_count_as_independent():
     assert (other.figures["n_common"] == 0).all()
     row = other.figures.set_index("quantity").loc["dead groups"]
     assert row["difference"] == pytest.approx(row["after"] - row["before"]) and row["low"] < 0 < row["high"]
+    assert not other.share_known and "completions" not in " ".join(comparison_headline(other))
 
 
 def test_value_errors_are_those_of_each_log(found):
@@ -123,3 +125,14 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     shown = pd.DataFrame(document["figures"]).set_index("quantity")
     assert f"{shown.loc['dead groups', 'before']:.3f}" in printed and document["completions"]["share"] < 1
     assert run(["compare", logs[0], str(tmp_path / "none.csv")]) == 2
+
+
+def test_a_share_of_completions_that_may_be_anything_is_no_headline():
+    """Its interval goes to "not reached"; dead groups differ all the same."""
+    logs = made(0.02, n_steps=20), made(0.02, seed=1, n_steps=20, group=16)
+    vague = compare_runs(*logs, n_boot=100)
+    assert math.isfinite(vague.share_low) and math.isinf(vague.share_high) and not vague.share_known
+    assert vague.different == ("dead groups",)
+    told = " ".join(comparison_headline(vague))
+    assert "Share of dead groups" in told and "completions" not in told and "No difference" not in told
+    assert any("to not reached" in note for note in comparison_notes(vague))

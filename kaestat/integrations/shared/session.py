@@ -147,6 +147,7 @@ class TrainerSession:
         weights: Any = None,
         version: Sequence[int] | np.ndarray | None = None,
         correction: np.ndarray | None = None,
+        record: bool = True,
     ) -> Any:
         """Advantages of one step's completions, all of them in one call; records their rewards.
 
@@ -171,8 +172,9 @@ class TrainerSession:
             Step of the policy that sampled each completion, in any order alone; a step may then come in several calls,
             and after later ones.
         correction : ndarray of float, shape (N,), optional
-            Factor of each advantage, where it travels with the rows and prompts are drawn. None takes those of the draw
-            of this step.
+            Factor of each advantage, where prompts are drawn. None takes those of the draw of this step.
+        record : bool
+            False if the call will come again, with other weights, and be recorded then; not for several rewards.
 
         Returns
         -------
@@ -196,10 +198,13 @@ class TrainerSession:
         with self.estimator.lock:
             if self.drawn is not None:
                 factor = self.drawn.corrections(kept, rows.step) if correction is None else correction[rows.keep]
-            found = self._tracked.recorded("step", call, rewards, rows, given, version)
-            self._trained = rows.step, frozenset(kept)
-            self._tell_sampler(kept, rewards, rows)
-            self._keep_state()
+            if record:
+                found = self._tracked.recorded("step", call, rewards, rows, given, version)
+                self._trained = rows.step, frozenset(kept)
+                self._tell_sampler(kept, rewards, rows)
+                self._keep_state()
+            else:
+                found = self._tracked.previewed(rewards, rows, given, version)
         found = call.finish(found)
         if factor is None:
             return found
@@ -221,8 +226,8 @@ class TrainerSession:
     ) -> None:
         """Record completions of groups that the trainer drops, after the `advantages` of their step.
 
-        Without them a history holds what the filter lets through, groups of mixed outcomes, and its values are pulled
-        towards 1/2. `metrics` stay those of the last `advantages`. Parameters and errors as there.
+        A history of what the filter lets through, mixed groups, has values that are pulled towards 1/2. `metrics` stay
+        those of the last `advantages`. Parameters and errors as there.
         """
         if not self._remembers or len(rewards) == 0:
             return
@@ -241,7 +246,7 @@ class TrainerSession:
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """History and sampler as plain data (bytes, numbers, text), as of after one step.
 
-        Beside a step that another thread computes, a state that is held comes at once; any other waits for the step.
+        Only a state that is held comes at once while another thread computes a step.
 
         Parameters
         ----------
@@ -265,13 +270,7 @@ class TrainerSession:
         return state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state of `state_dict`.
-
-        Raises
-        ------
-        LostState
-            If it is without the sampler's.
-        """
+        """Go on from a state of `state_dict`; a `LostState` if the sampler's is missing."""
         if self.drawn is not None and "sampler" not in state:
             lost_state("state", SAMPLER)
         self.load_history(state["history"])

@@ -82,6 +82,14 @@ class TrackedEstimator:
             }
         return found
 
+    def previewed(self, rewards: Any, rows: TrackedRows, weights: Any, version: Any) -> np.ndarray:
+        """Advantages as of `recorded`, from an `AdvantageEstimator`, which stays as it is."""
+        columns = rows.keep, rows.streams, weights, *self._unused, version
+        with self.estimator.lock:
+            change = self.estimator.prepared("step", Call(), rows.ids, self._column(rewards), rows.step, *columns)
+        advantages: np.ndarray = change.advantages
+        return advantages
+
     def _column(self, rewards: Any) -> Any:
         return np.asarray(rewards, dtype=np.float64)
 

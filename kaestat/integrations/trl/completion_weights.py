@@ -11,13 +11,15 @@ from accelerate.utils import DistributedType, is_peft_model
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
 
-from kaestat.integrations.gradient_norms import gradient_norms, mean_squares
+from kaestat.integrations.adam_units import mean_squares
+from kaestat.integrations.gradient_norms import gradient_norms
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
 
 WEIGHTS = ("none", "length", "score_norm", "exact", "adam")
 NORMS = WEIGHTS[2:]
+OF_PARAMETERS = NORMS[1:]
 LOGITS_AT_ONCE = 2**28  # elements
 
 # What `_get_per_token_logps_and_entropies` takes on, beyond tokens, for models that see images.
@@ -83,10 +85,10 @@ def score_norms(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
         )
     squares = torch.cat([square_sums[:, -width:] for square_sums in model.log_square_sums])
     norms = 1 - 2 * log_probs.float().exp() + squares.float().exp()
-    return (norms.clamp(min=0) * _token_weights(trainer, output) ** 2).sum(dim=1)
+    return (norms.clamp(min=0) * token_weights(trainer, output) ** 2).sum(dim=1)
 
 
-def _token_weights(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
+def token_weights(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
     """What the loss multiplies each token by, shape (n, T): 0 or 1, times the importance ratio where there is one."""
     weights = loss_mask(output).float()
     if "importance_sampling_ratio" in output and trainer.loss_type != "vespo":  # the loss that takes it otherwise
@@ -123,7 +125,7 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
     squares = mean_squares(trainer.optimizer) if in_adams_units else None
     tokens = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
     attention = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
-    completions, counted = output["completion_ids"], _token_weights(trainer, output)
+    completions, counted = output["completion_ids"], token_weights(trainer, output)
     width = completions.size(1)
     model = trainer.model.get_base_model() if is_peft_model(trainer.model) else trainer.model
     options = {"logits_to_keep": width + 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
@@ -141,12 +143,13 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
 
 
 def check_parameter_norms(trainer: GRPOTrainer) -> None:
-    """Refuse norms in parameters that no process has as a whole.
+    """Refuse models whose norms cannot be taken: two made-up completions are tried.
 
     Raises
     ------
     ValueError
-        With FSDP, DeepSpeed or Megatron.
+        With FSDP, DeepSpeed or Megatron, where no process has whole parameters; and if trained parameters belong to
+        modules whose calls are not understood, such as fused experts or positions that all rows share.
     """
     spread = trainer.accelerator.distributed_type
     if spread in (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
@@ -154,6 +157,15 @@ def check_parameter_norms(trainer: GRPOTrainer) -> None:
             f"weights: 'exact' and 'adam' take norms in whole parameters, which {spread.value} spreads over processes; "
             "take 'score_norm', or train without it."
         )
+    ids = torch.zeros(2, 2, dtype=torch.long, device=next(trainer.model.parameters()).device)
+    names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+    try:
+        with torch.random.fork_rng():
+            parameter_norms(trainer, dict(zip(names, (ids, ids + 1, ids, ids + 1), strict=True)), in_adams_units=False)
+    except ValueError as error:
+        raise ValueError(
+            f"weights: 'exact' and 'adam' do not go with this model ({error}); take 'score_norm'."
+        ) from error
 
 
 def keep_square_sums(trainer: GRPOTrainer) -> None:

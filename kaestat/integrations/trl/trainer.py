@@ -6,7 +6,7 @@ A `TrainerSession` gives the advantages. What is TRL's own:
 ids        a column of the data set, or a hash of the prompt that the model sees
 step       generations, counted here; TRL counts optimiser steps
 versions   none: a step's completions come from one policy
-weights    tokens in the loss, or norms of scores, from further passes
+weights    tokens in the loss, or norms of scores: from the pass that trains (one completion per prompt), or their own
 filter     none
 draw       in place of the data loader's order, a batch ahead
 state      in the checkpoint's folder, first of all; files that `AdvantageEstimator.load` reads
@@ -16,6 +16,7 @@ ranks      gathered; each computes all advantages, and has the same state
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from trl.trainer.utils import repeat_iterable_dataset
 from kaestat import AdvantageEstimator
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.history.prior import BEFORE_THE_RUN
+from kaestat.integrations.backward_norms import not_zero
 from kaestat.integrations.gradient_norms import usable_weights
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
@@ -38,10 +40,12 @@ from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.trl.checkpoints import (
     ResumePoint,
     load_session,
+    next_checkpoint,
     save_session,
 )
 from kaestat.integrations.trl.completion_weights import (
     NORMS,
+    OF_PARAMETERS,
     WEIGHTS,
     check_parameter_norms,
     completion_lengths,
@@ -52,6 +56,12 @@ from kaestat.integrations.trl.completion_weights import (
 from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.integrations.trl.options import check_config, check_options, check_several, of_one_reward
 from kaestat.integrations.trl.sampler import ReuseSampler
+from kaestat.integrations.trl.training_norms import (
+    ExpectedWeights,
+    TrainingNorms,
+    TrainingNormsMixin,
+    reads_training_pass,
+)
 from kaestat.sampling import Policy, PromptSampler
 
 TRL = Upstream("TRL", "trl", "TRL 1.15.0 and 1.16.0")
@@ -77,7 +87,7 @@ class Scored(NamedTuple):
     hashes: list[str]
 
 
-class BaselineGRPOTrainer(GRPOTrainer):
+class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
     """A ``GRPOTrainer`` whose advantages come from an `AdvantageEstimator`.
 
     Everything else is TRL's: generation, rewards, losses, evaluation. One generation of completions is one training
@@ -99,8 +109,9 @@ class BaselineGRPOTrainer(GRPOTrainer):
     weights : {"none", "length", "score_norm", "exact", "adam"}
         Weight of each completion in averaging baselines: none; its number of tokens in the loss; the squared norm of
         its score with respect to the logits (one more forward pass per generation, without gradients), in all trained
-        parameters, or in these in the units that Adam takes them in, over its mean (one more forward and backward pass
-        each).
+        parameters, or in these in the units that Adam takes them in, over its mean. Where `reads_training_pass` holds,
+        as for methods with a history and one completion per prompt by default, these two come from the training
+        pass; otherwise each takes one more forward and backward pass.
     reuse : int
         J: how many generations in a row use the same minibatch of prompts, each with fresh completions.
     prompt_sampler : str, Policy or PromptSampler, optional
@@ -169,8 +180,12 @@ class BaselineGRPOTrainer(GRPOTrainer):
             check_several(advantage_estimator, self.reward_func_names, self.args.reward_weights)
         if weights == "score_norm":
             keep_square_sums(self)
-        elif weights in NORMS:
+        elif weights in OF_PARAMETERS:
             check_parameter_norms(self)
+        self._expected = ExpectedWeights()
+        self._unrecorded: tuple[np.ndarray, np.ndarray, dict[str, Any]]  # rewards, expected weights, other columns
+        if weights in OF_PARAMETERS and reads_training_pass(self, advantage_estimator):
+            self._norms_to_come = TrainingNorms(self, in_adams_units=weights == "adam")
         if prior_columns is not None and advantage_estimator.last_step < 0:
             ids = self._dataset_ids("prior_columns")
             prior = prior_of_columns(ids, self.train_dataset, prior_columns, prior_step)
@@ -270,22 +285,31 @@ class BaselineGRPOTrainer(GRPOTrainer):
         self._logs["advantages"].extend(advantages.tolist())  # holds one generation: TRL's own drop out
         first = self.accelerator.process_index * len(inputs)
         output["advantages"] = advantages[first : first + len(inputs)].to(output["advantages"])
+        if self._norms_to_come is not None:
+            output["advantages"] = not_zero(output["advantages"])
+            self._norms_to_come.begin(output)
         return output
 
     def _completion_weights(self, output: dict[str, Any]) -> torch.Tensor | None:
-        """Weight of each completion of all processes, shape (N,), or None; what is known of them is logged."""
+        """Weight of each completion of all processes, shape (N,); None without weights, or where they come later."""
         lengths = self.accelerator.gather(completion_lengths(output))
-        self.measures = {"completion_length": lengths.long().tolist()}
-        weights = lengths if self.weights == "length" else None
-        if self.weights in NORMS and self.model.training:
-            weights = self.accelerator.gather(self._norms(output))
-        if weights is not None and self.model.training:
-            weights = usable_weights(weights, over_mean=self.weights == "adam")
+        self.measures = {}
+        self._log_measure("completion_length", lengths.long().tolist())
+        if not self.model.training and self.weights in NORMS:
+            self._log_measure("score_norm", [None] * len(lengths))
+        if not (self.session.weighs and self.model.training) or self._norms_to_come is not None:
+            return None
+        return self._usable(lengths if self.weights == "length" else self.accelerator.gather(self._norms(output)))
+
+    def _usable(self, weights: torch.Tensor) -> torch.Tensor:
+        weights = usable_weights(weights, over_mean=self.weights == "adam")
         if self.weights in NORMS:
-            self.measures["score_norm"] = [None] * len(lengths) if weights is None else weights.tolist()
-        for name, values in self.measures.items():
-            self._logs["extra"][name].extend(values)  # holds one generation, as TRL's own columns
+            self._log_measure("score_norm", weights.tolist())
         return weights
+
+    def _log_measure(self, name: str, values: list[Any]) -> None:
+        self.measures[name] = values
+        self._logs["extra"][name].extend(values)  # holds one generation, as TRL's own columns
 
     def _norms(self, output: dict[str, Any]) -> torch.Tensor:
         """Squared norm of each completion's score, of this process, shape (n,)."""
@@ -299,10 +323,36 @@ class BaselineGRPOTrainer(GRPOTrainer):
         each = (
             scored.rewards.cpu().double().numpy() if isinstance(self.advantage_estimator, SeveralRewards) else rewards
         )
-        given = None if weights is None else weights.cpu().double().numpy()
-        advantages = self.session.advantages(each, self.generation, weights=given, **rows)
-        self._count_generation(self.session.metrics)
+        if self._norms_to_come is None:
+            given = None if weights is None else weights.cpu().double().numpy()
+            advantages = self._recorded(each, given, rows)
+        else:
+            expected = self._expected(rewards)
+            self._unrecorded = rewards, expected, rows
+            advantages = self.session.advantages(each, self.generation, weights=expected, record=False, **rows)
         return torch.as_tensor(advantages, dtype=torch.float32)
+
+    def _recorded(self, rewards: np.ndarray, weights: np.ndarray | None, rows: Mapping[str, Any]) -> np.ndarray:
+        advantages = self.session.advantages(rewards, self.generation, weights=weights, **rows)
+        self._count_generation(self.session.metrics)
+        return advantages
+
+    def _record_norms(self, norms: torch.Tensor) -> None:
+        """Record a generation, whose norms came from the pass that trained on it."""
+        rewards, weights, rows = self._unrecorded
+        if norms.isnan().any():
+            warnings.warn(
+                f"weights={self.weights!r}: for {int(norms.isnan().sum())} of {len(norms)} completions the loss is not "
+                "advantage times log-probability, so it does not tell their norms. They weigh what their rewards let "
+                "expect, and from here on norms take a forward and backward pass of their own.",
+                stacklevel=3,
+            )
+            self._norms_to_come = None
+            self._log_measure("score_norm", [None] * len(norms))
+        else:
+            weights = self._usable(norms).cpu().double().numpy()
+            self._expected.add(rewards[rows["mask"]], weights[rows["mask"]])
+        self._recorded(rewards, weights, rows)
 
     def _rows(self, scored: Scored) -> tuple[np.ndarray, dict[str, Any]]:
         """Reward of each completion, shape (N,), and what else a session takes of it."""
@@ -322,12 +372,15 @@ class BaselineGRPOTrainer(GRPOTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         if self.args.should_save:
             save_session(self, self.session, trial)
+            if self._norms_to_come is not None:
+                self._expected.save(next_checkpoint(self, trial))
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             load_session(self, self.session, checkpoint)
+            self._expected.load(checkpoint)
             self.generation = self.session.estimator.last_step + 1
 
     def resume_after(self, batches: int) -> None:

@@ -11,7 +11,7 @@ from accelerate.utils import DistributedType
 
 import kaestat.integrations.trl.completion_weights as completion_weights
 from kaestat import AdvantageEstimator, read_log
-from kaestat.integrations.gradient_norms import FLOOR, mean_squares
+from kaestat.integrations.adam_units import FLOOR, mean_squares
 from kaestat.integrations.trl.completion_weights import (
     NORMS,
     WEIGHTS,
@@ -33,13 +33,18 @@ class KeepsWeights(RecordingTrainer):
 
 
 class KeepsReferences(KeepsWeights):
-    """Also what the weights should be, which takes a gradient of each completion."""
+    """Also what the weights should be, which takes a gradient of each completion; and those of a generation to come."""
 
     def _completion_weights(self, output):
         self._now["norms"] = _definition(self.model, output)
         self._now["exact"] = _of_gradients(self.model, output)
         self._now["adam"] = _of_gradients(self.model, output, mean_squares(self.optimizer))
         return super()._completion_weights(output)
+
+    def _record_norms(self, norms):
+        super()._record_norms(norms)
+        weights = torch.tensor([torch.nan if each is None else each for each in self.measures["score_norm"]])
+        self.batches[-1] |= {"weights": weights, "expected": self._unrecorded[1]}
 
 
 def trained(folder, weights, trainer_class=KeepsWeights, **config):

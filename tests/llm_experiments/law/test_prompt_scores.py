@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from kaestat.integrations.gradient_norms import FLOOR
+from kaestat.integrations.adam_units import FLOOR
 from llm_experiments.diagnose.gradient_mse_debiased import squared_gradient_norm
 from llm_experiments.gradient.architecture import Decoder
 from llm_experiments.gradient.gram import gram_matrix

@@ -1,11 +1,6 @@
 """Training runs: refused before they begin, tested along the way, the same after every kind of stop, and they learn."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -298,13 +293,6 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, m
     pd.testing.assert_frame_equal(tables(again), tables(whole), check_exact=True)
 
 
-@pytest.mark.slow
-def test_another_seed_is_another_run(tmp_path, models):
-    one, two = (training_run(tmp_path, seed=seed) for seed in (0, 1))
-    one.run(), two.run()
-    assert one.folder != two.folder and not tables(one).equals(tables(two))
-
-
 def test_a_finished_run_is_not_made_again(tmp_path, models, monkeypatch):
     training_run(tmp_path).run()
     monkeypatch.setattr("llm_experiments.training.start.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
@@ -324,37 +312,6 @@ def test_a_checkpoint_cut_short_is_passed_over(tmp_path):
             (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
     assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
     assert last_whole_checkpoint(tmp_path / "none") is None
-
-
-@pytest.mark.slow
-def test_a_run_survives_kill_9(tmp_path):
-    """The whole command, with the model made in the run."""
-    path = tmp_path / "run.yaml"
-    path.write_text(yaml.safe_dump(SMALL | {"updates": SMALL["updates"] | {"steps": 12}}))
-    command = [sys.executable, "-m", "llm_experiments", "train", "--config", str(path)]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-
-    def start(folder):
-        arguments = ["--runs", str(tmp_path / folder), "--results", str(tmp_path / folder / "tables")]
-        return subprocess.Popen([*command, *arguments], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
-
-    killed = start("killed")
-    deadline = time.monotonic() + 300
-    while not list((tmp_path / "killed").rglob("000005.json")):
-        assert killed.poll() is None, killed.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    for folder in ("killed", "whole"):
-        process = start(folder)
-        assert process.wait(timeout=300) == 0, process.stderr.read()
-    curves = [
-        pd.read_csv(next((tmp_path / folder).rglob("curve.csv"))).drop(columns="seconds")
-        for folder in ("killed", "whole")
-    ]
-    assert len(curves[0]) == 12
-    pd.testing.assert_frame_equal(curves[0], curves[1], check_exact=True)
 
 
 def test_the_command_runs_methods_and_seeds_in_turn(tmp_path, models):

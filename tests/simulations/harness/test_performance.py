@@ -19,6 +19,7 @@ from simulations.harness import (
     reduction,
     variance,
 )
+from simulations.harness.performance import correlation
 from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 N = 40
@@ -106,6 +107,14 @@ def test_proportion_has_the_binomial_error_and_never_claims_certainty():
 def test_interval_that_ends_at_the_truth_covers_it():
     low, high = np.array([0.0, -1.0]), np.array([1.0, 0.0])
     assert coverage("c", low, high, 0.0).estimate == 1.0
+
+
+def test_correlation_has_the_error_of_its_formula_and_none_where_a_column_is_constant():
+    found = correlation("r", np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
+    assert found == Estimate("r", pytest.approx(0.5), pytest.approx(0.75 / math.sqrt(3)), 3)
+    varied, constant = np.arange(3.0), np.ones(3)
+    for columns in ((constant, varied), (varied, constant), (varied[:2], varied[:2])):
+        assert math.isnan(correlation("r", *columns).estimate)
 
 
 def test_name_is_split_into_method_and_measure():

@@ -12,7 +12,7 @@ from simulations.bandits.calibration import INPUTS, Population, calibrate, table
 from simulations.bandits.gradient_diagnostic import GradientDiagnostic, gradient_errors
 from simulations.bandits.value_diagnostic import METHODS, ValueDiagnostic
 from simulations.harness import Streams
-from simulations.studies import sensitivity, table1, table2
+from simulations.studies import sensitivity, table1
 from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 RATES = np.array([0.3, 0.9])  # a population of two equally likely success rates
@@ -217,15 +217,6 @@ def test_impossible_gradient_diagnostics_are_refused_by_name(field):
 
 
 # --- studies
-
-
-@pytest.mark.parametrize("module", [table1, table2, sensitivity], ids=lambda module: module.STUDY.name)
-def test_replicates_do_not_depend_on_how_they_are_split(module):
-    study, cell = module.STUDY, module.STUDY.cells[-1]
-    whole = study.simulate(cell, Streams(0, study.seed_key(cell), range(3)))
-    parts = [study.simulate(cell, Streams(0, study.seed_key(cell), one)) for one in ([0], [1, 2])]
-    for name, column in whole.items():
-        np.testing.assert_array_equal(column, np.concatenate([part[name] for part in parts]))
 
 
 def test_cells_name_their_inputs():

@@ -40,6 +40,7 @@ ENVIRONMENT = {
     "HYDRA_FULL_ERROR": "1",
     "OMP_NUM_THREADS": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # else 15, which on a busy machine takes minutes
     "VERL_ENGINE_DEVICE": "cuda",
     "VERL_PLATFORM": "cpu",
     "VERL_USE_EXTERNAL_MODULES": ",".join(["cpu_platform", "kaestat.integrations.verl", "recorder", "tool_loop"]),

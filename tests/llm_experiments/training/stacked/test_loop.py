@@ -93,7 +93,8 @@ def test_a_run_is_that_of_a_plain_loop(optimizer, updates, folders, pools, codec
                 mass = model(input_ids=tokens).logits[:, -1].softmax(-1).cumsum(-1)
             drawn = torch.searchsorted(mass / mass[:, -1:], uniforms[:, place, None].contiguous(), right=True)
             tokens = torch.cat([tokens, drawn], 1)
-        completions = tokens[:, 4:]
+        start = prompts.shape[1]
+        completions = tokens[:, start:]
         counted = torch.ones(8, 4)
         for row, one in enumerate(completions.tolist()):
             if codec.end in one:
@@ -102,7 +103,8 @@ def test_a_run_is_that_of_a_plain_loop(optimizer, updates, folders, pools, codec
         assert rewards.mean() == fact["reward"][0]
         advantages = torch.from_numpy(estimator.step([ids[row] for row in rows], rewards, step)).float()
         for update in range(updates):
-            scores = model(input_ids=tokens).logits[:, 3:-1].log_softmax(-1).gather(-1, completions[..., None])[..., 0]
+            scores = model(input_ids=tokens).logits[:, start - 1 : -1].log_softmax(-1)
+            scores = scores.gather(-1, completions[..., None])[..., 0]
             if update == 0:
                 before, loss = scores.detach(), -(advantages[:, None] * scores * counted).sum() / counted.sum()
             else:

@@ -1,0 +1,150 @@
+"""The units in which Adam takes a gradient: each coordinate over the root of its mean square.
+
+A matrix's mean squares are taken as an outer product of their row and column means (Shazeer and Stern, 2018,
+"Adafactor"), so that a row's norm needs no gradient of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+FLOOR = 1e-3  # of the mean of mean squares: coordinates that hardly move yet do not count without bounds
+
+Squares = Mapping[nn.Parameter, torch.Tensor]
+
+
+def adam_factors(square: torch.Tensor) -> torch.Tensor:
+    """What each coordinate of a parameter is multiplied by in Adam's units, of the shape of its mean squares, float32.
+
+    A matrix is taken by its row and column means and a vector coordinate by coordinate, with the floor, as the norms of
+    `gradient_norms` are: gradients multiplied by these factors have exactly those norms.
+
+    Parameters
+    ----------
+    square : Tensor, of one or two dimensions
+        Mean squares of the parameter's gradient.
+    """
+    square = square.float()
+    if square.ndim != 2:
+        return _inverse_root(square)
+    rows, columns = _matrix_factors(square)
+    return rows[:, None] * columns
+
+
+def mean_squares(optimizer: torch.optim.Optimizer) -> Squares | None:
+    """Squares of what an Adam optimiser divides each coordinate by, its root of mean squares plus its eps.
+
+    None before its first gradient. Steps on rewards that are all alike have gradients of 0, or of rounding errors: as
+    long as the mean squares of every parameter lie below eps squared, Adam divides all coordinates by the same.
+
+    Norms in these units change by orders of magnitude as training begins; `usable_weights` makes weights of them.
+
+    Raises
+    ------
+    ValueError
+        If the optimiser does not keep mean squares of its parameters' shapes.
+    """
+    optimizer = getattr(optimizer, "optimizer", optimizer)  # within accelerate's wrapper
+    state = optimizer.state
+    if not state and "betas" in optimizer.defaults:
+        return None
+    groups = [(parameter, group) for group in optimizer.param_groups for parameter in group["params"]]
+    found = {
+        parameter: _Kept(own["exp_avg_sq"], 1 - group["betas"][1] ** float(own["step"]), group["eps"])
+        for parameter, group in groups
+        if isinstance((own := state.get(parameter, {})).get("exp_avg_sq"), torch.Tensor)
+        and own["exp_avg_sq"].shape == parameter.shape
+    }
+    if not found or len(found) < len(state):
+        raise ValueError(
+            f"optimizer: {type(optimizer).__name__} does not keep a mean square of each coordinate (exp_avg_sq), as "
+            "torch's Adam and AdamW do; take one of these, or norms that are not in an optimiser's units."
+        )
+    return _AdamSquares(found) if any(kept.moved() for kept in found.values()) else None
+
+
+class _Kept(NamedTuple):
+    """A parameter's running mean of squares, what it lacks of a mean at the beginning, and Adam's eps."""
+
+    square: torch.Tensor
+    share: float
+    eps: float
+
+    def moved(self) -> bool:
+        """Whether Adam's eps does not drown it."""
+        return float(self.square.mean(dtype=torch.float32)) >= self.share * self.eps**2
+
+    def divisor_squared(self) -> torch.Tensor:
+        """Float32; 0 for a parameter that has had no gradient at all."""
+        square = self.square.float() / self.share
+        return square.sqrt_().add_(self.eps).square_() if self.square.any() else square
+
+
+class _AdamSquares(Mapping[nn.Parameter, torch.Tensor]):
+    """Worked out for one parameter at a time: all together take as much memory as the model."""
+
+    def __init__(self, kept: Mapping[nn.Parameter, _Kept]):
+        self._kept = kept
+
+    def __getitem__(self, parameter: nn.Parameter) -> torch.Tensor:
+        return self._kept[parameter].divisor_squared()
+
+    def __iter__(self) -> Iterator[nn.Parameter]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+class Units:
+    """How the coordinates of parameters are scaled; not at all without mean squares.
+
+    Factors are computed once: those of a step are of its mean squares, whatever the optimiser does later on.
+
+    Parameters
+    ----------
+    squares : mapping of Parameter to Tensor, or None
+        As of `mean_squares`.
+    """
+
+    def __init__(self, squares: Squares | None):
+        self._squares = squares
+        self._known: dict[nn.Parameter, tuple[torch.Tensor, ...]] = {}
+
+    def matrix(self, parameter: nn.Parameter, name: str) -> tuple[torch.Tensor | float, torch.Tensor | float]:
+        """Factors of a matrix's rows and columns; the module's name is for the error."""
+        if self._squares is None:
+            return 1.0, 1.0
+        if parameter not in self._known:
+            self._known[parameter] = _matrix_factors(self._of(parameter, name))
+        rows, columns = self._known[parameter]
+        return rows, columns
+
+    def vector(self, parameter: nn.Parameter, name: str) -> torch.Tensor | float:
+        """Factors of any other parameter's coordinates."""
+        if self._squares is None:
+            return 1.0
+        if parameter not in self._known:
+            self._known[parameter] = (_inverse_root(self._of(parameter, name)),)
+        return self._known[parameter][0]
+
+    def _of(self, parameter: nn.Parameter, name: str) -> torch.Tensor:
+        assert self._squares is not None
+        if parameter not in self._squares:
+            raise ValueError(f"squares: there are none for a parameter of module {name}, of shape {parameter.shape}.")
+        return self._squares[parameter].float()
+
+
+def _matrix_factors(square: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Factors of a matrix's rows and columns, from its mean squares' row and column means."""
+    return _inverse_root(square.mean(1)), _inverse_root(square.mean(0)) * square.mean().sqrt()
+
+
+def _inverse_root(square: torch.Tensor) -> torch.Tensor:
+    """``v^(-1/2)`` with the floor; 0 where all is 0."""
+    mean = square.mean()
+    return (square + FLOOR * mean).rsqrt() if mean > 0 else torch.zeros_like(square)

@@ -1,0 +1,205 @@
+"""Norms of scores from the pass that trains, for one completion per prompt: its own weight is in no value of it.
+
+The advantages of a generation come before its norms. They take the weights that completions of the same rewards had in
+the generations before. What is recorded, for later values, are the norms that the backward pass gives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from accelerate.utils import is_peft_model
+
+from kaestat import AdvantageEstimator
+from kaestat.core.storage import write_atomically
+from kaestat.integrations.adam_units import Units, mean_squares
+from kaestat.integrations.backward_norms import BackwardNorms, norms_in_backward
+from kaestat.integrations.row_norms import FusedHead
+from kaestat.integrations.shared.tracked_rows import looks_back
+from kaestat.integrations.trl.completion_weights import token_weights
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer
+
+_Trainer: Any = object  # TRL's, beside it among the bases
+
+ROW = "kaestat_row"  # of a completion in its process's generation batch; TRL shuffles them
+FILE = "expected_weights.json"
+KEPT = 0.9  # of what has been seen, with every generation
+LEAST = 0.05  # of the mean weight: a line through rewards can go below 0
+
+
+class ExpectedWeights:
+    """What a completion weighs by its reward: a line fitted to past generations, the newest counting most.
+
+    With rewards 0 and 1 these are the two mean weights. Until something is known all completions weigh 1.
+    """
+
+    def __init__(self) -> None:
+        self._sums = np.zeros(5)
+
+    def __call__(self, rewards: np.ndarray) -> np.ndarray:
+        """Weights of completions, shape (N,)."""
+        count, total, squares, weight, crossed = self._sums
+        if not weight > 0:
+            return np.ones(len(rewards))
+        mean, level = total / count, weight / count
+        spread = squares / count - mean**2
+        slope = (crossed / count - mean * level) / spread if spread > 1e-9 * squares / count else 0.0
+        expected: np.ndarray = np.maximum(level + slope * (rewards - mean), LEAST * level)
+        return expected
+
+    def add(self, rewards: np.ndarray, weights: np.ndarray) -> None:
+        """Learn from a generation."""
+        columns = (np.ones(len(rewards)), rewards, rewards**2, weights, weights * rewards)
+        self._sums = KEPT * self._sums + np.array([column.sum() for column in columns])
+
+    def save(self, folder: str) -> None:
+        """Write a file of a checkpoint."""
+        write_atomically(os.path.join(folder, FILE), json.dumps(self._sums.tolist()))
+
+    def load(self, folder: str) -> None:
+        """Go on from a checkpoint; one of a run whose norms came from passes of their own has no such file."""
+        path = os.path.join(folder, FILE)
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                self._sums = np.array(json.load(file))
+
+
+class TrainingNorms:
+    """Collects the squared norms of a generation's scores over the batches that it is trained in.
+
+    Parameters
+    ----------
+    trainer : GRPOTrainer
+    in_adams_units : bool
+    """
+
+    def __init__(self, trainer: GRPOTrainer, *, in_adams_units: bool):
+        self._trainer, self._in_adams_units = trainer, in_adams_units
+        self._open, self._left = ExitStack(), 0
+        self._norms = torch.zeros(0)
+        self._units = Units(None)
+        self._batch: dict[str, Any] | None = None
+        self._pass: BackwardNorms | None = None
+        self._hidden: torch.Tensor | None = None
+
+    def begin(self, output: dict[str, Any]) -> None:
+        """Await the norms of a generation, in units of before its updates; its rows get numbers."""
+        self._left = len(output["completion_ids"])
+        output[ROW] = torch.arange(self._left, device=output["completion_ids"].device)
+        self._norms = torch.full((self._left,), torch.nan, device=output["completion_ids"].device)
+        self._units = Units(mean_squares(self._trainer.optimizer) if self._in_adams_units else None)
+
+    def open(self, batch: dict[str, Any]) -> None:
+        """Before the forward pass of a batch; only the first on each completion is of the policy that sampled it."""
+        if self._left == 0:
+            return
+        model = _unwrapped(self._trainer)
+        self._batch = batch
+        self._pass = self._open.enter_context(norms_in_backward(self._trainer.model, [self._units]))
+        handle = model.base_model.register_forward_hook(self._keep_hidden)
+        self._open.callback(handle.remove)
+
+    def score(self, log_probs: torch.Tensor) -> None:
+        """Tell which log-probabilities the batch's loss is made of."""
+        if self._pass is None or self._batch is None or self._hidden is None or not log_probs.requires_grad:
+            return
+        tokens, head = self._batch["completion_ids"], _unwrapped(self._trainer).get_output_embeddings()
+        hidden = self._hidden[:, -tokens.shape[1] - 1 : -1].detach()
+        hidden = hidden.float() if self._trainer.args.cast_lm_head_to_fp32 else hidden
+        fused = FusedHead(head, hidden, tokens, log_probs.detach(), self._trainer.temperature)
+        self._pass.of_scores(log_probs, token_weights(self._trainer, self._batch), fused)
+        self._hidden = None
+
+    def close(self) -> None:
+        """After the backward pass, or after an error in it."""
+        self._open.close()
+        if self._pass is not None and self._batch is not None and self._pass.norms:
+            self._norms[self._batch[ROW]] = self._pass.norms[0].to(self._norms.device)
+            self._left -= len(self._batch[ROW])
+        self._pass = self._batch = self._hidden = None
+
+    def complete(self) -> torch.Tensor | None:
+        """Norms of all processes' completions, shape (N,), as soon as all are there; NaN for those without one."""
+        if self._left > 0 or not len(self._norms):
+            return None
+        norms, self._norms = self._trainer.accelerator.gather(self._norms), torch.zeros(0)
+        return norms
+
+    def _keep_hidden(self, model: Any, given: Any, output: Any) -> None:
+        self._hidden = output.last_hidden_state if torch.is_grad_enabled() else None
+
+
+class TrainingNormsMixin(_Trainer):
+    """The hooks of `TrainingNorms` in a GRPO trainer, to stand before it among the bases."""
+
+    _norms_to_come: TrainingNorms | None = None
+
+    def _record_norms(self, norms: torch.Tensor) -> None:
+        raise NotImplementedError
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+        """TRL's own."""
+        if self._norms_to_come is not None and self.model.training:
+            self._norms_to_come.open(inputs)
+        loss: torch.Tensor = super().compute_loss(model, inputs, *args, **kwargs)
+        return loss
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if self._norms_to_come is not None:
+            self._norms_to_come.score(found[0])
+        return found
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """TRL's own; then the norms of a generation are recorded, if it was the last batch of its first epoch."""
+        try:
+            loss: torch.Tensor = super().training_step(*args, **kwargs)
+        finally:
+            if self._norms_to_come is not None:
+                self._norms_to_come.close()
+        if self._norms_to_come is not None and (norms := self._norms_to_come.complete()) is not None:
+            self._record_norms(norms)
+        return loss
+
+
+def reads_training_pass(trainer: GRPOTrainer, estimator: Any) -> bool:
+    """Whether the pass that trains tells the norms of scores, so that none of their own is needed.
+
+    There must be one completion per prompt, a first update on it by the policy that sampled it, and nothing in the loss
+    but advantages times log-probabilities. Values must come from the past: a mean over the generation alone would take
+    nothing but expected weights, and is noisier with them.
+    """
+    args, config = trainer.args, _unwrapped(trainer).config.get_text_config()
+    plain_head = (getattr(config, name, None) in (None, 1.0) for name in _LOGITS_TOO)
+    return (
+        trainer.num_generations == 1
+        and isinstance(estimator, AdvantageEstimator)
+        and looks_back(estimator.baseline)
+        and args.gradient_accumulation_steps % args.steps_per_generation == 0
+        and trainer.beta == 0
+        and trainer.top_entropy_quantile == 1
+        and trainer.off_policy_mask_threshold is None
+        and not (trainer.aux_loss_enabled or trainer._entropy_bonus_enabled)
+        and not (args.fp16 or args.torch_compile)
+        and all(plain_head)
+    )
+
+
+_LOGITS_TOO = (  # what TRL's fused head does to logits in some models
+    "final_logit_softcapping",
+    "logit_scale",
+    "output_multiplier",
+    "lm_head_multiplier",
+    "logits_scaling",
+)
+
+
+def _unwrapped(trainer: GRPOTrainer) -> Any:
+    return trainer.model.get_base_model() if is_peft_model(trainer.model) else trainer.model
