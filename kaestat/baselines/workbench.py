@@ -97,14 +97,8 @@ def check(baseline: Baseline, *, prompts: Sequence[Hashable] = PROMPTS) -> tuple
 
     Notes
     -----
-    ``shape``, ``finite``: values are numbers, one per completion, whatever the past. ``memory``, ``mutation``: nothing
-    is kept on the object or written into the arrays. ``own_reward``: the own reward moves a value as
-    `Baseline.own_derivative` says. ``leave_one_out``: that form does without it. ``padding``, ``visit_padding``: what
-    stands outside the mask, or in a visit without completions, does not matter. ``horizon``: visits beyond it do not
-    either; a baseline that says nothing has a horizon of 0 and sees no past. ``batches``, ``prompt_order``: steps along
-    a leading axis and prompts in another order get the same values. ``pools_prompts``, ``past_only``, ``weights``,
-    ``condensed`` (`Baseline.counts_suffice`): what the class says of itself is true. ``torch``, if it is installed:
-    tensors give the same values, as tensors.
+    Each of `CHECKS` says what it asks for. A baseline that does not set its ``horizon`` has one of 0 and sees no past.
+    ``torch`` is checked where it is installed.
 
     Examples
     --------
@@ -167,6 +161,7 @@ def _rewards(seed: int = 0, *, soft: bool = False) -> np.ndarray:
 
 
 def shape(bench: _Bench) -> None:
+    """Values have the shape of the rewards."""
     for upto in (1, len(STEPS)):
         now = bench.now(upto=upto)
         values = bench.values(now)
@@ -176,6 +171,7 @@ def shape(bench: _Bench) -> None:
 
 
 def finite(bench: _Bench) -> None:
+    """Every value is finite, whatever the past and the rewards."""
     cases = {"with a past": _rewards(), "with rewards between 0 and 1": _rewards(soft=True)}
     cases |= {"of groups of one completion": _rewards()[..., :1]}
     cases |= {f"where all rewards are {z:g}": np.full_like(_rewards(), z) for z in (0.0, 1.0)}
@@ -188,10 +184,12 @@ def finite(bench: _Bench) -> None:
 
 
 def own_reward(bench: _Bench) -> None:
+    """The own reward moves a value as own_derivative says."""
     _own_moves(bench, bench.baseline, "own_derivative says")
 
 
 def leave_one_out(bench: _Bench) -> None:
+    """The form without the own reward does without it."""
     without = bench.baseline.leave_one_out()
     if without is not bench.baseline:
         _own_moves(bench, without, "leave_one_out() promises 0, and its own_derivative says")
@@ -219,6 +217,7 @@ def _own_moves(bench: _Bench, baseline: Baseline, says: str) -> None:
 
 
 def padding(bench: _Bench) -> None:
+    """What stands outside the mask does not matter."""
     now = bench.now(_rewards(soft=True))
     mask = np.ones((len(PROMPTS), GROUP + 1), dtype=bool)
     mask[:, GROUP] = False
@@ -237,6 +236,7 @@ def padding(bench: _Bench) -> None:
 
 
 def visit_padding(bench: _Bench) -> None:
+    """A visit without completions does not matter."""
     now = bench.now()
 
     columns = {name: column for name, column in _columns(now.visits).items() if name != "state"}
@@ -246,6 +246,7 @@ def visit_padding(bench: _Bench) -> None:
 
 
 def horizon(bench: _Bench) -> None:
+    """Visits beyond the horizon and max_visits do not matter."""
     now, reach = bench.now(), bench.baseline.horizon
     if bench.baseline.state_size:
         return
@@ -262,6 +263,7 @@ def horizon(bench: _Bench) -> None:
 
 
 def batches(bench: _Bench) -> None:
+    """Steps along a leading axis get the values that each gets alone."""
     baseline = bench.baseline
     if baseline.stepwise or baseline.initial_carry() is not None:
         return  # served one step at a time
@@ -278,6 +280,7 @@ def batches(bench: _Bench) -> None:
 
 
 def prompt_order(bench: _Bench) -> None:
+    """Prompts in another order get the same values."""
     now, order = bench.now(), np.array([2, 0, 3, 1])
     ids = tuple(bench.prompts[k] for k in order)
     weight = None if now.groups.weight is None else now.groups.weight[order]
@@ -288,6 +291,7 @@ def prompt_order(bench: _Bench) -> None:
 
 
 def pools_prompts(bench: _Bench) -> None:
+    """Other prompts matter only where pools_prompts says so."""
     if bench.baseline.pools_prompts:
         return
     others = _rewards()
@@ -299,6 +303,7 @@ def pools_prompts(bench: _Bench) -> None:
 
 
 def past_only(bench: _Bench) -> None:
+    """Rewards of now do not matter where past_only says so."""
     if not bench.baseline.past_only:
         return
     now = bench.now()
@@ -307,6 +312,7 @@ def past_only(bench: _Bench) -> None:
 
 
 def weights(bench: _Bench) -> None:
+    """Weights of 1 are as no weights, where weights are taken."""
     now = bench.now(_rewards(soft=True))
     if not bench.baseline.takes_weights or bench.baseline.needs_weights:
         return
@@ -320,6 +326,7 @@ def weights(bench: _Bench) -> None:
 
 
 def condensed(bench: _Bench) -> None:
+    """Counted rewards get the same values, where counts_suffice says so."""
     if not bench.baseline.counts_suffice:
         return
     now = bench.now()
@@ -332,6 +339,7 @@ def condensed(bench: _Bench) -> None:
 
 
 def memory(bench: _Bench) -> None:
+    """Nothing is kept on the object from call to call."""
     now = bench.now()
     first = bench.values(now)
     bench.values(bench.now(_rewards(1)))
@@ -339,6 +347,7 @@ def memory(bench: _Bench) -> None:
 
 
 def mutation(bench: _Bench) -> None:
+    """Nothing is written into the arrays given."""
     now = bench.now(_rewards(soft=True))
     arrays = _columns(now.groups) | _columns(now.visits)
     kept = {name: array.copy() for name, array in arrays.items()}
@@ -349,6 +358,7 @@ def mutation(bench: _Bench) -> None:
 
 
 def torch(bench: _Bench) -> None:
+    """Tensors give the same values, as tensors."""
     if not find_spec("torch"):
         return
     import torch as library

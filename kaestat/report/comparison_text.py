@@ -78,11 +78,11 @@ def comparison_notes(found: RunComparison) -> Iterator[str]:
             else "The runs have too few prompts in common to pair them; "
         )
         + "value errors count as independent. Intervals are over prompts, and hold for these two runs: two runs of one "
-        "configuration differ too, by what only further seeds can tell."
+        "configuration differ too. Only further seeds show by how much."
     )
     yield (
-        "Mean rewards are those of the completions that were sampled: where a sampler chooses prompts by their values, "
-        "or a filter drops groups, they are no measure of the policy. Compare test accuracies then."
+        "Mean rewards are those of the sampled completions. If a sampler chooses prompts by their values, or a filter "
+        "drops groups, they do not measure the policy. Compare test accuracies then."
     )
     yield (
         f"A difference counts as shown where an interval that holds for all {found.n_tested} at once leaves out 0: the "

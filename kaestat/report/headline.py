@@ -169,8 +169,8 @@ def sampling_hint(analysis: Analysis) -> str:
     if analysis.sampling is not None or analysis.facts.return_gap is None or dead < MANY_DEAD:
         return ""
     return (
-        f"{_percent(dead)} of the groups were dead: kaestat analyze --sampling tells how many completions it would "
-        "save to draw prompts by their predicted values."
+        f"{_percent(dead)} of the groups were dead: kaestat analyze --sampling estimates how many completions you "
+        "would save by drawing prompts by their predicted values."
     )
 
 

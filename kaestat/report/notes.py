@@ -44,9 +44,9 @@ def notes(
     if log.group_size_inferred:
         size = int(log.group_sizes.max())
         yield (
-            f"That a visit has {size} completions is inferred: the smallest number that makes all accuracies whole "
-            f"numbers of successes. If it was a multiple of {size}, errors are overstated: set it (group_size=..., on "
-            "the command line --hint group_size=...)."
+            f"The log does not say how many completions a visit has. {size} is the smallest number that makes all "
+            f"accuracies whole numbers of successes. If it was a multiple of {size}, errors are overstated: set it "
+            "(group_size=..., on the command line --hint group_size=...)."
         )
     which = f", those with at least {min_visits} earlier" if min_visits else ""
     yield (
@@ -54,12 +54,12 @@ def notes(
         "then over prompts; 95 % intervals by bootstrap over prompts."
     )
     if len(scored.per_prompt) == 1:
-        yield "One prompt alone: there is nothing to draw from, and so there are no intervals."
+        yield "With one prompt there are no intervals."
     if tuned:
         yield (
-            f"Rows marked{MARK}: bandwidth and kernel are those of lowest MSE on this log, from 1.5 times a short gap "
-            "between visits to 20 times the span. As a choice looks best where it was made, each half of the prompts "
-            "is scored at what was best on the other half."
+            f"Rows marked{MARK} have the bandwidth and kernel of lowest MSE on this log, from 1.5 times a short gap "
+            "between visits to 20 times the span. A choice looks best on the data it was made on, so each half of the "
+            "prompts is scored with the choice of the other half."
         )
     yield from _on_identification(scored, left_out)
     if gradient is None:
@@ -72,13 +72,13 @@ def _on_time(log: RewardLog) -> Iterator[str]:
     units = log.prompt_units
     if not (units.earlier > 0).any():
         yield (
-            "Every prompt occurs once: a history cannot help on this log, and no bandwidth matters. What can help is "
-            "to borrow from the other prompts of the step. All visits are scored; methods with a history have none."
+            "Every prompt occurs once: a history cannot help on this log, and no bandwidth matters. Borrowing from the "
+            "other prompts of the step can help. All visits are scored, without a history."
         )
         return
     if log.time_axis == "visit":
         yield (
-            "Time is each prompt's visit index, as the log has no training steps: bandwidths and lags count visits. In "
+            "The log has no training steps, so time is each prompt's visit index: bandwidths and lags count visits. In "
             "training they count steps: multiply by the steps from one visit of a prompt to the next (steps per epoch)."
         )
         return
@@ -101,8 +101,8 @@ def _on_time(log: RewardLog) -> Iterator[str]:
     if between.max() > JUMP * np.median(between):
         at = int(np.argmax(between))
         yield (
-            f"Steps jump from {steps[at]:,} to {steps[at + 1]:,}, where {np.median(between):g} is usual: across such a "
-            f"gap a history is as good as forgotten. If no training lies between, {renumber}."
+            f"Steps jump from {steps[at]:,} to {steps[at + 1]:,}, where {np.median(between):g} is usual: such a "
+            f"gap is as long as a history reaches. If there was no training in between, {renumber}."
         )
 
 
@@ -120,7 +120,7 @@ def _on_rewards(log: RewardLog, scored: PromptRisks) -> Iterator[str]:
                 f"get them mapped from that range; in training, give it as low={low:g}, high={high:g}."
             )
         if {"none", "krpo"} & set(named):
-            yield "none and krpo begin from a value of 0, as published, whatever 0 means in these rewards."
+            yield "none and krpo start from a value of 0, as published, whatever 0 means in these rewards."
 
 
 def _specified(scored: PromptRisks) -> list[str]:

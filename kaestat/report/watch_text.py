@@ -83,7 +83,7 @@ def watch_headline(summary: RunSummary) -> str:
     if summary.dead.mean >= HALF:
         told.append(
             f"{_percent(summary.dead)} of the newest groups are dead: sampling by predicted values would draw "
-            "others (kaestat analyze --sampling tells what that is worth)."
+            "others (kaestat analyze --sampling estimates what that is worth)."
         )
     return " ".join(told)
 

@@ -79,9 +79,9 @@ def outputs(notebook):
     return [output for cell in notebook.cells for output in cell.get("outputs", [])]
 
 
-def test_there_are_five_and_the_list_names_them():
+def test_the_list_names_every_notebook():
     listed = re.findall(r"\]\((\w+)\.ipynb\)", (FOLDER / "README.md").read_text())
-    assert sorted(listed) == NAMES and len(NAMES) == 5
+    assert sorted(listed) == NAMES != []
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(NAMES)
 
 

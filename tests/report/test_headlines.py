@@ -191,7 +191,7 @@ def test_one_prompt_has_no_intervals_and_no_claim():
     log = small_run(n_prompts=1, n_epochs=12)
     analysis = analyze(log, n_boot=0)
     assert "with one prompt there are no intervals" in headline(analysis) and not analysis.tuned
-    assert any(note.startswith("One prompt alone") for note in analysis.notes)
+    assert any(note.startswith("With one prompt there") for note in analysis.notes)
 
 
 def test_of_tied_methods_the_simplest_is_taken():
@@ -230,7 +230,7 @@ def test_an_inferred_group_size_is_told_with_the_option_that_sets_it(tmp_path):
     path = tmp_path / "accuracies.json"
     path.write_text('{"a": [0.25, 0.5, 0.75], "b": [1.0, 0.75, 0.5]}')
     inferred = analyze(read_log(path), ["kae", "grpo"], n_boot=0).notes
-    assert any("has 4 completions is inferred" in note and "--hint group_size=" in note for note in inferred)
+    assert any("4 is the smallest number" in note and "--hint group_size=" in note for note in inferred)
     given = analyze(read_log(path, group_size=8), ["kae", "grpo"], n_boot=0).notes
     assert not any("inferred" in note for note in given)
 

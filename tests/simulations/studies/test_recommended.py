@@ -8,8 +8,11 @@ import pytest
 
 from kaestat import AdvantageEstimator
 from simulations.harness import Streams
+from simulations.harness.study import PROJECT
 from simulations.studies import recommended
-from simulations.studies.recommended import KINDS, ONCE, Shape, made_logs, true_error
+from simulations.studies.recommended import KINDS, ONCE, SHAPES, Shape, made_logs, true_error
+
+RESULTS = PROJECT / "results" / "recommended"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -46,3 +49,12 @@ def test_rates_are_over_all_logs_of_the_cells():
     )
     row = recommended.conclude(summary).set_index("shape").loc["all"]
     assert (row["share"], row["logs"]) == (0.625, 8) and row["se"] == pytest.approx(np.sqrt(0.625 * 0.375 / 8))
+
+
+def test_committed_rates_reach_their_goals():
+    found = pd.read_csv(RESULTS / "recommended.csv").set_index(["shape", "measure"])["share"]["all"]
+    pairs = pd.read_csv(RESULTS / "identical_runs.csv").set_index("measure")["share"]
+    assert found["near_best"] >= 0.95 and found["covers"] >= 0.94
+    assert found["says_100"] == 0 == found["wrongly_better"]
+    assert pairs["no_difference"] >= 0.94
+    assert set(pd.read_csv(RESULTS / "recommended.csv")["shape"]) == {"all", *SHAPES}
