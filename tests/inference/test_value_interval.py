@@ -172,3 +172,8 @@ def test_no_prompts_have_no_intervals():
 def test_a_lipschitz_constant_for_other_prompts_is_refused(data):
     with pytest.raises(ValueError, match=r"do not fit together.*lipschitz \(4,\)"):
         value_interval(*data, step=12, lipschitz=np.ones(4))
+
+
+def test_a_fit_and_an_interval_have_the_same_kernel_and_bandwidth_by_default(data):
+    fit = LinearFit.kernel_mean(*data, step=12)
+    np.testing.assert_array_equal(fit.estimate, value_interval(*data, step=12).estimate)

@@ -317,5 +317,5 @@ def test_what_is_not_a_baseline_is_refused(command, log, tmp_path, monkeypatch, 
 
 
 def test_the_package_runs_as_a_module():
-    done = subprocess.run([sys.executable, "-m", "kaestat", "--version"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "kaestat.report", "--version"], capture_output=True, text=True)
     assert done.stdout == f"kaestat {kaestat.__version__}\n" and done.returncode == 0

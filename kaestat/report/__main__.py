@@ -1,4 +1,4 @@
-"""``python -m kaestat``: the command ``kaestat``."""
+"""``python -m kaestat.report``: the command ``kaestat``."""
 
 from kaestat.report.entry import main
 
