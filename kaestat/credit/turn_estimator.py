@@ -27,48 +27,48 @@ _Called = tuple[np.ndarray, list[Hashable], np.ndarray, tuple[Any, ...]]
 class TurnEstimator(Locked):
     """Advantages of every turn of each step's completions, with a history for each prompt and turn.
 
-    The advantage of turn k of a completion is ``G_k - V_k``: ``G_k = sum_{j >= k} gamma^(j - k) r_j`` is what it earned
-    from that turn on, ``V_k`` the value of having come to turn k on this prompt, E[G_k | prompt, turn k is reached]. It
-    is estimated by an ordinary `AdvantageEstimator` for each k, from the returns of those completions that came to
-    turn k, at this step and before. So all that a method keeps and borrows is of the same turn: the return of another
-    turn holds rewards of the same completion, and the gradient would no longer be unbiased.
+    The advantage of turn k of a completion is ``G_k - V_k``: ``G_k = sum_{j >= k} gamma^(j - k) r_j`` is its return
+    from that turn on, ``V_k`` the value of turn k on this prompt, E[G_k | prompt, turn k is reached]. For each k, an
+    ordinary `AdvantageEstimator` estimates it from the returns of the completions that reached turn k, now and at
+    earlier steps. So a method uses data of the same turn only. The return of another
+    turn holds rewards of the same completion, and would make the gradient biased.
 
-    Whether a completion comes to turn k is settled before it writes a token of it. With ``gamma=1`` the sum over turns
-    of advantage times score is therefore an unbiased gradient of the expected sum of the rewards, for every method that
-    leaves a completion's own reward out. With ``gamma < 1`` it is biased towards rewards that come soon, and has less
-    noise.
+    Whether a completion reaches turn k is settled before it writes the first token of that turn. With ``gamma=1`` the
+    sum over turns of advantage times score is therefore an unbiased gradient of the expected sum of the rewards, for
+    every method that leaves a completion's own reward out. With ``gamma < 1`` it is biased towards early rewards, and
+    has less noise.
 
-    With one turn per completion it is the ordinary estimator, bit for bit.
+    With one turn per completion it equals the ordinary estimator, bit for bit.
 
     Parameters
     ----------
     method : str or Baseline, optional
         As for `AdvantageEstimator`. Returns of late turns are sums over fewer rewards: with outcomes of 0 and 1 alone
-        they stay between 0 and 1, with rewards of every turn they do not, which methods for success rates refuse.
+        they stay between 0 and 1. With rewards of every turn they do not, and methods for success rates refuse them.
     gamma : float
         Discount per turn, from 0 to 1.
     scale : str, optional
-        As for `AdvantageEstimator`. One over the batch is one over the completions that came to the same turn.
+        As for `AdvantageEstimator`. A scaling over the batch is over the completions that reached the same turn.
     **params
         Parameters of the baseline, and ``order``, ``late`` and ``keep_deltas`` of `AdvantageEstimator`.
 
     Attributes
     ----------
     estimators : tuple of AdvantageEstimator
-        Of each turn that has been seen, the first one always. What concerns the completion as a whole
-        (`AdvantageEstimator.predict`, `AdvantageEstimator.add_prior`) is asked of and told to the first.
+        One for each turn seen so far, at least for the first. The first one serves for completions as a whole
+        (`AdvantageEstimator.predict`, `AdvantageEstimator.add_prior`).
     values : list of ndarray
-        Of the turns of the last `step`; 0 where masked.
+        Values of the turns of the last `step`; 0 where masked.
 
     Raises
     ------
     TypeError, ValueError
-        If the discount is not a number from 0 to 1, and as `AdvantageEstimator` does; for an objective or a prior,
-        which are about prompts.
+        If the discount is not a number from 0 to 1, and as `AdvantageEstimator`; for an objective or a prior,
+        which concern prompts.
 
     Examples
     --------
-    Two completions of a prompt call a tool, one of them twice; what the tool said was worth 0.5 once:
+    Two completions of a prompt call a tool, one of them twice; one tool call earned 0.5:
 
     >>> turns = TurnEstimator("kae", bandwidth=10)
     >>> for advantages in turns.step(["a", "a", "a"], [[0.5, 0.0, 1.0], [0.0, 0.0], [1.0]], step=0):
@@ -128,10 +128,10 @@ class TurnEstimator(Locked):
         prompt_ids, step, mask, stream_ids, version
             As in `AdvantageEstimator.step`, one per completion.
         rewards : sequence of sequence of float, length N
-            What each turn of each completion earned; what the outcome earned belongs to the last turn. A completion
-            without any turn is left out.
+            Reward of each turn of each completion; the reward of the outcome belongs to the last turn. Completions
+            without turns are left out.
         weights : sequence of sequence of float, length N, optional
-            Of each turn: its squared score norm, or a proxy such as its number of tokens.
+            Weight of each turn: its squared score norm, or a proxy such as its number of tokens.
 
         Returns
         -------
@@ -141,7 +141,7 @@ class TurnEstimator(Locked):
         Raises
         ------
         ValueError, TypeError
-            As `AdvantageEstimator.step`, or if weights are not of the same turns. No turn is then recorded.
+            As `AdvantageEstimator.step`, or if weights do not match the turns. No turn is then recorded.
         """
         call = Call()
         found = self.recorded("step", call, prompt_ids, rewards, step, mask, stream_ids, weights, version)
@@ -219,7 +219,7 @@ class TurnEstimator(Locked):
         Raises
         ------
         ValueError
-            If it is none, of another discount, or of another method.
+            If it is not a state, or of another discount or method.
         """
         try:
             gamma, of_turns = float(state["gamma"]), [state["turns"][str(turn)] for turn in range(len(state["turns"]))]
@@ -248,9 +248,9 @@ class TurnEstimator(Locked):
         Raises
         ------
         FileNotFoundError
-            If there is none.
+            If there is no such file.
         ValueError
-            If it is torn, or holds something else.
+            If it is damaged, or holds something else.
         """
         content = load_state(path)
         if not isinstance(content.get("turns"), dict):

@@ -20,7 +20,7 @@ def turn_numbers(mask: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     mask : ndarray of bool, shape (N, T)
-        Tokens that the policy wrote; neither padding nor a tool's answer.
+        True for tokens that the policy wrote: neither padding nor a tool's answer.
 
     Returns
     -------
@@ -49,8 +49,8 @@ def turn_counts(mask: np.ndarray) -> np.ndarray:
 def rewards_of_turns(token_rewards: np.ndarray, mask: np.ndarray) -> list[np.ndarray]:
     """The reward of each turn, summed over its tokens.
 
-    What stands at a token of a tool's answer, or after the last turn, belongs to the turn before it (trainers put the
-    reward of the outcome on the last token, whoever wrote it); what stands before the first turn belongs to that.
+    A reward at a token of a tool's answer, or after the last turn, belongs to the turn before it (trainers put the
+    reward of the outcome on the last token, whoever wrote it). A reward before the first turn belongs to the first.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def discounted_returns(rewards: Sequence[Sequence[float] | np.ndarray], gamma: f
     Parameters
     ----------
     rewards : sequence of sequence of float, length N
-        What each turn of each completion earned.
+        Reward of each turn of each completion.
     gamma : float
         Discount per turn, from 0 to 1.
 
@@ -139,7 +139,7 @@ def spread_over_tokens(of_turns: Sequence[Sequence[float] | np.ndarray], mask: n
     Raises
     ------
     ValueError
-        If a completion has another number of turns in the mask.
+        If a completion has a different number of turns in the mask.
 
     Examples
     --------

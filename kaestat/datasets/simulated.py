@@ -36,8 +36,8 @@ def simulated_run(*, n_prompts: int = 1209, n_epochs: int = 56, group_size: int 
     """A simulated run with binary rewards, whose success rates drift over the epochs.
 
     The logit of each prompt's success rate starts normally distributed (mean -1.2, sd 3.2; 6 % of the prompts are
-    all but unsolvable) and then is a random walk (sd 0.09 per epoch) with an upward drift of 0.024, and 0.10 more
-    that dies out over the first epochs. In each epoch 4.7 % of the prompts sit out: those left over when the others
+    almost unsolvable). It then follows a random walk (sd 0.09 per epoch) with an upward drift of 0.024, plus 0.10
+    that dies out over the first epochs. In each epoch 4.7 % of the prompts are left out: the rest after the others
     fill whole batches. As in the real log, time is the visit index.
 
     Parameters

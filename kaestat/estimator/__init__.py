@@ -1,1 +1,1 @@
-"""`AdvantageEstimator`: samples in, advantages out, and the state between."""
+"""`AdvantageEstimator`: it turns samples into advantages, and keeps the state between steps."""

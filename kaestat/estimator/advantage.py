@@ -1,4 +1,4 @@
-"""From rewards to advantages, step by step: the stateful object that a training loop holds."""
+"""The stateful object in a training loop that turns rewards into advantages, step by step."""
 
 from __future__ import annotations
 
@@ -30,31 +30,32 @@ class AdvantageEstimator(PromptValues):
     ----------
     method : str or Baseline, optional
         One of `kaestat.methods()`, or a specification with parameters such as ``"kae:bandwidth=10"``, as
-        `kaestat.value_risk` takes; or a baseline object, whose own scaling is none. None for the default,
-        `kaestat.baselines.registry.DEFAULT_METHOD`; where that cannot serve (``order="any"``, and weights or importance
-        at the first step), a warning names the method that takes its place.
+        `kaestat.value_risk` takes; or a baseline object, which has no scaling of its own. None for the default,
+        `kaestat.baselines.registry.DEFAULT_METHOD`; if that cannot be used (``order="any"``, and weights or importance
+        at the first step), a warning names the method used instead.
     scale : {"none", "group_std", "batch_std", "informative", "trl_group", "trl_batch"}, optional
         Overrides the method's own scaling: none; division by the group's standard deviation; whitening over the
-        batch; GPG's; TRL's two. Those that divide take an epsilon, as in ``"group_std(epsilon=1e-4)"``. None keeps
+        batch; GPG's; TRL's two. Scalings that divide take an epsilon, as in ``"group_std(epsilon=1e-4)"``. None keeps
         the published one (`kaestat.baselines.registry.METHODS`).
     objective : {"mean", "log", "pass@K", "arcsin", "bnpo"}
-        What of each prompt's success rate V is maximised: V itself, its logarithm, the chance of a success in K tries
-        (``"pass@8"``), what division by the standard deviation does, or BNPO's. Advantages are multiplied by the
-        objective's slope at the rate of the prompt's past (`kaestat.estimator.objective`), before any scaling; only
-        for methods with a history and rewards between 0 and 1.
+        The function of each prompt's success rate V to maximise: V itself, its logarithm, the chance of a success in K
+        tries (``"pass@8"``), the objective that division by the standard deviation implies, or BNPO's. Advantages are
+        multiplied by the objective's slope at the rate of the prompt's past (`kaestat.estimator.objective`), before any
+        scaling; only for methods with a history and rewards between 0 and 1.
     order : {"strict", "any"}
-        Whether steps come in order, each prompt once a step, so that anything else is refused as a fault; or in any
-        order and in parts: late rewards, completions of several policy versions, several calls for a prompt.
+        With "strict", steps come in order and each prompt once per step; anything else is an error. With "any", samples
+        come in any order and in parts: late rewards, completions of several policy versions, several calls for a
+        prompt.
     late : int, optional
-        With ``order="any"``, steps by which completions may come after the newest and still find the whole past that
-        they would have had in order; memory grows as if the horizon were longer by as much. None for as many as the
-        method looks back (in steps, or in visits where those are what is limited), 16 at least. The first one that is
-        later still triggers a warning, since part of its history is gone.
+        With ``order="any"``, the number of steps by which completions may come after the newest and still find the
+        whole past that they would have had in order. Memory grows as if the horizon were longer by this number. None
+        for as many as the method looks back (in steps, or in visits if visits are limited), at least 16. The first
+        completion that is even later triggers a warning, since part of its history is gone.
     keep_deltas : bool
-        Keep what comes in until `take_delta` asks for it, for other workers; only with ``order="any"``.
+        Keep what is recorded until `take_delta` returns it for other workers; only with ``order="any"``.
     prior : Prior, mapping or path, optional
-        What is known of prompts before the run: a `kaestat.Prior`, ``{prompt_id: (mean reward, completions)}``, or a
-        file for `Prior.read`. See `add_prior`. A state that is loaded holds its own, and takes its place.
+        What is known about prompts before the run: a `kaestat.Prior`, ``{prompt_id: (mean reward, completions)}``, or a
+        file for `Prior.read`. See `add_prior`. A loaded state holds its own prior, which replaces this one.
     **params
         Parameters of the baseline, for example ``kernel="triangular", bandwidth=10.0`` for ``"kae"``.
 
@@ -63,14 +64,14 @@ class AdvantageEstimator(PromptValues):
     values : array, shape (N,)
         Values of the samples of the last `step` or `advantages`, in their order and array type; 0 where masked.
     record : StepRecord or None
-        What that call did, for metrics; None before the first, after one without samples, and after loading.
+        Details of that call, for metrics; None before the first, after one without samples, and after loading.
 
     Raises
     ------
     ValueError
-        If the method, a parameter, the scale or the objective is unknown, a parameter out of range, or the objective
-        not the mean for a method without a history; with ``order="any"``, if the
-        method streams what it knows through the steps; and for a prior as `add_prior` does.
+        If the method, a parameter, the scale or the objective is unknown; if a parameter is out of range; for an
+        objective other than the mean and a method without a history; with ``order="any"``, for a method that needs
+        steps in order; and for a prior as `add_prior` does.
 
     Examples
     --------
@@ -105,7 +106,7 @@ class AdvantageEstimator(PromptValues):
 
     @property
     def record(self) -> StepRecord | None:
-        """What the last `step` or `advantages` did; None before the first."""
+        """The `StepRecord` of the last `step` or `advantages`; None before the first."""
         return self.held.record
 
     @property
@@ -126,9 +127,9 @@ class AdvantageEstimator(PromptValues):
         divergence: Array | Sequence[float] | None = None,
         version: Array | Sequence[int] | None = None,
     ) -> Array:
-        """Advantages of the samples of one training step; records them as the past of later steps.
+        """Advantages of the samples of one training step; the samples become the past of later steps.
 
-        Samples may stand in any order, groups may be ragged, and a prompt may have several groups. After an interrupt
+        Samples may be in any order, groups may be ragged, and a prompt may have several groups. After an interrupt
         (Ctrl-C), the same call again from the same thread gives its result, and the samples count once.
 
         Parameters
@@ -139,8 +140,8 @@ class AdvantageEstimator(PromptValues):
             NumPy array, torch tensor (any device) or a sequence.
         step : int
             Training step, 0-based; never smaller than the last one. Different prompts may come in several calls with
-            the same step, but a prompt only once. With ``order="any"`` any step, and a prompt as often as its
-            completions come in parts; each completion still only once.
+            the same step, but each prompt only once. With ``order="any"`` any step is allowed, and a prompt may come
+            in several calls with different completions.
         mask : array of bool, shape (N,), optional
             False for padding: such samples get advantage 0 and are not recorded, whatever their reward, id or weight.
         stream_ids : sequence of hashables, length N, optional
@@ -150,20 +151,20 @@ class AdvantageEstimator(PromptValues):
             pool the prompt. None makes all samples of a prompt one group.
         weights : array of float, shape (N,), optional
             Non-negative weight of each completion (its squared score norm, or a proxy): averaging baselines
-            become variance-optimal ones. Methods with a history want it at every step or at none.
+            become variance-optimal ones. Methods with a history need it at every step or at none.
         importance : array of float, shape (N,), optional
-            Ratio of the probability of each completion under the policy that is trained to that under the one that
-            sampled it, for averaging baselines. Alone, the value is the mean reward weighted by it, which is that of
-            the trained policy; with ``weights``, the baseline is the best for the reweighted gradient, weighted by
+            Probability of each completion under the trained policy divided by its probability under the policy that
+            sampled it, for averaging baselines. Alone, it makes the value an estimate of the trained policy's mean
+            reward; with ``weights``, the baseline is the best one for the reweighted gradient, weighted by
             ``weights * importance**2``. At every step or at none.
         divergence : array of float, shape (N,), optional
             Policy divergence since the prompt's last visit (nats), the same for all its samples; only for
             adaptive ``spo``, at every step or at none.
         version : array of int, shape (N,), optional
             With ``order="any"``, the step of the policy that sampled each completion, at most ``step``; None for
-            ``step`` itself. It is what a completion is recorded under. A prompt's completions of one call are one
-            group; what earlier calls recorded under the newest version among them belongs to it, and what was recorded
-            under versions before that is its past.
+            ``step`` itself. The completion is recorded under it. A prompt's completions in one call are one
+            group. Completions that earlier calls recorded under the group's newest version belong to the group too;
+            those recorded under earlier versions are its past.
 
         Returns
         -------
@@ -183,8 +184,8 @@ class AdvantageEstimator(PromptValues):
         Warns
         -----
         UserWarning
-            If a method with a history has not seen a single prompt come back in 100 steps, or nearly all that came
-            back did so after more steps than the history reaches; once, if completions are later than ``late``.
+            Once if a method with a history has seen no prompt return in 100 steps, or nearly all returned
+            after more steps than the history reaches; once if completions are later than ``late``.
         """
         call, columns = Call(), (mask, stream_ids, weights, importance, divergence, version)
         advantages = self.recorded("step", call, prompt_ids, rewards, step, *columns)
@@ -202,10 +203,10 @@ class AdvantageEstimator(PromptValues):
         importance: Array | Sequence[float] | None = None,
         version: Array | Sequence[int] | None = None,
     ) -> Array:
-        """Advantages of completions that may have been recorded already, with ``order="any"``; records nothing.
+        """Advantages of completions that may be recorded already, with ``order="any"``; records nothing.
 
-        For rewards that are recorded as they come (`observe`) and trained on later. What the history has of a prompt at
-        the versions given is left out, since it may hold these very completions; the call's own take its place.
+        For rewards that are recorded as they arrive (`observe`) and trained on later. The history's visits of a prompt
+        at the given versions may hold these same completions, so they are replaced by the completions of the call.
 
         Parameters
         ----------
@@ -214,7 +215,8 @@ class AdvantageEstimator(PromptValues):
         now : int
             Present training step.
         version : array of int, shape (N,), optional
-            What each completion has been recorded under, as in `step`. Another one would let its own reward in.
+            The version that each completion was recorded under, as in `step`. Any other version would let its own
+            reward into its value.
 
         Returns
         -------
@@ -224,7 +226,7 @@ class AdvantageEstimator(PromptValues):
         Raises
         ------
         ValueError
-            As `step`, and in strict order.
+            As `step`; always in strict order.
         TypeError
             As `step`.
         """
@@ -246,14 +248,14 @@ class AdvantageEstimator(PromptValues):
     ) -> None:
         """Record completions that get no advantage, such as those of groups that a trainer's filter drops.
 
-        A history that sees only what a filter lets through is one of mixed groups, and its values are pulled towards
-        1/2: whatever was sampled and scored belongs into it. `values` and `record` stay those of the last `step`.
+        A history that gets only the groups that pass a filter sees mixed groups alone, which pulls its values towards
+        1/2. So it needs everything that was sampled and scored. `values` and `record` stay those of the last `step`.
 
         Parameters
         ----------
         prompt_ids, rewards, step, mask, stream_ids, weights, importance, divergence, version
-            As in `step`. Calls of `step` and `observe` with the same step may come in any order; a prompt comes in one
-            of them, or with ``order="any"`` each completion in one.
+            As in `step`. Calls of `step` and `observe` with the same step may come in any order; each prompt comes in
+            only one of them; with ``order="any"``, each completion does.
 
         Raises
         ------
@@ -267,10 +269,10 @@ class AdvantageEstimator(PromptValues):
     def recorded(
         self, name: str, call: Call, prompt_ids: Sequence[Hashable], rewards: Any, step: int, *columns: Any
     ) -> Array:
-        """`step`, `observe` or `advantages` as a part of a call that does more.
+        """The result of `step`, `observe` or `advantages` as a part of a larger call.
 
-        Until the call is finished, the same arguments are taken for a repetition of it: they give the same result, and
-        nothing is recorded again. The caller finishes it (`Call.finish`), and gives the columns in the order of
+        Until the call is finished, a call with the same arguments counts as its repetition: it gives the same result,
+        and records nothing again. The caller finishes it (`Call.finish`), and gives the columns in the order of
         `step`.
         """
         with self.lock:
@@ -281,7 +283,7 @@ class AdvantageEstimator(PromptValues):
     def prepared(
         self, name: str, call: Call, ids: Sequence[Hashable], rewards: Any, step: int, *more: Any, template: Any = None
     ) -> Change:
-        """`recorded` without its effect; `values` are of the type of the template, or of the rewards."""
+        """The result of `recorded` without its effect; `values` have the type of the template or the rewards."""
         step, template = whole_step(step), rewards if template is None else template
         samples = StepSamples.of(ids, rewards, *more, by_stream=self.baseline.unit == "group")
         held, said = handed_over(self.held, samples)
@@ -306,18 +308,18 @@ class AdvantageEstimator(PromptValues):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Rebuild an estimator written by `save`; it goes on bit for bit as if it had never stopped.
+        """The estimator in a file written by `save`; it continues bit for bit as if it had never stopped.
 
         Raises
         ------
         ValueError
-            If the file is torn, or holds something else.
+            If the file is damaged, or holds something else.
         """
         return cls.of_content(load_state(path), path)
 
     @classmethod
     def of_content(cls, content: dict[str, Any], path: str | os.PathLike[str]) -> Self:
-        """`load`, from what has been read of the file at ``path``."""
+        """The result of `load`, from the content already read from the file at ``path``."""
         plan = content.get("estimator")
         if not isinstance(plan, dict):
             raise ValueError(f"{path}: holds no AdvantageEstimator.")

@@ -1,4 +1,4 @@
-"""What an estimator holds between two calls, and how a call changes it: as a whole, or not at all.
+"""The state of an estimator between two calls. A call changes all of it or nothing.
 
 Ctrl-C raises a KeyboardInterrupt between any two operations. A call therefore computes its results first and changes
 nothing. One assignment then makes them valid. A history is too large for a copy in every step: its rows are written
@@ -31,14 +31,14 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Call:
-    """One call by a user, which may make calls of several estimators.
+    """One call by a user, which may consist of calls of several estimators.
 
     Attributes
     ----------
     thread : int
         The user's thread.
     parts : int
-        Number of calls of single estimators that it makes.
+        Number of calls of single estimators that it consists of.
     finished : bool
         Whether the user has the result.
     """
@@ -48,17 +48,17 @@ class Call:
     finished: bool = False
 
     def finish(self, result: T) -> T:
-        """Return the result; the last act of a call.
+        """The result of the call; returning it is the last act of the call.
 
-        If an interrupt comes before, the user repeats the call. None comes after: Python looks for signals where a
-        function begins, after a call of C code, and where a loop starts again.
+        If an interrupt comes before, the user repeats the call. None can come after: Python checks for signals when a
+        function starts, after a call of C code, and when a loop repeats.
         """
         self.finished = True
         return result
 
 
 class Answer(NamedTuple):
-    """The last call that recorded samples, "step" or "observe" by name, and its result; all arrays are its own."""
+    """The last call that recorded samples, "step" or "observe" by name, and its result, in arrays of its own."""
 
     call: Call
     name: str
@@ -68,13 +68,13 @@ class Answer(NamedTuple):
     values: np.ndarray
 
     def is_kept_back(self, name: str, step: int) -> bool:
-        """Whether this is the result of such a call, and an interrupt has kept it back: the user may call again."""
+        """Whether this is the result of that call and an interrupt withheld it: the user may call again."""
         interrupted = not self.call.finished and self.call.thread == threading.get_ident()
         return interrupted and (self.name, self.step) == (name, step)
 
 
 class Held(NamedTuple):
-    """What an estimator holds.
+    """The state that an estimator holds.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Held(NamedTuple):
     values : array or None
         See `kaestat.AdvantageEstimator`.
     deltas : tuple of HistoryDelta, or None
-        Recorded since the last `take_delta`; None if the estimator does not keep them.
+        Deltas recorded since the last `take_delta`; None if the estimator does not keep them.
     answer : Answer or None
     told_late : bool
         Whether a warning about late completions has been given.
@@ -101,13 +101,13 @@ class Held(NamedTuple):
     told_late: bool = False
 
     def kept_deltas(self, name: str) -> tuple[HistoryDelta, ...]:
-        """The deltas to be sent; a ValueError for the call of that name if they are not kept."""
+        """The deltas to send; a ValueError, for the call of that name, if they are not kept."""
         if self.deltas is None:
             raise ValueError(f"{name}: what comes in is kept only by an estimator made with keep_deltas=True.")
         return self.deltas
 
     def keeping(self, delta: HistoryDelta | None, sender: Sender) -> Held:
-        """With one more delta to be sent, under the sender's next number."""
+        """The state with one more delta to send, under the sender's next number."""
         if self.deltas is None or delta is None:
             return self
         origin = self.state.received.next_of(sender.name)
@@ -116,10 +116,10 @@ class Held(NamedTuple):
 
 
 class Sender:
-    """The name under which an estimator numbers its deltas in a process.
+    """The name under which an estimator in one process numbers its deltas.
 
-    Copies, forks and estimators that are loaded get names of their own: two that counted on under one name would give
-    one number to two deltas, and one of them would be lost.
+    Copies, forks and loaded estimators get new names. If two used one name, they would give
+    the same number to two deltas, and one of these would be lost.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Sender:
 
     @property
     def name(self) -> str:
-        """The name, made up when it is first asked for."""
+        """The name, generated at its first use."""
         if self._named[0] != os.getpid():
             self._named = os.getpid(), secrets.token_hex(8)
         return self._named[1]
@@ -135,7 +135,7 @@ class Sender:
 
 @dataclass(eq=False)
 class Commit:
-    """Whether the results of a call are valid: one assignment, however many objects the call changes."""
+    """Whether the results of a call are valid: one assignment, for all objects that the call changes."""
 
     made: bool = False
 
@@ -147,42 +147,42 @@ class _Pending(NamedTuple, Generic[T]):
 
 
 class Cell(Generic[T]):
-    """A value that changes when a commit is made, together with those of other cells that wait for it."""
+    """A value that changes when a commit is made, together with the values of other cells waiting for it."""
 
     def __init__(self, value: T):
         self._now: T | _Pending[T] = value
 
     @property
     def value(self) -> T:
-        """The one that counts now."""
+        """The value that is valid now."""
         now = self._now
         if isinstance(now, _Pending):
             return now.after if now.commit.made else now.before
         return now
 
     def put(self, value: T) -> None:
-        """Change it at once."""
+        """Change the value at once."""
         self._now = value
 
     def wait(self, after: T, commit: Commit) -> None:
-        """Change it once the commit is made."""
+        """Change the value once the commit is made."""
         self._now = _Pending(self.value, after, commit)
 
 
 class Change(NamedTuple):
-    """What a call computes for one estimator, before it changes anything.
+    """What a call computes for one estimator before it changes anything.
 
     Attributes
     ----------
     cell : Cell
-        Of the estimator.
+        The estimator's cell.
     after : Held
     advantages, values : ndarray of float64, shape (N,), optional
-        Of the call's samples; 0 where masked.
+        For the call's samples; 0 where masked.
     repeats : Call, optional
-        The interrupted call that recorded the samples already.
+        The interrupted call that already recorded the samples.
     warnings : tuple of str
-        For the user, once the change is made.
+        To give to the user once the change is made.
     """
 
     cell: Cell[Held]
@@ -194,7 +194,7 @@ class Change(NamedTuple):
 
 
 def settle(cell: Cell[Held]) -> Held:
-    """What is valid now, after a repeat of any write that was interrupted; for callers that have the lock."""
+    """The valid state, after repeating any interrupted write; the caller must hold the lock."""
     held = cell.value
     write = held.state.write
     if write is not None:
@@ -205,10 +205,10 @@ def settle(cell: Cell[Held]) -> Held:
 
 
 def changes_together(call: Call, prepare: Callable[[], list[Change]]) -> list[Change]:
-    """What a call computes for several estimators, all of which repeat the same earlier call, or none.
+    """Changes computed by one call for several estimators; either all repeat the same earlier call, or none.
 
-    Another call may have some samples in common with an interrupted one, such as one column of several rewards. Then
-    ``prepare``, which has no effect, is called twice.
+    A new call may share some samples with an interrupted one, such as one column of several rewards. Then
+    ``prepare`` is called twice; it has no effect.
     """
     changes = prepare()
     call.parts = len(changes)
@@ -222,7 +222,7 @@ def changes_together(call: Call, prepare: Callable[[], list[Change]]) -> list[Ch
 
 
 def make_changes(changes: Sequence[Change], commit: Commit | None = None, *, stacklevel: int = 3) -> None:
-    """Change distinct estimators, whose locks the caller has, all of them or none, and give their warnings.
+    """Change distinct estimators, all or none, and give their warnings; the caller must hold their locks.
 
     Other objects may wait for the same commit. Warnings point to ``stacklevel``, as `warnings.warn` counts from here.
     """

@@ -1,4 +1,4 @@
-"""What an estimator tells its user: the default gives way, a history is of no use, a prior unmet, completions late."""
+"""Warnings of an estimator: the default was replaced, the history is useless, no prior matched, samples are late."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kaestat.history.prior import Prior
 
 
 def default_for(order: str) -> str:
-    """The method where none is named, with a warning where the default cannot serve."""
+    """The method to use if none is named; warns if the default cannot be used."""
     if order != "any":
         return DEFAULT_METHOD
     warnings.warn(_taken_over('order="any"'), stacklevel=3)
@@ -24,7 +24,7 @@ def default_for(order: str) -> str:
 
 
 def handed_over(held: Held, samples: StepSamples) -> tuple[Held, tuple[str, ...]]:
-    """What is held, with `SECOND_METHOD` where the default cannot serve the first samples, and a warning then."""
+    """The state, with `SECOND_METHOD` and a warning if the default cannot be used for the first samples."""
     if samples.weighting == "none" or held.state.history is not None or not held.plan.is_default:
         return held, ()
     plan = held.plan.with_second_method()
@@ -40,7 +40,7 @@ def _taken_over(reason: str) -> str:
 
 
 def noticed(held: Held, outcome: Outcome, samples: StepSamples, *, new: bool) -> tuple[Held, tuple[str, ...]]:
-    """What is held after a call, and its warnings; ``new`` if it recorded its samples."""
+    """The state after a call, and its warnings; ``new`` if the call recorded its samples."""
     order, serving, record = held.plan.order, held.plan.serving, outcome.record
     after = held._replace(state=outcome.state)
     if record is None:
@@ -58,7 +58,7 @@ def noticed(held: Held, outcome: Outcome, samples: StepSamples, *, new: bool) ->
 
 
 def unmet_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:
-    """The warning if no prompt of the first step has a prior: then their ids are hardly those of the run."""
+    """The warning if no prompt of the first step has a prior: its ids are then probably not those of the run."""
     known = [key for prior in priors for key in prior.prompt_ids]
     if not known or not set(known).isdisjoint(record.packing.keys):
         return None

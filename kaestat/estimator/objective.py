@@ -1,4 +1,4 @@
-"""What a run maximises of each prompt's success rate: advantages times the slope at the rate of the past."""
+"""Objectives as functions of success rates: advantages times the objective's slope at the past rate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Slope = Callable[[np.ndarray], np.ndarray]  # of rates strictly between 0 and 1,
 
 
 def objective_slope(objective: str) -> Slope | None:
-    """Derivative ``f'(V)`` of an objective ``sum_x f(V_x)`` in a success rate; None for the mean, where it is 1.
+    """Derivative ``f'(V)`` of an objective ``sum_x f(V_x)`` in a success rate; None for the mean (derivative 1).
 
     ==========  =============================  ====================================================================
     objective   f(V)                           published form, which divides by rates of the group itself
@@ -57,7 +57,7 @@ def objective_slope(objective: str) -> Slope | None:
 
 
 def check_objective(objective: str, method: str, baseline: Baseline) -> None:
-    """Raise a ValueError or TypeError unless the objective is known, and the baseline has a past to take rates from."""
+    """Raise a ValueError or TypeError unless the objective is known and the baseline has a past for rates."""
     if objective_slope(objective) is not None and baseline.horizon == 0:
         raise ValueError(
             f"objective: method {method!r} keeps no history to take success rates from; take one that does, such as "
@@ -68,15 +68,16 @@ def check_objective(objective: str, method: str, baseline: Baseline) -> None:
 def past_rates(baseline: Baseline, groups: Groups, visits: Visits, step: int, carry: Any) -> np.ndarray:
     """Success rate of each prompt from its past alone, strictly between 0 and 1, shape (P, 1).
 
-    The baseline's value v without any completion of now, and one completion at the mean m of the step's prompts, which
-    the past leaves m with a half success and a half failure more: ``V = (n v + m) / (n + 1)``, n the effective
-    completions of the past (`Baseline.effective_completions`). So a prompt of which nothing is known has V = m, and a
-    slope grows with what is known only. Weights of completions do not enter: the rate is the plain one.
+    The rate combines the baseline's value v from the past alone with one pseudo-completion at m:
+    ``V = (n v + m) / (n + 1)``, n the effective completions of the past (`Baseline.effective_completions`). Here m is
+    the mean over the step's prompts of their past rates, with half a success and half a failure added. A prompt without
+    data has V = m, and a slope becomes large only with evidence. Weights of completions do not matter: the rate is
+    unweighted.
 
     Raises
     ------
     ValueError
-        If a reward of now is below 0 or above 1.
+        If a current reward is below 0 or above 1.
     """
     if bool(((groups.reward < 0) | (groups.reward > 1))[groups.present > 0].any()):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What an estimator was made with, and its form in files."""
+"""The arguments of an estimator, and their form in files."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ ORDERS: dict[str, type[StrictOrder] | type[AnyOrder]] = {each.name: each for eac
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What an estimator was made with, checked; the last three as they were given.
+    """The checked arguments of an estimator; the last three are as the user gave them.
 
-    ``named`` tells whether the method was given by name, ``is_default`` whether it is the default for want of one.
+    ``named`` says whether the method was given by name, ``is_default`` whether no method was given and the default is
+    used.
     """
 
     serving: Serving
@@ -53,7 +54,7 @@ class Plan:
         keep_deltas: bool,
         is_default: bool,
     ) -> Self:
-        """Check the arguments of `kaestat.AdvantageEstimator`; errors as there."""
+        """The checked arguments of `kaestat.AdvantageEstimator`; errors as there."""
         if isinstance(method, Baseline):
             if params:
                 raise ValueError(f"{', '.join(params)}: a Baseline object has its parameters already; leave them out.")
@@ -74,7 +75,7 @@ class Plan:
         return cls(serving, of_order, keep_deltas, named, is_default and name == DEFAULT_METHOD, params, scale, late)
 
     def with_second_method(self) -> Plan:
-        """The plan with the method that takes the default's place where that cannot serve."""
+        """The plan with the method that replaces the default where that cannot be used."""
         serving = replace(self.serving, method=SECOND_METHOD, baseline=make_baseline(SECOND_METHOD))
         return replace(self, serving=serving, is_default=False, params={})
 
@@ -90,7 +91,7 @@ class Plan:
         return ", ".join(given)
 
     def plain(self) -> dict[str, Any]:
-        """As plain data; a TypeError if a parameter (a kernel function of your own) cannot be stored."""
+        """The plan as plain data; a TypeError if a parameter (a kernel function of your own) cannot be stored."""
         serving, params, late = self.serving, self.params, self.order.late
         if self.named and serving.method in FIXED_PARAMETERS:
             params = {"bandwidth": "auto"} | params  # told, since files that do not were written with another default
@@ -105,7 +106,7 @@ class Plan:
 
 
 def arguments(plain: dict[str, Any]) -> tuple[str | Baseline, dict[str, Any]]:
-    """Method and other arguments of an estimator whose `Plan.plain` is given."""
+    """Method and other arguments of an estimator, from the result of `Plan.plain`."""
     params = {name: specification.load(value) for name, value in plain["params"].items()}
     method = specification.load(plain["method"])
     if isinstance(method, str):

@@ -1,4 +1,4 @@
-"""What a history says of prompts before they are sampled: their values, and how sure that is."""
+"""Predictions of prompts' values before they are sampled, from their history, with standard errors."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ MOST_PROMPTS = 2**16  # whose visits are looked at: more would tell no more
 
 @dataclass(frozen=True)
 class Population:
-    """The prompts of a history as a population: what is known of a prompt of which nothing else is.
+    """The prompts of a history as a population: the best guess for a prompt without any data.
 
     Attributes
     ----------
     n_prompts : int
-        Prompts with a visit that were looked at; the other figures mean nothing while there are none.
+        Number of prompts with a visit that were used; if it is 0, the other figures are meaningless.
     mean : float
         Mean of the prompts' newest group means.
     spread : float
-        Variance of the prompts' values: that of their newest group means less what is noise.
+        Variance of the prompts' values: the variance of their newest group means minus the noise.
     noise : float
-        Variance of one reward within a prompt. From within groups where some have two completions; otherwise from the
-        prompts' last two visits; where neither is there, all variance is taken for noise.
+        Variance of one reward within a prompt. Estimated within groups if some have two completions, otherwise from the
+        prompts' last two visits; without either, all variance counts as noise.
     drift : float
-        Variance of the change of a prompt's value per step, from the last two visits of each prompt; 0 where noise is
-        not known from within groups.
+        Variance of the change of a prompt's value per step, from the last two visits of each prompt; 0 if the noise
+        is not known from within groups.
     binary : bool
-        Whether all rewards are 0 or 1, as far as sums and sums of squares tell.
+        Whether all rewards are 0 or 1, as far as sums and sums of squares show.
     means : tuple of float
-        Of completions' weights and weighted rewards (`kaestat.core.weighted_noise.moments`), the newest visit of each
-        prompt counting once; empty where completions have no weights.
+        Means of completions' weights and weighted rewards (`kaestat.core.weighted_noise.moments`) over the prompts'
+        newest visits, each counting once; empty if completions have no weights.
     """
 
     n_prompts: int
@@ -54,12 +54,12 @@ class Population:
 
     @property
     def of_prior(self) -> float:
-        """How many completions the population tells as much as of a prompt's value; infinite if all are alike."""
+        """Number of completions as informative about a prompt's value as the population; infinite if all are alike."""
         return self.noise / self.spread if self.spread > 0 else math.inf
 
     @classmethod
     def of(cls, history: RewardHistory | None) -> Population:
-        """Estimate the figures by moments, each prompt counting once."""
+        """The population's moments, estimated with each prompt counting once."""
         sums = None if history is None else history.newest(2, MOST_PROMPTS)
         if sums is None or sums["count"].shape[0] == 0:
             return cls(0, 0.0, 0.0, 0.0, 0.0, True)
@@ -95,30 +95,31 @@ class Population:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Values of prompts at a step before anything of it is known, from `AdvantageEstimator.predict`.
+    """Predicted values of prompts before a step, from `AdvantageEstimator.predict`.
 
     Attributes
     ----------
     prompt_ids : list of hashables, length P
-        As they were asked for.
+        In the order of the call.
     value : ndarray, shape (P,)
-        What a completion would get as its value if it were alone in its group. The mean of the population for prompts
-        of which nothing is in reach, unless the method knows more of them (`Baseline.knows_unseen`).
+        The value of a completion that is alone in its group. For prompts without a visit in reach it is the mean of
+        the population, unless the method knows more about them (`Baseline.knows_unseen`).
     standard_error : ndarray, shape (P,)
-        Of the value as an estimate of the expected reward, from noise alone: not what a value has drifted since its
-        last visit. The spread of the population for prompts of which nothing is in reach; ``inf`` where there is no
+        Standard error of the value as an estimate of the expected reward, from noise alone, without drift since the
+        last visit. For prompts without a visit in reach it is the spread of the population; ``inf`` if there is no
         population either.
     effective_completions : ndarray, shape (P,)
-        How many completions of now would tell as much (`Baseline.effective_completions`); 0 where nothing is in reach.
+        Number of equally informative current completions (`Baseline.effective_completions`); 0 without a visit in
+        reach.
     reward_variance : ndarray, shape (P,)
-        Variance of one reward, of the prompt's own past and one completion's worth of the population's.
+        Variance of one reward, from the prompt's own past and one completion's worth of the population.
     lag : ndarray, shape (P,)
         Steps since the prompt's newest visit, ``inf`` for prompts never seen.
     shrunk : bool
         Whether the values are posterior means already (`Baseline.shrinks`).
     population : Population
     weighted : ndarray, shape (P, 3), or None
-        What is expected of the completions' weights (`kaestat.core.weighted_noise.weighted_noise`); None without
+        Expected noise of weighted completions (`kaestat.core.weighted_noise.weighted_noise`); None without
         weights.
     """
 
@@ -143,18 +144,18 @@ def predict(
     *,
     reweighted: bool = False,
 ) -> Prediction:
-    """What a baseline says of prompts from their past alone.
+    """Predictions of a baseline from the prompts' past alone.
 
     Parameters
     ----------
     baseline : Baseline
-        With a history.
+        A baseline with a history.
     history : RewardHistory or None
         None before the first step.
     visits : Visits or None
         Past visits of the prompts; None before the first step.
     carry : optional
-        State beyond the visits.
+        State in addition to the visits.
     keys : list of hashables, length P
         Distinct prompts.
     step : int

@@ -1,4 +1,4 @@
-"""What is known of prompts between the steps: predicted, added to from elsewhere, saved."""
+"""Knowledge about prompts between steps: predict from it, add to it from elsewhere, save it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kaestat.history.received_deltas import Origin, Received
 
 
 class PromptValues(Locked):
-    """What an estimator of some plan knows of prompts between its steps."""
+    """Knowledge about prompts that an estimator keeps between steps."""
 
     def __init__(self, plan: Plan):
         super().__init__()
@@ -41,13 +41,13 @@ class PromptValues(Locked):
 
     @property
     def held(self) -> Held:
-        """All that is known now."""
+        """All of the present state."""
         with self.lock:
             return settle(self.cell)
 
     @property
     def plan(self) -> Plan:
-        """What it was made with."""
+        """The arguments of the estimator."""
         return self.held.plan
 
     @property
@@ -57,27 +57,27 @@ class PromptValues(Locked):
 
     @property
     def baseline(self) -> Baseline:
-        """What gives the values."""
+        """The baseline that computes the values."""
         return self.plan.serving.baseline
 
     @property
     def scale(self) -> str:
-        """How advantages are scaled."""
+        """The scaling of advantages."""
         return self.plan.serving.scale
 
     @property
     def objective(self) -> str:
-        """What of each prompt's success rate is maximised."""
+        """The function of each prompt's success rate to maximise."""
         return self.plan.serving.objective
 
     @property
     def order(self) -> str:
-        """Whether steps come in order, "strict", or as they like, "any"."""
+        """The order of steps, "strict" or "any"."""
         return self.plan.order.name
 
     @property
     def late(self) -> int | None:
-        """Steps by which completions may be late; None in strict order."""
+        """The number of steps by which completions may be late; None in strict order."""
         return self.plan.order.late
 
     @property
@@ -91,21 +91,21 @@ class PromptValues(Locked):
         return self.held.state.last_step
 
     def predict(self, prompt_ids: Sequence[Hashable], step: int) -> Prediction:
-        """Values of prompts before they are sampled; nothing is recorded.
+        """Predicted values of prompts before they are sampled; nothing is recorded.
 
         Parameters
         ----------
         prompt_ids : sequence of hashables, length P
             Distinct prompts, known or not; pairs of prompt and stream for ``kae_stream`` with stream ids. Methods that
-            pool prompts borrow from the others that are asked for.
+            pool prompts use the other prompts in this list.
         step : int
-            The step at which the prompts would be sampled, after their last visits. With ``order="any"`` visits at it
-            and after it are left out.
+            The step at which the prompts would be sampled, after their last visits. With ``order="any"``, visits at or
+            after this step are left out.
 
         Returns
         -------
         Prediction
-            Arrays of shape (P,), in the order of the ids. Always of the expected reward, also where completions have
+            Arrays of shape (P,), in the order of the ids. They predict the expected reward, also if completions have
             weights.
 
         Raises
@@ -139,39 +139,39 @@ class PromptValues(Locked):
 
     @property
     def priors(self) -> tuple[Prior, ...]:
-        """What the history is to begin with; empty once a step has been recorded, when it holds their visits."""
+        """The priors that the history will begin with; empty after the first step, when it holds their visits."""
         return self.held.state.priors
 
     def add_prior(self, prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str]) -> None:
-        """Begin with what is known of prompts already, or add it to a run under way.
+        """Begin with what is known about prompts, or add it during a run.
 
-        A prior is a visit of each of its prompts, with its count of completions and its date (`kaestat.Prior`), and
-        what follows is as if the visit had been made by this estimator at that date: it fades like one, predictions
-        hold it, and a state that is saved has it, so that it is not given again after a resume. Prompts without one
-        begin with nothing, and ids that never come do no harm; if no prompt of the first step has one, a warning says
-        so.
+        A prior is one visit of each of its prompts, with a number of completions and a date (`kaestat.Prior`). It acts
+        as if this estimator had recorded the visit at that date: it fades like any visit, predictions use it, and a
+        saved state holds it, so do not give it again after a resume. Prompts without a prior
+        begin without data, and ids that never occur do no harm. If no prompt of the first step has a prior, a warning
+        says so.
 
-        - Several priors may be given, such as of several checkpoints, each of its date.
-        - Deltas for other workers do not hold it: every worker is given the same one.
-        - Where steps come with ``weights``, the prior's completions must have them too (`Prior.of_samples`); beside
+        - You can add several priors, for example of several checkpoints, each with its date.
+        - Deltas for other workers do not hold it: give every worker the same prior.
+        - Where steps come with ``weights``, the prior's completions must have them too (`Prior.of_samples`); with
           ``importance`` alone their ratio is 1.
-        - Methods that keep more of a visit than its sums (``bayes_filter``) are shown completions with the prior's
-          mean. They, and ``spo`` with divergences, take a prior before the first step only.
-        - The tracker of ``spo`` starts at its own ``prior_mean`` and ``prior_count`` still, and `Kalman` at its
-          ``initial_mean``: a prior is their first visit. ``kae_stream`` gives every visit the same weight, so the count
-          does not matter there.
+        - Methods that keep more of a visit than its sums (``bayes_filter``) get completions with the prior's
+          mean. These methods, and ``spo`` with divergences, accept a prior only before the first step.
+        - The tracker of ``spo`` still starts at its own ``prior_mean`` and ``prior_count``, and `Kalman` at its
+          ``initial_mean``; the prior is their first visit. ``kae_stream`` gives every visit the same weight, so the
+          count does not matter there.
 
         Parameters
         ----------
         prior : Prior, mapping or path
-            As the argument of that name of `kaestat.AdvantageEstimator`. Of completions that have not been recorded.
+            As the argument of that name of `kaestat.AdvantageEstimator`. Its completions must not be recorded yet.
 
         Raises
         ------
         ValueError
-            If the method keeps no history or has no use for visits from before the run, a mean is no value that its
-            rewards can have, a prompt has a prior of that date already, or the run is past the first step and the prior
-            dated after the last, or too late for the method. The state is then unchanged.
+            If the method keeps no history or cannot use visits from before the run; if a mean is impossible for its
+            rewards; if a prompt already has a prior of that date; or if the run has begun and the prior is
+            dated after the last step, or comes too late for the method. The state is then unchanged.
         TypeError
             If it is not a prior.
 
@@ -190,32 +190,32 @@ class PromptValues(Locked):
             self._change(held._replace(state=with_prior(held.state, self.baseline, known)))
 
     def merge(self, delta: HistoryDelta) -> None:
-        """Add what came in elsewhere, with ``order="any"``: associative and commutative, up to the rounding of sums.
+        """Add what others recorded, with ``order="any"``: associative and commutative, up to the rounding of sums.
 
         Parameters
         ----------
         delta : HistoryDelta
-            From `take_delta` or `pending_delta` of another worker. A part that came before, or that this estimator
-            recorded itself, counts once.
+            From `take_delta` or `pending_delta` of another worker. Parts that this estimator already holds, or
+            recorded itself, count once.
 
         Raises
         ------
         ValueError
-            If it holds other sums than this history, or the method keeps none. The state is then unchanged.
+            If its sums differ from those of this history, or the method has no history. The state is then unchanged.
         """
         with self.lock:
             make_changes([self.merged(delta)])
 
     def merged(self, delta: HistoryDelta) -> Change:
-        """`merge` without its effect."""
+        """The result of `merge`, without its effect."""
         held = self.held
         state = self.plan.order.merged(held.state, self.plan.serving, delta)
         return Change(self.cell, held._replace(state=state))
 
     def take_delta(self) -> HistoryDelta:
-        """What `step` and `observe` have recorded since the last call, for others to `merge`.
+        """Everything recorded by `step` and `observe` since the last call, for others to `merge`.
 
-        Where it may be lost on its way, take `pending_delta` and `acknowledge`.
+        If a delta may be lost on its way, use `pending_delta` and `acknowledge`.
 
         Raises
         ------
@@ -229,7 +229,7 @@ class PromptValues(Locked):
             return delta
 
     def pending_delta(self) -> HistoryDelta:
-        """What `take_delta` would give; it stays until others `acknowledge` it.
+        """The delta that `take_delta` would return; it stays until others `acknowledge` it.
 
         Raises
         ------
@@ -240,12 +240,12 @@ class PromptValues(Locked):
             return concat(self.held.kept_deltas("pending_delta"), self.last_step)
 
     def acknowledge(self, origins: Iterable[Origin]) -> None:
-        """Drop what all others hold from what is still to be sent.
+        """Drop the parts of the pending delta that all others hold.
 
         Parameters
         ----------
         origins : iterable of (str, int)
-            Those of the delta that they merged (`HistoryDelta.origins`), or some of them.
+            The origins of the merged delta (`HistoryDelta.origins`), or some of them.
 
         Raises
         ------
@@ -260,7 +260,7 @@ class PromptValues(Locked):
 
     @property
     def received(self) -> Received:
-        """The numbers of all deltas that this estimator holds, its own among them."""
+        """The numbers of all deltas in this estimator, including its own."""
         return self.held.state.received
 
     def state_dict(self) -> dict[str, Any]:
@@ -271,13 +271,13 @@ class PromptValues(Locked):
         return self.state_snapshot()()
 
     def state_snapshot(self) -> Callable[[], dict[str, Any]]:
-        """`state_dict` as of now, for when it is called: a step then pays for a copy of the arrays alone."""
+        """A function that returns `state_dict` as of now; a step then only pays for a copy of the arrays."""
         with self.lock:
             plain = snapshot(self.held)
         return lambda: pack_arrays(plain())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state from `state_dict`; the estimator must have been built with the same method.
+        """Load the result of `state_dict`; the estimator must have been built with the same method.
 
         Raises
         ------
@@ -298,14 +298,14 @@ class PromptValues(Locked):
         save_state(path, self.content())
 
     def content(self) -> dict[str, Any]:
-        """What `save` writes."""
+        """The content that `save` writes."""
         with self.lock:
             held = self.held
             state = snapshot(held)
         return {"estimator": held.plan.plain(), "state": state()}
 
     def taken(self, state: dict[str, Any]) -> Change:
-        """`load_state_dict` without its effect."""
+        """The result of `load_state_dict`, without its effect."""
         self.sender = Sender()  # numbers after those of the state may have been given already
         return Change(self.cell, loaded(unpack_arrays(state), self.plan, self.sender))
 

@@ -1,4 +1,4 @@
-"""Whether a history reaches back to the visits that a run gives it."""
+"""Whether a history reaches back far enough to use the visits of a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reached(baseline: Baseline, lag: np.ndarray) -> np.ndarray:
     Returns
     -------
     ndarray of bool
-        For kernels at a fixed bandwidth, whether the visit's weight is more than 1 % of that of a visit just now; for
+        For kernels at a fixed bandwidth, whether the visit's weight is more than 1 % of the weight at lag 0; for
         other baselines, whether it lies within the horizon.
     """
     lag = np.asarray(lag, dtype=float)
@@ -45,25 +45,25 @@ def reached(baseline: Baseline, lag: np.ndarray) -> np.ndarray:
 
 
 def fixed_bandwidth(baseline: Baseline) -> float | None:
-    """The bandwidth in steps of a baseline that has the same one throughout; None for the others."""
+    """The bandwidth in steps of a baseline whose bandwidth never changes; None for others."""
     bandwidth = getattr(baseline, "bandwidth", None)
     return bandwidth.steps if isinstance(bandwidth, Fixed) else None
 
 
 def wide_enough(gap: float) -> float:
-    """A bandwidth that spans a few visits of prompts that come back every ``gap`` steps, to two digits."""
+    """A bandwidth that spans a few visits of prompts that return every ``gap`` steps, rounded to two digits."""
     return float(f"{VISITS_IN_REACH * gap:.1e}")
 
 
 class ReturnWatch:
-    """Tells, once, that a history is of no use: nothing comes back, or what comes back is out of reach.
+    """A watch that warns once if a history is useless: no prompt returns, or those that return are out of reach.
 
     Parameters
     ----------
     method : str
         Name in the warning.
     baseline : Baseline
-        With a history.
+        A baseline with a history.
     """
 
     def __init__(self, method: str, baseline: Baseline):
@@ -79,13 +79,13 @@ class ReturnWatch:
         return twin
 
     def see(self, visits: Visits) -> str | None:
-        """Take note of one step's prompts; returns the warning when it is due, None otherwise.
+        """The warning, if it is due at this step; None otherwise.
 
         Parameters
         ----------
         visits : Visits
-            The past of the step's prompts, shape (P, V), as `RewardHistory` gives it: the newest visit in the last
-            column, however long ago it was.
+            The past of the step's prompts, shape (P, V), as `RewardHistory` returns them: the newest visit is in the
+            last column, however old it is.
         """
         if self._told:
             return None
@@ -107,7 +107,7 @@ class ReturnWatch:
 
 
 def out_of_reach(method: str, baseline: Baseline, gap: float) -> str:
-    """What is wrong where prompts come back every ``gap`` steps, and what to do."""
+    """The warning for prompts that return every ``gap`` steps, out of reach, and what to do."""
     steps = fixed_bandwidth(baseline)
     told = f"{method}: prompts return about every {gap:.0f} steps; "
     if steps is None:
@@ -121,7 +121,7 @@ def effective_history(baseline: KernelBaseline, record: StepRecord) -> float:
     Parameters
     ----------
     baseline : KernelBaseline
-        That of the record.
+        The record's baseline.
     record : StepRecord
     """
     groups, visits, kernel = record.groups, record.visits, baseline.weighting

@@ -1,4 +1,4 @@
-"""What an `AdvantageEstimator` did at its last step, for whoever measures or logs it."""
+"""Record of the last step of an `AdvantageEstimator`, for metrics and logs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kaestat.core.samples import Packing
 
 @dataclass(frozen=True, eq=False)
 class StepRecord:
-    """One step of an `AdvantageEstimator`, as it was worked out; masked samples are left out.
+    """One step of an `AdvantageEstimator` as it was computed, without masked samples.
 
-    The arrays are the estimator's own, and share no memory with what the caller gave or got. P rows are prompts, or
+    The arrays are the estimator's own: they share no memory with the caller's arrays. P rows are prompts, or
     groups for baselines that compare within groups.
 
     Attributes
@@ -24,16 +24,17 @@ class StepRecord:
     step : int
         Training step, 0-based.
     baseline : Baseline
-        What gave the values, with a bandwidth learned from the past settled for this step (`Baseline.settled`).
+        The baseline that gave the values. A bandwidth learned from the past is fixed for this step
+        (`Baseline.settled`).
     packing : Packing
         Sample -> (row, column), and the key of each row.
     groups : Groups, shape (P, G)
     visits : Visits, shape (P, V)
-        Past visits as of before the step; V is 0 for baselines without a history.
+        Visits before the step; V is 0 for baselines without a history.
     carry : dict of ndarray, or None
-        The baseline's state beyond its history, as of before the step.
+        The baseline's state in addition to its history, before the step.
     values, advantages : ndarray of float64, shape (P, G)
-        In the padding they mean nothing.
+        Meaningless in the padding.
     """
 
     step: int

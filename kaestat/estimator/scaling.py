@@ -1,4 +1,4 @@
-"""Advantage scalings: what is done to ``reward - value`` before it enters the loss."""
+"""Scalings of advantages ``reward - value`` before they enter the loss."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ TRL_EPS = 1e-4
 
 
 def leave_as_is(advantages: Array, groups: Groups) -> Array:
-    """``A``."""
+    """The advantages ``A``, unchanged."""
     return advantages
 
 
 def divide_by_group_std(advantages: Array, groups: Groups, epsilon: float = GROUP_STD_EPS) -> Array:
-    """``A / (std + epsilon)`` with the standard deviation (ddof 1) of the row's rewards; lone completions stay as is.
+    """``A / (std + epsilon)`` with the standard deviation (ddof 1) of the row's rewards; lone completions keep A.
 
     Parameters
     ----------
     advantages : array, shape (..., P, G)
     groups : Groups
-        The rewards that the standard deviation is taken of.
+        The rewards for the standard deviation.
     epsilon : float
         1e-6 as in verl; TRL has 1e-4.
     """
@@ -47,15 +47,15 @@ def divide_by_group_std(advantages: Array, groups: Groups, epsilon: float = GROU
 def divide_by_reward_std(advantages: Array, groups: Groups, epsilon: float = TRL_EPS) -> Array:
     """``A / (std + epsilon)`` with the standard deviation (ddof 1) of all rewards of the step.
 
-    The rewards are as they came, without any mean of their groups taken off: what TRL calls ``scale_rewards="batch"``
+    Group means are not subtracted from the rewards. TRL calls this ``scale_rewards="batch"``
     (TRL 1.16.0, ``trl/trainer/grpo_trainer.py``, ``_generate_and_score_completions``). A step of one completion is
-    returned as is.
+    returned unchanged.
 
     Parameters
     ----------
     advantages : array, shape (..., P, G)
     groups : Groups
-        The rewards that the standard deviation is taken of.
+        The rewards for the standard deviation.
     epsilon : float
     """
     xp = groups.xp
@@ -72,7 +72,7 @@ def divide_by_reward_std(advantages: Array, groups: Groups, epsilon: float = TRL
 def whiten_over_batch(advantages: Array, groups: Groups, epsilon: float = WHITEN_EPS) -> Array:
     """``(A - mean) / sqrt(var + epsilon)`` over every completion of the step (variance with ddof 1).
 
-    A step of one completion is returned as is.
+    A step of one completion is returned unchanged.
     """
     xp = groups.xp
     present = groups.present
@@ -89,7 +89,7 @@ def rescale_informative(advantages: Array, groups: Groups) -> Array:
     """GPG's ``A * B / (B - M)``: B completions in the step, M of them in groups whose rewards are all equal.
 
     A widely used framework counts completions with non-zero reward instead; the two differ wherever a group is
-    mixed. With nothing but all-equal groups the advantages (all 0) are returned as is.
+    mixed. With nothing but all-equal groups the advantages (all 0) are returned unchanged.
     """
     xp = groups.xp
     present = groups.present
@@ -115,12 +115,12 @@ DEVIATION = "deviation"  # of methods whose baseline has one of its own
 
 @cache
 def make_scaling(scale: str) -> Scaling:
-    """The scaling of a name, or of a name with its epsilon such as ``"group_std(epsilon=1e-4)"``.
+    """The scaling with that name, or with a name and epsilon such as ``"group_std(epsilon=1e-4)"``.
 
     Raises
     ------
     ValueError
-        If the name is unknown, it divides by nothing that an epsilon could be added to, or epsilon is not positive.
+        If the name is unknown, the scaling has no epsilon, or epsilon is not positive.
 
     Examples
     --------
@@ -149,9 +149,9 @@ def make_scaling(scale: str) -> Scaling:
 
 @cache
 def recentres(scale: str) -> bool:
-    """Whether a scaling takes a constant out again that was subtracted from all rewards of a step.
+    """Whether a scaling removes a constant that was subtracted from all rewards of a step.
 
-    Tried out, so that a new scaling needs no entry in a list.
+    It is found by a trial, so a new scaling needs no entry in a list.
 
     Examples
     --------
@@ -165,8 +165,8 @@ def recentres(scale: str) -> bool:
 
 
 def cancels_weights(baseline: Baseline, scale: str) -> bool:
-    """Whether weights of completions change no advantage.
+    """Whether a method's weights of completions leave all advantages unchanged.
 
-    One mean over the step, however it is weighted, is a constant; a scaling that re-centres the step takes it out.
+    One mean over the step, whatever its weights, is a constant. A scaling that re-centres the step removes it.
     """
     return baseline.one_mean and recentres(scale)

@@ -1,4 +1,4 @@
-"""Several rewards of a completion: an estimator for each, and one advantage from all of them."""
+"""Several rewards per completion: an estimator for each reward, and one advantage from all of them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from kaestat.estimator.scaling import TRL_EPS
 
 
 class SeveralRewards(Locked):
-    """Advantages from several rewards of each completion, every reward with a baseline and a history of its own.
+    """Advantages from several rewards of each completion; every reward has its own baseline and history.
 
-    Each estimator gives the advantages of its reward; these are weighted, added up, and normalised over the step:
+    Each estimator gives the advantages of its reward; they are weighted, summed, and normalised over the step:
 
         S_g = sum_k w_k A_kg,    A_g = (S_g - mean S) / (std S + 0.0001)
 
     with the standard deviation (ddof 1) over the step's completions. With ``AdvantageEstimator("grpo",
-    scale="trl_group")`` for each this is GDPO (`gdpo`).
+    scale="trl_group")`` for each reward, this is GDPO (`gdpo`).
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class SeveralRewards(Locked):
     weights : sequence of float, optional
         ``w_k``, one for each reward; 1 if left out.
     normalize : bool
-        Whether the sum is normalised over the step. A step of one completion is left as it is.
+        Whether the sum is normalised over the step. A step of one completion is left unchanged.
 
     Attributes
     ----------
@@ -45,10 +45,10 @@ class SeveralRewards(Locked):
     Raises
     ------
     ValueError
-        If there is no estimator, one is of another order, two are the same object, or weights are not finite or not
-        one for each.
+        If there is no estimator, one is not in strict order, two are the same object, or weights are not finite or
+        their number is wrong.
     TypeError
-        If something else is given than estimators by name.
+        If the argument is not a mapping from names to estimators.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class SeveralRewards(Locked):
         normalize: bool = True,
         **params: Any,
     ) -> Self:
-        """The same method for every reward.
+        """`SeveralRewards` with the same method for every reward.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class SeveralRewards(Locked):
         weights, normalize
             See the class.
         **params
-            Of `AdvantageEstimator`.
+            Parameters of `AdvantageEstimator`.
         """
         if len(set(rewards)) < len(rewards):
             raise ValueError(f"rewards: names must be distinct, got {list(rewards)}.")
@@ -117,12 +117,12 @@ class SeveralRewards(Locked):
 
     @property
     def method(self) -> str:
-        """The methods' names, in messages."""
+        """The names of the methods, for messages."""
         return " + ".join(dict.fromkeys(each.method for each in self.estimators.values()))
 
     @property
     def last_step(self) -> int:
-        """The last step that was taken; -1 before the first."""
+        """The last step recorded; -1 before the first."""
         return max(each.last_step for each in self.estimators.values())
 
     def step(
@@ -136,15 +136,15 @@ class SeveralRewards(Locked):
         weights: Array | Sequence[float] | None = None,
         importance: Array | Sequence[float] | None = None,
     ) -> Array:
-        """Advantages of one step; the rewards are then recorded, all of them or none.
+        """Advantages of one step; all of its rewards are then recorded, or none.
 
         Parameters
         ----------
         prompt_ids, step, mask, stream_ids, weights, importance
             As in `AdvantageEstimator.step`; ``weights`` are those of completions.
         rewards : array of float, shape (N, K)
-            A column for each estimator. NaN where a reward does not apply to a completion: it adds 0 to the advantage,
-            and is not recorded. A completion without any reward has advantage 0 and stands aside from the
+            A column for each estimator. NaN if a reward does not apply to a completion: it adds 0 to the advantage,
+            and is not recorded. A completion without any reward has advantage 0 and is not part of the
             normalisation.
 
         Returns
@@ -155,7 +155,7 @@ class SeveralRewards(Locked):
         Raises
         ------
         ValueError, TypeError
-            As `AdvantageEstimator.step`, and unless there is a column for each estimator.
+            As `AdvantageEstimator.step`, and if the number of columns differs from the number of estimators.
         """
         call = Call()
         advantages = self.recorded("step", call, prompt_ids, rewards, step, mask, stream_ids, weights, importance)
@@ -187,7 +187,7 @@ class SeveralRewards(Locked):
         mask: Any,
         *columns: Any,
     ) -> Array:
-        """`step` or `observe` as a part of a call that does more; see `AdvantageEstimator.recorded`."""
+        """The result of `step` or `observe` as a part of a larger call; see `AdvantageEstimator.recorded`."""
         reward, step = self._columns(rewards), whole_step(step)
         keep = None if mask is None else check_mask(mask, len(reward))
         present = ~np.isnan(reward) if keep is None else ~np.isnan(reward) & keep[:, None]
@@ -221,18 +221,18 @@ class SeveralRewards(Locked):
         return self.state_snapshot()()
 
     def state_snapshot(self) -> Callable[[], dict[str, Any]]:
-        """`state_dict` as of now, for when it is called."""
+        """A function that returns `state_dict` as of now."""
         with self.lock:
             parts = {name: each.state_snapshot() for name, each in self.estimators.items()}
         return lambda: {name: state() for name, state in parts.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state from `state_dict`, all of it or nothing.
+        """Load the result of `state_dict`, all of it or nothing.
 
         Raises
         ------
         ValueError
-            If it is of other rewards, or one of its parts as `AdvantageEstimator.load_state_dict` says.
+            If the state is of other rewards, and as `AdvantageEstimator.load_state_dict`.
         """
         if list(state) != list(self.estimators):
             raise ValueError(f"state: of rewards {list(state)}, but these are {list(self.estimators)}.")
@@ -254,12 +254,12 @@ class SeveralRewards(Locked):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Rebuild what `save` wrote; it goes on bit for bit as if it had never stopped.
+        """The object that `save` wrote; it continues bit for bit as if it had never stopped.
 
         Raises
         ------
         ValueError
-            If the file is torn, or holds something else.
+            If the file is damaged, or holds something else.
         """
         content = load_state(path)
         try:

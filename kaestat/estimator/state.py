@@ -23,12 +23,12 @@ PARTS = {"method", "last_step", "carry", "history", "recorded", "with_streams"}
 
 @dataclass(frozen=True, eq=False)
 class EstimatorState:
-    """All that an `AdvantageEstimator` knows of the steps behind it.
+    """Everything that an `AdvantageEstimator` knows about earlier steps.
 
     Attributes
     ----------
     carry : dict of ndarray, or None
-        The baseline's state beyond its history.
+        The baseline's state in addition to its history.
     history : RewardHistory or None
         None before the first step, and for baselines without one.
     last_step : int
@@ -36,15 +36,15 @@ class EstimatorState:
     recorded : dict of hashables to None
         Prompts of the last step, kept for baselines with a carry but no history.
     with_streams : bool or None
-        Whether steps came with stream ids; None while there is no history.
+        Whether steps had stream ids; None while there is no history.
     weighting : str or None
-        Which of "weights" and "importance" completions came with (`StepSamples`); None while that is not known.
+        Which of "weights" and "importance" completions had (`StepSamples`); None while unknown.
     priors : tuple of Prior
-        What the history is to begin with; empty once there is one, which holds their visits then.
+        The priors with which the history will begin; empty once there is a history, which then holds their visits.
     late : int or None
-        What the history is to keep for completions that come late (`RewardHistory`).
+        The number of steps for which the history keeps the past of late completions (`RewardHistory`).
     received : Received
-        Which numbered deltas it holds, its own among them.
+        The numbered deltas that it holds, including its own.
     write : HistoryWrite or None
         Rows of the history that are still to be written (`kaestat.estimator.held_state.settle`).
     """
@@ -62,13 +62,13 @@ class EstimatorState:
 
     @classmethod
     def first(cls, baseline: Baseline, late: int | None) -> EstimatorState:
-        """That before the first step; with ``late`` there is no carry (`of`)."""
+        """The state before the first step; with ``late`` there is no carry (`of`)."""
         return cls(baseline.initial_carry() if late is None else None, late=late)
 
     def snapshot(self, method: str) -> Callable[[], dict[str, Any]]:
-        """The state as of now, as plain data and NumPy arrays (copies) for when it is called.
+        """A function that returns the state as of now, as plain data and NumPy arrays (copies).
 
-        That raises a TypeError if a prompt id cannot be stored.
+        The function raises a TypeError if a prompt id cannot be stored.
         """
         history = None if self.history is None else snapshot(self.history.columns)
         carry = None if self.carry is None else {name: np.array(a) for name, a in self.carry.items()}
@@ -92,12 +92,12 @@ class EstimatorState:
 
     @classmethod
     def of(cls, state: Any, method: str, baseline: Baseline, *, late: int | None = None) -> EstimatorState:
-        """The inverse of `snapshot`; with ``late`` there is no carry: what it would tell follows from the visits.
+        """The inverse of `snapshot`; with ``late`` there is no carry, because it follows from the visits.
 
         Raises
         ------
         ValueError
-            If the state is of another method, or does not fit together or the baseline.
+            If the state is of another method, is inconsistent, or does not fit the baseline.
         """
         if not isinstance(state, dict) or not set(state) >= PARTS:
             raise ValueError("state: not a state_dict of an AdvantageEstimator.")

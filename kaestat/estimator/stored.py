@@ -1,4 +1,4 @@
-"""What an estimator holds as plain data."""
+"""The state of an estimator as plain data."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from kaestat.history.delta import HistoryDelta, concat
 
 
 def opening(state: EstimatorState, plan: Plan) -> Held:
-    """What an estimator of this plan holds before its first call, with such a state."""
+    """The state of an estimator with this plan before its first call."""
     returns = ReturnWatch(plan.serving.method, plan.serving.baseline)
     return Held(plan, state, returns, deltas=() if plan.keep_deltas else None)
 
 
 def snapshot(held: Held) -> Callable[[], dict[str, Any]]:
-    """The state as of now, and the deltas to be sent, as plain data and NumPy arrays for when it is called."""
+    """A function that returns the state as of now, and the deltas to send, as plain data and NumPy arrays."""
     plain, deltas, last_step = held.state.snapshot(held.plan.serving.method), held.deltas, held.state.last_step
     return lambda: plain() | ({"pending": concat(deltas, last_step).plain()} if deltas else {})
 
 
 def loaded(state: Any, plan: Plan, sender: Sender) -> Held:
-    """The inverse of `snapshot`, for a plan; deltas are numbered under the sender's name.
+    """The inverse of `snapshot`, for a plan; its deltas are numbered under the sender's name.
 
-    Where the plan's method is the default, the state may be of the one that took its place.
+    If the plan's method is the default, the state may be of the method that replaced it.
 
     Raises
     ------

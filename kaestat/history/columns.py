@@ -1,4 +1,4 @@
-"""The columns of a history, and when there must be more of them."""
+"""The columns of a history, and the rule for adding more."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from kaestat.history.late_visits import push
 
 
 class HistoryWrite(NamedTuple):
-    """New contents of some rows of a history, computed before any of them is written.
+    """New contents of some rows of a history, computed before the first one is written.
 
-    The contents are absolute: a write that was interrupted and is then repeated leaves what one whole write leaves.
+    The contents are absolute: repeating an interrupted write gives the same result as one complete write.
 
     Attributes
     ----------
     columns : Columns
-        `Columns.carry_out` changes them.
+        The columns that `Columns.carry_out` changes.
     keys : dict of hashables to int
         New prompts and their rows.
     rows : ndarray of int, shape (K,)
         Rows that change.
     fields : dict of ndarray, shape (R, V) each
-        The columns; new arrays, with their present contents, where they had to grow.
+        The columns; those that had to grow are new arrays with the present contents.
     blocks : dict of ndarray, shape (K, V) each
         New contents of the rows.
     state : ndarray, shape (R, S)
-        Like ``fields``: the numbers of each prompt beside its visits.
+        Like ``fields``: the numbers of each prompt in addition to its visits.
     kept : ndarray, shape (K, S), or None
-        New contents of its rows; None if they do not change.
+        New contents of these rows of ``state``; None if they do not change.
     shown, last_step, records : int
         New values of the columns' attributes.
     """
@@ -54,20 +54,20 @@ class HistoryWrite(NamedTuple):
 
 @dataclass(eq=False)
 class Columns:
-    """The arrays of a `kaestat.RewardHistory`, right-aligned, and what of them is needed yet.
+    """The right-aligned arrays of a `kaestat.RewardHistory`, and the part of them that is still needed.
 
     Attributes
     ----------
     horizon, max_visits, late
-        See `kaestat.RewardHistory`; so are ``last_step`` and ``records``.
+        See `kaestat.RewardHistory`, also for ``last_step`` and ``records``.
     fields : dict of ndarray, shape (R, V) each
         Row 0 is empty.
     state : ndarray of float32, shape (R, S)
-        The numbers of each prompt beside its visits.
+        The numbers of each prompt in addition to its visits.
     row : dict of hashables to int
         The row of each prompt.
     shown : int
-        Newest columns, which hold all that a step after the last reaches; those before are for late visits.
+        Number of newest columns that the next step can reach; earlier ones are for late visits.
     """
 
     horizon: float
@@ -86,7 +86,7 @@ class Columns:
         return self.fields["step"].shape[1]
 
     def rows(self, keys: Sequence[Hashable]) -> np.ndarray:
-        """Row of each key, 0 for a key never seen."""
+        """Row of each key, 0 for an unknown key."""
         return np.fromiter(map(self.row.get, keys, repeat(0)), dtype=np.intp, count=len(keys))
 
     def carry_out(self, write: HistoryWrite) -> None:
@@ -100,7 +100,7 @@ class Columns:
         self.shown, self.last_step, self.records = write.shown, write.last_step, write.records
 
     def visits(self, rows: np.ndarray, step: int | np.ndarray, first: int = 0) -> Visits:
-        """Visits of some rows as seen from a step, of the columns from ``first`` on."""
+        """Visits of some rows as seen from a step, from column ``first`` to the last."""
         gathered = {name: np.take(field, rows, axis=0) for name, field in self.fields.items()}
         if first:
             gathered = {name: np.ascontiguousarray(taken[:, first:]) for name, taken in gathered.items()}
@@ -110,17 +110,17 @@ class Columns:
         return Visits(lag=lag, **sums, state=state)
 
     def keep_newest(self, visits: float) -> None:
-        """From now on look back that many newest visits of a prompt; `keep_for_late` drops those before."""
+        """Look back that many newest visits of a prompt from now on; `keep_for_late` drops earlier ones."""
         self.max_visits, self.shown = visits, int(min(self.shown, visits))
 
     def keep_for_late(self, late: int | None) -> None:
-        """From now on keep what visits that come late by so many steps reach; None for a history in order."""
+        """Keep the past of visits up to so many steps late from now on; None for a history in order."""
         if late is None and self.shown < self.width:
             self.fields = {name: field[:, -self.shown :].copy() for name, field in self.fields.items()}
         self.late = late
 
     def part(self, rows: np.ndarray) -> Columns:
-        """Columns whose k-th row is a copy of the k-th of some rows: the caller may change them."""
+        """A copy of some rows as new columns, in that order; the caller may change them."""
         return replace(self, fields={name: np.take(field, rows, axis=0) for name, field in self.fields.items()})
 
     def append(self, *visits: Any) -> None:
@@ -135,7 +135,7 @@ class Columns:
         sums: dict[str, np.ndarray],
         state: np.ndarray | None = None,
     ) -> HistoryWrite:
-        """The write of a newest visit to some rows, without checks; the columns are unchanged."""
+        """The write that adds a newest visit to some rows, without checks; the columns are unchanged."""
         part = self.part(rows)
         part.make_room(np.arange(len(rows)), np.broadcast_to(step, rows.shape), step)
         part.retype(sums)
@@ -144,7 +144,7 @@ class Columns:
         return self.write(part, keys, rows, state)
 
     def write(self, part: Columns, keys: Sequence[Hashable], rows: np.ndarray, kept: np.ndarray | None) -> HistoryWrite:
-        """The write that gives some rows, 0 for new prompts, the contents of a changed `part`."""
+        """The write that replaces some rows, 0 for new prompts, with the contents of a changed `part`."""
         new = np.flatnonzero(rows == 0)
         if len(new):
             rows = rows.copy()
@@ -164,20 +164,20 @@ class Columns:
         return HistoryWrite(self, named, rows, fields, part.fields, state, kept, *done)
 
     def retype(self, numbers: dict[str, np.ndarray]) -> None:
-        """Widen the type of columns, if need be, so that they hold some numbers exactly."""
+        """Widen the types of columns if needed to hold some numbers exactly."""
         for name in NARROW_FIELDS:
             column = self.fields[name]
             self.fields[name] = column.astype(holding(column.dtype, numbers[name]), copy=False)
 
     @property
     def first_kept(self) -> float:
-        """The oldest step that the step after the last reaches, or a completion that is as late as may be."""
+        """The oldest step still needed by the next step, or by the latest completion allowed."""
         return self.last_step + (1 if self.late is None else -self.late) - self.horizon
 
     def make_room(self, rows: np.ndarray, step: np.ndarray, last_step: int) -> None:
-        """Widen if a new visit of each of some rows would push out one that is needed yet; shapes (K,).
+        """Widen the columns if a new visit in each of some rows would push out a needed one; shapes (K,).
 
-        The columns that a step in order is shown grow as they do without late visits, so that its sums round alike.
+        The columns visible to a step in order grow as they do without late visits, so that its sums round identically.
         """
         shown, width = self.shown, self.width
         if shown < self.max_visits:

@@ -1,4 +1,4 @@
-"""What has come into a history: visits as a table that can be added up, sent, and added to other histories."""
+"""New entries of a history: visits in a table to add up, send, and add to other histories."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MarkT = TypeVar("MarkT", bound=Hashable)
 class HistoryDelta:
     """Sums over completions of prompts at steps, one entry for each visit.
 
-    Merging is associative and commutative: the same visits and sums, up to the rounding of sums (none where rewards are
-    0 and 1). So workers may exchange deltas in any order and in any grouping. Each part has an origin, the sender and a
-    number, and counts once however often it comes.
+    Merging is associative and commutative: any order gives the same visits and sums, up to the rounding of sums
+    (exactly for rewards 0 and 1). So workers may exchange deltas in any order and in any grouping. Each part has an
+    origin, the sender and a number. It counts once, no matter how often it arrives.
 
     Attributes
     ----------
@@ -37,14 +37,14 @@ class HistoryDelta:
     sums : dict of ndarray of float64, shape (K,) each
         ``count, total, total_sq``, and the weighted sums where completions have weights.
     last_step : int
-        The newest step of which the sender knows; -1 for none.
+        The newest step known to the sender; -1 for none.
     with_streams : bool or None
-        Whether the completions came with stream ids; None if that is not known.
+        Whether the completions had stream ids; None if unknown.
     weighting : str or None
-        Which of "weights" and "importance" they came with (`kaestat.core.samples.StepSamples`); None if that is not
-        known.
+        Which of "weights" and "importance" they had (`kaestat.core.samples.StepSamples`); None if
+        unknown.
     origins : tuple of (str, int)
-        Sender and number of each part: of each call that recorded. Parts without one count as often as they come.
+        Sender and number of each part, that is, of each call that recorded. Parts without an origin count every time.
     part : ndarray of int, shape (K,), optional
         Position in ``origins`` of each visit; -1, the default for all, for visits without an origin.
     """
@@ -68,7 +68,7 @@ class HistoryDelta:
         return len(self.row)
 
     def merge(self, other: HistoryDelta) -> HistoryDelta:
-        """Both together; what both have of one origin counts once.
+        """Both deltas together; a part with the same origin in both counts once.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class HistoryDelta:
         return union([self, other])
 
     def plain(self) -> dict[str, Any]:
-        """As plain data and NumPy arrays.
+        """The delta as plain data and NumPy arrays.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class HistoryDelta:
         return replace(self, origins=(origin,), part=np.zeros(len(self), dtype=np.intp))
 
     def without(self, received: Received | frozenset[Origin]) -> HistoryDelta:
-        """The parts that have not been received."""
+        """The delta without the parts already received."""
         return self._of_parts([origin not in received for origin in self.origins])
 
     def plain_visits(self) -> HistoryDelta:
@@ -135,7 +135,7 @@ class HistoryDelta:
         Raises
         ------
         ValueError
-            If the parts do not fit together.
+            If the parts are inconsistent.
         """
         try:
             keys = decode_keys(state["keys"])
@@ -153,7 +153,7 @@ class HistoryDelta:
         return delta
 
     def to_bytes(self) -> bytes:
-        """For sending: plain data and a checksum, no pickle; errors as `plain`."""
+        """The delta as bytes to send: plain data and a checksum, no pickle; errors as `plain`."""
         return dump_state(self.plain())
 
     @classmethod
@@ -163,7 +163,7 @@ class HistoryDelta:
         Raises
         ------
         ValueError
-            If the bytes are incomplete, altered, or something else.
+            If the bytes are incomplete, altered, or not a delta.
         """
         return cls.of_plain(parse_state(content, "delta"))
 
@@ -186,12 +186,12 @@ class HistoryDelta:
 
 
 def union(deltas: Sequence[HistoryDelta]) -> HistoryDelta:
-    """All of several deltas together; what several have of one origin counts once.
+    """All of several deltas together; parts with the same origin count once.
 
     Raises
     ------
     ValueError
-        If there is none, or they hold different sums, or differ in streams or weights.
+        If there is no delta, or they hold different sums, or differ in streams or weights.
     """
     if not deltas:
         raise ValueError("deltas: there is none to merge.")
@@ -250,13 +250,13 @@ def _order(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def concat(deltas: Sequence[HistoryDelta], last_step: int) -> HistoryDelta:
-    """`union`, or a delta without visits where there is none."""
+    """The `union`, or a delta without visits if there are no deltas."""
     none = np.zeros(0, dtype=np.intp)
     return union(deltas) if deltas else HistoryDelta([], none, none, {}, last_step)
 
 
 def common(name: str, *marks: MarkT | None) -> MarkT | None:
-    """What all that is known of has in common; None if nothing is known.
+    """The common value of those that are not None; None if all are.
 
     Raises
     ------

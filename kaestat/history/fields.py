@@ -1,4 +1,4 @@
-"""The columns of a history: what is summed over a visit, and the checks of what a state file holds."""
+"""The columns of a history: the sums over a visit, and the checks of a state file's contents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NARROW_FIELDS = ("count", "total", "total_sq")  # of rewards 0 and 1, whole numb
 
 
 def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
-    """What `RewardHistory` keeps of a visit: the sums over each row's completions, shape (P,) each."""
+    """The sums over each row's completions that `RewardHistory` keeps of a visit, shape (P,) each."""
     reward = groups.reward
     plain = reward if groups.mask is None else np.where(groups.mask, reward, 0.0)
     sums = {
@@ -46,14 +46,14 @@ def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
 
 
 def stored_step(step: Any) -> int:
-    """The last step of a state, -1 before the first; or a ValueError."""
+    """The last step of a state, -1 before the first; a ValueError if it is invalid."""
     if type(step) is not int or not -1 <= step <= MAX_STEP:
         raise ValueError(f"state: last_step must be a whole number from -1 to {MAX_STEP}, got {step!r}.")
     return step
 
 
 def checked_sums(sums: dict[str, Any], size: int) -> dict[str, np.ndarray]:
-    """Sums over visits, one entry for each of ``size`` keys, or an error that names what is wrong with them."""
+    """Sums over visits, one entry for each of ``size`` keys; an error names those that are wrong."""
     columns = {name: check_column(name, values) for name, values in sums.items()}
     for name, column in columns.items():
         if column.shape != (size,):
@@ -88,8 +88,8 @@ def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[H
 def _numbered(keys: list[Hashable]) -> dict[Hashable, int]:
     """The number of each key, counted from 1.
 
-    A dict that has only ever had strings reads all of them again whenever it grows. One that had another key keeps
-    their hashes: a million strings take a third less time.
+    A dict with only string keys reads all of them again whenever it grows. A dict that once had another key keeps
+    their hashes, which makes a million strings a third faster.
     """
     other = object()
     number: dict[Hashable, int] = {other: 0}
@@ -127,7 +127,7 @@ def _with_squared(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def stored_shown(state: dict[str, Any], width: int) -> int:
-    """How many of the columns a step in order is shown; all where visits do not come late. Or a ValueError."""
+    """Number of columns visible to a step in order; all if visits do not come late. A ValueError if invalid."""
     shown = state.get("shown", width)
     if type(shown) is not int or not 1 <= shown <= width or (shown < width and state.get("late") is None):
         raise ValueError(f"state: shown must be a whole number of columns from 1 to {width}, got {shown!r}.")
@@ -135,7 +135,7 @@ def stored_shown(state: dict[str, Any], width: int) -> int:
 
 
 def stored_state(state: Any, size: int) -> np.ndarray:
-    """What was kept of each prompt, with the empty row 0 in front."""
+    """The numbers kept for each prompt, with the empty row 0 in front."""
     if state is None:
         return np.zeros((size + 1, 0), dtype=np.float32)
     if not isinstance(state, np.ndarray) or state.ndim != 2 or len(state) != size or state.dtype != np.float32:
@@ -162,7 +162,7 @@ def after_empty(field: np.ndarray) -> np.ndarray:
 def _zeros(shape: tuple[int, int], dtype: np.dtype[Any]) -> np.ndarray:
     """Zeros; many of them stand in pages of their own, which go back to the system with the array.
 
-    A history grows by replacing its columns. In the heap, the old ones would leave holes between its prompt ids.
+    A history grows by replacing its columns. On the heap, the old columns would leave holes between its prompt ids.
     """
     size = math.prod(shape) * dtype.itemsize
     if size < _MANY or not hasattr(mmap, "MAP_ANONYMOUS"):  # the latter on Windows
@@ -174,16 +174,16 @@ def _zeros(shape: tuple[int, int], dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Type of a column without numbers; see `holding`."""
+    """Type of a column that has no numbers yet; see `holding`."""
     if name in NARROW_FIELDS:
         return np.dtype(np.int16)
     return np.dtype(np.int32 if name in INTEGER_FIELDS else np.float64)
 
 
 def holding(dtype: np.dtype[Any], numbers: np.ndarray) -> np.dtype[Any]:
-    """The type itself, or the next wider one that holds all of some numbers exactly: 16 and 32 bits, double precision.
+    """The type, or the next wider one that holds some numbers exactly: 16 bits, 32 bits, double precision.
 
-    Rewards that are whole numbers have whole sums, which take a quarter of the memory.
+    Whole-number rewards have whole sums, which need a quarter of the memory.
     """
     if dtype.kind != "i" or not numbers.size:
         return dtype

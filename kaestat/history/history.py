@@ -1,4 +1,4 @@
-"""The bounded record of past visits, the only state that the history baselines have."""
+"""The bounded record of past visits, which is all the state of most history baselines."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from kaestat.history.unordered import added, as_delta
 class RewardHistory:
     """Per-prompt sufficient statistics of past visits, oldest first, within a horizon of steps.
 
-    Rows are prompts (or streams of a prompt), columns are visits, right-aligned: the newest visit stands in the last
-    column, and unused columns have count 0. Row 0 is always empty and stands for prompts never seen. Memory is
-    O(prompts x visits within the horizon): 10 bytes a visit where rewards are whole numbers, 22 otherwise, and 48 more
-    where completions have weights, plus the ids.
+    Rows are prompts (or streams of a prompt), columns are visits, right-aligned: the newest visit is in the last
+    column, and unused columns have count 0. Row 0 is always empty and stands for unknown prompts. Memory is
+    O(prompts x visits within the horizon): 10 bytes per visit for whole-number rewards, 22 otherwise, and 48 more
+    with weights, plus the ids.
 
     Parameters
     ----------
@@ -41,14 +41,14 @@ class RewardHistory:
     weighted : bool
         Keep the weighted sums as well.
     with_divergence : bool
-        Keep the policy divergence since the visit before.
+        Keep the policy divergence since the previous visit.
     max_visits : float
-        Visits of a prompt that a value looks back at most, the newest; ``inf`` for no limit.
+        Number of a prompt's newest visits that a value looks back at; ``inf`` for no limit.
     state_size : int
-        Numbers (of single precision) kept of each prompt beside its visits.
+        How many numbers (single precision) are kept for each prompt in addition to its visits.
     late : int, optional
-        For visits that come in any order (`add`): those are kept, too, that a step so many steps before the last can
-        reach. None for a history that is recorded in order.
+        For visits in any order (`add`): also keep the visits that a step this many steps before the last can
+        reach. None for a history recorded in order.
 
     Examples
     --------
@@ -89,22 +89,22 @@ class RewardHistory:
 
     @property
     def horizon(self) -> float:
-        """Steps that a value looks back."""
+        """The number of steps that a value looks back."""
         return self.columns.horizon
 
     @property
     def max_visits(self) -> float:
-        """Visits of a prompt that a value looks back at most."""
+        """The largest number of a prompt's visits that a value looks back at."""
         return self.columns.max_visits
 
     @property
     def last_step(self) -> int:
-        """Of the newest visit, -1 for none since step 0: visits of a prior may stand at negative steps."""
+        """Step of the newest visit, -1 for none since step 0: visits of a prior may have negative steps."""
         return self.columns.last_step
 
     @property
     def records(self) -> int:
-        """How many times visits were recorded here: what was computed of them is out of date if this has moved on."""
+        """Number of times that visits were recorded; results computed at an earlier number are out of date."""
         return self.columns.records
 
     @property
@@ -124,12 +124,12 @@ class RewardHistory:
 
     @property
     def state_size(self) -> int:
-        """Numbers kept of each prompt beside its visits."""
+        """How many numbers are kept for each prompt in addition to its visits."""
         return self.columns.state.shape[1]
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the arrays; the ids come on top."""
+        """Bytes of the arrays, without the ids."""
         return sum(field.nbytes for field in (*self.columns.fields.values(), self.columns.state))
 
     def visits(self, keys: Sequence[Hashable], step: int) -> Visits:
@@ -138,7 +138,7 @@ class RewardHistory:
         Raises
         ------
         ValueError
-            If one of them was visited at ``step`` or later: a value must not see its own step or the future.
+            If a key was visited at ``step`` or later: a value must not use its own step or the future.
         """
         rows = self.rows(keys)
         seen = self.columns.fields["count"][rows, -1] > 0
@@ -147,20 +147,20 @@ class RewardHistory:
         return self.columns.visits(rows, step)
 
     def rows(self, keys: Sequence[Hashable]) -> np.ndarray:
-        """Row of each key, 0 for a key never seen."""
+        """Row of each key, 0 for an unknown key."""
         return self.columns.rows(keys)
 
     def newest_step(self, keys: Sequence[Hashable]) -> np.ndarray:
-        """Step of the newest visit of each key, -1 for a key never seen; shape (P,)."""
+        """Step of the newest visit of each key, -1 for an unknown key; shape (P,)."""
         rows = self.rows(keys)
         return np.where(self.columns.fields["count"][rows, -1] > 0, self.columns.fields["step"][rows, -1], -1)
 
     def newest(self, visits: int, most: int) -> dict[str, np.ndarray]:
         """The newest visits of prompts, newest last: ``step, count, total, total_sq``, shape (P, ``visits``) each.
 
-        With the weighted sums where they are kept.
-        Of every prompt seen, or of every k-th, so that there are at most ``most``. Where a prompt has fewer visits, the
-        first columns have count 0.
+        With the weighted sums if they are kept.
+        The rows are all known prompts, or every k-th, so that there are at most ``most``. If a prompt has fewer visits,
+        its first columns have count 0.
         """
         rows = slice(1, len(self.columns.row) + 1, max(1, math.ceil(len(self.columns.row) / most)))
         names = (*PLAIN_FIELDS, *(WEIGHTED_FIELDS if self.weighted else ()))
@@ -174,7 +174,7 @@ class RewardHistory:
         Raises
         ------
         ValueError
-            If the step goes backwards, or one of the keys has been recorded at this step.
+            If the step goes backwards, or a key is already recorded at this step.
         """
         if step < self.last_step:
             raise ValueError(
@@ -200,15 +200,15 @@ class RewardHistory:
         step : int
             The step of this visit.
         **sums : array-like, shape (P,)
-            ``count, total, total_sq`` and whatever else this history keeps. Keys with count 0 are skipped.
+            ``count, total, total_sq`` and all other sums of this history. Keys with count 0 are skipped.
 
         Raises
         ------
         ValueError
-            If the sums are not those this history keeps, a key comes twice, or `check_new` refuses. The history is
-            then unchanged.
+            If the sums are not those of this history, a key occurs twice, or `check_new` raises an error. The history
+            is then unchanged.
         TypeError
-            If a key is not hashable, or a sum no number.
+            If a key is not hashable, or a sum is not a number.
         """
         keys, step = check_ids("keys", keys), whole_step(step)
         expected = set(self.columns.fields) - {"step"}
@@ -227,27 +227,27 @@ class RewardHistory:
         self.columns.append(keys, rows, step, columns)
 
     def add(self, delta: HistoryDelta) -> None:
-        """Add completions of any step, late ones among them: to the visit of that step, or as one in between.
+        """Add completions of any step, late or not: to the visit of that step, or as a new visit in its place.
 
-        Whatever the order of such calls, and however the completions of a visit are spread over them, the visits are
-        the same afterwards, up to the rounding of sums. Visits that no step after the last can reach, nor a completion
-        that is ``late`` by as much as it may be, are left out.
+        The result does not depend on the order of calls, or on how the completions of a visit are spread over them, up
+        to the rounding of sums. Visits are left out if neither the next step nor the latest completion that ``late``
+        allows can reach them.
 
         Parameters
         ----------
         delta : HistoryDelta
-            With what this history keeps. None of its completions may have been recorded before.
+            With the sums of this history. None of its completions may be recorded already.
 
         Raises
         ------
         ValueError
-            If the delta has other sums, or the history keeps what cannot be added to: policy divergences between
-            visits, or numbers of each prompt beside its visits. The history is then unchanged.
+            If the delta has other sums, or the history keeps something that cannot be added: policy divergences between
+            visits, or numbers in addition to the visits. The history is then unchanged.
         """
         self.columns.carry_out(added(self.columns, delta))
 
     def merge(self, other: Self) -> None:
-        """Add all visits of another history, of other completions: associative and commutative, up to rounding.
+        """Add all visits of a history of other completions: associative and commutative, up to rounding.
 
         Raises
         ------
@@ -257,23 +257,24 @@ class RewardHistory:
         self.add(other.as_delta())
 
     def as_delta(self) -> HistoryDelta:
-        """All visits that are kept, as what an empty history would have to add."""
+        """All kept visits as a delta: added to an empty history it gives this one."""
         return as_delta(self.columns)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on, as plain data and NumPy arrays (copies)."""
+        """The whole state as plain data and NumPy arrays (copies)."""
         return snapshot(self.columns)()
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
-        """A history from `state_dict`.
+        """The history in the result of `state_dict`.
 
-        Weighted histories of earlier versions lack ``sum W^2 Z`` and ``sum W^2 Z^2``: filled in as `Visits` has them.
+        Weighted histories of earlier versions lack ``sum W^2 Z`` and ``sum W^2 Z^2``; they are estimated as in
+        `Visits`.
 
         Raises
         ------
         ValueError
-            If the parts of the state do not fit together.
+            If the parts of the state are inconsistent.
         """
         fields, row, last_step = stored_columns(state)
         try:
@@ -295,12 +296,12 @@ class RewardHistory:
 
     @classmethod
     def load(cls, path: Any) -> Self:
-        """Read a history written by `save`.
+        """The history in a file written by `save`.
 
         Raises
         ------
         ValueError
-            If the file is torn or holds something else.
+            If the file is damaged or holds something else.
         """
         state = load_state(path)
         if not isinstance(state.get("history"), dict):

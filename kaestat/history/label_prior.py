@@ -1,4 +1,4 @@
-"""What difficulty labels tell of pass rates, such as the quintiles of a public data set; for `Prior.of_labels`."""
+"""Pass rates from difficulty labels, such as the quintiles of a public data set; for `Prior.of_labels`."""
 
 from __future__ import annotations
 

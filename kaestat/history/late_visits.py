@@ -1,4 +1,4 @@
-"""Visits that come late: additions to the columns of a history, or new columns in between."""
+"""Late visits: they are added to existing columns of a history, or become new columns."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PER_PROMPT = ("lag", "state")  # of `Visits`: no sums
 
 
 def in_rounds(row: np.ndarray, step: np.ndarray) -> Iterator[np.ndarray]:
-    """Positions of visits such that no turn has two of a row, and each row's come in the order of time.
+    """Positions of visits in rounds, with at most one visit of a row per round, each row's in the order of time.
 
     Parameters
     ----------
     row, step : ndarray of int, shape (K,)
-        No two visits have both in common.
+        No two visits agree in both.
     """
     if len(row) < 2 or len(np.unique(row)) == len(row):
         yield np.arange(len(row))
@@ -43,11 +43,11 @@ def add_to_columns(
     Parameters
     ----------
     columns : dict of ndarray, shape (P, V) each
-        ``step``, and those of ``sums``.
+        ``step``, and the columns of ``sums``.
     row, place : ndarray of int, shape (K,)
-        Distinct rows, and the column in which each visit stands or is to stand.
+        Distinct rows, and the present or future column of each visit.
     new : ndarray of bool, shape (K,)
-        Whether there is no such visit yet: older ones then move one column to the left, and what stands in the first is
+        Whether the visit is new: older visits then move one column to the left, and the one in the first column is
         dropped.
     step : ndarray of int, shape (K,)
     sums : dict of ndarray, shape (K,) each
@@ -80,7 +80,7 @@ def push(
 
 
 def named(lags: np.ndarray, prompt: np.ndarray, lag: np.ndarray) -> np.ndarray:
-    """Which visits are those of some prompts at some lags; shape (P, V).
+    """Which visits are those of the given prompts at the given lags; shape (P, V).
 
     Parameters
     ----------
@@ -96,12 +96,12 @@ def named(lags: np.ndarray, prompt: np.ndarray, lag: np.ndarray) -> np.ndarray:
 
 
 def newest_of(chosen: np.ndarray, most: int) -> np.ndarray:
-    """The last ``most`` of those that are chosen in each row; Booleans of shape (P, V)."""
+    """The last ``most`` of the chosen entries of each row; Booleans of shape (P, V)."""
     return chosen & (np.cumsum(chosen[:, ::-1], axis=1)[:, ::-1] <= most)
 
 
 def hidden(visits: Visits, kept: np.ndarray) -> Visits:
-    """The visits with all but some made padding; the same object where there is nothing to hide.
+    """The visits, with all but some turned into padding; the same object if nothing is to be hidden.
 
     Parameters
     ----------

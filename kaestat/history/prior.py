@@ -1,4 +1,4 @@
-"""What is known of prompts before a run: pass rates with counts, as visits of the time before it."""
+"""Knowledge about prompts from before a run: pass rates with counts, as visits before the run."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ ROUNDING = 1e-9  # of a rate: k / n times n is k, and a mean of equal rewards is
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """One visit of each of some prompts, made before a run or beside it: a warm start (`AdvantageEstimator`).
+    """One visit of each of some prompts, made before a run or separately from it: a warm start (`AdvantageEstimator`).
 
-    It is a visit like any other, with a number of completions and a date. So it counts for what it is, fades as the
-    policy moves on, gives way to what the run itself sees, and enters the bandwidth's learning as the past of the
-    visits that follow; it is never scored itself unless an earlier visit is there to predict it. An offline pass over
-    the prompts with the policy that training starts from is dated just before the first step, which is the default. One
-    with an older or another policy is made to fade sooner by an earlier step; negative steps lie before the run.
+    It is a visit like any other, with a number of completions and a date. It counts by its completions, fades as the
+    policy changes, and the visits of the run replace it. In the learning of the bandwidth it is the past of later
+    visits; it is scored only if an earlier visit can predict it. The default date, just before the first step, is right
+    for an offline pass over the prompts with the policy that training starts from. For an older or another policy, give
+    an earlier step, so that it fades sooner; negative steps lie before the run.
 
     Use `of_rates`, `of_mapping`, `of_labels`, `of_rewards`, `of_samples`, `of_table` or `read`.
 
     Attributes
     ----------
     prompt_ids : list of hashables, length P
-        Distinct, the same ids that rewards come with; for ``kae_stream`` with stream ids pairs of prompt and stream.
+        Distinct ids, the same as for rewards; for ``kae_stream`` with stream ids, pairs of prompt and stream.
     sums : dict of ndarray of float64, shape (P,) each
-        ``count, total, total_sq`` of the completions' rewards, and weighted sums where they have weights
+        ``count, total, total_sq`` of the completions' rewards, and weighted sums if they have weights
         (`kaestat.history.fields.visit_sums`). Counts are whole numbers of at least 1.
     step : int
-        The step at which the policy was the one that sampled them.
+        The step whose policy sampled the completions.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class Prior:
         low: float = 0.0,
         high: float = 1.0,
     ) -> Self:
-        """From mean rewards, where a reward is one of two numbers: pass rates.
+        """The prior of given pass rates; a reward is one of two numbers.
 
         Parameters
         ----------
@@ -78,7 +78,7 @@ class Prior:
         means : array or sequence of float, shape (P,)
             Mean reward of each prompt. It need not be a multiple of ``1 / count``.
         counts : array or sequence of int, shape (P,)
-            Completions behind each mean, whole numbers. Prompts with count 0 are left out, whatever their mean.
+            Number of completions in each mean. Prompts with count 0 are left out, whatever their mean.
         step : int
             See the class.
         low, high : float
@@ -87,8 +87,8 @@ class Prior:
         Raises
         ------
         ValueError
-            If an id comes twice or is missing, lengths differ, a mean lies outside [low, high], or a count is negative
-            or no whole number.
+            If an id occurs twice or is missing, lengths differ, a mean lies outside [low, high], or a count is negative
+            or not a whole number.
         TypeError
             If an id is not hashable, or something is not a number.
         """
@@ -122,7 +122,7 @@ class Prior:
         low: float = 0.0,
         high: float = 1.0,
     ) -> Self:
-        """From ``{prompt_id: (mean, count)}``; otherwise as `of_rates`.
+        """The prior of ``{prompt_id: (mean, count)}``; otherwise as `of_rates`.
 
         Raises
         ------
@@ -146,25 +146,25 @@ class Prior:
         *,
         step: int = BEFORE_THE_RUN,
     ) -> Self:
-        """From difficulty labels, which say how hard a prompt is, and pass rates that say what a label means here.
+        """The prior of difficulty labels, with measured pass rates that say what a label means for this policy.
 
-        A prompt has the mean rate of its label, with as many completions as tell as much: with the mean m of the rates
-        and their variance t beyond the noise of their measurement ``m (1 - m) / t - 1``, as of a Beta distribution. So
-        another model's pass rates, cut into quantiles, count for no more than they are worth to this policy.
+        The prior of a prompt is the mean rate of its label, with an equally informative number of completions. For mean
+        m and variance t of the rates (without measurement noise) this is ``m (1 - m) / t - 1``, as for a Beta
+        distribution. So another model's pass rates, cut into quantiles, count only as far as they predict this policy.
 
         Parameters
         ----------
         labels : mapping of prompt ids to hashables
-            Of any prompts.
+            Labels of any prompts.
         measured : mapping of prompt ids to (mean reward, completions)
-            Pass rates of some prompts with the policy that training starts from. They are the prior of these prompts.
+            Pass rates of some prompts under the policy that training starts from. They are the prior of these prompts.
         step : int
             See the class.
 
         Raises
         ------
         ValueError
-            If fewer than three measured prompts have a label, a rate is outside of [0, 1], or a count is below 2.
+            If fewer than three measured prompts have a label, a rate is outside [0, 1], or a count is below 2.
 
         Examples
         --------
@@ -177,7 +177,7 @@ class Prior:
 
     @classmethod
     def of_rewards(cls, rewards: Mapping[Hashable, Iterable[float]], *, step: int = BEFORE_THE_RUN) -> Self:
-        """From ``{prompt_id: rewards of its completions}``; prompts without rewards are left out, errors `of_samples`'.
+        """The prior of ``{prompt_id: rewards of its completions}``, without empty ones; errors as `of_samples`.
 
         Examples
         --------
@@ -198,7 +198,7 @@ class Prior:
         weights: Array | Sequence[float] | None = None,
         step: int = BEFORE_THE_RUN,
     ) -> Self:
-        """From completions, as `AdvantageEstimator.step` takes them.
+        """The prior of completions, in the form that `AdvantageEstimator.step` takes.
 
         Parameters
         ----------
@@ -206,7 +206,7 @@ class Prior:
             The prompt of each completion.
         rewards : array or sequence of float, shape (N,)
         weights : array or sequence of float, shape (N,), optional
-            Weight of each completion, needed where steps come with ``weights``, in the same unit.
+            Weight of each completion, in the same unit as the ``weights`` of steps; needed if steps have weights.
         step : int
             See the class.
 
@@ -240,12 +240,12 @@ class Prior:
         low: float = 0.0,
         high: float = 1.0,
     ) -> Self:
-        """From columns of a data set, one row for each prompt.
+        """The prior in columns of a data set with one row for each prompt.
 
         Parameters
         ----------
         table : pandas.DataFrame, datasets.Dataset, or mapping of columns
-            Whatever gives a column as ``table[name]``.
+            Any object with columns ``table[name]``.
         prompt, mean, count : str
             Names of the columns. A row without a mean (None or NaN), or without a count, has no prior.
         step, low, high
@@ -254,7 +254,7 @@ class Prior:
         Raises
         ------
         ValueError, TypeError
-            As `of_rates`, and if the table has not the columns.
+            As `of_rates`, and if a column is missing.
         """
         ids, means, counts = usable_rows(table, prompt, mean, count)
         return cls.of_rates(ids, means, counts, step=step, low=low, high=high)
@@ -271,10 +271,10 @@ class Prior:
         low: float = 0.0,
         high: float = 1.0,
     ) -> Self:
-        """From a file: CSV, JSON lines (``.jsonl``) or Parquet, one row for each prompt; otherwise as `of_table`.
+        """The prior in a CSV, JSON lines (``.jsonl``) or Parquet file, one row per prompt; otherwise as `of_table`.
 
-        Ids are what the file says they are: whole numbers in a CSV become integers, and in Parquet and JSON lines text
-        stays text.
+        Ids keep the type that the file gives them: whole numbers in a CSV become integers; in Parquet and JSON lines,
+        text stays text.
 
         Raises
         ------
@@ -299,7 +299,7 @@ class Prior:
 
     @property
     def weighted(self) -> bool:
-        """Whether its completions have weights."""
+        """Whether the completions have weights."""
         return "weight" in self.sums
 
     @property
@@ -308,14 +308,15 @@ class Prior:
         return {name: self.sums[name] for name in PLAIN_SUMS}
 
     def completions(self, low: float = 0.0, high: float = 1.0, *, counted: bool = False) -> Groups:
-        """Completions of the lowest and the highest reward with these sums.
+        """Completions with only the lowest and the highest reward that have these sums.
 
-        Of a rate that is not a multiple of ``1 / count``, one lies in between; ``counted``, numbers are not whole.
+        If a rate is not a multiple of ``1 / count``, one completion lies between the two rewards; with ``counted``,
+        numbers are fractional instead.
 
         Raises
         ------
         ValueError
-            If the sums are not those of such rewards.
+            If no such rewards have these sums.
         """
         count, total, total_sq = (column[:, None] for column in self.plain_sums.values())
         if (np.abs(total_sq - (total * (low + high) - low * high * count)) > 1e-9 * (1 + count)).any():
@@ -332,7 +333,7 @@ class Prior:
         return Groups(low + (high - low) * above, mask=place < count, prompt_ids=self.prompt_ids)
 
     def plain(self) -> dict[str, Any]:
-        """As plain data and NumPy arrays.
+        """The prior as plain data and NumPy arrays.
 
         Raises
         ------
@@ -348,7 +349,7 @@ class Prior:
         Raises
         ------
         ValueError
-            If the parts do not fit together.
+            If the parts are inconsistent.
         """
         try:
             keys = decode_keys(state["prompt_ids"])
@@ -375,12 +376,12 @@ class Prior:
 
 
 def as_prior(given: Any) -> Prior:
-    """A prior as the user gave it: a `Prior`, ``{prompt_id: (mean, count)}``, or the path of a file.
+    """The `Prior` that the user gave: a `Prior`, ``{prompt_id: (mean, count)}``, or the path of a file.
 
     Raises
     ------
     ValueError, TypeError, FileNotFoundError
-        As `Prior.of_mapping` and `Prior.read`, and if it is nothing of these.
+        As `Prior.of_mapping` and `Prior.read`, and if it is none of these.
     """
     if isinstance(given, Prior):
         return given

@@ -1,4 +1,4 @@
-"""Tables that hold a prior: a column of prompts, one of mean rewards and one of counts."""
+"""Tables of priors: a column of prompts, one of mean rewards and one of counts."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ KINDS = (".csv", ".jsonl", ".parquet")
 
 
 def table_of_file(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """The rows of a CSV, JSON lines or Parquet file.
+    """The table in a CSV, JSON lines or Parquet file.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     ValueError
-        If its name ends otherwise, or it cannot be read.
+        If its name has another ending, or it cannot be read.
     """
     import pandas as pd
 
@@ -41,12 +41,12 @@ def table_of_file(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def write_table(path: str | os.PathLike[str], table: pd.DataFrame) -> None:
-    """The inverse of `table_of_file`: the file is there whole, or not at all.
+    """Write such a file, whole or not at all: the inverse of `table_of_file`.
 
     Raises
     ------
     ValueError
-        If its name ends otherwise.
+        If its name has another ending.
     """
     check_kind(path)
     kind = Path(path).suffix.lower()
@@ -60,7 +60,7 @@ def write_table(path: str | os.PathLike[str], table: pd.DataFrame) -> None:
 
 
 def check_kind(path: str | os.PathLike[str]) -> None:
-    """Raise a ValueError unless the name is that of a file which can be read and written."""
+    """Raise a ValueError unless the file's name ends in a known format."""
     if Path(path).suffix.lower() not in KINDS:
         raise ValueError(f"{path}: a prior is kept in .csv, .jsonl or .parquet; give other tables to Prior.of_table.")
 
@@ -71,9 +71,9 @@ def usable_rows(table: Any, prompt: str, mean: str, count: str) -> tuple[list[Ha
     Raises
     ------
     ValueError
-        If the table has not the columns.
+        If a column is missing.
     TypeError
-        If it gives no columns, or a mean or count is not a number.
+        If it has no columns, or a mean or count is not a number.
     """
     names = getattr(table, "column_names", None)  # of Hugging Face's data sets, whose columns are not iterated over
     try:

@@ -1,4 +1,4 @@
-"""Which deltas a history holds already: for each sender its newest number, and the gaps before that."""
+"""The deltas that a history already holds: for each sender its newest number, and the gaps before that."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MOST = 2**53  # numbers of a state are JSON's
 
 @dataclass(frozen=True)
 class Received:
-    """Numbers of deltas by sender.
+    """The numbers of received deltas, by sender.
 
-    A delta that never arrives is one gap, so that what is kept does not grow with the run.
+    A delta that never arrives is one gap, so the record does not grow with the run.
 
     Attributes
     ----------
@@ -34,11 +34,11 @@ class Received:
         return number <= self.newest.get(sender, 0) and not any(first <= number <= last for first, last in missing)
 
     def next_of(self, sender: str) -> Origin:
-        """The number after a sender's newest."""
+        """The number after a sender's newest one."""
         return sender, self.newest.get(sender, 0) + 1
 
     def joined(self, origins: Iterable[Origin]) -> Received:
-        """With further numbers, some of which may have arrived already."""
+        """The numbers with further ones, some of which may be known already."""
         newest, gaps = dict(self.newest), dict(self.gaps)
         for sender, number in origins:
             top, missing = newest.get(sender, 0), gaps.pop(sender, ())
@@ -53,7 +53,7 @@ class Received:
         return Received(newest, gaps)
 
     def plain(self) -> dict[str, Any]:
-        """As plain data: of each sender its newest number, then the ends of its gaps."""
+        """The numbers as plain data: for each sender its newest number, then the ends of its gaps."""
         return {
             sender: [newest, *(end for gap in self.gaps.get(sender, ()) for end in gap)]
             for sender, newest in self.newest.items()
@@ -66,7 +66,7 @@ class Received:
         Raises
         ------
         ValueError
-            If it is none.
+            If it is not valid.
         """
         newest, gaps = {}, {}
         if not isinstance(state, dict):

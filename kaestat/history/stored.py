@@ -14,7 +14,7 @@ from kaestat.history.fields import after_empty, stored_shown, stored_state
 
 
 def snapshot(columns: Columns) -> Callable[[], dict[str, Any]]:
-    """Everything in the columns as of now, for when it is called; then ids are encoded, which takes longest."""
+    """A function that returns everything in the columns as of now. It encodes the ids, which takes longest."""
     row, size = columns.row, len(columns.row)
     plain: dict[str, Any] = {
         "horizon": columns.horizon,
@@ -37,12 +37,12 @@ def snapshot(columns: Columns) -> Callable[[], dict[str, Any]]:
 def restore(
     columns: Columns, state: dict[str, Any], fields: dict[str, np.ndarray], row: dict[Hashable, int], last_step: int
 ) -> None:
-    """Fill empty columns with what `kaestat.history.fields.stored_columns` has read of a snapshot.
+    """Fill empty columns with the result of `kaestat.history.fields.stored_columns`.
 
     Raises
     ------
     ValueError
-        If it is not what the columns hold.
+        If the fields are not those of the columns.
     """
     if set(fields) != set(columns.fields):
         raise ValueError("state: the fields of the history do not fit together; the state was altered.")

@@ -1,4 +1,4 @@
-"""What a history does with visits that come in any order: late, in parts, and from other histories."""
+"""Operations on a history whose visits come in any order: late, in parts, and from other histories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kaestat.history.late_visits import add_to_columns, hidden, in_rounds, named
 
 
 def added(columns: Columns, delta: HistoryDelta) -> HistoryWrite:
-    """The write of `kaestat.RewardHistory.add`, with the same errors; the columns are unchanged."""
+    """The write for `kaestat.RewardHistory.add`, with the same errors; the columns are unchanged."""
     if "divergence" in columns.fields or columns.state.shape[1]:
         raise ValueError(
             "a history with policy divergences, or with a state of each prompt, takes visits in order only."
@@ -41,7 +41,7 @@ def added(columns: Columns, delta: HistoryDelta) -> HistoryWrite:
 
 
 def as_delta(columns: Columns) -> HistoryDelta:
-    """All visits that are kept, as what an empty history would have to add."""
+    """All kept visits as a delta: added to an empty history it gives this one."""
     size = len(columns.row) + 1
     stored = columns.fields["step"][:size]
     kept = (columns.fields["count"][:size] > 0) & (stored >= columns.first_kept)
@@ -58,17 +58,17 @@ def as_delta(columns: Columns) -> HistoryDelta:
 def visits_known(
     columns: Columns, rows: np.ndarray, steps: np.ndarray, without: tuple[np.ndarray, np.ndarray] | None = None
 ) -> Visits:
-    """Visits at or before a step for each row, whatever the order they came in.
+    """Visits at or before a step for each row, in whatever order they were recorded.
 
-    They are those within the horizon, and of these the newest ``max_visits``.
+    These are the newest ``max_visits`` visits within the horizon.
 
     Parameters
     ----------
     rows : ndarray of int, shape (P,)
     steps : ndarray of int, shape (P,)
-        As seen from there; visits at the step itself have lag 0.
+        The steps to look back from; visits at the step itself have lag 0.
     without : pair of ndarray of int, optional
-        Positions in ``rows`` and steps of visits that are left out.
+        Positions in ``rows`` and steps of visits to leave out.
     """
     stored, count = (np.take(columns.fields[name], rows, axis=0) for name in ("step", "count"))
     lag = np.subtract(steps[:, None], stored, dtype=np.float64)

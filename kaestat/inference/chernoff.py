@@ -1,4 +1,4 @@
-"""Chernoff interval for a weighted mean of bounded rewards, along the worst value path of the Lipschitz class."""
+"""Chernoff interval for a weighted mean of bounded rewards, at the worst value path of the Lipschitz class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A value estimate as what it is: a weighted sum of rewards, with its effective size and worst-case bias."""
+"""A value estimate as a weighted sum of rewards, with its effective size and worst-case bias."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kaestat.theory.linear import largest_bias
 
 @dataclass(frozen=True, eq=False)
 class LinearFit:
-    """``Vhat = sum_v w_v S_v`` over the visits of each prompt, the current group among them.
+    """``Vhat = sum_v w_v S_v`` over the visits of each prompt, including the current group.
 
     Attributes
     ----------
@@ -76,12 +76,12 @@ class LinearFit:
 
     @property
     def effective_size(self) -> Array:
-        """``(sum_v w_v n_v)^2 / sum_v w_v^2 n_v``, shape (..., P): as many equally weighted completions."""
+        """Equivalent number of equally weighted completions, ``(sum w_v n_v)^2 / sum w_v^2 n_v``; (..., P)."""
         xp, count = self.xp, self.sample.count
         return ratio(xp.sum(self.weight * count, axis=-1) ** 2, xp.sum(self.weight**2 * count, axis=-1), 0.0, xp)
 
     def bias_bound(self, lipschitz: float | Array) -> Array:
-        """Largest bias if the value changes by at most ``lipschitz`` a step, shape (..., P); attained."""
+        """Largest bias if the value changes by at most ``lipschitz`` per step, shape (..., P); a sharp bound."""
         return largest_bias(self.weight * self.sample.count, self.sample.lag, lipschitz)
 
 

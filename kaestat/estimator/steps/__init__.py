@@ -1,1 +1,1 @@
-"""One call of an estimator: its samples grouped and served, in strict order or in any."""
+"""One call of an estimator: its samples are grouped and served, in strict order or in any order."""

@@ -1,4 +1,4 @@
-"""Time as data: completions of any policy version, in any order and in parts.
+"""Steps in any order: completions of any policy version, in any order and in parts.
 
 A history is sums over visits, so a completion that comes late is added to the visit of the policy that sampled it. What
 a value may use never holds the completion's own reward:
@@ -39,7 +39,7 @@ OTHERS = "one that computes from the visits, such as kae, kae_eb, kalman, local_
 
 @dataclass(frozen=True)
 class AnyOrder:
-    """The `kaestat.estimator.steps.call.Order` of an estimator that records completions whenever they come.
+    """The `kaestat.estimator.steps.call.Order` of an estimator that accepts completions in any order.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class AnyOrder:
 
     @classmethod
     def of(cls, serving: Serving, late: int | None, keep_deltas: bool) -> Self:
-        """The order with ``late``, or if that is None what suits the baseline.
+        """The order with ``late``; if that is None, with a number that suits the baseline.
 
         A completion that is later than its baseline looks back is of a policy that has nothing to do with the present
         one any more, as far as the baseline knows.
@@ -83,7 +83,7 @@ class AnyOrder:
             )
 
     def look_back(self, state: EstimatorState, baseline: Baseline, batch: Batch, *, again: bool = False) -> Past:
-        """Visits of earlier versions, and what belongs to the groups; ``again`` if the history may have the samples."""
+        """Visits of earlier versions, and those that join the groups; ``again`` if samples may be recorded."""
         state, packing, step = batch.opened(state, baseline), batch.packing, batch.step
         history = state.history
         if history is None:
@@ -97,7 +97,7 @@ class AnyOrder:
         return Past(state, visits, replayed_scores(baseline, visits, step, packing.keys), whole=whole)
 
     def recorded(self, past: Past, serving: Serving, batch: Batch, computed: Computed) -> Outcome:
-        """The completions of each prompt and version added to their visit."""
+        """The state with the completions of each prompt and version added to their visit."""
         if past.state.history is None:
             return without_samples(past.state, batch.step)._replace(record=computed.record)
         return _added(past.state, serving, batch, computed.sums)._replace(record=computed.record)
@@ -105,12 +105,12 @@ class AnyOrder:
     def known(
         self, history: RewardHistory, carry: Any, baseline: Baseline, keys: list[Hashable], step: int
     ) -> tuple[Visits, Any]:
-        """What has come in of policies before the step."""
+        """The visits recorded under policies before the step."""
         visits, _ = split_now(visits_known(history.columns, history.rows(keys), np.full(len(keys), step)))
         return visits, replayed_scores(baseline, visits, step, keys)
 
     def observe(self, state: EstimatorState, serving: Serving, samples: StepSamples, step: int) -> Outcome:
-        """Record completions alone; what values would refuse is refused now."""
+        """The state with the completions recorded; input that a later step would refuse is refused now."""
         batch = grouped(self, state, serving, samples, step)
         if batch is None or serving.baseline.horizon == 0:
             return without_samples(state, step)
@@ -120,7 +120,7 @@ class AnyOrder:
         return _added(batch.opened(state, serving.baseline), serving, batch, sums)
 
     def advantages(self, state: EstimatorState, serving: Serving, samples: StepSamples, now: int) -> Outcome:
-        """Advantages and values; the visits that could hold the completions are left out, and nothing is recorded."""
+        """Advantages and values without the visits that may hold the completions; nothing is recorded."""
         batch = grouped(self, state, serving, samples, now)
         if batch is None:
             return Outcome(state)
@@ -128,7 +128,7 @@ class AnyOrder:
         return Outcome(state, serving.compute(batch, past).record)
 
     def merged(self, state: EstimatorState, serving: Serving, delta: HistoryDelta) -> EstimatorState:
-        """The state with the parts of a delta that it does not hold yet."""
+        """The state with the parts of a delta that it did not hold."""
         baseline = serving.baseline
         if baseline.horizon == 0:
             raise ValueError(f"method {serving.method!r} keeps no history, so there is nothing to merge.")
@@ -142,14 +142,14 @@ class AnyOrder:
         return _with_visits(opened(state, baseline, "weights" if "weight" in delta.sums else "none"), delta)
 
     def newest(self, visits: Visits) -> Visits:
-        """The newest visit of each prompt alone: late ones stand anywhere."""
+        """The newest visit of each prompt, as late visits may be anywhere."""
         past = visits.count > 0
         lag = np.min(np.where(past, visits.lag, np.inf), axis=-1, keepdims=True, initial=np.inf)
         count = np.isfinite(lag).astype(float)
         return Visits(lag=np.where(count > 0, lag, 0.0), count=count, total=count, total_sq=count)
 
     def too_late(self, state: EstimatorState, method: str, samples: StepSamples, record: StepRecord) -> str | None:
-        """What to tell of completions that are later than ``late``; None if there are none."""
+        """The warning for completions later than ``late``; None if there are none."""
         history = state.history
         if history is None or min(history.horizon, history.max_visits) == math.inf:
             return None

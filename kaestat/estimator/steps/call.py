@@ -1,4 +1,4 @@
-"""One call, from its samples to what it leaves; what differs with the order of steps stands behind `Order`."""
+"""One call, from its samples to its result; `Order` holds what depends on the order of steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The samples of one call, where each of them goes, and the groups, of shape (P, G)."""
+    """The samples of one call, their places, and the groups, of shape (P, G)."""
 
     samples: StepSamples
     step: int
@@ -34,13 +34,13 @@ class Batch:
     groups: Groups
 
     def opened(self, state: EstimatorState, baseline: Baseline) -> EstimatorState:
-        """The state with a history for the samples, if the baseline keeps one; see `opened`."""
+        """The state, with a history for the samples if the baseline keeps one; see `opened`."""
         with_divergence = self.samples.divergence is not None
         return opened(state, baseline, self.samples.weighting, with_divergence=with_divergence)
 
 
 class Past(NamedTuple):
-    """What a call sees of the past: visits of shape (P, V), and what the baseline carried on.
+    """The past as one call sees it: visits of shape (P, V), and the baseline's carry.
 
     The state has a history for the samples, and ``rows`` are the prompts' rows there, if they are looked up already.
     ``whole`` has further completions beside those of the groups, in the columns after them, which count for the values.
@@ -54,7 +54,7 @@ class Past(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """What a method makes of a call, with the sums that a history keeps of the groups, shape (P,) each."""
+    """The result of a method for one call, with the sums of the groups for the history, shape (P,) each."""
 
     record: StepRecord
     sums: dict[str, np.ndarray]
@@ -82,7 +82,7 @@ class Serving:
     objective: str = "mean"
 
     def compute(self, batch: Batch, past: Past) -> Computed:
-        """Values and advantages; nothing is changed. A ValueError if what is to be kept is not finite."""
+        """Values and advantages; nothing changes. A ValueError if a number to be kept is not finite."""
         packing, groups, step = batch.packing, batch.groups, batch.step
         visits, carry, whole = past.visits, past.carry, past.whole
         with np.errstate(over="ignore", invalid="ignore"):  # the results are tested: what is not finite is refused
@@ -104,7 +104,7 @@ class Serving:
         return Computed(record, sums, served)
 
     def check_finite(self, *kept: np.ndarray, largest: float = LARGEST) -> None:
-        """Raise a ValueError unless all that is to be kept, or given back, is finite and at most ``largest``."""
+        """Raise a ValueError unless all numbers to be kept or returned are finite and at most ``largest``."""
         if not all((np.abs(numbers) <= largest).all() for numbers in kept):
             raise ValueError(f"rewards: method {self.method!r} gives numbers that are not finite; rewards too large?")
 
@@ -115,7 +115,7 @@ class Serving:
 
 
 class Outcome(NamedTuple):
-    """What one call leaves: the state, once the write in it is carried out, and in any order what others may merge.
+    """The result of one call: the state after its write, and in any order the delta that others may merge.
 
     There is no record of a call without samples, nor of one that serves none.
     """
@@ -126,46 +126,46 @@ class Outcome(NamedTuple):
 
 
 class Order(Protocol):
-    """How steps come: what a call sees of the past, and how its samples become part of it."""
+    """The order of steps: what a call sees of the past, and how its samples become part of it."""
 
     name: ClassVar[str]
 
     @property
     def late(self) -> int | None:
-        """Steps by which completions may be late; None in strict order."""
+        """The number of steps by which completions may be late; None in strict order."""
 
     def check(self, state: EstimatorState, samples: StepSamples, step: int) -> None:
-        """Raise a ValueError unless the step, and the versions of the samples, may come now."""
+        """Raise a ValueError unless the step, and the versions of the samples, are allowed now."""
 
     def look_back(self, state: EstimatorState, baseline: Baseline, batch: Batch) -> Past:
-        """What new samples see of the past; a ValueError if they cannot be new."""
+        """The past of new samples; a ValueError if they cannot be new."""
 
     def recorded(self, past: Past, serving: Serving, batch: Batch, computed: Computed) -> Outcome:
-        """What a call leaves that was served."""
+        """The outcome of a call that was served."""
 
     def observe(self, state: EstimatorState, serving: Serving, samples: StepSamples, step: int) -> Outcome:
-        """Record completions without advantages."""
+        """The outcome of recording completions without advantages."""
 
     def advantages(self, state: EstimatorState, serving: Serving, samples: StepSamples, now: int) -> Outcome:
-        """Serve completions that may have been recorded before; nothing is recorded."""
+        """Advantages of completions that may be recorded already; nothing is recorded."""
 
     def merged(self, state: EstimatorState, serving: Serving, delta: HistoryDelta) -> EstimatorState:
-        """The state with what came in elsewhere."""
+        """The state with what others recorded."""
 
     def known(
         self, history: RewardHistory, carry: Any, baseline: Baseline, keys: list[Hashable], step: int
     ) -> tuple[Visits, Any]:
-        """Visits and carry that prompts are predicted from before a step."""
+        """Visits and carry from which prompts are predicted before a step."""
 
     def newest(self, visits: Visits) -> Visits:
-        """The visits, the newest of each prompt in the last column."""
+        """The visits, with the newest of each prompt in the last column."""
 
     def too_late(self, state: EstimatorState, method: str, samples: StepSamples, record: StepRecord) -> str | None:
-        """What to tell of completions whose past may be gone from a state; None if there are none."""
+        """The warning for completions whose past may be gone from a state; None if there are none."""
 
 
 def check_inputs(serving: Serving, state: EstimatorState, samples: StepSamples) -> None:
-    """Raise a ValueError unless the method takes what comes with the samples, and earlier calls came with the same."""
+    """Raise a ValueError unless the method accepts these inputs, and earlier calls had the same ones."""
     method, baseline, history = serving.method, serving.baseline, state.history
     if samples.weight is not None and not baseline.takes_weights:
         raise ValueError(f"{samples.weighting}: method {method!r} does not average rewards, so it takes none.")
@@ -188,7 +188,7 @@ def check_inputs(serving: Serving, state: EstimatorState, samples: StepSamples) 
 
 
 def check_not_cancelled(given: str, method: str, baseline: Baseline, scale: str) -> None:
-    """Raise a ValueError for weights, named in the message as given, that change no advantage (`cancels_weights`)."""
+    """Raise a ValueError for weights, under the given name, that change no advantage (`cancels_weights`)."""
     if cancels_weights(baseline, scale):
         raise ValueError(
             f"{given}: method {method!r} subtracts one mean from all completions of the step, and scale {scale!r} "
@@ -197,7 +197,7 @@ def check_not_cancelled(given: str, method: str, baseline: Baseline, scale: str)
 
 
 def grouped(order: Order, state: EstimatorState, serving: Serving, samples: StepSamples, step: int) -> Batch | None:
-    """The samples in groups, checked; None if there are none.
+    """The samples, checked and grouped; None if there are none.
 
     Raises
     ------
@@ -220,12 +220,12 @@ def grouped(order: Order, state: EstimatorState, serving: Serving, samples: Step
 
 
 def without_samples(state: EstimatorState, step: int) -> Outcome:
-    """What a call without samples leaves."""
+    """The outcome of a call without samples."""
     return Outcome(replace(state, last_step=max(step, state.last_step)))
 
 
 def advance(order: Order, state: EstimatorState, serving: Serving, samples: StepSamples, step: int) -> Outcome:
-    """What one step leaves; the state given is unchanged. Errors as `kaestat.AdvantageEstimator.step`."""
+    """The outcome of one step; the given state is unchanged. Errors as `kaestat.AdvantageEstimator.step`."""
     batch = grouped(order, state, serving, samples, step)
     if batch is None:
         return without_samples(state, step)
@@ -234,7 +234,7 @@ def advance(order: Order, state: EstimatorState, serving: Serving, samples: Step
 
 
 def predicted(order: Order, state: EstimatorState, baseline: Baseline, keys: list[Hashable], step: int) -> Prediction:
-    """What is known of prompts before they are sampled at a step."""
+    """Predictions of prompts before they are sampled at a step."""
     state = opened(state, baseline) if state.priors else state
     history, visits, carry = state.history, None, state.carry
     if history is not None:

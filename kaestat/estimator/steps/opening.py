@@ -1,4 +1,4 @@
-"""The history that a run begins with: empty, or with the visits of a prior."""
+"""The history at the start of a run: empty, or with the visits of a prior."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kaestat.history.unordered import added
 def opened(
     state: EstimatorState, baseline: Baseline, weighting: str = "none", *, with_divergence: bool = False
 ) -> EstimatorState:
-    """The state with a history for such completions, if the baseline keeps one; the state given is unchanged.
+    """The state, with a history for these completions if the baseline keeps one; the given state is unchanged.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def opened(
 
 
 def with_prior(state: EstimatorState, baseline: Baseline, prior: Prior) -> EstimatorState:
-    """The state with a prior beside those that it has, or in its history where the run has begun.
+    """The state with one more prior, which enters its history if the run has begun.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def with_prior(state: EstimatorState, baseline: Baseline, prior: Prior) -> Estim
 
 
 def check_prior(baseline: Baseline, method: str, prior: Prior) -> None:
-    """Raise a ValueError unless the visits of a prior are of use to a baseline, and such as it takes."""
+    """Raise a ValueError unless a baseline can use the visits of a prior."""
     if baseline.horizon == 0:
         raise ValueError(
             f"prior: method {method!r} keeps no history, so it has no use for one; take one that does, such as "
@@ -107,7 +107,7 @@ def check_prior(baseline: Baseline, method: str, prior: Prior) -> None:
 
 
 def prior_sums(prior: Prior, weighting: str) -> dict[str, np.ndarray]:
-    """The sums of a prior for a history of completions with such a weighting.
+    """The sums of a prior, for a history of completions with this weighting.
 
     Its completions have the importance ratio 1: they are of the policy of their date. Weights of another kind they must
     bring along.
@@ -139,7 +139,7 @@ def prior_sums(prior: Prior, weighting: str) -> dict[str, np.ndarray]:
 
 
 def streams_through(baseline: Baseline) -> bool:
-    """Whether a baseline keeps more of a visit than its sums, and so must be shown completions."""
+    """Whether a baseline keeps more of a visit than its sums, and so needs the completions."""
     return baseline.in_order_only and baseline.initial_carry() is not None
 
 

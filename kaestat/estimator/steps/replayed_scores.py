@@ -1,4 +1,4 @@
-"""Scores of candidate bandwidths from the visits at hand, where they cannot be kept from step to step."""
+"""Scores of candidate bandwidths from the given visits, if they cannot be kept from step to step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_COMPLETIONS = 32  # that a visit counts as
 
 
 def replayed_scores(baseline: Baseline, visits: Visits, step: int, keys: Sequence[Hashable]) -> Any:
-    """The carry of a baseline that learns its bandwidth, had the prompts at hand been all there is.
+    """The carry of a baseline that learns its bandwidth, as if only the given prompts existed.
 
     The newest visits of the prompts are served one after another, oldest first, each from those before it, as along a
     run (`kaestat.smoothing.selectors.running_scores.RunningScores`), with completions of its sums (`completions_of`):

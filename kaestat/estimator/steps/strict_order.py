@@ -1,4 +1,4 @@
-"""Steps in order: each once, and each prompt once a step."""
+"""Steps in order: each step once, and each prompt once per step."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kaestat.history.history import RewardHistory
 
 @dataclass(frozen=True)
 class StrictOrder:
-    """The `kaestat.estimator.steps.call.Order` of an estimator that refuses as a fault what is out of order."""
+    """The `kaestat.estimator.steps.call.Order` of an estimator that refuses anything out of order."""
 
     name: ClassVar[str] = "strict"
     late: None = None
 
     @classmethod
     def of(cls, serving: Serving, late: int | None, keep_deltas: bool) -> Self:
-        """The order; a ValueError if options are given that it has no use for."""
+        """The order; a ValueError for options that it does not use."""
         if keep_deltas:
             raise ValueError('keep_deltas: only with order="any"; what is added to in order cannot be merged.')
         if late is not None:
@@ -56,7 +56,7 @@ class StrictOrder:
         return Past(state, state.history.columns.visits(rows, step), state.carry, rows)
 
     def recorded(self, past: Past, serving: Serving, batch: Batch, computed: Computed) -> Outcome:
-        """A visit of each prompt, and what the baseline carries on."""
+        """The outcome with one visit of each prompt, and the baseline's carry."""
         before, samples, keys, step, served = past.state, batch.samples, batch.packing.keys, batch.step, computed.served
         recorded, write = before.recorded, None
         with_streams = before.with_streams if before.history is None else samples.with_streams
@@ -71,27 +71,27 @@ class StrictOrder:
     def known(
         self, history: RewardHistory, carry: Any, baseline: Baseline, keys: list[Hashable], step: int
     ) -> tuple[Visits, Any]:
-        """All visits, which must be before the step."""
+        """All visits; they must be before the step."""
         return history.visits(keys, step), carry
 
     def observe(self, state: EstimatorState, serving: Serving, samples: StepSamples, step: int) -> Outcome:
-        """As a step: what a baseline carries on comes of serving."""
+        """The outcome of a step: a baseline's carry needs its values."""
         return advance(self, state, serving, samples, step)
 
     def advantages(self, *args: Any) -> NoReturn:
-        """Raise: the history holds visits, whose completions are indistinguishable."""
+        """Raise an error: in strict order the history cannot separate these completions from others."""
         _refuse("advantages")
 
     def merged(self, *args: Any) -> NoReturn:
-        """Raise: what comes in elsewhere is out of order."""
+        """Raise an error: what others recorded is out of order."""
         _refuse("merge")
 
     def newest(self, visits: Visits) -> Visits:
-        """The same visits, which are oldest first."""
+        """The same visits; they are sorted already, oldest first."""
         return visits
 
     def too_late(self, state: EstimatorState, method: str, samples: StepSamples, record: StepRecord) -> None:
-        """Nothing: late completions are refused."""
+        """None, since late completions are refused."""
 
 
 def _refuse(name: str) -> NoReturn:

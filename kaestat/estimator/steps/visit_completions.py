@@ -1,4 +1,4 @@
-"""Completions that have the sums of a visit, where a formula asks for completions and only the sums are known."""
+"""Completions with the sums of a visit, for formulas that need completions when only sums are known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kaestat.history.late_visits import hidden
 
 
 def completions_of(visits: Visits) -> Groups:
-    """One group for each row of visits: as many completions as the visit has, of its mean reward and variance.
+    """One group per visit: as many completions as the visit has, with its mean reward and variance.
 
     Rewards of 0 and 1 are what they were; of others, half lie above the mean and half below. What is linear or
     quadratic in the rewards comes out as with the very completions. With weights all have the visit's mean weight.
@@ -44,7 +44,7 @@ def completions_of(visits: Visits) -> Groups:
 
 
 def split_now(visits: Visits) -> tuple[Visits, Visits | None]:
-    """Visits of lag 1 and more, and those of lag 0 in one column; None where there are none.
+    """Visits of lag 1 and more, and visits of lag 0 in one column; None if there are none.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def split_now(visits: Visits) -> tuple[Visits, Visits | None]:
 
 
 def joined(groups: Groups, others: Groups) -> Groups:
-    """Groups with the completions of others beside their own, in the columns after them."""
+    """Groups with further completions in additional columns."""
     weight = None
     if groups.weight is not None:
         weight = np.concatenate([groups.weight, others.weight], axis=-1)
